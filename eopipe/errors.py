@@ -39,6 +39,10 @@ class BadInputError(EopipeError):
     code = 3
 
 
+class MissingFileError(BadInputError):
+    """A server has no file at an address."""
+
+
 class OutsideGridError(BadInputError):
     """A raster is outside of the grid."""
 

@@ -27,8 +27,10 @@ from eopipe.errors import (
 from eopipe.fetch.cog_window import describe_window, fetch_window
 from eopipe.fetch.download import download_asset, missing_bytes, part_name, raster_suffix
 from eopipe.fetch.retry import FetchSession
+from eopipe.fetch.zarr_array import describe_array, fetch_array
+from eopipe.fetch.zarr_store import is_zarr
 from eopipe.publish import link_or_copy, write_json
-from eopipe.scenes.item import ITEM_FILE, Item, scene_name
+from eopipe.scenes.item import ITEM_FILE, Item, asset_projection, scene_name
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -53,7 +55,10 @@ def fetch_assets(
     for name, asset in assets.items():
         label = _label(item, name)
         part = parts / part_name(name, asset, *map(repr, grids))
-        if not grids:
+        if is_zarr(asset):
+            place = asset_projection(item, name)
+            tasks.append(partial(fetch_array, asset, label, catalog, part, grids, session, place))
+        elif not grids:
             tasks.append(partial(download_asset, asset, label, catalog, part, session))
             missing += missing_bytes(asset, part)
         else:
@@ -72,7 +77,11 @@ def write_scene(item: Item, parts: dict[str, Path], folder: Path, *, is_window: 
     for name, part in parts.items():
         file = folder / (scene_name(name) + raster_suffix(part, _label(item, name)))
         link_or_copy(part, file)
-        asset = describe_window(assets[name], file) if is_window else assets[name]
+        asset = assets[name]
+        if is_zarr(asset):
+            asset = describe_array(asset, file, _label(item, name))
+        elif is_window:
+            asset = describe_window(asset, file)
         assets = assets | {name: asset | {"href": file.name}}
     write_json(folder / ITEM_FILE, item | {"assets": assets})
 

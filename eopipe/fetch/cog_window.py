@@ -97,7 +97,7 @@ def write_window(reader: RangeReader, grids: "Sequence[GeoBox]", target: Path, l
     _check_format(cache.read(0, min(8, reader.size)), label)
     with rasterio.Env(**OPTIONS), open_geotiff(cache) as source:
         _check_size(source, label)
-        window = WindowCopy(cache, source, _needed(source, grids, label))
+        window = WindowCopy(cache, source, needed_window(source, grids, label))
         try:
             with publish(target) as draft:
                 window.write(draft)
@@ -129,8 +129,11 @@ def _check_size(source: Any, label: str) -> None:
         )
 
 
-def _needed(source: Any, grids: "Sequence[GeoBox]", label: str) -> Any:
-    """The window of whole blocks that contains the area of all grids. Raises BadInputError when there is none."""
+def needed_window(source: Any, grids: "Sequence[GeoBox]", label: str) -> Any:
+    """The window of whole blocks that contains the area of all grids. Raises BadInputError when there is none.
+
+    `source` has crs, transform, shape, bounds and block_shapes as those of rasterio.
+    """
     from rasterio.windows import Window
 
     crs, transform = source.crs, source.transform

@@ -14,7 +14,7 @@ from requests.auth import AuthBase
 from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError
 
-from eopipe.errors import BadInputError, RefusedError, UsageError
+from eopipe.errors import BadInputError, MissingFileError, RefusedError, UsageError
 from eopipe.fetch.addresses import (
     PORTS,
     AddressGuard,
@@ -111,7 +111,8 @@ def _not_fetched(response: requests.Response, budget: RetryBudget) -> BadInputEr
         f"; if it needs a login, set {token_variable(response.url)} or name {_machine(response.url)} in ~/.netrc"
     )
     hint = needs_login if code in (401, 403) else ""
-    return BadInputError(f"{budget.label} could not be fetched: {host} answered {code} {response.reason}{hint}")
+    kind = MissingFileError if code in (404, 410) else BadInputError
+    return kind(f"{budget.label} could not be fetched: {host} answered {code} {response.reason}{hint}")
 
 
 class HttpClient:

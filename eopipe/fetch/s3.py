@@ -11,7 +11,7 @@ import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
 from obstore.store import S3Store
 
-from eopipe.errors import BadInputError, EopipeError, UsageError
+from eopipe.errors import BadInputError, EopipeError, MissingFileError, UsageError
 from eopipe.fetch.retry import (
     TIMEOUT,
     ChangedError,
@@ -93,7 +93,7 @@ def _translated_errors(label: str, bucket: str) -> Iterator[None]:
     except EopipeError:
         raise
     except FileNotFoundError:
-        raise BadInputError(f"{label} could not be fetched: there is no such file in the bucket {bucket}") from None
+        raise MissingFileError(f"{label} could not be fetched: there is no such file in the bucket {bucket}") from None
     except (PermissionDeniedError, UnauthenticatedError):
         hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REQUEST_PAYER=requester if the requester pays"
         raise BadInputError(f"{label} could not be fetched: the bucket {bucket} denies access; {hint}") from None

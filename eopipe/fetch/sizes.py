@@ -10,6 +10,7 @@ from eopipe.errors import BadInputError, UpstreamError, UsageError
 from eopipe.fetch.range_reader import catalog_root
 from eopipe.fetch.remote_file import remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError
+from eopipe.fetch.zarr_store import is_zarr
 from eopipe.scenes.item import Item, safe_href, scheme
 
 Basis = Literal["item", "file", "server", "unknown"]
@@ -48,6 +49,10 @@ def local_file(asset: dict[str, Any], label: str, catalog: Path | None) -> Path 
 
 
 def _size(asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession) -> tuple[int, Basis]:
+    if is_zarr(asset):
+        # Many files, of which only those of the area are read.
+        safe_href(asset["href"], label)
+        return 0, "unknown"
     stated = asset.get("file:size")
     if isinstance(stated, int) and stated > 0:
         return stated, "item"

@@ -1,5 +1,6 @@
 """The stores of a run as one lazy cube in xarray: read where it is indexed, never copied."""
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -8,7 +9,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from eopipe.arrays import AnyArray, FloatArray
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import MANIFEST
 from eopipe.tiles.cells import Cell
 from eopipe.tiles.store import Tiles, grid_mapping
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def open_cube(
-    results: str | Path, source: Literal["tiles", "composites"] = "tiles", cell: str | None = None
+    results: str | Path,
+    source: Literal["tiles", "composites"] = "tiles",
+    cell: str | None = None,
+    chunks: dict[str, int] | int | Literal["auto"] | None = None,
 ) -> "xarray.Dataset":
     """Open the stores of a run as one dataset: `image` (time, band, y, x) and `valid` (time, y, x).
 
@@ -26,11 +30,15 @@ def open_cube(
     of their `scene`. `image` is float32 in physical units (scale and offset applied), NaN where the scene of a store
     has no pixels; `valid` marks the usable ones: `cube.image.where(cube.valid)`. Nothing is read before it is needed.
     Of a run over several UTM zones, `cell` (such as utm33n) is the one to open: y and x have one CRS.
+    With `chunks`, as those of `xarray.Dataset.chunk`, the arrays are of dask, which has to be installed.
 
     Raises BadInputError for a folder without stores, for stores of different bands or grids, and for several cells
-    where none is named.
+    where none is named; UsageError for chunks without dask.
     """
     import xarray
+
+    if chunks is not None and importlib.util.find_spec("dask") is None:
+        raise UsageError("open_cube with chunks needs dask: pip install dask")
 
     paths = sorted(path.parent for path in Path(results, source).glob(f"*.zarr/{MANIFEST}"))
     stores = sorted(map(Tiles, paths), key=lambda store: (_time(store), store.scene))
@@ -45,7 +53,8 @@ def open_cube(
     place = {"grid_mapping": "spatial_ref"}
     image = xarray.Variable(("time", "band", "y", "x"), indexing.LazilyIndexedArray(ImageStack(stores, chosen)), place)
     valid = xarray.Variable(("time", "y", "x"), indexing.LazilyIndexedArray(MaskStack(stores, chosen)), place)
-    return xarray.Dataset({"image": image, "valid": valid}, _coordinates(stores, chosen))
+    cube = xarray.Dataset({"image": image, "valid": valid}, _coordinates(stores, chosen))
+    return cube if chunks is None else cube.chunk(chunks)
 
 
 def _time(store: Tiles) -> np.datetime64:

@@ -144,7 +144,7 @@ def bands(folder: Path, item: Item, names: tuple[str, ...], offset: float | None
 
 def _band(folder: Path, item: Item, name: str, offset_in_doubt: float | None) -> SceneBand:
     asset, label = item["assets"][name], f"scene {item['id']}, asset {name}"
-    stated = _stated_scaling(asset, label)
+    stated = stated_scaling(asset, label)
     product, doubt = product_scaling(item, name), offset_doubt(item, name, stated)
     states_neither = stated.scale is None and stated.offset is None
     if doubt and offset_in_doubt is not None:
@@ -168,8 +168,11 @@ def _stated_unit(asset: Item) -> str:
     return str(next((holder[key] for holder in (band, asset) for key in ("unit", "raster:unit") if key in holder), ""))
 
 
-def _stated_scaling(asset: Item, label: str) -> BandScaling:
-    """What the item says of a band: STAC 1.0 and 1.1 keep it in lists, 1.1 also on the asset itself."""
+def stated_scaling(asset: Item, label: str) -> BandScaling:
+    """What the item says of a band: STAC 1.0 and 1.1 keep it in lists, 1.1 also on the asset itself.
+
+    Raises BadInputError for what is not a number.
+    """
     band = (asset.get("raster:bands") or asset.get("bands") or [{}])[0]
     keys = ("scale", "offset", "nodata")
     values = {k: band.get(k, band.get(f"raster:{k}", asset.get(k, asset.get(f"raster:{k}")))) for k in keys}

@@ -1,5 +1,7 @@
 """A run opens as one lazy cube in xarray, with the pixels of its stores where they are on the grid."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +14,14 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 
 import eopipe
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.store import Tiles, add_array, new_store
 
 LAYOUT, GRID = Layout(16, 32), GeoBox((64, 80), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
+ROOT = Path(__file__).parents[2]
+VALIDATORS = ROOT / ".venv/validators/bin/python"
 BANDS = ("red", "nir")
 # Row and column of each store in the grid, which are not in the order of their dates.
 OFFSETS = {"late": (0, 0), "early": (16, 32)}
@@ -127,3 +131,27 @@ def test_what_is_no_cube_is_refused(results: Path, tmp_path: Path) -> None:
 def test_the_package_has_no_other_attributes() -> None:
     with pytest.raises(AttributeError, match="module 'eopipe' has no attribute 'open_cub'"):
         eopipe.open_cub  # noqa: B018
+
+
+def test_with_dask_the_cube_is_chunked_and_has_the_same_pixels(results: Path) -> None:
+    if not VALIDATORS.exists():
+        pytest.skip("dask is not installed; run `make .venv/validators`")
+    # In an environment of its own, since xarray opens stores otherwise where dask is.
+    code = """
+import sys, eopipe, numpy
+plain, cube = eopipe.open_cube(sys.argv[1]), eopipe.open_cube(sys.argv[1], chunks={"y": 32, "x": 40})
+assert cube.image.chunks == ((2,), (2,), (32, 32), (40, 40)), cube.image.chunks
+assert plain.image.chunks is None
+numpy.testing.assert_array_equal(cube.image.values, plain.image.values)
+numpy.testing.assert_array_equal(cube.valid.values, plain.valid.values)
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [VALIDATORS, "-c", code, results], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_chunks_without_dask_name_the_package(results: Path) -> None:
+    with pytest.raises(UsageError, match="needs dask: pip install dask"):
+        eopipe.open_cube(results, chunks="auto")

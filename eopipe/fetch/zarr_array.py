@@ -1,0 +1,251 @@
+"""The part of an array of a Zarr store that a grid needs, as a local GeoTIFF with CRS, transform, nodata and scale."""
+
+import logging
+import math
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eopipe.arrays import AnyArray
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
+from eopipe.fetch.cog_window import MAX_PIXELS, OPTIONS, STEP, TILE, describe_window, needed_window
+from eopipe.fetch.download import mark_complete
+from eopipe.fetch.range_reader import MAX_BLOCK
+from eopipe.fetch.retry import FetchSession
+from eopipe.fetch.zarr_place import X_NAMES, Place, PlacedArray
+from eopipe.fetch.zarr_store import open_store
+from eopipe.publish import publish
+from eopipe.scenes.item import stated_scaling
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
+
+log = logging.getLogger("eopipe")
+DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "float64")
+# Codecs that run code of the store, or whose values are objects.
+OBJECT_CODECS = {"pickle", "json2", "msgpack2", "vlen-utf8", "vlen-bytes", "vlen-array", "categorize"}
+GEOTIFF = "image/tiff; application=geotiff"
+
+
+def fetch_array(
+    asset: dict[str, Any],
+    label: str,
+    catalog: Path | None,
+    part: Path,
+    grids: "Sequence[GeoBox]",
+    session: FetchSession,
+    stated: Place = (None, None, None),
+) -> Path:
+    """Fetch the chunks of an array that any of the grids needs, or all, into the GeoTIFF `part`; return it.
+
+    Raises BadInputError (missing, not an array, no CRS, outside the grid), IntegrityError (damaged), UpstreamError
+    (server), RefusedError (unsafe address or codec, absurd size), UsageError (a package is needed).
+    """
+    if part.with_suffix(".whole").exists():
+        return part
+    array = open_array(asset, label, catalog, session, stated)
+    _write(array, grids, part)
+    if missing := getattr(getattr(array.array.store, "files", None), "missing", 0):
+        log.info("event=missing_chunks asset=%s chunks=%d reason='they read as the fill value'", label, missing)
+    return mark_complete(part)
+
+
+def describe_array(asset: dict[str, Any], file: Path, label: str) -> dict[str, Any]:
+    """The asset of the item for the GeoTIFF of an array; scale, offset and nodata of the store where it has none."""
+    import rasterio
+
+    with rasterio.open(file, driver="GTiff") as source:
+        in_store = {"scale": source.scales[0], "offset": source.offsets[0], "nodata": source.nodata}
+    if (in_store["scale"], in_store["offset"]) == (1.0, 0.0):
+        in_store["scale"] = in_store["offset"] = None
+    item = stated_scaling(asset, label)
+    more = {
+        k: str(v) if math.isnan(v) else v for k, v in in_store.items() if v is not None and getattr(item, k) is None
+    }
+    key = "raster:bands" if asset.get("raster:bands") or not asset.get("bands") else "bands"
+    first, *others = asset.get(key) or [{}]
+    fields = {k: v for k, v in asset.items() if not k.startswith(("icechunk:", "zarr:", "cube:", "xarray:"))}
+    fields |= {"type": GEOTIFF}
+    return describe_window(fields | ({key: [first | more, *others]} if more else {}), file)
+
+
+def open_array(
+    asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession, stated: Place
+) -> "StoredArray":
+    """Open the array of an asset; of a group, the array that its only band names. Raises as `fetch_array`."""
+    import zarr
+
+    store, path = open_store(asset, label, catalog, session)
+    node = _open_node(store, path, label)
+    bands = [str(band.get("name") or "") for band in asset.get("bands") or []]
+    if isinstance(node, zarr.Group) and len(bands) == 1 and bands[0]:
+        path = f"{path}/{bands[0]}".strip("/")
+        node = _open_node(store, path, label)
+    if isinstance(node, zarr.Group):
+        names = _array_names(node)
+        arrays = f"its arrays are {', '.join(names)}" if names else "the store does not list its arrays"
+        raise BadInputError(f"{label} is the group /{path} of a Zarr store, not an array; {arrays}")
+    array = StoredArray(node, path.strip("/"), label, stated)
+    array.check()
+    return array
+
+
+def _open_node(store: Any, path: str, label: str) -> Any:
+    import zarr
+
+    try:
+        return zarr.open(store, path=path, mode="r")
+    except EopipeError:
+        raise
+    except FileNotFoundError:
+        raise BadInputError(f"{label} is missing: the store has neither an array nor a group at /{path}") from None
+    except Exception as error:  # zarr has no class of its own for metadata that it cannot read.
+        raise BadInputError(f"{label} cannot be read as a Zarr array: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def _array_names(group: Any) -> list[str]:
+    try:
+        return sorted(name for name, _ in group.arrays())
+    except (NotImplementedError, ValueError):
+        return []
+
+
+class StoredArray(PlacedArray):
+    """An array of a store: what `needed_window` reads of a raster, and pixels by windows."""
+
+    @property
+    def block_shapes(self) -> list[tuple[int, int]]:
+        """Rows and columns of a chunk, which of a shard is read by itself."""
+        height, width = self.array.chunks[-2:]
+        return [(height, width)]
+
+    def check(self) -> None:
+        """Refuse what is not one raster of numbers, or does not fit into memory, before any of it is decoded."""
+        shape, dtype, label = self.array.shape, self.array.dtype, self.label
+        if len(shape) < 2 or any(edge != 1 for edge in shape[:-2]):
+            axes = f" ({', '.join(self.names)})" if self.names else ""
+            raise BadInputError(f"{label} has the shape {shape}{axes}; two axes (y, x) are read, and more of length 1")
+        if self.names[-2:] and self.names[-2].lower() in X_NAMES:
+            raise BadInputError(f"{label} has the axes {', '.join(self.names)}; the last two have to be (y, x)")
+        if codecs := _codecs(self.array.metadata.to_dict()) & OBJECT_CODECS:
+            raise RefusedError(f"{label} is encoded by {', '.join(sorted(codecs))}, and only numbers are read")
+        if dtype != np.dtype(bool) and dtype.name not in DTYPES:
+            raise BadInputError(f"{label} has values of type {dtype}; a GeoTIFF holds {', '.join(DTYPES)}")
+        decoded = int(np.prod(self.array.chunks)) * dtype.itemsize
+        if shape[-1] * shape[-2] > MAX_PIXELS or decoded > MAX_BLOCK or not all(shape):
+            raise RefusedError(
+                f"{label} declares {shape[-1]} x {shape[-2]} pixels in chunks of {decoded} bytes, which no scene has"
+            )
+
+    def read(self, rows: slice, columns: slice) -> AnyArray:
+        """A window (y, x). Raises IntegrityError, with its place, for a chunk that cannot be decoded."""
+        first = (0,) * (len(self.array.shape) - 2)
+        try:
+            pixels: AnyArray = np.asarray(self.array[(*first, rows, columns)])
+        except (EopipeError, MemoryError):
+            raise
+        except Exception as error:
+            text = _first_line(error)
+            if "virtual" in str(error).lower():
+                raise RefusedError(f"{self.label} is in chunks of other files (virtual), which are not read") from error
+            place = f"rows {rows.start} to {rows.stop}, columns {columns.start} to {columns.stop}"
+            raise IntegrityError(f"{self.label} is damaged in its {place}: {text}") from error
+        is_mask = pixels.dtype == np.dtype(bool)
+        return pixels.astype(np.uint8 if is_mask else pixels.dtype.newbyteorder("="))
+
+    def nodata(self) -> float | None:
+        """The value of pixels without data: `_FillValue`, or, of Zarr 2 as in xarray, the fill value of the array."""
+        from xarray.backends.zarr import FillValueCoder
+
+        keys = ("_FillValue", "missing_value", "nodata")
+        value = next((self.attributes[key] for key in keys if self.attributes.get(key) is not None), None)
+        if value is None and self.array.metadata.zarr_format == 2:
+            value = self.array.metadata.fill_value
+        if value is None:
+            value = self.attributes.get("fill_value")
+        dtype = np.dtype(np.uint8) if self.array.dtype == np.dtype(bool) else self.array.dtype
+        try:
+            if isinstance(value, str) and value.lower() not in ("nan", "inf", "-inf"):
+                value = FillValueCoder.decode(value, dtype)
+            number = None if value is None else float(value)
+        except (TypeError, ValueError) as error:
+            raise BadInputError(f"{self.label} has the fill value {value!r}, which is not a number") from error
+        if number is not None and dtype.kind in "iu" and not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
+            raise BadInputError(f"{self.label} has the fill value {number:g}, which its {dtype} pixels cannot hold")
+        return number
+
+    def scaling(self) -> tuple[float, float]:
+        """Scale and offset (CF 8.1): physical value = stored * scale + offset."""
+        scale, offset = self.attributes.get("scale_factor"), self.attributes.get("add_offset")
+        try:
+            return 1.0 if scale is None else float(scale), 0.0 if offset is None else float(offset)
+        except (TypeError, ValueError) as error:
+            values = f"scale_factor {scale!r} and add_offset {offset!r}"
+            raise BadInputError(f"{self.label} has {values}, which are not both numbers") from error
+
+
+def _codecs(metadata: Any) -> set[str]:
+    """The names of all codecs in the metadata of an array, those inside of shards too."""
+    if isinstance(metadata, dict):
+        names = {str(metadata.get("id") or metadata.get("name") or "").removeprefix("numcodecs.")}
+        return names.union(*(_codecs(value) for key, value in metadata.items() if key != "attributes"))
+    return set().union(*map(_codecs, metadata)) if isinstance(metadata, list | tuple) else set()
+
+
+def _write(array: StoredArray, grids: "Sequence[GeoBox]", target: Path) -> None:
+    """Write the chunks that the grids need, or all, as the GeoTIFF `target`, which is compared before it appears."""
+    import rasterio
+    from rasterio.errors import RasterioError
+    from rasterio.windows import Window
+    from rasterio.windows import transform as shifted
+
+    height, width = array.shape
+    window = needed_window(array, grids, array.label) if grids else Window(0, 0, width, height)
+    scale, offset = array.scaling()
+    dtype = np.dtype(np.uint8) if array.array.dtype == np.dtype(bool) else array.array.dtype.newbyteorder("=")
+    profile = {"driver": "GTiff", "count": 1, "width": window.width, "height": window.height, "dtype": dtype.name}
+    profile |= {"crs": array.crs, "transform": shifted(window, array.transform), "nodata": array.nodata()}
+    profile |= {"tiled": True, "blockxsize": TILE, "blockysize": TILE, "compress": "DEFLATE", "BIGTIFF": "IF_SAFER"}
+    with publish(target) as draft, tempfile.TemporaryFile(dir=target.parent) as file, rasterio.Env(**OPTIONS):
+        # Chunks and tiles of the file differ, and a row of chunks need not fit into memory.
+        pixels = np.memmap(file, dtype, "w+", shape=(window.height, window.width))
+        for rows, columns in _steps(array, window):
+            to = np.s_[rows.start - window.row_off : rows.stop - window.row_off]
+            pixels[to, columns.start - window.col_off : columns.stop - window.col_off] = array.read(rows, columns)
+        strips = [Window(0, row, window.width, min(TILE, window.height - row)) for row in range(0, window.height, TILE)]
+        try:
+            with rasterio.open(draft, "w", **profile) as raster:
+                raster.scales, raster.offsets = (scale,), (offset,)
+                for strip in strips:
+                    raster.write(pixels[strip.row_off : strip.row_off + strip.height], 1, window=strip)
+            with rasterio.open(draft) as raster:
+                again = zlib.crc32(b"")
+                for strip in strips:
+                    again = zlib.crc32(raster.read(1, window=strip).data, again)
+        except RasterioError as error:
+            raise IntegrityError(f"the window of {array.label} could not be written: {_first_line(error)}") from error
+        if again != zlib.crc32(pixels.data):
+            raise IntegrityError(f"the window of {array.label} could not be written: the stored pixels differ")
+
+
+def _steps(array: StoredArray, window: Any) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of the whole array, in steps of few whole chunks, or of whole shards that are small."""
+    shards = array.array.shards
+    item = array.array.dtype.itemsize
+    is_small = shards is not None and int(np.prod(shards)) * item <= STEP
+    down, across = shards[-2:] if is_small else array.block_shapes[0]
+    count = max(1, STEP // (down * across * item))
+    bottom, right = window.row_off + window.height, window.col_off + window.width
+    left = window.col_off // across * across
+    for row, column in product(range(window.row_off // down * down, bottom, down), range(left, right, across * count)):
+        rows = slice(max(row, window.row_off), min(row + down, bottom))
+        yield rows, slice(max(column, window.col_off), min(column + across * count, right))

@@ -1,0 +1,195 @@
+"""Where an array of a Zarr store lies: CRS and affine transform.
+
+What states it, in this order: attributes `proj:` and `spatial:` of the array (EOPF products, GeoZarr conventions), the CF
+grid mapping and coordinate arrays (CF 1.11, sections 4 and 5.6), the groups above (`proj:`, and `other_metadata` and
+`stac_discovery` of EOPF products), the STAC Item.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from eopipe.errors import BadInputError
+
+# CRS, transform and shape as the item states them.
+Place = tuple[str | None, list[float] | None, list[int] | None]
+X_NAMES, Y_NAMES = ("x", "lon", "longitude", "easting"), ("y", "lat", "latitude", "northing")
+CRS_KEYS = ("proj:code", "proj:epsg", "proj:wkt2", "proj:projjson", "horizontal_CRS_code", "horizontal_crs_code")
+# How far a pixel centre may be from an even spacing, in pixels.
+EVEN = 1e-2
+MAX_AXIS = 1 << 20
+
+
+@dataclass(frozen=True)
+class PlacedArray:
+    """An array (…, y, x) of a store with its CRS and transform; `path` is that in the store."""
+
+    array: Any
+    path: str
+    label: str
+    stated: Place = (None, None, None)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        height, width = self.array.shape[-2:]
+        return height, width
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """West, south, east, north."""
+        (height, width), t = self.shape, self.transform
+        x, y = zip(*(t @ corner for corner in product((0, width), (0, height))), strict=True)
+        return min(x), min(y), max(x), max(y)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the axes; empty where the store has none."""
+        names = self.attributes.get("_ARRAY_DIMENSIONS") or getattr(self.array.metadata, "dimension_names", None)
+        return tuple(map(str, names or ()))
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the array."""
+        return dict(self.array.attrs)
+
+    @cached_property
+    def groups(self) -> list[dict[str, Any]]:
+        """The attributes of the groups above, from the nearest to the root."""
+        import zarr
+
+        names, rows = self.path.split("/")[:-1], []
+        for count in range(len(names), -1, -1):
+            try:
+                group = zarr.open_group(
+                    self.array.store, path="/".join(names[:count]), mode="r", use_consolidated=False
+                )
+                rows.append(dict(group.attrs))
+            except FileNotFoundError:
+                rows.append({})
+        return rows
+
+    def sibling(self, name: str) -> Any:
+        """Another array of the same group; None where there is none."""
+        import zarr
+
+        parent = self.path.rpartition("/")[0]
+        try:
+            return zarr.open_array(self.array.store, path=f"{parent}/{name}".strip("/"), mode="r")
+        except (FileNotFoundError, TypeError, ValueError):
+            return None
+
+    @cached_property
+    def grid_mapping(self) -> dict[str, Any]:
+        """The attributes of the CF grid mapping; empty where the array has none."""
+        # Several grid mappings with their coordinates (CF 5.6) begin with the name of the first.
+        name = str(self.attributes.get("grid_mapping") or "spatial_ref").split(":")[0].split()[0]
+        variable = self.sibling(name)
+        return {} if variable is None else dict(variable.attrs)
+
+    @cached_property
+    def crs(self) -> Any:
+        """The CRS. Raises BadInputError where the store and the item state none, or one that does not exist."""
+        from pyproj.exceptions import CRSError as NoSuchCRS
+        from rasterio.crs import CRS
+        from rasterio.errors import CRSError
+
+        for value in self._crs_candidates():
+            try:
+                return CRS.from_wkt(_projected(value).to_wkt())
+            except (CRSError, NoSuchCRS, KeyError, TypeError, ValueError) as error:
+                raise BadInputError(f"{self.label} has a CRS that does not exist: {str(value)[:60]!r}") from error
+        raise BadInputError(
+            f"{self.label} has no CRS: neither proj:code, proj:epsg or proj:wkt2, nor a grid mapping, nor the item"
+        )
+
+    def _crs_candidates(self) -> Iterator[Any]:
+        yield from _stated_crs(self.attributes)
+        if self.grid_mapping:
+            mapping = self.grid_mapping
+            yield mapping.get("crs_wkt") or mapping.get("spatial_ref") or mapping
+        for attributes in self.groups:
+            yield from _stated_crs(attributes)
+        if self.stated[0]:
+            yield self.stated[0]
+
+    @cached_property
+    def transform(self) -> Any:
+        """The affine transform. Raises BadInputError where the store and the item state none."""
+        from affine import Affine
+
+        holders = [self.attributes, *([] if not self._is_of_group() else self.groups[:1])]
+        for holder in holders:
+            if numbers := holder.get("spatial:transform") or holder.get("proj:transform"):
+                transform = _affine(numbers, self.label)
+                is_node = holder.get("spatial:registration") == "node"
+                return transform @ Affine.translation(-0.5, -0.5) if is_node else transform
+        axes = [self._axis(number) for number in (-1, -2)]
+        if None not in axes:
+            (x, across), (y, down) = axes  # type: ignore[misc]
+            return Affine(across, 0.0, x - across / 2, 0.0, down, y - down / 2)
+        if text := self.grid_mapping.get("GeoTransform"):
+            return Affine.from_gdal(*map(float, str(text).split()))
+        if self.stated[1] and self.stated[2] in (None, list(self.shape)):
+            return _affine(self.stated[1], self.label)
+        raise BadInputError(
+            f"{self.label} has no place: neither proj:transform nor spatial:transform, nor evenly spaced coordinates"
+        )
+
+    def _is_of_group(self) -> bool:
+        """Whether the transform of the group is that of this array: it states the same shape."""
+        shape = self.groups[0].get("spatial:shape") or self.groups[0].get("proj:shape")
+        return shape is not None and list(shape)[-2:] == list(self.shape)
+
+    def _axis(self, number: int) -> tuple[float, float] | None:
+        """First pixel centre and spacing of an axis, by its coordinate array; None where it has none.
+
+        Raises BadInputError where the spacing is not even.
+        """
+        defaults = X_NAMES if number == -1 else Y_NAMES
+        names = self.names[number:][:1] or defaults
+        coordinate = next((array for name in names if (array := self.sibling(name)) is not None), None)
+        length = self.shape[number]
+        if coordinate is None or coordinate.shape != (length,) or not 2 <= length <= MAX_AXIS:
+            return None
+        values = np.asarray(coordinate[:]).astype(np.float64)
+        values = values * float(coordinate.attrs.get("scale_factor", 1)) + float(coordinate.attrs.get("add_offset", 0))
+        step = (values[-1] - values[0]) / (len(values) - 1)
+        even = values[0] + step * np.arange(len(values))
+        if not step or not np.isfinite(values).all() or np.abs(values - even).max() > EVEN * abs(step):
+            raise BadInputError(f"{self.label} has coordinates {names[0]} that are not evenly spaced")
+        return float(values[0]), float(step)
+
+
+def _stated_crs(attributes: dict[str, Any]) -> Iterator[Any]:
+    """What attributes of an array or a group state as the CRS."""
+    other, discovery = attributes.get("other_metadata"), attributes.get("stac_discovery")
+    properties = discovery.get("properties") if isinstance(discovery, dict) else None
+    for holder in (attributes, other, properties):
+        if isinstance(holder, dict):
+            yield from (holder[key] for key in CRS_KEYS if holder.get(key))
+
+
+def _projected(value: Any) -> Any:
+    """A CRS from a code, a number, WKT, PROJJSON or CF attributes."""
+    from pyproj import CRS
+
+    if isinstance(value, dict):
+        return CRS.from_json_dict(value) if "$schema" in value else CRS.from_cf(value)
+    return CRS.from_user_input(int(value) if str(value).isdigit() else value)
+
+
+def _affine(numbers: Any, label: str) -> Any:
+    from affine import Affine
+
+    try:
+        transform = Affine(*map(float, numbers[:6]))
+    except (TypeError, ValueError):
+        transform = Affine(0, 0, 0, 0, 0, 0)
+    if transform.is_degenerate:
+        raise BadInputError(f"{label} has the transform {numbers!r}, which is not six numbers that can be inverted")
+    return transform

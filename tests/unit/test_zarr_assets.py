@@ -1,0 +1,351 @@
+"""Arrays of Zarr stores and Icechunk repositories are assets like GeoTIFFs: same pixels, place, scale and errors."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import rasterio
+import zarr
+from affine import Affine
+from loopback import Loopback
+from odc.geo.geobox import GeoBox
+from remote_assets import fetch, item_of, loopback_session
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
+
+from eopipe.arrays import AnyArray
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UsageError
+from eopipe.fetch.sizes import asset_sizes
+from eopipe.fetch.zarr_array import fetch_array
+from eopipe.fetch.zarr_store import is_zarr
+from eopipe.publish import write_json
+from eopipe.tiles.store import Tiles
+
+TYPE, WHERE, PIXELS = "application/vnd+zarr", "scene S, asset red", numbered((64, 48))
+PLACE = {"proj:epsg": 32633, "proj:transform": [STEP, 0.0, LEFT, 0.0, -STEP, TOP, 0.0, 0.0, 1.0]}
+SCALE = {"scale_factor": 0.0001, "add_offset": -0.1}
+GRID = GeoBox((8, 8), Affine(STEP, 0, LEFT + 20 * STEP, 0, -STEP, TOP - 20 * STEP), CRS)
+
+
+def put(store: Any, path: str, pixels: AnyArray = PIXELS, *, version: int = 2, **other: Any) -> zarr.Array:
+    """Write an array with the place of `scenery` into a store; in version 2 as EOPF products are."""
+    options: dict[str, Any] = {"chunks": (16, 16), "attributes": PLACE, "fill_value": 0} | other
+    names = ["time", "y", "x"][-pixels.ndim :]
+    if version == 2:
+        options["attributes"] = options["attributes"] | {"_ARRAY_DIMENSIONS": names}
+    else:
+        options["dimension_names"] = names
+    array = zarr.create_array(store, name=path, shape=pixels.shape, dtype=pixels.dtype, zarr_format=version, **options)
+    array[...] = pixels
+    return array
+
+
+def window(asset: dict[str, Any], folder: Path, *grids: GeoBox) -> Path:
+    """Fetch an asset from a catalog of this folder or from a server; the GeoTIFF."""
+    return fetch_array({"type": TYPE} | asset, WHERE, folder, folder / "red.part", grids, loopback_session(), NOWHERE)
+
+
+NOWHERE = (None, None, None)
+
+
+def pixels_of(file: Path) -> tuple[AnyArray, Any]:
+    with rasterio.open(file) as source:
+        assert source.crs.to_epsg() == 32633
+        return source.read(1), source.transform
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"version": 2, "compressors": {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 0}},
+        {"version": 2, "chunks": (30, 20)},
+        {"version": 3},
+        {"version": 3, "shards": (32, 32)},
+    ],
+    ids=["v2 blosc", "v2", "v3", "v3 sharded"],
+)
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_pixels_and_place_are_those_of_the_store(
+    tmp_path: Path, web: Loopback, form: dict[str, Any], is_remote: bool
+) -> None:
+    if "compressors" in form:
+        import numcodecs
+
+        form = form | {"compressors": numcodecs.get_codec(form["compressors"])}
+    put(tmp_path / "p.zarr", "r10m/b02", **form)
+    root = f"{web.url}/" if is_remote else ""
+    pixels, transform = pixels_of(window({"href": f"{root}p.zarr/r10m/b02"}, tmp_path))
+    np.testing.assert_array_equal(pixels, PIXELS)
+    assert transform == Affine(STEP, 0, LEFT, 0, -STEP, TOP)
+    (tmp_path / "red.whole").unlink()
+    pixels, transform = pixels_of(window({"href": f"{root}p.zarr/r10m/b02"}, tmp_path, GRID))
+    row, column = round((TOP - transform.f) / STEP), round((transform.c - LEFT) / STEP)
+    np.testing.assert_array_equal(pixels, PIXELS[row:, column:][: pixels.shape[0], : pixels.shape[1]])
+    assert row <= 16
+    assert pixels.shape[0] <= 64
+
+
+def test_a_scene_of_zarr_arrays_becomes_the_tiles_of_the_same_geotiffs(
+    catalog: Catalog, run: Run, tmp_path: Path
+) -> None:
+    item = catalog.add(nodata=0)
+    for asset in item["assets"].values():
+        asset["raster:bands"] = [{"scale": 0.0001, "offset": -0.1, "nodata": 0}]
+    catalog.write()
+    arrays = json.loads(json.dumps(item))
+    for name, asset in arrays["assets"].items():
+        with rasterio.open(catalog.root / "s0" / f"{name}.tif") as source:
+            put(catalog.root / "p.zarr", f"r10m/{name}", source.read(1), attributes=PLACE | SCALE)
+        arrays["assets"][name] = {"href": f"p.zarr/r10m/{name}", "type": TYPE}
+        asset = item["assets"][name]
+        asset["href"] = f"s0/{name}.tif"
+    stores = []
+    write_json(tmp_path / "grid.json", {"crs": CRS, "shape": [64, 48], "transform": [STEP, 0, LEFT, 0, -STEP, TOP]})
+    for number, scene in enumerate((item, arrays)):
+        folder = tmp_path / f"run{number}"
+        folder.mkdir()
+        completed = fetch(run, folder, scene, "--catalog", catalog.root)
+        assert completed.code == 0, completed.stderr
+        outputs = ("--grid", tmp_path / "grid.json", "--tiles", folder / "t.zarr", "--chunk", 16, "--shard", 32)
+        completed = run("preprocess", "--scene", folder / "scene", *outputs, "--bands", "blue", "red", "--mask", "scl")
+        assert completed.code == 0, completed.stderr
+        stores.append(Tiles(folder / "t.zarr"))
+    first, second = stores
+    np.testing.assert_array_equal(first.physical(("blue", "red")), second.physical(("blue", "red")))
+    np.testing.assert_array_equal(first.read("valid"), second.read("valid"))
+    red = json.loads((tmp_path / "run1/scene/scene.json").read_text())["assets"]["red"]
+    assert red["raster:bands"] == [{"scale": 0.0001, "offset": -0.1, "nodata": 0.0}]
+    assert red["href"] == "red.tif"
+
+
+def test_what_the_item_states_has_priority_over_the_store(tmp_path: Path, run: Run) -> None:
+    put(tmp_path / "p.zarr", "b02", attributes=PLACE | SCALE)
+    asset = {"href": "p.zarr/b02", "type": TYPE, "bands": [{"name": "b02", "scale": 0.5, "offset": 0.0}]}
+    assert fetch(run, tmp_path, item_of({"red": asset}), "--catalog", tmp_path).code == 0
+    fetched = json.loads((tmp_path / "scene/scene.json").read_text())["assets"]["red"]
+    assert fetched["bands"] == [{"name": "b02", "scale": 0.5, "offset": 0.0, "nodata": 0.0}]
+
+
+def test_a_window_costs_only_the_chunks_it_needs(tmp_path: Path, web: Loopback) -> None:
+    put(tmp_path / "p.zarr", "b02", numbered((512, 512), dtype="uint32"), chunks=(32, 32))
+    window({"href": f"{web.url}/p.zarr/b02"}, tmp_path, GRID)
+    chunks = [request.path for request in web.received if request.path.rpartition("/")[2][0].isdigit()]
+    assert sorted(chunks) == sorted({f"/p.zarr/b02/{row}.{column}" for row in (0, 1) for column in (0, 1)})
+
+
+def test_a_request_that_fails_is_repeated(tmp_path: Path, web: Loopback, impatient: list[float]) -> None:
+    put(tmp_path / "p.zarr", "b02")
+    web.fail("/p.zarr/b02/1.1", times=2, status=503)
+    web.fail("/p.zarr/b02/0.0", cut=20)
+    web.fail("/p.zarr/b02/.zarray", reset=True)
+    np.testing.assert_array_equal(pixels_of(window({"href": f"{web.url}/p.zarr/b02"}, tmp_path))[0], PIXELS)
+    assert len(impatient) == 4
+
+
+def coordinates(store: Path, group: str) -> None:
+    for name, first, step, count in (("x", LEFT, STEP, 48), ("y", TOP, -STEP, 64)):
+        centres = first + step * (np.arange(count) + 0.5)
+        zarr.create_array(store, name=f"{group}/{name}", data=centres, zarr_format=2)
+
+
+@pytest.mark.parametrize("source", ["coordinates", "GeoTransform", "group", "eopf", "code", "item"])
+def test_crs_and_transform_come_from_each_convention(tmp_path: Path, source: str) -> None:
+    store, place, stated = tmp_path / "p.zarr", {}, (None, None, None)
+    transform = [STEP, 0.0, LEFT, 0.0, -STEP, TOP]
+    if source == "code":
+        place = {"proj:code": CRS, "spatial:transform": transform}
+    if source == "item":
+        stated = (CRS, transform, [64, 48])
+    zarr.create_group(store, zarr_format=2, attributes={"other_metadata": {"horizontal_CRS_code": CRS}})
+    if source != "eopf":
+        zarr.create_group(store, zarr_format=2, overwrite=True)
+    group = {"proj:code": CRS, "spatial:transform": transform, "spatial:shape": [64, 48]} if source == "group" else {}
+    zarr.create_group(store, path="m", zarr_format=2, attributes=group)
+    if source in ("coordinates", "GeoTransform"):
+        from pyproj import CRS as Projection
+
+        mapping = Projection(CRS).to_cf()
+        if source == "GeoTransform":
+            mapping["GeoTransform"] = f"{LEFT} {STEP} 0 {TOP} 0 {-STEP}"
+        reference = zarr.create_array(store, name="m/crs", shape=(), dtype="int32", zarr_format=2)
+        reference.attrs.update(mapping)
+        place = {"grid_mapping": "crs"}
+    if source in ("coordinates", "eopf"):
+        coordinates(store, "m")
+    put(store, "m/b02", attributes=place)
+    asset = {"href": "p.zarr/m/b02", "type": TYPE}
+    part = fetch_array(asset, WHERE, tmp_path, tmp_path / "red.part", (), loopback_session(), stated)
+    pixels, affine = pixels_of(part)
+    np.testing.assert_array_equal(pixels, PIXELS)
+    assert affine == Affine(*transform)
+
+
+def test_a_chunk_that_was_never_written_reads_as_the_fill_value(tmp_path: Path) -> None:
+    put(tmp_path / "p.zarr", "b02", fill_value=7)
+    (tmp_path / "p.zarr/b02/1.1").unlink()
+    pixels, _ = pixels_of(window({"href": "p.zarr/b02"}, tmp_path))
+    assert (pixels[16:32, 16:32] == 7).all()
+    pixels[16:32, 16:32] = PIXELS[16:32, 16:32]
+    np.testing.assert_array_equal(pixels, PIXELS)
+
+
+def test_an_axis_of_length_1_is_read_and_a_longer_one_refused(tmp_path: Path) -> None:
+    put(tmp_path / "p.zarr", "one", PIXELS[None], chunks=(1, 16, 16))
+    np.testing.assert_array_equal(pixels_of(window({"href": "p.zarr/one"}, tmp_path))[0], PIXELS)
+    put(tmp_path / "p.zarr", "three", np.stack([PIXELS] * 3), chunks=(1, 16, 16))
+    (tmp_path / "red.whole").unlink()
+    with pytest.raises(BadInputError, match=r"red has the shape \(3, 64, 48\) \(time, y, x\); two axes"):
+        window({"href": "p.zarr/three"}, tmp_path)
+
+
+def test_a_group_lists_its_arrays_or_its_only_band_is_the_array(tmp_path: Path) -> None:
+    for name in ("b02", "b03"):
+        put(tmp_path / "p.zarr", f"r10m/{name}")
+    with pytest.raises(
+        BadInputError, match="is the group /r10m of a Zarr store, not an array; its arrays are b02, b03"
+    ):
+        window({"href": "p.zarr/r10m"}, tmp_path)
+    file = window({"href": "p.zarr/r10m", "bands": [{"name": "b03"}]}, tmp_path)
+    np.testing.assert_array_equal(pixels_of(file)[0], PIXELS)
+
+
+def damage(store: Path) -> None:
+    (store / "b02/1.1").write_bytes(b"no chunk")
+
+
+def set_codec(store: Path, codec: str) -> None:
+    metadata = json.loads((store / "b02/.zarray").read_text())
+    (store / "b02/.zarray").write_text(json.dumps(metadata | {"filters": [{"id": codec}]}))
+
+
+@pytest.mark.parametrize(
+    ("href", "change", "kind", "message"),
+    [
+        ("q.zarr/b02", None, BadInputError, "is missing: there is no folder q.zarr in"),
+        ("p.zarr/b99", None, BadInputError, "is missing: the store has neither an array nor a group at /b99"),
+        ("p.zarr/b02", damage, IntegrityError, "is damaged in its rows 16 to 32"),
+        (
+            "p.zarr/b02",
+            lambda store: set_codec(store, "jpegls"),
+            BadInputError,
+            "cannot be read as a Zarr array: .*jpegls",
+        ),
+        (
+            "p.zarr/b02",
+            lambda store: set_codec(store, "pickle"),
+            RefusedError,
+            "is encoded by pickle, and only numbers",
+        ),
+        ("../p.zarr/b02", None, RefusedError, "only http.*paths inside the catalog are read"),
+    ],
+    ids=["store", "array", "damage", "codec", "pickle", "outside"],
+)
+def test_what_cannot_be_read_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, href: str, change: Any, kind: type[EopipeError], message: str
+) -> None:
+    put(tmp_path / "p.zarr", "b02")
+    if change:
+        change(tmp_path / "p.zarr")
+    with pytest.raises(kind, match=f"{WHERE}.*{message}"):
+        window({"href": href}, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.zarr"]
+
+
+def test_an_array_without_a_place_and_one_outside_of_the_grid_are_refused(tmp_path: Path) -> None:
+    put(tmp_path / "p.zarr", "bare", attributes={})
+    with pytest.raises(BadInputError, match="asset red has no CRS: neither proj:code"):
+        window({"href": "p.zarr/bare"}, tmp_path)
+    put(tmp_path / "p.zarr", "crs", attributes={"proj:epsg": 32633})
+    with pytest.raises(BadInputError, match="asset red has no place: neither proj:transform"):
+        window({"href": "p.zarr/crs"}, tmp_path)
+    put(tmp_path / "p.zarr", "b02")
+    with pytest.raises(BadInputError, match=r"asset red is at .* in EPSG:32633, outside the grid at"):
+        window({"href": "p.zarr/b02"}, tmp_path, GRID.translate_pix(900, 0))
+
+
+def test_a_link_out_of_the_catalog_is_not_followed(tmp_path: Path) -> None:
+    put(tmp_path / "p.zarr", "b02")
+    secret = tmp_path / "p.zarr/b02/0.0"
+    shutil.move(secret, tmp_path / "elsewhere")
+    (tmp_path / "catalog").mkdir()
+    shutil.move(tmp_path / "p.zarr", tmp_path / "catalog/p.zarr")
+    (tmp_path / "catalog/p.zarr/b02/0.0").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RefusedError, match="has the file 'b02/0.0', outside the catalog"):
+        window({"href": "p.zarr/b02"}, tmp_path / "catalog")
+
+
+def repository(folder: Path) -> tuple[icechunk.Repository, str]:
+    """A repository whose tag has PIXELS and whose branch main has them plus 1000; the id of the first snapshot."""
+    created = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)))
+    ids = []
+    for step in (0, 1000):
+        session = created.writable_session("main")
+        put(session.store, "r10m/b02", PIXELS + np.uint16(step), version=3, overwrite=True)
+        ids.append(session.commit(f"plus {step}"))
+    created.create_tag("v1", snapshot_id=ids[0])
+    return created, ids[0]
+
+
+def test_a_version_of_an_icechunk_repository_is_read(tmp_path: Path) -> None:
+    _, snapshot = repository(tmp_path / "p.icechunk")
+    href = {"href": "p.icechunk/r10m/b02"}
+    for version, plus in (
+        ({}, 1000),
+        ({"icechunk:branch": "main"}, 1000),
+        ({"icechunk:tag": "v1"}, 0),
+        ({"icechunk:snapshot_id": snapshot}, 0),
+    ):
+        pixels, _ = pixels_of(window(href | version, tmp_path, GRID))
+        assert pixels[0, 0] == PIXELS[0, 0] + plus
+        (tmp_path / "red.whole").unlink()
+    with pytest.raises(BadInputError, match="red is not an Icechunk repository with the tag v9"):
+        window(href | {"icechunk:tag": "v9"}, tmp_path)
+    (tmp_path / "empty.icechunk").mkdir()
+    with pytest.raises(BadInputError, match="red is not an Icechunk repository with a branch main"):
+        window({"href": "empty.icechunk/b02"}, tmp_path)
+
+
+def test_virtual_chunks_of_a_repository_are_not_read(tmp_path: Path) -> None:
+    created, _ = repository(tmp_path / "p.icechunk")
+    (tmp_path / "secret").write_bytes(bytes(512))
+    session = created.writable_session("main")
+    session.store.set_virtual_ref(
+        "r10m/b02/c/0/0", f"file://{tmp_path}/secret", offset=0, length=512, validate_container=False
+    )
+    session.commit("virtual")
+    with pytest.raises(RefusedError, match="is in chunks of other files"):
+        window({"href": "p.icechunk/r10m/b02"}, tmp_path)
+
+
+def test_without_icechunk_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "icechunk", None)
+    with pytest.raises(UsageError, match=r"is in an Icechunk repository: pip install 'eopipe\[icechunk\]'"):
+        window({"href": "p.icechunk/b02"}, tmp_path)
+
+
+def test_the_size_of_an_array_is_not_known_and_nothing_is_requested(web: Loopback) -> None:
+    item = item_of({"red": {"href": f"{web.url}/p.zarr/b02", "type": TYPE, "file:size": 10**12}})
+    (size,) = asset_sizes([item], None, loopback_session())
+    assert (size.bytes, size.basis) == (0, "unknown")
+    assert web.received == []
+
+
+@pytest.mark.parametrize(
+    ("asset", "is_array"),
+    [
+        ({"href": "a", "type": "application/vnd+zarr"}, True),
+        ({"href": "a", "type": "application/vnd.zarr; version=3"}, True),
+        ({"href": "a", "type": "application/x-zarr"}, True),
+        ({"href": "https://h/S2B.zarr/r10m/b02"}, True),
+        ({"href": "a", "icechunk:branch": "main"}, True),
+        ({"href": "https://h/S2B.zarr/quicklook.tif"}, False),
+        ({"href": "https://h/S2B.zarr.zip"}, False),
+        ({"href": "p.zarr/b.tif", "type": "image/tiff; application=geotiff"}, False),
+    ],
+)
+def test_zarr_assets_are_recognised(asset: dict[str, Any], is_array: bool) -> None:
+    assert is_zarr(asset) == is_array
