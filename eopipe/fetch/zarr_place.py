@@ -1,7 +1,7 @@
-"""Where an array of a Zarr store lies: CRS and affine transform.
+"""The place of an array of a Zarr store: CRS and affine transform.
 
-What states it, in this order: attributes `proj:` and `spatial:` of the array (EOPF products, GeoZarr conventions), the CF
-grid mapping and coordinate arrays (CF 1.11, sections 4 and 5.6), the groups above (`proj:`, and `other_metadata` and
+What states it, in this order: attributes `proj:` and `spatial:` of the array (EOPF products, GeoZarr conventions), the
+CF grid mapping and coordinate arrays (CF 1.11, sections 4 and 5.6), the groups above (`proj:`, and `other_metadata` and
 `stac_discovery` of EOPF products), the STAC Item.
 """
 

@@ -91,7 +91,7 @@ def _local_folder(path: str, label: str, catalog: Path | None) -> tuple[Path, Pa
 def _open_icechunk(asset: dict[str, Any], href: str, label: str, catalog: Path | None) -> tuple["Store", str]:
     """The store of a version of an Icechunk repository: that of the asset's fields, else the branch main.
 
-    Chunks that lie in other files (virtual chunks) are not authorised: a repository could name any file or server.
+    Chunks in other files (virtual chunks) are not authorised: a repository could name any file or server.
     """
     try:
         import icechunk

@@ -40,8 +40,8 @@ SOCKETS = {name: {"fetch", "stac", "launch"} for name in ("requests", "urllib3",
     "pystac_client": {"stac"},
     "mlflow": {"telemetry"},
     "prometheus_client": {"telemetry"},
-    # Waits while it queries Slurm.
-    "asyncio": {"clusters"},
+    # Waits while it queries Slurm; stores of zarr are asynchronous.
+    "asyncio": {"clusters", "fetch"},
     **{name: set() for name in ("http", "urllib.request", "xmlrpc", "socketserver", "ssl", "ftplib", "smtplib")},
     **{name: set() for name in ("aiohttp", "httpx", "boto3", "fsspec", "s3fs", "gcsfs", "paramiko")},
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 import icechunk
 import numpy as np
+import pyproj
 import pytest
 import rasterio
 import zarr
@@ -97,12 +98,11 @@ def test_a_scene_of_zarr_arrays_becomes_the_tiles_of_the_same_geotiffs(
         asset["raster:bands"] = [{"scale": 0.0001, "offset": -0.1, "nodata": 0}]
     catalog.write()
     arrays = json.loads(json.dumps(item))
-    for name, asset in arrays["assets"].items():
+    for name in item["assets"]:
         with rasterio.open(catalog.root / "s0" / f"{name}.tif") as source:
             put(catalog.root / "p.zarr", f"r10m/{name}", source.read(1), attributes=PLACE | SCALE)
         arrays["assets"][name] = {"href": f"p.zarr/r10m/{name}", "type": TYPE}
-        asset = item["assets"][name]
-        asset["href"] = f"s0/{name}.tif"
+        item["assets"][name]["href"] = f"s0/{name}.tif"
     stores = []
     write_json(tmp_path / "grid.json", {"crs": CRS, "shape": [64, 48], "transform": [STEP, 0, LEFT, 0, -STEP, TOP]})
     for number, scene in enumerate((item, arrays)):
@@ -166,9 +166,7 @@ def test_crs_and_transform_come_from_each_convention(tmp_path: Path, source: str
     group = {"proj:code": CRS, "spatial:transform": transform, "spatial:shape": [64, 48]} if source == "group" else {}
     zarr.create_group(store, path="m", zarr_format=2, attributes=group)
     if source in ("coordinates", "GeoTransform"):
-        from pyproj import CRS as Projection
-
-        mapping = Projection(CRS).to_cf()
+        mapping = pyproj.CRS(CRS).to_cf()
         if source == "GeoTransform":
             mapping["GeoTransform"] = f"{LEFT} {STEP} 0 {TOP} 0 {-STEP}"
         reference = zarr.create_array(store, name="m/crs", shape=(), dtype="int32", zarr_format=2)
@@ -205,9 +203,7 @@ def test_an_axis_of_length_1_is_read_and_a_longer_one_refused(tmp_path: Path) ->
 def test_a_group_lists_its_arrays_or_its_only_band_is_the_array(tmp_path: Path) -> None:
     for name in ("b02", "b03"):
         put(tmp_path / "p.zarr", f"r10m/{name}")
-    with pytest.raises(
-        BadInputError, match="is the group /r10m of a Zarr store, not an array; its arrays are b02, b03"
-    ):
+    with pytest.raises(BadInputError, match=r"is the group /r10m of a Zarr store, .*; its arrays are b02, b03"):
         window({"href": "p.zarr/r10m"}, tmp_path)
     file = window({"href": "p.zarr/r10m", "bands": [{"name": "b03"}]}, tmp_path)
     np.testing.assert_array_equal(pixels_of(file)[0], PIXELS)
@@ -217,9 +213,25 @@ def damage(store: Path) -> None:
     (store / "b02/1.1").write_bytes(b"no chunk")
 
 
-def set_codec(store: Path, codec: str) -> None:
+def change_metadata(store: Path, **fields: Any) -> None:
     metadata = json.loads((store / "b02/.zarray").read_text())
-    (store / "b02/.zarray").write_text(json.dumps(metadata | {"filters": [{"id": codec}]}))
+    (store / "b02/.zarray").write_text(json.dumps(metadata | fields))
+
+
+def set_unknown_codec(store: Path) -> None:
+    change_metadata(store, filters=[{"id": "jpegls"}])
+
+
+def set_pickle_as_filter(store: Path) -> None:
+    change_metadata(store, filters=[{"id": "pickle"}])
+
+
+def set_pickle_as_compressor(store: Path) -> None:
+    change_metadata(store, compressor={"id": "pickle"})
+
+
+def set_labels_as_filter(store: Path) -> None:
+    change_metadata(store, filters=[{"id": "categorize", "labels": ["a"], "dtype": "<U1", "astype": "|u1"}])
 
 
 @pytest.mark.parametrize(
@@ -228,21 +240,13 @@ def set_codec(store: Path, codec: str) -> None:
         ("q.zarr/b02", None, BadInputError, "is missing: there is no folder q.zarr in"),
         ("p.zarr/b99", None, BadInputError, "is missing: the store has neither an array nor a group at /b99"),
         ("p.zarr/b02", damage, IntegrityError, "is damaged in its rows 16 to 32"),
-        (
-            "p.zarr/b02",
-            lambda store: set_codec(store, "jpegls"),
-            BadInputError,
-            "cannot be read as a Zarr array: .*jpegls",
-        ),
-        (
-            "p.zarr/b02",
-            lambda store: set_codec(store, "pickle"),
-            RefusedError,
-            "is encoded by pickle, and only numbers",
-        ),
+        ("p.zarr/b02", set_unknown_codec, BadInputError, "cannot be read as a Zarr array: .*jpegls"),
+        ("p.zarr/b02", set_pickle_as_filter, BadInputError, "cannot be read as a Zarr array: .*pickle"),
+        ("p.zarr/b02", set_pickle_as_compressor, BadInputError, "cannot be read as a Zarr array: .*pickle"),
+        ("p.zarr/b02", set_labels_as_filter, RefusedError, "is encoded by categorize, and only numbers are read"),
         ("../p.zarr/b02", None, RefusedError, "only http.*paths inside the catalog are read"),
     ],
-    ids=["store", "array", "damage", "codec", "pickle", "outside"],
+    ids=["store", "array", "damage", "codec", "pickle", "pickle as compressor", "labels", "outside"],
 )
 def test_what_cannot_be_read_is_one_sentence_and_leaves_nothing(
     tmp_path: Path, href: str, change: Any, kind: type[EopipeError], message: str
@@ -274,7 +278,7 @@ def test_a_link_out_of_the_catalog_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "catalog").mkdir()
     shutil.move(tmp_path / "p.zarr", tmp_path / "catalog/p.zarr")
     (tmp_path / "catalog/p.zarr/b02/0.0").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(RefusedError, match="has the file 'b02/0.0', outside the catalog"):
+    with pytest.raises(RefusedError, match=r"has the file 'b02/0\.0', outside the catalog"):
         window({"href": "p.zarr/b02"}, tmp_path / "catalog")
 
 
