@@ -146,6 +146,35 @@ def test_a_request_that_fails_is_repeated(tmp_path: Path, web: Loopback, impatie
     assert len(impatient) == 4
 
 
+def test_a_store_in_a_bucket_is_read_with_its_shards_in_part(
+    tmp_path: Path, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", web.url)
+    noise = np.random.default_rng(1).integers(1, 2**32, (2048, 2048), np.uint32)
+    put(tmp_path / "scenes/p.zarr", "b02", noise, version=3, chunks=(64, 64), shards=(2048, 2048), compressors=None)
+    web.sent = 0
+    pixels, _ = pixels_of(window({"href": "s3://scenes/p.zarr/b02"}, tmp_path, GRID))
+    np.testing.assert_array_equal(pixels, noise[: pixels.shape[0], : pixels.shape[1]])
+    assert web.sent < 0.02 * noise.nbytes
+
+
+def test_a_signature_is_sent_to_the_server_and_never_printed(
+    tmp_path: Path, web: Loopback, run: Run, caplog: pytest.LogCaptureFixture, impatient: list[float]
+) -> None:
+    put(tmp_path / "p.zarr", "b02")
+    web.fail("/p.zarr/b02/0.0", status=503)
+    web.fail("/p.zarr/b02/1.1", times=None, status=403)
+    item = item_of({"red": {"href": f"{web.url}/p.zarr/b02?sig=SECRET", "type": TYPE}})
+    completed = fetch(run, tmp_path, item)
+    assert completed.code == 3, completed.stderr
+    assert "asset red could not be fetched: 127.0.0.1 answered 403" in completed.stderr
+    assert "SECRET" not in completed.stderr + completed.stdout + caplog.text
+    assert {request.value.get("sig") for request in web.received} == {"SECRET"}
+    assert not (tmp_path / "scene").exists()
+
+
 def coordinates(store: Path, group: str) -> None:
     for name, first, step, count in (("x", LEFT, STEP, 48), ("y", TOP, -STEP, 64)):
         centres = first + step * (np.arange(count) + 0.5)
