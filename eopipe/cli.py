@@ -151,7 +151,7 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     """Run a stage and write its run record, also when it fails."""
     from eopipe.clusters.executor_patches import refuse_cancelled
     from eopipe.launch.world import die_with_engine
-    from eopipe.provenance.record import now, refuse_foreign_outputs, write_record
+    from eopipe.provenance.record import record_start, refuse_foreign_outputs, write_record
     from eopipe.provenance.redact import command_for_log
 
     command, argv = ["eopipe", definition.name, *argv], expand_lists(definition, argv)
@@ -163,7 +163,7 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     refuse_cancelled()
     refuse_foreign_outputs(definition, values)
     check_inputs(definition, values)
-    start, clock = now(), time.monotonic()
+    start, clock = record_start(definition, values, [definition.name, *argv]), time.monotonic()
     try:
         definition.function(**values)
     except Exception as error:

@@ -32,6 +32,7 @@ STATUS = ("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-uno", "
 HEAD = "# branch.oid "
 # Stages that run a model.
 MODEL_USERS = ("calibrate", "predict", "export")
+UNFINISHED = "the job has not ended: it runs, or was killed before it could say why"
 CODE = Path(__file__).resolve().parents[2]
 # The commands of workflow engines, and the packages that contain them.
 ENGINE_COMMANDS = {
@@ -53,6 +54,18 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def record_start(stage: Stage, values: dict[str, Any], arguments: list[str]) -> str:
+    """Write a record of a failed job unless there is a record, which tells who made the outputs if the job is killed.
+
+    Returns the time of the start.
+    """
+    start, path = now(), record_path(values[stage.of(Output)[0].name])
+    if not path.exists():
+        unknown = {"inputs": [], "outputs": [], "usage": {}, "software": {}, "project": ""}
+        _publish_record(path, _job(stage, values, arguments, start, UNFINISHED) | unknown)
+    return start
+
+
 def write_record(
     stage: Stage, values: dict[str, Any], arguments: list[str], start: str, error: str = ""
 ) -> dict[str, Any]:
@@ -61,7 +74,20 @@ def write_record(
     Returns the record.
     """
     outputs = stage.of(Output)
-    record = {
+    record = _job(stage, values, arguments, start, error) | {
+        "inputs": _data(stage.of(Input), values),
+        "outputs": [] if error else _outputs(outputs, values),
+        "usage": _usage(),
+        "software": _software() | _model_libraries(stage, values),
+        "project": _project_commit(),
+    }
+    _publish_record(record_path(values[outputs[0].name]), record)
+    return record
+
+
+def _job(stage: Stage, values: dict[str, Any], arguments: list[str], start: str, error: str) -> dict[str, Any]:
+    """What a record says of the command, its status and where it ran."""
+    return {
         "stage": stage.name,
         "version": __version__,
         "status": "failed" if error else "completed",
@@ -70,18 +96,15 @@ def write_record(
         "end": now(),
         "arguments": redact_for_record(["eopipe", *arguments]),
         "settings": {p.name: redact_for_record(values[p.name]) for p in stage.ports if not is_path(p)},
-        "inputs": _data(stage.of(Input), values),
-        "outputs": [] if error else _outputs(outputs, values),
-        "usage": _usage(),
         "place": _host_class(),
-        "software": _software() | _model_libraries(stage, values),
-        "project": _project_commit(),
         "engine": engine(),
         "container": container(),
     }
-    with publish(record_path(values[outputs[0].name])) as draft:
+
+
+def _publish_record(path: Path, record: dict[str, Any]) -> None:
+    with publish(path) as draft:
         write_json(draft, record)
-    return record
 
 
 def _data(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:

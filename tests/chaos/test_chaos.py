@@ -1,12 +1,20 @@
 """Random kills anywhere in a run: the same command ends with the same bytes, and no process lives on."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from chaos.driver import Reference, disturbed, undisturbed
+from chaos.driver import Outcome, Reference, disturbed, undisturbed
 
 pytestmark = pytest.mark.exhaustive
+
+
+def report(outcome: Outcome, folder: Path) -> str:
+    """The whole outcome and the end of the log; pytest shortens what it prints of an object."""
+    log = (folder / "project/log").read_text(encoding="utf-8", errors="replace")
+    return f"{json.dumps(asdict(outcome), indent=1)}\n{log[-20_000:]}"
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +28,7 @@ def test_a_run_under_snakemake_that_is_killed_at_random_ends_with_the_same_bytes
 ) -> None:
     outcome = disturbed("snakemake", seed, tmp_path / "project", by_snakemake)
     assert outcome.disturbances
-    assert outcome.is_identical, outcome
+    assert outcome.is_identical, report(outcome, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -34,4 +42,4 @@ def test_a_run_under_cwltool_that_is_killed_at_random_ends_with_the_same_bytes(
 ) -> None:
     outcome = disturbed("cwltool", seed, tmp_path / "project", by_cwltool)
     assert outcome.disturbances
-    assert outcome.is_identical, outcome
+    assert outcome.is_identical, report(outcome, tmp_path)

@@ -1,11 +1,23 @@
 """A stage replaces nothing that it did not make."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from scenery import Catalog, Run
 
 from eopipe.publish import read_json
+
+# The process of a stage that ends, by a signal that it cannot catch, between its outputs and its record.
+KILLED_AFTER_PUBLISHING = """
+import os, signal, sys
+from eopipe import cli
+from eopipe.provenance import record
+record.write_record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+cli.main(sys.argv[1:])
+"""
 
 
 @pytest.fixture
@@ -60,5 +72,23 @@ def test_a_stage_replaces_its_output_also_after_an_engine_removed_a_part(
     (tmp_path / "items/manifest.json").unlink()
     assert run(*search).code == 0
     (tmp_path / "items.run.json").unlink()
+    assert run(*search).code == 0
+    assert read_json(tmp_path / "items.run.json")["status"] == "completed"
+
+
+@pytest.mark.parametrize("removed", ["", "manifest.json"])
+def test_a_stage_replaces_what_it_published_before_it_was_killed(
+    removed: str, search: list[object], run: Run, tmp_path: Path
+) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_AFTER_PUBLISHING, *map(str, search)], capture_output=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "items/A.geojson").is_file()
+    assert read_json(tmp_path / "items.run.json")["status"] == "failed"
+    assert "the job has not ended" in read_json(tmp_path / "items.run.json")["error"]
+    if removed:
+        # Snakemake removes the declared outputs of a job that failed.
+        (tmp_path / "items" / removed).unlink()
     assert run(*search).code == 0
     assert read_json(tmp_path / "items.run.json")["status"] == "completed"
