@@ -44,12 +44,13 @@ MapFunction = Callable[[Callable[[str], str], Iterable[str]], Iterable[str]]
 def publish(target: Path, *, folder: bool = False) -> Iterator[Path]:
     """Give a temporary path to write to; rename it to its final name if the block succeeds.
 
-    Raises NoSpaceError when the disk or quota is full, UsageError when the target cannot be written; the temporary
-    files are removed then.
+    Raises NoSpaceError when the disk or quota is full, UsageError when the target cannot be written or has something
+    that eopipe did not write; the temporary files are removed then.
     """
     target = Path(target)
+    refuse_foreign(target, folder=folder)
     # The final name is the last part, since some formats store the stem of the file they are written to.
-    draft_folder = target.parent / f"{_draft_prefix(target)}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    draft_folder = _draft_folder(target)
     draft = draft_folder / target.name
     try:
         modes = _make_draft_folder(target, draft_folder)
@@ -94,8 +95,8 @@ def host_id() -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
 
-def _draft_prefix(target: Path) -> str:
-    return f".{target.name}.tmp-{host_id()}-"
+def _draft_folder(target: Path) -> Path:
+    return target.parent / f".{target.name}.tmp-{host_id()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def is_draft(name: str) -> bool:
@@ -180,10 +181,12 @@ def _sync(path: Path) -> None:
 
 def _rename(draft: Path, target: Path, draft_folder: Path) -> None:
     """Replace the target; with several writers of one target each result is whole, and the last one stays."""
+    # Again, for hours may have passed.
+    refuse_foreign(target, folder=draft.is_dir())
     for attempt in count():
         # A folder replaces only an empty folder, so the previous one is moved out first.
         with suppress(FileNotFoundError):
-            if target.is_dir() or (draft.is_dir() and target.exists()):
+            if target.is_dir():
                 target.rename(draft_folder / f"previous-{attempt}")
         try:
             draft.replace(target)
@@ -192,6 +195,48 @@ def _rename(draft: Path, target: Path, draft_folder: Path) -> None:
             if error.errno not in TARGET_EXISTS:
                 raise
     _sync(target.parent)
+
+
+def refuse_foreign(target: Path, *, folder: bool) -> None:
+    """Raise UsageError where a target is, or has, what eopipe did not write: it is never replaced."""
+    if target.is_file() if folder else target.is_dir():
+        kinds = ("folder", "file") if folder else ("file", "folder")
+        raise UsageError(f"cannot write the {kinds[0]} {target}: a {kinds[1]} has this name; choose another path")
+    if folder and (content := foreign_content(target)):
+        raise UsageError(
+            f"{target} contains {content}, which eopipe did not write and would replace; choose another path"
+        )
+
+
+def foreign_content(folder: Path) -> str:
+    """What a folder contains that eopipe did not write there; empty if nothing.
+
+    Its files are in its manifest. Where an engine removed the manifest, because a job runs again or failed, the run
+    record beside the folder says how many files a completed job wrote.
+    """
+    names = {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()
+    }
+    names -= ENGINE
+    with suppress(IntegrityError):
+        return _listed(names - _manifest_rows(folder).keys())
+    record = folder.parent / f"{folder.name}{RECORD}"
+    if not record.is_file():
+        return _listed(names)
+    counts = [row["files"] for row in read_json(record)["outputs"] if row["name"] == folder.name]
+    return f"{len(names)} files instead of {counts[0]}" if counts and len(names) > counts[0] else ""
+
+
+def _listed(names: set[str]) -> str:
+    first = sorted(names)[:3]
+    return ", ".join(first) + (f" and {len(names) - len(first)} more files" if len(names) > len(first) else "")
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that was published; after a kill no part of it is left under its name."""
+    draft = _draft_folder(folder)
+    folder.rename(draft)
+    shutil.rmtree(draft)
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:

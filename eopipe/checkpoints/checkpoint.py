@@ -8,7 +8,6 @@ unpickled. `latest.json` is written after it.
 import json
 import logging
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.checkpoints.identity import refuse_other
 from eopipe.checkpoints.sharded import ShardIndex, TensorShard, join_shards, shard_folder, shard_index
 from eopipe.errors import BadInputError, IntegrityError
-from eopipe.publish import MANIFEST, publish, read_json, sha256, verify, write_json
+from eopipe.publish import MANIFEST, foreign_content, publish, read_json, remove_folder, sha256, verify, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,6 +94,9 @@ def save(
     folder over: nothing is published then. Raises NoSpaceError on a full disk; earlier checkpoints stay as they are.
     """
     target = folder / f"step-{progress.step:09d}"
+    if foreign_content(target):
+        # A damaged checkpoint, in place of which the one before was loaded.
+        remove_folder(target)
     with publish(target, folder=True) as draft:
         for name, tensors in parts.items():
             _write(draft / f"{name}.safetensors", tensors, progress)
@@ -143,7 +145,7 @@ def _remove_old(folder: Path, keep: int) -> None:
     checkpoints, best_checkpoint = steps(folder), best(folder)
     for old in checkpoints[:-keep]:
         if old != best_checkpoint:
-            shutil.rmtree(old)
+            remove_folder(old)
 
 
 def steps(folder: Path) -> list[Path]:

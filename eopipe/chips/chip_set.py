@@ -23,7 +23,7 @@ from eopipe.chips.chip_files import ChipFile, ChipHeader, read_header, read_imag
 from eopipe.errors import BadInputError
 from eopipe.labels.classes import Legend
 from eopipe.labels.source_values import SourceValues, attributes_of
-from eopipe.publish import publish, write_json
+from eopipe.publish import publish, refuse_foreign, write_json
 from eopipe.stac.antimeridian import common_bounds
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, shard_regions
 from eopipe.tiles.store import CHIP_SET, NO_LABEL, add_array, declare_nodata, new_store
@@ -295,8 +295,10 @@ def import_chips(target: Path, chips: Sequence[ChipFile], legend: Legend, option
     """Publish a folder with the stores `tiles/` and `labels/` and the index `chips.json`; return the index.
 
     Headers of all files are read first, then a row of slots at a time. Raises BadInputError for chips of different
-    bands, data types or scales, for masks that do not fit, and for values that belong to no class.
+    bands, data types or scales, for masks that do not fit, and for values that belong to no class, UsageError for a
+    target with other files than those of an earlier import.
     """
+    refuse_foreign(target, folder=True)
     headers = [read_header(chip) for chip in chips]
     _check_forms(chips, headers, options)
     writer = ChipSetWriter(chips, headers, legend, options)

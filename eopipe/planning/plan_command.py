@@ -33,7 +33,7 @@ from eopipe.planning.frozen_scenes import (
     scene_rows,
 )
 from eopipe.planning.plan_figure import write_plan_figure
-from eopipe.publish import publish, write_json
+from eopipe.publish import publish, refuse_foreign, write_json
 from eopipe.run.locate import in_project
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Cell
@@ -84,8 +84,7 @@ def plan(argv: list[str]) -> int:
 def plan_project(arguments: argparse.Namespace) -> int:
     """The forecast of the config of this folder."""
     target, max_bytes = arguments.out, parse_size(arguments.max_bytes) if arguments.max_bytes else None
-    if target.is_dir() and any(target.iterdir()) and not (target / "plan.json").is_file():
-        raise UsageError(f"{target} contains other files; choose another folder for --out")
+    refuse_foreign(target, folder=True)
     config = load(arguments.config)
     if config["chip_set"]:
         raise UsageError(

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from eopipe.errors import BadInputError, UsageError
-from eopipe.provenance.graph import METADATA, CrateGraph, Entity, local_id
+from eopipe.errors import BadInputError
+from eopipe.provenance.graph import CrateGraph, Entity, local_id
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.publish import MANIFEST, digest, link_or_copy, read_json, size, write_manifest
 
@@ -69,13 +69,6 @@ def crate_paths(payload: Sequence[Path], jobs: Sequence[RecordedJob], reserved: 
                 raise BadInputError(f"{sources[target]} and {path} would be the same file of the crate; rename one")
             sources[target] = path
     return sources
-
-
-def refuse_foreign_folder(folder: Path) -> None:
-    """Raise UsageError for a folder that contains anything but a crate, which a new one would replace."""
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if names - {".snakemake_timestamp"} and not names & {METADATA, MANIFEST}:
-        raise UsageError(f"{folder} exists and is not a crate; choose a folder that does not exist yet")
 
 
 def _content_key(path: Path) -> str:

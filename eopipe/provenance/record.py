@@ -20,7 +20,7 @@ from eopipe.contract import Input, Output, Port, Stage, is_path
 from eopipe.errors import EopipeError, UsageError
 from eopipe.models.model_files import libraries
 from eopipe.provenance.redact import redact_for_record, redact_message, url_without_credentials
-from eopipe.publish import ENGINE, MANIFEST, content_digest, digest, publish, read_json, size, write_json
+from eopipe.publish import MANIFEST, content_digest, digest, foreign_content, publish, read_json, size, write_json
 
 # The environment variables with a scheduler's job id; PBS appends its host behind a dot.
 SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
@@ -288,8 +288,10 @@ def refuse_foreign_outputs(stage: Stage, values: dict[str, Any]) -> None:
         is_folder = isinstance(port.mark, Output) and port.mark.folder
         if path.is_file() if is_folder else path.is_dir():
             conflicts.append(f"{port.flag} {path} is a {'file' if is_folder else 'folder'}")
-        elif is_folder and maker != stage.name and _has_other_files(path, maker):
-            conflicts.append(f"{port.flag} {path} contains {f'outputs of {maker}' if maker else 'other files'}")
+        elif is_folder and maker not in ("", stage.name) and path.is_dir() and any(path.iterdir()):
+            conflicts.append(f"{port.flag} {path} contains outputs of {maker}")
+        elif is_folder and (content := foreign_content(path)):
+            conflicts.append(f"{port.flag} {path} contains {content}")
     if conflicts:
         raise UsageError(
             f"{stage.name} would overwrite files that it did not write: {'; '.join(conflicts)}; choose another path"
@@ -300,9 +302,3 @@ def _recorded_stage(output: Path) -> str:
     """The stage of the run record beside a first output; empty if there is none."""
     record = record_path(output)
     return str(read_json(record)["stage"]) if record.is_file() else ""
-
-
-def _has_other_files(folder: Path, maker: str) -> bool:
-    """Whether a folder has content other than what was published without a record."""
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    return bool(names - ENGINE) and (bool(maker) or MANIFEST not in names)

@@ -62,12 +62,10 @@ def crate(
     """
     from eopipe.provenance.contextual_entities import CrateDescription
     from eopipe.provenance.crate import CrateInputs, WorkflowEngine, build_crate
-    from eopipe.provenance.data_entities import refuse_foreign_folder
     from eopipe.publish import publish
 
     inputs = CrateInputs(records, payload, scenes, workflow, config, lock)
     people = (author, orcid, organization, ror, coauthors, funding)
     crate_description = CrateDescription(title, description, license, *people)
-    refuse_foreign_folder(crate)
     with publish(crate, folder=True) as draft:
         build_crate(draft, inputs, crate_description, WorkflowEngine(engine, engine_version))

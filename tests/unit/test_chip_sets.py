@@ -202,6 +202,20 @@ def test_a_list_of_windows_that_cannot_be_read_is_one_sentence(
     assert not (tmp_path / "set").exists()
 
 
+@pytest.mark.parametrize("target", ["thesis", "S2"])
+def test_a_folder_of_other_files_is_not_replaced_by_a_set(run: Run, tmp_path: Path, target: str) -> None:
+    write_pairs(tmp_path, SHAPES)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/only-copy.txt").write_text("years")
+    assert import_pairs(run, tmp_path).code == 0
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    completed = import_pairs(run, tmp_path, target=target)
+    assert completed.code == 2
+    assert f"{target} contains" in completed.stderr
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+    assert import_pairs(run, tmp_path).code == 0
+
+
 def test_a_chip_is_exported_on_its_own_grid(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path, SHAPES)
     import_pairs(run, tmp_path)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from scenery import Catalog, Run
 
-from eopipe.publish import read_json
+from eopipe.errors import UsageError
+from eopipe.publish import MANIFEST, publish, read_json
 
 # The process of a stage that ends, by a signal that it cannot catch, between its outputs and its record.
 KILLED_AFTER_PUBLISHING = """
@@ -35,7 +36,7 @@ def test_a_foreign_folder_is_unchanged_and_named(search: list[object], run: Run,
         completed = run(*search)
         assert completed.code == 2
         assert (
-            f"would overwrite files that it did not write: --items {tmp_path}/items contains other files"
+            f"would overwrite files that it did not write: --items {tmp_path}/items contains thesis.txt"
             in completed.stderr
         )
     assert [path.name for path in (tmp_path / "items").iterdir()] == ["thesis.txt"]
@@ -92,3 +93,68 @@ def test_a_stage_replaces_what_it_published_before_it_was_killed(
         (tmp_path / "items" / removed).unlink()
     assert run(*search).code == 0
     assert read_json(tmp_path / "items.run.json")["status"] == "completed"
+
+
+def test_a_file_beside_the_outputs_in_a_published_folder_is_not_lost(
+    search: list[object], run: Run, tmp_path: Path
+) -> None:
+    assert run(*search).code == 0
+    (tmp_path / "items/thesis.txt").write_text("years")
+    completed = run(*search)
+    assert completed.code == 2
+    assert "items contains thesis.txt" in completed.stderr
+    # Snakemake removes the declared output before the job runs again.
+    (tmp_path / "items/manifest.json").unlink()
+    completed = run(*search)
+    assert completed.code == 2
+    assert "items contains 2 files instead of 1" in completed.stderr
+    assert (tmp_path / "items/thesis.txt").read_text() == "years"
+
+
+# What may lie where a folder is published, as its files.
+FOREIGN = {
+    "files": {"thesis.txt": "years"},
+    "hidden files": {".git/HEAD": "ref: refs/heads/main"},
+    "a manifest of something else": {MANIFEST: '{"name": "An app"}', "app.js": "start()"},
+    "a file that is new in it": {MANIFEST: '{"files": []}', "thesis.txt": "years"},
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_publishing_a_folder_replaces_nothing_that_was_not_published(kind: str, tmp_path: Path) -> None:
+    for name, text in FOREIGN[kind].items():
+        path = tmp_path / "target" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UsageError, match="which eopipe did not write"), publish(tmp_path / "target", folder=True):
+        pytest.fail("the content of a folder that cannot be published was made")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_what_came_while_a_folder_was_written_is_not_replaced(tmp_path: Path) -> None:
+    writing = publish(tmp_path / "target", folder=True)
+    writing.__enter__()
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target/thesis.txt").write_text("years")
+    with pytest.raises(UsageError, match=r"target contains thesis\.txt"):
+        writing.__exit__(None, None, None)
+    assert (tmp_path / "target/thesis.txt").read_text() == "years"
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_folder_and_a_file_do_not_replace_each_other(folder: bool, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("years") if folder else target.mkdir()
+    with pytest.raises(UsageError, match="has this name"), publish(target, folder=folder):
+        pass
+    assert target.read_text() == "years" if folder else target.is_dir()
+
+
+def test_a_folder_that_was_published_is_replaced_also_if_files_are_gone(tmp_path: Path) -> None:
+    for text in ("old", "new"):
+        with publish(tmp_path / "target", folder=True) as draft:
+            (draft / "a").write_text(text)
+            (draft / "b").write_text(text)
+        (tmp_path / "target/b").unlink()
+    assert (tmp_path / "target/a").read_text() == "new"

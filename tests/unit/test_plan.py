@@ -309,7 +309,7 @@ def test_a_folder_of_other_files_is_not_replaced(folder: Path, run: Run) -> None
     write(folder)
     completed = run("plan", "config.yaml", "--out", "catalog")
     assert completed.code == 2
-    assert "catalog contains other files" in completed.stderr
+    assert "catalog contains catalog.json" in completed.stderr
     assert (folder / "catalog/catalog.json").is_file()
 
 

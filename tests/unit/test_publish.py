@@ -66,12 +66,6 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_folder_replaces_a_file_of_its_name(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("a file")
-    make_folder(tmp_path / "out", a="1")
-    verify(tmp_path / "out")
-
-
 WRITER = """
 import sys, time
 from pathlib import Path

@@ -134,5 +134,7 @@ def test_the_reporter_makes_the_crate_of_a_failed_run(project: Project, cache: P
     (project.folder / "thesis/thesis.txt").write_text("years")
     second = run_reporter(project, "--report-eopipe-path", "thesis")
     assert second.returncode == 1
-    assert "thesis exists and is not a crate; choose a folder that does not exist yet" in second.stdout
+    assert (
+        "thesis contains thesis.txt, which eopipe did not write and would replace; choose another path" in second.stdout
+    )
     assert (project.folder / "thesis/thesis.txt").read_text() == "years"
