@@ -243,11 +243,84 @@ def test_sockets_scheduler_and_rank_are_used_in_their_packages_only(path: Path) 
         assert not environment_names(path) & WORLD_VARIABLES
 
 
-def test_nothing_is_unpickled_or_evaluated() -> None:
-    text = "\n".join(path.read_text() for path in PACKAGE)
-    for word in ("import pickle", "torch.load", "weights_only", "allow_pickle=True", "shell=True", "yaml.load("):
-        assert word not in text
-    assert not re.search(r"(?<![\w.])(?:eval|exec)\(", text)
+# Modules that run code when they read a file, with all that is in them.
+UNPICKLING = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "jsonpickle"}
+# Functions and classes that evaluate code, start a shell, or read files in formats that can hold code.
+EVALUATING = {
+    *("eval", "exec", "builtins.eval", "builtins.exec", "os.system", "os.popen"),
+    *("subprocess.getoutput", "subprocess.getstatusoutput", "torch.load", "pandas.read_pickle"),
+    *(f"yaml.{name}" for name in ("load", "load_all", "unsafe_load", "unsafe_load_all", "full_load", "full_load_all")),
+    *(f"yaml.{name}" for name in ("Loader", "CLoader", "UnsafeLoader", "FullLoader", "CUnsafeLoader", "CFullLoader")),
+}
+# Arguments that allow it, with the only value that they may have.
+ALLOWING = {"allow_pickle": "False", "shell": "False", "weights_only": "True"}
+
+
+def full_names(path: Path) -> Iterator[tuple[str, int]]:
+    """What a file imports, and what it uses of that or of the built-in functions: the full name, with its line."""
+    origins = {"eval": "eval", "exec": "exec"}
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            prefix = f"{node.module or ''}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                # `import a.b` binds a.
+                origin = alias.name if alias.asname else alias.name.partition(".")[0]
+                origins[alias.asname or origin] = f"{prefix}{origin}"
+                yield f"{prefix}{alias.name}", node.lineno
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Name | ast.Attribute):
+            first, *rest = ast.unparse(node).split(".")
+            if first in origins:
+                yield ".".join([origins[first], *rest]), node.lineno
+    yield from ((name, 0) for name in imported_by_name(path))
+
+
+def unsafe_lines(path: Path) -> list[str]:
+    """What in a file unpickles, evaluates or starts a shell, with its line."""
+    names = set(full_names(path))
+    unsafe = {(line, name) for name, line in names if name in EVALUATING or name.partition(".")[0] in UNPICKLING}
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.keyword) and node.arg in ALLOWING and ast.unparse(node.value) != ALLOWING[node.arg]:
+            unsafe.add((node.value.lineno, f"{node.arg}={ast.unparse(node.value)}"))
+    return [f"{line}: {name}" for line, name in sorted(unsafe)]
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT / "eopipe")))
+def test_nothing_is_unpickled_or_evaluated(path: Path) -> None:
+    assert unsafe_lines(path) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("import pickle", "import pickle as safe", "from pickle import loads", "import marshal", "import shelve"),
+        *("from dill import load", "import cloudpickle", "import joblib; joblib.load(p)", "import_module('pickle')"),
+        *("import yaml; yaml.load(text)", "import yaml; yaml.unsafe_load(text)", "from yaml import unsafe_load as f"),
+        *("import yaml; read = yaml.full_load", "import yaml; yaml.compose(text, Loader=yaml.UnsafeLoader)"),
+        *("import torch; torch.load(p, weights_only=False)", "from torch import load", "import torch as t; t.load(p)"),
+        *("import torch.nn; torch.load(path)", "read(path, weights_only=False)", "read(path, allow_pickle=allowed)"),
+        *("import numpy as np; np.load(path, allow_pickle=True)", "import builtins; builtins.eval(text)"),
+        *("eval(text)", "exec(text)", "run = exec", "import os; os.system(text)", "from os import popen"),
+        *("import subprocess; subprocess.run(text, shell=True)", "from subprocess import getoutput"),
+    ],
+)
+def test_a_line_that_unpickles_evaluates_or_starts_a_shell_is_noticed(tmp_path: Path, line: str) -> None:
+    (tmp_path / "planted.py").write_text(f"def planted():\n    {line}\n")
+    assert unsafe_lines(tmp_path / "planted.py") != []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("print('import pickle, eval(text)')", "model.eval()", "pickle = first(folder); print(pickle.name)"),
+        *("import yaml; yaml.safe_load(text)", "import yaml; yaml.compose(text, Loader=yaml.SafeLoader)"),
+        *("import re; re.compile(text)", "import ast; ast.literal_eval(text)", "import json; json.load(file)"),
+        *("import numpy as np; np.load(p, allow_pickle=False)", "import subprocess; subprocess.run([a], shell=False)"),
+    ],
+)
+def test_a_line_that_only_looks_like_that_is_not(tmp_path: Path, line: str) -> None:
+    (tmp_path / "planted.py").write_text(f"def planted():\n    {line}\n")
+    assert unsafe_lines(tmp_path / "planted.py") == []
 
 
 def test_tests_keep_up_with_the_code() -> None:

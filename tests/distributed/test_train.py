@@ -13,6 +13,7 @@ import torch
 from trainings import Data, Training, payload, workers
 
 from eopipe import publish
+from eopipe.launch.failures import read_failure
 from eopipe.loader.loader import ChipLoader
 from eopipe.models.model_folder import read_model_card
 from eopipe.tiles.store import Tiles
@@ -80,13 +81,19 @@ def test_killed_with_everything_and_run_again_it_ends_with_the_same_bytes(
 def test_a_signal_saves_the_state_and_the_rerun_ends_with_the_same_bytes(
     training: Training, undisturbed: dict[str, bytes], number: int, code: int
 ) -> None:
-    process = training.start()
-    training.wait_for_step(3, process)
+    # So that none is due by chance when the signal comes: without it only an epoch with better scores has a checkpoint.
+    process = training.start("--checkpoint-every", "1000")
+    training.wait_for_step(1, process)
+    before = training.newest()
     sent = time.monotonic()
     process.send_signal(number)
     _, log = process.communicate(timeout=60)
     assert process.returncode == code, log
     assert time.monotonic() - sent < 25
+    failure = read_failure(next(training.state.glob("*/status.json")))
+    assert failure is not None
+    assert (failure.kind, failure.code, failure.step) == ("pre-empted", 75, training.newest())
+    assert training.newest() > before, "no step is lost"
     assert not training.model.exists()
     again = training.run()
     assert again.returncode == 0, again.stderr

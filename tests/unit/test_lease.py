@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eopipe.errors import UsageError
-from eopipe.launch.lease import fence, hold_lease, newest_token
+from eopipe.launch.lease import fence, hold_lease, is_alive, newest_token, read_holder
 
 HOLDING = """
 import sys, time
@@ -76,6 +76,23 @@ def test_the_living_are_not_followed_where_locks_do_not_hold(tmp_path: Path) -> 
     with pytest.raises(UsageError, match=f"process {process.pid} on"), hold_lease(tmp_path):
         pass
     end(process)
+
+
+def test_a_process_that_has_the_number_of_a_dead_holder_is_not_taken_for_it(tmp_path: Path) -> None:
+    with hold_lease(tmp_path):
+        pass
+    # As if this process held it: it lives, and its number and its start are those of the record.
+    path = tmp_path / "lease/000001.json"
+    holder = json.loads(path.read_text()) | {"held": True}
+    path.write_text(json.dumps(holder))
+    assert is_alive(read_holder(tmp_path, 1))
+    with pytest.raises(UsageError, match=f"process {os.getpid()} on this host"), hold_lease(tmp_path):
+        pass
+    # As after a reboot: the number belongs to a process that began at another time.
+    path.write_text(json.dumps(holder | {"began": str(int(holder["began"]) - 1)}))
+    assert not is_alive(read_holder(tmp_path, 1))
+    with hold_lease(tmp_path) as token:
+        assert token == 2
 
 
 def lease_of_other_host(state: Path, process: int) -> Path:

@@ -44,10 +44,16 @@ def grid(height: int, width: int) -> GeoBox:
     return GeoBox((height, width), Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
 
 
-def write_tiles(path: Path, image: AnyArray, valid: AnyArray | None = None, day: str = "2020-07-01") -> Path:
+def write_tiles(
+    path: Path,
+    image: AnyArray,
+    valid: AnyArray | None = None,
+    day: str = "2020-07-01",
+    bands: tuple[str, ...] = BANDS,
+) -> Path:
     shape = image.shape[1:]
     properties = {"datetime": f"{day}T00:00:00Z", "collection": "test"}
-    with new_store(path, grid(*shape), BANDS, path.stem, properties) as group:
+    with new_store(path, grid(*shape), bands, path.stem, properties) as group:
         add_array(group, "image", image.shape, "uint16", LAYOUT, scale_factor=1e-4, add_offset=0.0)[:] = image
         add_array(group, "valid", shape, "uint8", LAYOUT)[:] = 1 if valid is None else valid
     return path
@@ -198,6 +204,19 @@ def test_bands_are_taken_by_name_and_a_missing_one_is_named(tmp_path: Path, caps
     assert main(["predict", "--model", str(tmp_path / "other"), *map(str, arguments)]) == 3
     assert "scene a has no band swir16, which the model needs; it has red, nir" in capsys.readouterr().err
     assert not (tmp_path / "c.tif").exists()
+
+
+def test_the_order_of_the_bands_in_a_store_changes_no_byte_of_a_map(tmp_path: Path) -> None:
+    model, image = write_model(tmp_path / "model"), noise(48, 40)
+    maps = {}
+    for name, bands, stored in (("same", BANDS, image), ("reversed", BANDS[::-1], image[::-1])):
+        predict(tmp_path / name, model, [write_tiles(tmp_path / name / "a.zarr", stored, bands=bands)])
+        maps[name] = [(tmp_path / name / file).read_bytes() for file in ("classes.tif", "probabilities.tif")]
+    assert maps["reversed"] == maps["same"]
+    # The bands are not alike to the model, so that a swap could not go unseen.
+    swapped = predict(tmp_path / "swapped", model, [write_tiles(tmp_path / "swapped/a.zarr", image[::-1])])[1]
+    with rasterio.open(tmp_path / "same/probabilities.tif") as file:
+        assert (swapped != file.read()).any()
 
 
 def test_a_model_whose_weights_were_changed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

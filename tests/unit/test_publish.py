@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,70 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "out" / "deep").iterdir()] == ["c"]
     verify(tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the operating system: `sync` with what the file held then, or `rename` with its target."""
+
+    name: str
+    path: Path
+    content: bytes = b""
+    target: Path = Path()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """What is synced and renamed from here on, in its order; it is done as ever."""
+    recorded: list[Call] = []
+    sync = os.fsync
+
+    def recording_sync(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        sync(handle)
+        recorded.append(Call("sync", path, path.read_bytes() if path.is_file() else b""))
+
+    def recording(rename: Callable[..., None]) -> Callable[..., None]:
+        def recording_rename(source: Path, target: Path) -> None:
+            rename(source, target)
+            recorded.append(Call("rename", Path(source), target=Path(target)))
+
+        return recording_rename
+
+    monkeypatch.setattr(os, "fsync", recording_sync)
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, recording(getattr(os, name)))
+    return recorded
+
+
+# A kill loses nothing that was written, so only the order of the calls can show what a power failure would do.
+@pytest.mark.parametrize("is_new", [True, False])
+def test_every_file_and_folder_of_a_draft_is_synced_before_the_rename_and_the_parent_after_it(
+    tmp_path: Path, calls: list[Call], is_new: bool
+) -> None:
+    target = tmp_path / "out"
+    if not is_new:
+        make_folder(target, old="0")
+        calls.clear()
+    make_folder(target, a="1", b="2")
+    (at,) = (n for n, call in enumerate(calls) if call.target == target)
+    draft, synced = calls[at].path, {call.path: call.content for call in calls[:at] if call.name == "sync"}
+    names = {path.relative_to(draft).as_posix(): content for path, content in synced.items()}
+    assert names.keys() == {".", "deep", "deep/a", "deep/b", MANIFEST}
+    files = {name: (target / name).read_bytes() for name in names if (target / name).is_file()}
+    assert {name: names[name] for name in files} == files, "nothing is written after it was synced"
+    assert Call("sync", tmp_path) in calls[at:]
+
+
+def test_a_file_is_synced_before_the_rename_and_its_folder_after_it(tmp_path: Path, calls: list[Call]) -> None:
+    target = tmp_path / "out.json"
+    with publish(target) as draft:
+        write_json(draft, {"a": 1})
+    assert calls == [
+        Call("sync", draft, target.read_bytes()),
+        Call("rename", draft, target=target),
+        Call("sync", tmp_path),
+    ]
 
 
 WRITER = """
