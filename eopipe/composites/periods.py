@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Literal
 
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
 
 PeriodKind = Literal["all", "year", "season", "month"]
 KINDS = ("all", "year", "season", "month")
@@ -91,3 +91,19 @@ def stack_conflict(kind: PeriodKind, stack: str, parts: tuple[str, ...] = ()) ->
     if not unknown:
         return ""
     return f"composite.parts has {', '.join(unknown)}, but the {stack}s are {', '.join(PARTS[stack])}"
+
+
+def channels_by_date(names: tuple[str, ...]) -> list[list[int]]:
+    """The channels of each date in calendar order, with the same bands; empty if the names contain no dates."""
+    split = [name.rpartition("_") for name in names]
+    years = tuple(sorted({part for _, _, part in split if YEAR.fullmatch(part)}))
+    for parts in (*PARTS.values(), years):
+        if names and all(part in parts for _, _, part in split):
+            channel = {(part, band): number for number, (band, _, part) in enumerate(split)}
+            dates = [part for part in parts if any(part == suffix for _, _, suffix in split)]
+            bands = list(dict.fromkeys(band for band, _, _ in split))
+            missing = [f"{band}_{part}" for part in dates for band in bands if (part, band) not in channel]
+            if missing:
+                raise UsageError(f"model temporal needs the same bands for every date; missing: {', '.join(missing)}")
+            return [[channel[part, band] for band in bands] for part in dates]
+    return []

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import FloatArray, IntArray
+from eopipe.composites.periods import channels_by_date
 from eopipe.evaluation.baseline import features_of
 from eopipe.evaluation.maps import EvaluationData
-from eopipe.models.temporal import channels_by_date
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.metrics import confusion_matrix, scores

@@ -7,8 +7,7 @@ has its own share of the channels. No operation uses another pixel, so a map is 
 import torch
 from torch import Tensor, nn
 
-from eopipe.composites.periods import PARTS, YEAR
-from eopipe.errors import UsageError
+from eopipe.composites.periods import channels_by_date
 from eopipe.models.unet import PixelNorm
 
 HEADS = 4
@@ -54,19 +53,3 @@ def pixelwise(in_channels: int, hidden: int, out_channels: int) -> nn.Sequential
     first = nn.Conv2d(in_channels, hidden, 1), PixelNorm(hidden), nn.ReLU()
     second = nn.Conv2d(hidden, out_channels, 1, bias=False), PixelNorm(out_channels), nn.ReLU()
     return nn.Sequential(*first, *second)
-
-
-def channels_by_date(names: tuple[str, ...]) -> list[list[int]]:
-    """The channels of each date in calendar order, with the same bands; empty if the names contain no dates."""
-    split = [name.rpartition("_") for name in names]
-    years = tuple(sorted({part for _, _, part in split if YEAR.fullmatch(part)}))
-    for parts in (*PARTS.values(), years):
-        if names and all(part in parts for _, _, part in split):
-            channel = {(part, band): number for number, (band, _, part) in enumerate(split)}
-            dates = [part for part in parts if any(part == suffix for _, _, suffix in split)]
-            bands = list(dict.fromkeys(band for band, _, _ in split))
-            missing = [f"{band}_{part}" for part in dates for band in bands if (part, band) not in channel]
-            if missing:
-                raise UsageError(f"model temporal needs the same bands for every date; missing: {', '.join(missing)}")
-            return [[channel[part, band] for band in bands] for part in dates]
-    return []

@@ -1,5 +1,6 @@
 """One definition, several views: command line, config, CWL, docs and rules say the same."""
 
+import ast
 import importlib
 import inspect
 import json
@@ -7,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -195,6 +197,18 @@ def test_help_loads_nothing_heavy() -> None:
     code = f"import sys; from eopipe.cli import main; main(['--help']); print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_the_stages_that_the_linter_keeps_free_of_torch_do_not_load_it() -> None:
+    # The linter ignores an import for annotations, which could become one of the running program.
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (modules,) = (row["source_modules"] for row in linter["contracts"] if row.get("forbidden_modules") == ["torch"])
+    assert "eopipe.stages.evaluate" in modules
+    trees = [ast.parse(Path(ROOT, *name.split(".")).with_suffix(".py").read_text()) for name in modules]
+    loaded = {node.module for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    code = f"import sys; [__import__(name) for name in {sorted(loaded)}]; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "False\n"
 
 
 def test_a_reader_that_closes_the_pipe_ends_the_help_silently() -> None:

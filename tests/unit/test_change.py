@@ -20,12 +20,11 @@ from eopipe.arrays import AnyArray
 from eopipe.chips.make_split import check_complete
 from eopipe.chips.splits import SplitPlan
 from eopipe.cli import main
-from eopipe.composites.periods import part_of, stack_conflict
+from eopipe.composites.periods import channels_by_date, part_of, stack_conflict
 from eopipe.errors import BadInputError
 from eopipe.evaluation.change import change_scores
 from eopipe.inference.mosaic import new_map
 from eopipe.labels.change import from_to, from_to_names
-from eopipe.models.temporal import channels_by_date
 from eopipe.publish import write_json
 from eopipe.reporting.change import change_sections
 from eopipe.scenes.item import scene_tags

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from eopipe.chips.chips import Normaliser
+from eopipe.composites.periods import channels_by_date
 from eopipe.errors import UsageError
 from eopipe.models import DEFAULT_RADIUS, Architecture
 from eopipe.models.build import WrappedModel, freeze
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
 from eopipe.models.onnx import write_onnx
 from eopipe.models.tasks import pixel_outputs
-from eopipe.models.temporal import TemporalAttention, channels_by_date
+from eopipe.models.temporal import TemporalAttention
 
 SEASONAL = ("red_MAM", "red_JJA", "nir_MAM", "nir_JJA")
 BUILT_IN = [
