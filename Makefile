@@ -5,8 +5,6 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # For the time of the suites.
 SHELL := /bin/bash
-# OpenMP threads sleep while they wait: spinning would slow down the processes that share two cores.
-export OMP_WAIT_POLICY := passive
 # Otherwise each process of the tests would compile eopipe again.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,8 @@ from eopipe.text_table import printable_output
 log = logging.getLogger("eopipe")
 # Set by the workflow for its jobs.
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
+# OpenMP, as its libraries read it when they are loaded: how threads wait, and how many there are.
+WAIT_POLICY, OPENMP_THREADS = "OMP_WAIT_POLICY", "OMP_NUM_THREADS"
 # Each command with the function that runs it, given the arguments after its name, and its line in `eopipe --help`.
 # A module is imported when its command runs.
 COMMANDS = {
@@ -156,6 +158,7 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
 
     command, argv = ["eopipe", definition.name, *argv], expand_lists(definition, argv)
     values = parse(definition, argv)
+    set_up_openmp(definition, values)
     die_with_engine()
     if IN_WORKFLOW in os.environ:
         # The standard error of a job is its log.
@@ -175,6 +178,18 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     record = write_record(definition, values, [definition.name, *argv], start)
     log.info("event=finished stage=%s %s", definition.name, _written(record["outputs"], values, clock))
     return 0
+
+
+def set_up_openmp(definition: Stage, values: Mapping[str, Any]) -> None:
+    """Give OpenMP the threads that rule and CWL tool of a stage request; variables that are set already stay.
+
+    Snakemake sets their number for its jobs; elsewhere OpenMP would take every core of the machine.
+    """
+    # Threads that spin while they wait slow down the processes that share the cores.
+    os.environ.setdefault(WAIT_POLICY, "passive")
+    # The launcher of a training sets those of each process; the order of its own sums (adapters) stays as it was.
+    if definition.name != "train":
+        os.environ.setdefault(OPENMP_THREADS, str(values.get("threads") or 1))
 
 
 def _written(outputs: list[dict[str, Any]], values: dict[str, Any], clock: float) -> str:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import durations
 import pytest
@@ -16,6 +17,8 @@ from scenery import Catalog, Completed, Run
 
 from eopipe.cli import main
 
+# As stages do, before torch is loaded: OpenMP threads that spin slow down the tests beside them.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Snakemake loads all its executors, and HTCondor's warns where there is no pool.
 os.environ.setdefault("CONDOR_CONFIG", os.devnull)
 settings.register_profile("eopipe", deadline=None, derandomize=True)
@@ -62,7 +65,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
     def command(*arguments: object) -> Completed:
         capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
+        # A stage sets variables of its process.
+        with patch.dict(os.environ):
+            code = main([str(argument) for argument in arguments])
         printed = capsys.readouterr()
         return Completed(code, printed.err, printed.out)
 
