@@ -7,7 +7,7 @@ queries without an answer the executor drops its jobs and waits forever | 2.8.0 
 | `snakemake_executor_plugin_slurm.get_min_job_age` | replaced: keeps the last known answer | without one the executor \
 queries accounting, which may not exist | 2.8.0 |
 | `ExecutorSettings.array_jobs` of the plugin | read | array jobs need all ready jobs of a rule at once \
-(issue 473) | 2.8.0 |
+(issue 473); their tasks have the CPUs of the first | 2.8.0 |
 | name and comment of a submitted job | read from squeue | the executor submits a cancelled job again | 2.8.0 |
 | `--attempt` of a job's own Snakemake | read from `/proc` | only a repeated job asks Slurm whether an earlier one was \
 cancelled | 9.18.1 to 9.27.1 |
@@ -98,6 +98,11 @@ def share_requests(workflow: Any, rules: dict[str, str]) -> None:
     for setting in ("_parsed_overwrite_resources", "_parsed_overwrite_threads"):
         requested = _of_workflow(workflow, f"resource_settings.{setting}")
         requested |= {name: requested[like] for name, like in rules.items() if like in requested} | dict(requested)
+
+
+def has_job_arrays(workflow: Any) -> bool:
+    """Whether jobs are submitted as arrays; during a run, for earlier the executor has no settings."""
+    return bool(getattr(_of_workflow(workflow, "executor_settings"), "array_jobs", None))
 
 
 def workflow_folder(workflow: Any, copies: Path = Path(".snakemake/eopipe")) -> Path:

@@ -29,6 +29,7 @@ Amount = int | AmountOfInput
 PINNED = "constraints.txt"
 # The map of all images.
 MOSAIC = "mosaic"
+SMALL_SCENE_MB = 50
 # The folder of the workflow, for its jobs.
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
 
@@ -111,9 +112,8 @@ def knobs(config: Config, name: str, *argv: str, **values: Any) -> str:
     It goes into a rule's `resources`, so a change reruns nothing.
     """
     settings = config | {name: config[name] | values}
-    return shlex.join(
-        [*argv, *_argv(settings, name, Knob), *_argv({name: _without_effect(config, name)}, name, Option)]
-    )
+    without_effect = _argv({name: _without_effect(config, name)}, name, Option)
+    return shlex.join([*argv, *_argv(settings, name, Knob), *without_effect])
 
 
 def params_for(config: Config, name: str, folders: Iterable[str] = (), optional: Iterable[str] = ()) -> dict[str, Any]:
@@ -171,10 +171,19 @@ def resources_for(
 
 
 def _per_attempt(amount: Amount) -> Callable[[Any, Any, int], int]:
-    def amount_of_attempt(wildcards: Any, input: Any, attempt: int) -> int:
-        return (amount(wildcards, input) if callable(amount) else amount) * attempt
+    return lambda wildcards, input, attempt: (amount(wildcards, input) if callable(amount) else amount) * attempt
 
-    return amount_of_attempt
+
+def threads_of_scene(config: Config, has_job_arrays: Callable[[], bool]) -> AmountOfInput:
+    """Threads of `preprocess`: one for a small scene, which does not keep more busy; four before it is fetched.
+
+    All tasks of a job array have the CPUs of its first, so there every scene has four.
+    """
+
+    def is_small(scene: str) -> bool:
+        return Path(scene).is_file() and volume([scene]) < SMALL_SCENE_MB and not has_job_arrays()
+
+    return lambda wildcards, input: config["preprocess"]["threads"] or (1 if is_small(input.scene) else 4)
 
 
 def training_mb(config: Config) -> AmountOfInput:
@@ -214,8 +223,7 @@ def _files_of(paths: Iterable[Path]) -> list[str]:
 
 
 def _file_for(path: Path) -> str:
-    names = [path / name for name in (MANIFEST, "catalog.json") if (path / name).is_file()]
-    return str(names[0] if names else path)
+    return str(next((path / name for name in (MANIFEST, "catalog.json") if (path / name).is_file()), path))
 
 
 def reset_future_times(config: Config) -> str:
@@ -344,8 +352,7 @@ def volume(files: Iterable[str] | str) -> int:
 def _bytes(path: Path) -> int:
     if path.name != MANIFEST:
         return path.stat().st_size
-    rows: list[dict[str, int]] = json.loads(path.read_text())["files"]
-    return sum(row["size"] for row in rows)
+    return sum(int(row["size"]) for row in json.loads(path.read_text())["files"])
 
 
 def records(outputs: Iterable[str]) -> list[str]:

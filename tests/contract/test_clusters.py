@@ -16,7 +16,7 @@ from eopipe.clusters.find_profile import find_profile
 from eopipe.clusters.profile import ProfileOptions, write_profile
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.contract import STAGES
-from eopipe.run.rules import resources_for, training_mb, training_minutes
+from eopipe.run.rules import resources_for, threads_of_scene, training_mb, training_minutes
 
 ROOT = Path(__file__).parents[2]
 RULES = [ROOT / "Snakefile", ROOT / "workflow/Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
@@ -107,6 +107,20 @@ def test_what_grows_with_the_input_is_computed_from_it() -> None:
         "eo.training_mb(config)",
         "eo.training_minutes(config)",
     )
+
+
+@pytest.mark.parametrize(
+    ("configured", "megabytes", "has_job_arrays", "threads"),
+    [(0, 49, False, 1), (0, 50, False, 4), (0, 49, True, 4), (0, None, False, 4), (8, 49, False, 8), (2, 50, True, 2)],
+)
+def test_a_small_scene_has_one_thread_unless_it_shares_a_job_array_with_others_or_the_config_says_more(
+    configured: int, megabytes: int | None, has_job_arrays: bool, threads: int, tmp_path: Path
+) -> None:
+    scene = tmp_path / "manifest.json"
+    if megabytes is not None:
+        scene.write_text(json.dumps({"files": [{"size": 1_000_000}, {"size": (megabytes - 1) * 1_000_000}]}))
+    of_scene = threads_of_scene({"preprocess": {"threads": configured}}, lambda: has_job_arrays)
+    assert of_scene({}, SimpleNamespace(scene=str(scene))) == threads
 
 
 def test_a_training_requests_more_the_more_it_reads_up_to_a_bound(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from eopipe.clusters import executor_patches
 from eopipe.clusters.executor_patches import (
     Status,
     config_files,
+    has_job_arrays,
     internal,
     keep_last_answer,
     prepare_executor,
@@ -137,7 +138,13 @@ def test_a_setting_that_the_plugin_renamed_is_named(caplog: pytest.LogCaptureFix
     assert "has no array_jobs; eopipe was tested with" in caplog.text
 
 
-@pytest.mark.parametrize("read", [config_files, workflow_folder, prepare_executor])
+def test_job_arrays_are_those_of_the_executor_of_a_run() -> None:
+    assert has_job_arrays(run_on(plugin.ExecutorSettings(array_jobs="fetch")))
+    assert not has_job_arrays(run_on(plugin.ExecutorSettings()))
+    assert not has_job_arrays(run_on(None))
+
+
+@pytest.mark.parametrize("read", [config_files, workflow_folder, prepare_executor, has_job_arrays])
 def test_a_version_of_snakemake_without_an_internal_is_refused_in_one_sentence(read: Any) -> None:
     sentence = r"^snakemake [\d.]+ has no \w+; eopipe was tested with snakemake 9\.18 to 9\.27$"
     with pytest.raises(WorkflowError, match=sentence):

@@ -152,12 +152,12 @@ def test_a_mistake_in_the_config_of_a_module_is_one_sentence(
 
 def test_a_module_may_change_one_rule_and_rename_the_others(finished: Project, reference: Any, tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(
-        MODULE.format(f"'{ROOT}/workflow/Snakefile'") + "use rule preprocess from eopipe with:\n    threads: 1\n"
+        MODULE.format(f"'{ROOT}/workflow/Snakefile'") + "use rule preprocess from eopipe with:\n    threads: 2\n"
     )
     entry = ("--snakefile", tmp_path / "Snakefile", "--configfile", "config.yaml", *FORCED)
     planned = jobs(dry_run(finished.folder, {}, *entry))
     changed = [(rule, *_) for rule, *_ in planned if rule == "rule preprocess"]
-    assert [row[:2] for row in planned if row not in reference] == [(rule, "1") for rule, *_ in changed]
+    assert [row[:2] for row in planned if row not in reference] == [(rule, "2") for rule, *_ in changed]
     assert len(planned) == len(reference)
     renamed = MODULE.replace("use rule * from eopipe", "use rule * from eopipe as eo_*")
     (tmp_path / "Snakefile").write_text(renamed.format(f"'{ROOT}/workflow/Snakefile'"))

@@ -2,7 +2,7 @@ from functools import partial
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from eopipe.run import rules as eo
-from eopipe.clusters.executor_patches import config_files, workflow_folder
+from eopipe.clusters.executor_patches import config_files, has_job_arrays, workflow_folder
 from eopipe.errors import EopipeError
 from eopipe.run.job_logs import describe_jobs
 

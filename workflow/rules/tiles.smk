@@ -1,4 +1,4 @@
-# Beyond four threads, more scenes at a time are faster than more threads for each.
+# Beyond four threads, more scenes at a time are faster than more threads for each; for small ones beyond one.
 rule preprocess:
     "Warp one scene onto the grid, as one sharded Zarr store."
     input:
@@ -12,7 +12,7 @@ rule preprocess:
         f"{RESULTS}/benchmarks/preprocess/{{scene}}.tsv"
     conda:
         "../envs/eopipe.yaml"
-    threads: config["preprocess"]["threads"] or 4
+    threads: eo.threads_of_scene(config, partial(has_job_arrays, workflow))
     resources:
         **machine("preprocess", mem_mb=1500, runtime=lambda wildcards, input: 10 + eo.volume([input.scene]) // 100),
         disk_mb=lambda wildcards, input: 100 + 3 * eo.volume([input.scene]),
