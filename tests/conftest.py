@@ -39,9 +39,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:Support for class-based .config. is deprecated")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what took long when it was last recorded."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what took long when it was last recorded; deselect what is run by hand, which is no skip."""
     durations.mark_slow(items)
+    if not os.environ.get("EOPIPE_REBUILD_SAMPLE"):
+        left_out = [item for item in items if item.get_closest_marker("by_hand")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_unconfigure() -> None:

@@ -51,7 +51,7 @@ class Loopback:
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         self.always: dict[str, Fault] = {}
         self.random_fault: Callable[[Request], Fault] = lambda _: Fault()
-        self.sent, self.lock = 0, threading.Lock()
+        self.sent, self.lock, self.closed = 0, threading.Lock(), threading.Event()
         self.server = ThreadingHTTPServer((host, 0), _handler(self))
         self.url = f"http://{host}:{self.server.server_address[1]}"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -61,6 +61,7 @@ class Loopback:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.closed.set()
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
@@ -112,11 +113,7 @@ def _handler(web: Loopback) -> type[BaseHTTPRequestHandler]:
         def respond(self, request: Request) -> None:
             web.received.append(request)
             fault = web.fault(request)
-            time.sleep(fault.pause)
-            if fault.reset:
-                linger = struct.pack("ii", 1, 0)
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                self.connection.close()
+            if web.closed.wait(fault.pause) or (fault.reset and _reset(self.connection)):
                 return
             code, headers, body = _content(web, request, fault)
             headers |= {"Content-Length": str(len(body))} | fault.headers
@@ -135,6 +132,12 @@ def _handler(web: Loopback) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+def _reset(connection: socket.socket) -> bool:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+    return True
 
 
 def _content(web: Loopback, request: Request, fault: Fault) -> tuple[int, dict[str, str], bytes]:

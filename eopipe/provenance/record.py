@@ -55,7 +55,7 @@ def now() -> str:
 
 
 def record_start(stage: Stage, values: dict[str, Any], arguments: list[str]) -> str:
-    """Write a record of a failed job unless there is a record, which tells who made the outputs if the job is killed.
+    """Write a record of a failed job unless there is a record: it names the maker of what a killed job leaves.
 
     Returns the time of the start.
     """

@@ -24,7 +24,8 @@ VICTIMS = {
     "cwltool": ("group", "cwltool", "stage", "worker"),
 }
 # A killed parent takes everything with it; one that is asked to stop lets a training save its state.
-DEAD_WITHIN_S, ENDED_WITHIN_S = 5, 60
+# The bound is for a process that lives on, not for speed.
+DEAD_WITHIN_S = 60
 STARTS, TIMEOUT_S = 12, 400
 # Not payload: run records, logs, measurements, and the crate, which has times.
 IGNORED = ("logs", "benchmarks", "crate")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
+from patience import PATIENCE
 from projects import DAYS, ROOT, Project, cold_environment
 
 MODEL = "results/model/manifest.json"
@@ -115,18 +116,18 @@ class ClusterProject:
             process.kill()
             process.wait()
 
-    def end(self, process: "subprocess.Popen[str]", seconds: float = 240) -> int:
+    def end(self, process: "subprocess.Popen[str]", seconds: float = PATIENCE) -> int:
         """Wait for a process; its exit code. Fails if it hangs."""
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
-            process.wait(60)
+            process.wait(PATIENCE)
             raise AssertionError(f"Snakemake hangs: {self.snakemake_log[-3000:]}") from None
 
     def refusal(self, code: int, **variables: str) -> str:
         """The last line of `eopipe run --profile slurm`, which ends with this code and submits nothing."""
-        assert self.end(self.run("--", MODEL, **variables), 120) == code, self.snakemake_log
+        assert self.end(self.run("--", MODEL, **variables)) == code, self.snakemake_log
         assert "has been submitted" not in self.snakemake_log
         assert "Traceback" not in self.snakemake_log
         return self.snakemake_log.strip().splitlines()[-1]
@@ -141,7 +142,7 @@ class ClusterProject:
         """The jobs of Slurm of the training, in their order."""
         return re.findall(r"has been submitted with SLURM jobid (\d+) \(log: [^)]*rule_train", self.snakemake_log)
 
-    def wait_for(self, ready: Callable[[], object], event: str, seconds: float = 300) -> None:
+    def wait_for(self, ready: Callable[[], object], event: str, seconds: float = PATIENCE) -> None:
         """Wait until a condition is true."""
         deadline = time.monotonic() + seconds
         while not ready():
@@ -178,7 +179,7 @@ class ClusterProject:
             ready()
             return (self._resumed(now) or 0) > (resumed or 0)
 
-        self.wait_for(has_resumed, fault, 300)
+        self.wait_for(has_resumed, fault)
         last_step = max(map(int, re.findall(r"\bevent=progress step=(\d+)", before, re.MULTILINE)), default=0)
         row = Row(fault, self.status(job), last_step, self._resumed(self.log()) or 0, time.monotonic() - start)
         self.rows.append(row)
@@ -210,7 +211,7 @@ def train_without_slurm(clustered: ClusterProject) -> bytes:
     command = [sys.executable, "-m", "snakemake", "--cores", "4", MODEL]
     env = clustered.environment
     result = subprocess.run(
-        command, cwd=clustered.folder, capture_output=True, text=True, check=False, env=env, timeout=300
+        command, cwd=clustered.folder, capture_output=True, text=True, check=False, env=env, timeout=PATIENCE
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return clustered.weights()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainings import Data, Training, payload, workers
+from patience import PATIENCE
+from trainings import STOPPED_WITHIN_S, Data, Training, payload, workers
 
 from eopipe import publish
 from eopipe.launch.failures import read_failure
@@ -82,14 +83,16 @@ def test_a_signal_saves_the_state_and_the_rerun_ends_with_the_same_bytes(
     training: Training, undisturbed: dict[str, bytes], number: int, code: int
 ) -> None:
     # So that none is due by chance when the signal comes: without it only an epoch with better scores has a checkpoint.
+    started = time.monotonic()
     process = training.start("--checkpoint-every", "1000")
     training.wait_for_step(1, process)
     before = training.newest()
     sent = time.monotonic()
     process.send_signal(number)
-    _, log = process.communicate(timeout=60)
+    _, log = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, log
-    assert time.monotonic() - sent < 25
+    # On a machine that is busy with other things, no longer than a start takes there.
+    assert time.monotonic() - sent < max(STOPPED_WITHIN_S, sent - started)
     failure = read_failure(next(training.state.glob("*/status.json")))
     assert failure is not None
     assert (failure.kind, failure.code, failure.step) == ("pre-empted", 75, training.newest())
@@ -108,7 +111,7 @@ def test_no_worker_outlives_a_killed_command(training: Training) -> None:
     assert len(workers(training.folder)) >= 3
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while workers(training.folder) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert workers(training.folder) == []
@@ -121,7 +124,7 @@ def test_two_trainings_never_share_a_state(training: Training) -> None:
     training.wait_for_step(3, process)
     second = training.run("--epochs", "200")
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert second.returncode == 2
     assert f"already running (process {process.pid} on " in second.stderr
     assert process.returncode == 75, "the first one was not disturbed"

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import warm
+from patience import PATIENCE
 
 from eopipe.cli import main
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training.run import prepare_state
 from eopipe.training_job import JOB, Knobs, Settings
+
+# From a signal to the exit code, on a machine that does nothing else.
+STOPPED_WITHIN_S = 25
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Training:
     def run(self, *more: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         environment = os.environ | variables
         return subprocess.run(
-            self.command(*more), capture_output=True, text=True, timeout=180, check=False, env=environment
+            self.command(*more), capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment
         )
 
     def newest(self) -> int:
@@ -75,7 +79,7 @@ class Training:
 
     def wait_for_step(self, step: int, process: "subprocess.Popen[str]") -> None:
         """Wait until a checkpoint of at least this step is there."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE
         while not any(int(p.name[5:]) >= step for p in self.state.glob("*/step-*")):
             assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < deadline

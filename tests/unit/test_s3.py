@@ -149,12 +149,12 @@ def test_parts_of_an_object_are_of_one_version(bucket: Loopback, tmp_path: Path)
 def test_what_asks_again_counts_against_a_bucket_too(
     tmp_path: Path, run: Run, bucket: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.fetch.s3.TIMEOUT", (1.0, 0.3))
+    monkeypatch.setattr("eopipe.fetch.s3.TIMEOUT", (5.0, 5.0))
     stalled: list[Request] = []
 
     def stall_once(request: Request) -> Fault:
         stalled.append(request)
-        return Fault(pause=2.0 if len(stalled) == 1 else 0.0)
+        return Fault(pause=60.0 if len(stalled) == 1 else 0.0)
 
     bucket.random_fault = stall_once
     content = {"red": tif(9_000)}

@@ -18,6 +18,7 @@ import rasterio
 import torch
 import xarray as xr
 import yaml
+from patience import PATIENCE
 from projects import DAYS, ROOT, Project, commands, environment
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -184,7 +185,7 @@ def test_deleted_results_are_rebuilt_identically_although_everything_is_killed_d
     process = subprocess.Popen(
         finished.command(), cwd=finished.folder, stdout=pipe, stderr=pipe, start_new_session=True, env=environment()
     )
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + PATIENCE
     while not list(finished.folder.glob("state/train/*/step-*")):
         assert process.poll() is None
         assert time.monotonic() < deadline
@@ -216,13 +217,13 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_alive(pro
     # An interpreter of its own, whose number is known; SIGINT would be ignored where these tests are in the background.
     command, output = [sys.executable, *project.command()[1:]], subprocess.DEVNULL
     first = subprocess.Popen(command, cwd=project.folder, stdout=output, stderr=output, env=environment())
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not project.results.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     second = project.run()
     first.terminate()
-    first.wait(60)
+    first.wait(PATIENCE)
     assert second.returncode == 2
     holder = rf"process {first.pid} on {gethostname()} since 20"
     assert re.search(f"a run is active in this folder: {holder}", second.stdout)
