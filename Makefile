@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Otherwise each process of the tests would compile eopipe again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test test-rest test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
+.PHONY: demo quick test third test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
 .PHONY: lock lock-check sbom audit
 .PHONY: chaos
 .PHONY: .venv/servers .venv/validators .venv/engines .venv/libraries slurm-up slurm-down demo-slurm
@@ -20,18 +20,21 @@ demo: .venv/installed
 quick: .venv/tests
 	@python -m dev.quick
 
+# With THIRD=0, 1 or 2 also this third of the exhaustive tests, as each run of CI does.
+THIRD := none
 test: demo test-environments
-	@python -m dev.suites test
+	@python -m dev.suites --exhaustive $(THIRD)
 
-# What `make test` leaves out.
-test-rest: test-environments
-	@python -m dev.suites rest
+# The number of the third of the next run of CI, and of the end of the version range: the first commit of a push.
+third:
+	@echo $$(($$(cat tests/third) + 1)) > tests/third
 
-test-all: test test-rest
+test-all: THIRD := all
+test-all: test
 
-# Every test, its duration written to tests/durations.json.
+# Every test, its duration and the modules of its processes written to tests/durations.json.
 durations: test-environments
-	@python -m dev.suites all --record
+	@python -m dev.suites --exhaustive all --record
 
 # Runs that are disturbed at random, one after the other: `make chaos SEEDS=50`.
 SEEDS ?= 50

@@ -1,18 +1,22 @@
-"""`make quick`: format, types, imports, and the tests of what changed, nearest first, in less than a minute.
+"""`make quick`: format, types, imports, and the tests nearest to what changed, in less than a minute.
 
 What changed is what differs from HEAD, or the last commit where nothing does. Which tests that concerns follows from
-imports: of the package, of the tests, and of the modules behind the commands and stages that a test names.
+imports: of the package, where a text that names a module counts too, since a process starts it; of each test with the
+helpers and fixtures that it uses; and from the modules that the processes of a test loaded when `make durations`
+recorded them. Tests with a word of the changed module in their name come first, then those that reach little else.
 """
 
 import argparse
 import ast
 import json
-import shutil
+import re
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -20,12 +24,16 @@ import grimp
 from eopipe.cli import COMMANDS
 from eopipe.contract import STAGES
 
-ENTRIES = {name: entry for group in COMMANDS.values() for name, (entry, _) in group.items()}
+ENTRIES = {name: entry.partition(":")[0] for group in COMMANDS.values() for name, (entry, _) in group.items()}
+ENTRIES |= {name: f"eopipe.stages.{name}" for name in STAGES}
 ROOT = Path(__file__).parents[1]
+DURATIONS = ROOT / "tests/durations.json"
 # Of the minute; format, types and imports take the rest, on the other core.
 TESTS_S = 30.0
-# A file whose durations nobody recorded is new, and often one of whole runs.
-UNKNOWN_S = 10.0
+# A test that takes longer with its fixtures is not quick.
+SLOW_S = 15.0
+# Steps that a module is away from a test whose processes load it, and steps that a word in common is worth.
+PROCESS_STEPS, WORD_STEPS = 4, 3
 CHECKS = (
     ["ruff", "check", "--quiet", "."],
     ["ruff", "format", "--quiet", "--check", "."],
@@ -38,54 +46,175 @@ DERIVED = ("workflow/", "profiles/", "cwl/", "config/", "docs/", "README.md", "p
 
 def changed() -> list[str]:
     """The files that differ from HEAD; of a clean checkout those of the last commit, all if it has no parent."""
-    listed = _git("diff", "--name-only", "HEAD") + _git("ls-files", "--others", "--exclude-standard")
-    return listed or _git("diff-tree", "--root", "--no-commit-id", "--name-only", "-r", "-m", "--first-parent", "HEAD")
+    listed = git("diff", "--name-only", "HEAD") + git("ls-files", "--others", "--exclude-standard")
+    return listed or git("diff-tree", "--root", "--no-commit-id", "--name-only", "-r", "-m", "--first-parent", "HEAD")
 
 
-def _git(*argv: str) -> list[str]:
-    git = shutil.which("git") or "git"
-    done = subprocess.run([git, *argv], cwd=ROOT, capture_output=True, text=True, check=True)
+def git(*argv: str) -> list[str]:
+    """The lines that git prints."""
+    done = subprocess.run(["git", *argv], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S607
     return done.stdout.split("\n")[:-1]
 
 
-def imports_of(path: Path) -> set[str]:
-    """Modules that a file imports, and those behind the stages and commands that it names."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Constant) and node.value in STAGES:
-            names.add(f"eopipe.stages.{node.value}")
-        elif isinstance(node, ast.Constant) and node.value in ENTRIES:
-            names.add(ENTRIES[node.value].partition(":")[0])
-    return names
+@dataclass(frozen=True)
+class Durations:
+    """The table that tests/durations.py writes."""
+
+    # Longest and summed wall seconds, CPU seconds, share of the parameters that is exhaustive.
+    tests: dict[str, tuple[float, float, float, float]]
+    # Wall and CPU seconds.
+    fixtures: dict[str, tuple[float, float]]
+    modules: list[str]
+    # Of tests and fixtures, numbers of the modules that their processes loaded.
+    processes: dict[str, list[int]]
 
 
-def distances(files: list[str]) -> dict[str, int]:
-    """Each test file that a change reaches, with the number of imports between."""
+@cache
+def durations() -> Durations:
+    """The recorded durations."""
+    if not DURATIONS.is_file():
+        sys.exit("tests/durations.json is missing: `git checkout tests/durations.json`, or `make durations`")
+    return Durations(**json.loads(DURATIONS.read_text()))
+
+
+class TestFile:
+    """A file below tests/: what each of its functions, fixtures, classes and constants uses."""
+
+    def __init__(self, path: Path, modules: dict[str, list[Path]]) -> None:
+        self.name = str(path.relative_to(ROOT))
+        self.tree = ast.parse(path.read_text())
+        self.imports: dict[str, set[str]] = {}
+        for node in ast.walk(self.tree):
+            for name, target in _imports(node):
+                self.imports.setdefault(name, set()).update(_nodes(target, path, modules))
+        self.symbols: dict[str, list[ast.stmt]] = {}
+        for statement in self.tree.body:
+            for name in _names_of(statement):
+                self.symbols.setdefault(name, []).append(statement)
+
+    def uses(self, name: str, fixtures: dict[str, str]) -> set[str]:
+        """What a symbol uses: modules of eopipe, symbols of this file and of other files below tests/."""
+        nodes: set[str] = set()
+        for statement in self.symbols[name]:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    nodes.add(ENTRIES.get(node.value) or _module(node.value))
+                elif isinstance(node, ast.Name | ast.arg):
+                    word = node.id if isinstance(node, ast.Name) else node.arg
+                    nodes |= self.imports.get(word, set())
+                    if word in self.symbols and word != name:
+                        nodes.add(f"{self.name}::{word}")
+                    elif isinstance(node, ast.arg) and word in fixtures:
+                        nodes.add(fixtures[word])
+        return nodes - {""}
+
+
+def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """The names that an import binds, each with what it is imported from."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.asname or alias.name.partition(".")[0], alias.name
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        for alias in node.names:
+            yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+
+
+def _nodes(target: str, path: Path, modules: dict[str, list[Path]]) -> set[str]:
+    """The module of eopipe, or the symbol of a file below tests/, that an import leads to."""
+    if target.partition(".")[0] in ("eopipe", "dev"):
+        return {target, target.rpartition(".")[0]}
+    stem, _, symbol = target.rpartition(".")
+    places = modules.get((stem or target).rpartition(".")[2], [])
+    files = [place for place in places if place.parent in (path.parent, ROOT / "tests")] or places
+    return {f"{file.relative_to(ROOT)}::{symbol if stem else ''}" for file in files}
+
+
+def _names_of(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+        return [statement.name]
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return [node.id for target in targets if target for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def _module(text: str) -> str:
+    """The module that a text names, such as `eopipe.training.worker` or `eopipe.planning.plan_command:plan`."""
+    name = text.partition(":")[0]
+    is_module = re.fullmatch(r"eopipe(\.\w+)+", name) and (ROOT / f"{name.replace('.', '/')}.py").is_file()
+    return name if is_module else ""
+
+
+def imports() -> dict[str, set[str]]:
+    """What each module of eopipe and each symbol below tests/ uses directly."""
     graph = grimp.build_graph("eopipe", cache_dir=None)
-    importers = {name: graph.find_modules_that_directly_import(name) for name in graph.modules}
-    tests = {str(path.relative_to(ROOT)): imports_of(path) for path in sorted((ROOT / "tests").rglob("*.py"))}
-    by_stem = {Path(path).stem: path for path in tests}
-    for path, names in tests.items():
-        for name in names:
-            other = name if name in importers else by_stem.get(name.partition(".")[0])
-            if other and other != path:
-                importers.setdefault(other, set()).add(path)
-    starts = [name for file in files if (name := _node(file)) in importers or file in tests]
-    steps = dict.fromkeys(starts, 0)
-    queue = deque(starts)
-    while queue:
-        name = queue.popleft()
-        for importer in importers.get(name, ()):
-            if importer not in steps:
-                steps[importer] = steps[name] + 1
-                queue.append(importer)
-    if any(file.startswith(DERIVED) for file in files):
-        steps |= {path: 1 for path in tests if path.startswith("tests/contract/")}
-    return {path: step for path, step in steps.items() if Path(path).name.startswith("test_")}
+    uses = {name: set(graph.find_modules_directly_imported_by(name)) for name in graph.modules}
+    for name in uses.keys() - {"eopipe.cli"}:
+        file = ROOT / f"{name.replace('.', '/')}.py"
+        if file.is_file():
+            texts = (node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant))
+            uses[name] |= {module for text in texts if isinstance(text, str) and (module := _module(text))} - {name}
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    modules: dict[str, list[Path]] = {}
+    for path in paths:
+        modules.setdefault(path.stem, []).append(path)
+    files = {path: TestFile(path, modules) for path in paths}
+    for path, test_file in files.items():
+        fixtures: dict[str, str] = {}
+        for folder in [*reversed(path.relative_to(ROOT).parents), path.relative_to(ROOT).parent]:
+            conftest = files.get(ROOT / folder / "conftest.py")
+            fixtures |= {name: f"{conftest.name}::{name}" for name in conftest.symbols} if conftest else {}
+        for name in test_file.symbols:
+            uses[f"{test_file.name}::{name}"] = test_file.uses(name, fixtures)
+        # The file as a whole, for imports of the module.
+        uses[f"{test_file.name}::"] = {f"{test_file.name}::{name}" for name in test_file.symbols}
+    return uses
+
+
+class Reach:
+    """Which tests a change reaches, and how near they are."""
+
+    def __init__(self, uses: dict[str, set[str]]) -> None:
+        self.uses = uses
+        self.users: dict[str, set[str]] = {}
+        for user, names in uses.items():
+            for name in names:
+                self.users.setdefault(name, set()).add(user)
+        table = durations()
+        self.loaded = {name: {table.modules[number] for number in numbers} for name, numbers in table.processes.items()}
+
+    def distances(self, files: Sequence[str]) -> dict[str, int]:
+        """Each test that a change of these files reaches, with the number of imports between."""
+        starts = {_node(file) for file in files} | {name for name in self.uses if name.partition("::")[0] in files}
+        steps = dict.fromkeys(starts & (self.uses.keys() | self.users.keys()), 0)
+        self._spread(steps)
+        for name, modules in self.loaded.items():
+            if modules & starts and steps.get(name, PROCESS_STEPS) >= PROCESS_STEPS:
+                steps[name] = PROCESS_STEPS
+        # A fixture that starts processes is used by tests.
+        self._spread(steps)
+        if any(file.startswith(DERIVED) for file in files):
+            steps |= {name: 1 for name in self.uses if name.startswith("tests/contract/") and name not in steps}
+        return {name: step for name, step in steps.items() if _is_test(name)}
+
+    def _spread(self, steps: dict[str, int]) -> None:
+        queue = deque(sorted(steps, key=lambda name: steps[name]))
+        while queue:
+            name = queue.popleft()
+            for user in self.users.get(name, ()):
+                # A fixture adds no step to the test that uses it.
+                step = steps[name] + (not name.startswith("tests/"))
+                if step < steps.get(user, step + 1):
+                    steps[user] = step
+                    queue.append(user)
+
+    @cache  # noqa: B019 - one object a run
+    def width(self, test: str) -> int:
+        """How many modules a test reaches, through imports or its processes."""
+        names, queue = {test}, [test]
+        while queue:
+            new = self.uses.get(queue.pop(), set()) - names
+            names |= new
+            queue += new
+        return len({name for name in names if name.startswith("eopipe.")} | self.loaded.get(test, set()))
 
 
 def _node(file: str) -> str:
@@ -93,17 +222,58 @@ def _node(file: str) -> str:
     return module if file.startswith("eopipe/") else file
 
 
-def nearest(steps: dict[str, int]) -> list[str]:
-    """As many of the test files as fit into the time, the nearest first."""
-    durations = ROOT / "tests/durations.json"
-    seconds = json.loads(durations.read_text())["files"] if durations.is_file() else {}
+def _is_test(name: str) -> bool:
+    path, _, symbol = name.partition("::")
+    return Path(path).name.startswith("test_") and symbol.startswith("test_")
+
+
+def _words(text: str) -> set[str]:
+    """The words of a name, each by its first five letters, so that `splits` is `split` and `training` is `train`."""
+    return {word[:5].removesuffix("s") for word in re.findall(r"[a-z]{4,}", text.lower())}
+
+
+def nearest(reach: Reach, files: Sequence[str]) -> tuple[list[str], int, int]:
+    """The tests that fit into the time, nearest first; how many a change reaches, and how many have no duration."""
+    steps = reach.distances(files)
+    table = durations()
+    words = _words(" ".join(Path(file).with_suffix("").as_posix() for file in files if file.startswith("eopipe/"))) - {
+        "eopip"
+    }
+
+    def rank(name: str) -> tuple[float, int, float]:
+        path, _, test = name.partition("::")
+        common = 2 * bool(words & _words(Path(path).stem)) + bool(words & _words(test))
+        return steps[name] - WORD_STEPS * common, reach.width(name), table.tests[name][1]
+
+    known = [name for name in steps if name in table.tests]
     chosen: list[str] = []
+    ready: set[str] = set()
     total = 0.0
-    for path in sorted(steps, key=lambda path: (steps[path], seconds.get(path, UNKNOWN_S))):
-        total += seconds.get(path, UNKNOWN_S)
-        if total <= TESTS_S or not chosen:
-            chosen.append(path)
-    return chosen
+    for name in sorted((name for name in known if not table.tests[name][3]), key=rank):
+        fixtures = _slow_fixtures(reach, name) - ready
+        seconds = table.tests[name][1] + sum(table.fixtures[fixture][0] for fixture in fixtures)
+        if seconds <= SLOW_S and total + seconds <= TESTS_S:
+            chosen.append(name)
+            ready |= fixtures
+            total += seconds
+    return chosen, len(steps), len(steps) - len(known)
+
+
+def _slow_fixtures(reach: Reach, test: str) -> set[str]:
+    """The recorded fixtures that a test needs, also through others."""
+    names, queue = {test}, [test]
+    while queue:
+        new = {name for name in reach.uses.get(queue.pop(), ()) if name.startswith("tests/")} - names
+        names |= new
+        queue += new
+    recorded = durations().fixtures
+    keys = {name: name.replace("/conftest.py::", "::") for name in names}
+    return {key for key in keys.values() if key in recorded}
+
+
+def run(commands: Iterable[Sequence[str]]) -> list[int]:
+    """Run commands one after the other; their exit codes."""
+    return [subprocess.run(line, cwd=ROOT, check=False).returncode for line in commands]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,19 +281,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dev.quick", description=(__doc__ or "").partition("\n\n")[0])
     help_of_package = "the tests nearest to the whole package, and no format, types and imports: for other versions"
     parser.add_argument("--package", action="store_true", help=help_of_package)
-    whole_package = parser.parse_args(argv).package
-    files = _git("ls-files", "eopipe") if whole_package else changed()
-    steps = distances(files)
-    chosen = nearest(steps)
-    print(f"{len(files)} files reach {len(steps)} test files, of which the nearest {len(chosen)} run", flush=True)
+    parser.add_argument("--list", action="store_true", help="only print the tests")
+    parser.add_argument("files", nargs="*", help="files to take as changed (default: those that are)")
+    arguments = parser.parse_args(argv)
+    files = git("ls-files", "eopipe") if arguments.package else arguments.files or changed()
+    chosen, reached, unknown = nearest(Reach(imports()), files)
+    print(f"{len(files)} files reach {reached} tests, of which the nearest {len(chosen)} run", flush=True)
+    if unknown:
+        print(f"{unknown} of them have no recorded duration, so they do not run: python -m dev.suites --record-missing")
+    if arguments.list:
+        print("\n".join(chosen))
+        return 0
     with ThreadPoolExecutor(1) as pool:
-        commands = () if whole_package else CHECKS
-        checks = pool.submit(lambda: [subprocess.run(line, cwd=ROOT, check=False).returncode for line in commands])
-        codes = []
-        if chosen:
-            line = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", *chosen]
-            # 5: all of them are slow.
-            codes.append(subprocess.run(line, cwd=ROOT, check=False).returncode not in (0, 5))
+        checks = pool.submit(run, () if arguments.package else CHECKS)
+        codes = run([[sys.executable, "-m", "pytest", "-q", "-x", *chosen]]) if chosen else []
         return int(any(codes) or any(checks.result()))
 
 

@@ -1,11 +1,15 @@
-"""`make test`, `make test-rest`, `make test-all`: the suites on two lanes, each with its time.
+"""`make test`, `make test-all`: the test files in groups, one process each, on two lanes, each group with its time.
 
-A test marked `exhaustive` belongs to the rest, every other one to `make test`. With --record the duration of each test
-is written to tests/durations.json.
+A test marked `exhaustive` (kills, engines, journeys, parameters of worlds) is left out by `make test`, and belongs to
+one of three thirds by the hash of its name. `make test THIRD=0` adds that third, and the exhaustive tests nearest to
+what changed since `tests/third` did. With --record the duration of each test is written to tests/durations.json, with
+--record-missing those of tests without one.
 """
 
 import argparse
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,114 +19,253 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from dev import quick
+from tests import warm
+
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
-SELECTIONS = {"test": "not exhaustive", "rest": "exhaustive", "all": ""}
+THIRDS = ("0", "1", "2")
 LANES = 2
-NOTHING_SELECTED = 5
+TEST_FAILED, NOTHING_SELECTED = 1, 5
 # Steps back for the cluster, whose time limits are real.
 NICENESS = 10
+# Files of a suite are a group as long as they take less than this together.
+GROUP_S = 90.0
+# Of the exhaustive tests near a change, on both lanes.
+NEAR_S, NEAR_STEPS = 240.0, 2
 # A Slurm of its own in a network of its own, where this machine allows that; else one after the other.
 APART = TESTS / "cluster/apart"
-# Tests of one launch of every training, and of its runs.
-WORLDS = ("distributed/test_option_pairs.py", "distributed/test_strategies.py", "distributed/test_world_sizes.py")
+# One process for the tests of one launch of every training, of one run of an example, and of one STAC API.
+TOGETHER = {
+    "composites": ("workflow/test_composite_run.py", "workflow/test_nothing_secret.py"),
+    "examples": ("workflow/test_competency_questions.py", "workflow/test_tasks_run.py"),
+    "worlds": ("distributed/test_option_pairs.py", "distributed/test_strategies.py", "distributed/test_world_sizes.py"),
+    "servers": tuple(f"servers/{path.name}" for path in sorted((TESTS / "servers").glob("test_*.py"))),
+}
+# These wait most of their time, so they have no lane.
+WAITING = ("cluster", "engines_cwl")
+# Where a server or scheduler that is late fails a test: it is tried again, unless equal bytes are its subject.
+TRIED_AGAIN = (*WAITING, "servers")
 
 
 @dataclass(frozen=True)
-class Suite:
-    """Test files that share fixtures, started as one process; `slurm` is the part of those that need a cluster."""
+class Group:
+    """Test files that one process runs, with the recorded seconds of those tests that a selection has."""
 
     name: str
     paths: tuple[str, ...]
-    without: tuple[str, ...] = ()
+    seconds: float = 0.0
     mark: str = ""
-    slurm: bool = False
 
-    def command(self, selection: str, apart: bool) -> list[str]:
-        """Its command line for a selection of marks."""
-        marks = " and ".join(f"({mark})" for mark in (self.mark, selection) if mark)
-        ignored = [f"--ignore=tests/{path}" for path in self.without]
-        pytest = [sys.executable, "-m", "pytest", "--durations=8", *(["-m", marks] if marks else []), *ignored]
-        command = [*pytest, *(f"tests/{path}" for path in self.paths)]
-        return [str(APART), *command] if self.slurm and apart else ["nice", "-n", str(NICENESS), *command]
+    @property
+    def waits(self) -> bool:
+        """Whether it needs a cluster, or a computer for itself."""
+        return self.paths[0].partition("/")[0] in WAITING
+
+    @property
+    def may_be_tried_again(self) -> bool:
+        """Whether a test that fails is run a second time."""
+        return self.paths[0].partition("/")[0] in TRIED_AGAIN
+
+    def command(self, selection: Sequence[str], cache: Path, marks: Sequence[str] = ()) -> list[str]:
+        """Its command line for a selection of the exhaustive tests."""
+        expression = " and ".join(filter(None, [self.mark, *marks]))
+        pytest = [sys.executable, "-m", "pytest", "--durations=8", "-o", f"cache_dir={cache}", *selection]
+        return [*pytest, *(["-m", expression] if expression else []), *(f"tests/{path}" for path in self.paths)]
 
 
-# These wait most of their time, so they have no lane; the engines of CWL come after the cluster.
-CLUSTER = (
-    Suite("cluster alone", ("cluster",), mark="alone", slurm=True),
-    Suite("cluster", ("cluster",), mark="not alone", slurm=True),
-    Suite("engines", ("engines_cwl",), slurm=True),
-)
-# The longest first.
-SUITES = (
-    Suite("workflow", ("workflow",)),
-    Suite("distributed", ("distributed",), without=WORLDS),
-    Suite("unit", ("unit",)),
-    Suite("chaos", ("chaos",)),
-    Suite("worlds", WORLDS),
-    Suite("contract", ("contract",)),
-    Suite("servers", ("servers",)),
-)
+def groups(seconds: dict[str, float]) -> list[Group]:
+    """All test files, the longest group first."""
+    together = [Group(name, paths, _sum(seconds, paths)) for name, paths in TOGETHER.items()]
+    together_paths = {path for group in together for path in group.paths}
+    rows = [Group("cluster alone", ("cluster",), mark="alone"), Group("cluster", ("cluster",), mark="not alone")]
+    rows.append(Group("engines", ("engines_cwl",)))
+    for folder in sorted({path.parent.name for path in TESTS.glob("*/test_*.py")} - set(WAITING)):
+        names = [f"{folder}/{path.name}" for path in sorted((TESTS / folder).glob("test_*.py"))]
+        batches: list[list[str]] = []
+        for name in names:
+            if name in together_paths:
+                continue
+            if not batches or _sum(seconds, (*batches[-1], name)) > GROUP_S:
+                batches.append([])
+            batches[-1].append(name)
+        for number, batch in enumerate(batches, 1):
+            together.append(
+                Group(f"{folder} {number}" if len(batches) > 1 else folder, tuple(batch), _sum(seconds, batch))
+            )
+    return rows + sorted(together, key=lambda group: -group.seconds)
+
+
+def _sum(seconds: dict[str, float], paths: Sequence[str]) -> float:
+    return sum(seconds.get(f"tests/{path}", 0.0) for path in paths)
+
+
+def file_seconds(share: float) -> dict[str, float]:
+    """The recorded seconds of each test file, with a share of those of its exhaustive tests and of its own fixtures."""
+    table = quick.durations()
+    seconds: dict[str, float] = {}
+    for name, (_, wall, _, exhaustive) in table.tests.items():
+        path = name.partition("::")[0]
+        seconds[path] = seconds.get(path, 0.0) + wall * (1 - exhaustive * (1 - share))
+    for name, (wall, _) in table.fixtures.items():
+        path = name.partition("::")[0]
+        if path in seconds:
+            seconds[path] += wall * share
+    return seconds
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a suite ended."""
+    """How a group ended."""
 
     name: str
     code: int
     seconds: float
     last_line: str
+    is_flaky: bool = False
 
 
-def run(name: str, command: list[str]) -> Outcome:
-    """Run the command of a suite and print its output in one piece."""
+def run(group: Group, selection: Sequence[str], prefix: Sequence[str] = ()) -> Outcome:
+    """Run a group and print its output in one piece; what failed once and then passes is flaky."""
     start = time.monotonic()
-    with tempfile.TemporaryFile("w+") as output:
-        code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False).returncode
-        output.seek(0)
-        text = output.read()
-    print(f"== {name}\n{text}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder)
+        code, text = _run([*prefix, *group.command(selection, cache)], group)
+        print(f"== {group.name}\n{text}", flush=True)
+        is_flaky = False
+        if code == TEST_FAILED and group.may_be_tried_again:
+            last_failed = ("--last-failed", "--last-failed-no-failures", "none", *selection)
+            again = group.command(last_failed, cache, ("not same_bytes",))
+            _, text_again = _run([*prefix, *again], group)
+            print(f"== {group.name}, what failed once more\n{text_again}", flush=True)
+            # pytest takes a test off this list when it passes.
+            is_flaky = not json.loads((cache / "v/cache/lastfailed").read_text() or "{}")
+            code = 0 if is_flaky else code
     code = 0 if code == NOTHING_SELECTED else code
-    return Outcome(name, code, time.monotonic() - start, text.strip().rpartition("\n")[2].strip("= "))
+    return Outcome(group.name, code, time.monotonic() - start, _last_line(text), is_flaky)
 
 
-def run_cluster(selection: str, apart: bool) -> list[Outcome]:
-    """The suites that wait: two at the same time where each can have a Slurm of its own."""
-    with ThreadPoolExecutor(LANES if apart else 1) as pool:
-        return list(pool.map(lambda suite: run(suite.name, suite.command(selection, apart)), CLUSTER))
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2].strip("= ")
 
 
-def run_all(selection: str) -> list[Outcome]:
-    """All suites on two lanes; that of the cluster beside them."""
-    apart = subprocess.run([APART, "true"], capture_output=True, check=False).returncode == 0
+def _run(command: Sequence[str], group: Group) -> tuple[int, str]:
+    # In a network of its own the cluster needs processes that were started there.
+    environment = {k: v for k, v in os.environ.items() if not (group.waits and k == "EOPIPE_WARM_START")}
+    with tempfile.TemporaryFile("w+") as output:
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False)
+        output.seek(0)
+        return done.returncode, output.read()
+
+
+def run_waiting(rows: Sequence[Group], selection: Sequence[str], is_apart: bool) -> list[Outcome]:
+    """The groups that wait: two at the same time where each can have a Slurm of its own."""
+    prefix = [str(APART)] if is_apart else ["nice", "-n", str(NICENESS)]
+    with ThreadPoolExecutor(LANES if is_apart else 1) as pool:
+        return list(pool.map(lambda group: run(group, selection, prefix), rows))
+
+
+def run_all(selection: Sequence[str], share: float) -> list[Outcome]:
+    """All groups and the linters on two lanes; those that wait beside them."""
+    is_apart = subprocess.run([APART, "true"], capture_output=True, check=False).returncode == 0
+    rows = groups(file_seconds(share))
     with ThreadPoolExecutor(1) as waiting, ThreadPoolExecutor(LANES) as pool:
-        cluster = waiting.submit(run_cluster, selection, apart)
-        if not apart:
+        cluster = waiting.submit(run_waiting, [group for group in rows if group.waits], selection, is_apart)
+        if not is_apart:
             cluster.result()
-        others = [pool.submit(run, suite.name, suite.command(selection, apart)) for suite in SUITES]
-        if selection != SELECTIONS["rest"]:
-            others.append(pool.submit(run, "check", ["make", "--no-print-directory", "check"]))
+        others = [pool.submit(check)]
+        others += [pool.submit(run, group, selection) for group in rows if not group.waits]
         return [*cluster.result(), *(outcome.result() for outcome in others)]
 
 
+def check() -> Outcome:
+    """The linters."""
+    start = time.monotonic()
+    line = [shutil.which("make") or "make", "--no-print-directory", "check"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    print(f"== check\n{done.stdout}{done.stderr}", flush=True)
+    return Outcome("check", done.returncode, time.monotonic() - start, _last_line(done.stdout + done.stderr))
+
+
+def near_tests() -> list[str]:
+    """The exhaustive tests nearest to what changed since `tests/third` did, as many as fit; prints the rest."""
+    commit = quick.git("log", "-1", "--format=%H", "--", "tests/third")
+    files = quick.git("diff", "--name-only", *commit, "HEAD") if commit else []
+    table = quick.durations().tests
+    steps = quick.Reach(quick.imports()).distances(files)
+    chosen: list[str] = []
+    left: list[str] = []
+    total = 0.0
+    near = (name for name, step in steps.items() if step <= NEAR_STEPS and name in table and table[name][3])
+    for name in sorted(near, key=lambda name: (steps[name], table[name][1])):
+        total += table[name][1]
+        (chosen if total <= NEAR_S * LANES else left).append(name)
+    print(
+        f"{len(files)} files changed since tests/third: {len(chosen)} exhaustive tests near them run beside the third"
+    )
+    if left:
+        print("not run, though near: " + " ".join(left))
+    return chosen
+
+
+def existing_tests() -> list[str]:
+    """The names of all tests, without parameters."""
+    line = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests"]
+    listed = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return list(dict.fromkeys(name.partition("[")[0] for name in listed if "::" in name))
+
+
+def record(folder: Path, names: Sequence[str]) -> None:
+    """Merge what the processes of a session measured into tests/durations.json."""
+    line = [sys.executable, str(TESTS / "durations.py"), str(folder)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(line, input="\n".join(names), text=True, check=True, env=environment)
+
+
+def record_missing() -> int:
+    """Run the tests that have no recorded duration, one after the other, and add them."""
+    names, table = existing_tests(), quick.durations().tests
+    missing = [name for name in names if name not in table]
+    print(f"{len(missing)} tests have no recorded duration", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["EOPIPE_DURATIONS"] = folder
+        line = [sys.executable, "-m", "pytest", "-q", *missing]
+        code = subprocess.run(line, cwd=ROOT, check=False).returncode if missing else 0
+        record(Path(folder), names)
+    return code
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a selection of the tests; returns 1 where a suite failed."""
-    parser = argparse.ArgumentParser(prog="python -m dev.suites", description="Run the test suites on two lanes.")
-    parser.add_argument("selection", choices=SELECTIONS)
+    """Run a selection of the tests; returns 1 where a group failed."""
+    parser = argparse.ArgumentParser(prog="python -m dev.suites", description="Run the tests on two lanes.")
+    parser.add_argument("--exhaustive", choices=("none", "all", *THIRDS), default="none", help="which of these tests")
     parser.add_argument("--record", action="store_true", help="write the durations to tests/durations.json")
+    parser.add_argument("--record-missing", action="store_true", help="only the tests without a recorded duration")
     arguments = parser.parse_args(argv)
+    if arguments.record_missing:
+        return record_missing()
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
+        selection = [f"--exhaustive={arguments.exhaustive}"]
+        if arguments.exhaustive in THIRDS:
+            also = Path(folder, "near")
+            also.write_text("\n".join(near_tests()))
+            selection.append(f"--also={also}")
+        runs, measured = Path(folder, "runs"), Path(folder, "durations")
+        runs.mkdir()
+        measured.mkdir()
+        os.environ["EOPIPE_SHARED_RUNS"] = str(runs)
+        warm.open_session()
         if arguments.record:
-            os.environ["EOPIPE_DURATIONS"] = folder
-        outcomes = run_all(SELECTIONS[arguments.selection])
+            os.environ["EOPIPE_DURATIONS"] = str(measured)
+        share = {"none": 0.0, "all": 1.0}.get(arguments.exhaustive, 1 / len(THIRDS))
+        outcomes = run_all(selection, share)
+        warm.close_session()
         if arguments.record:
-            subprocess.run([sys.executable, TESTS / "durations.py"], check=True)
+            record(measured, existing_tests())
     for outcome in outcomes:
-        print(
-            f"{outcome.name:14} {outcome.seconds:6.0f} s  {'failed' if outcome.code else 'passed'}  {outcome.last_line}"
-        )
+        word = "failed" if outcome.code else "FLAKY" if outcome.is_flaky else "passed"
+        print(f"{outcome.name:14} {outcome.seconds:6.0f} s  {word}  {outcome.last_line}")
     print(f"{'all':14} {time.monotonic() - start:6.0f} s")
     return int(any(outcome.code for outcome in outcomes))
 

@@ -1,5 +1,6 @@
 """Fixtures of many tests: scenes, a web server, the command line."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -39,13 +40,31 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:Support for class-based .config. is deprecated")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The selection of the tests with the mark `exhaustive`."""
+    parser.addoption("--exhaustive", choices=("all", "none", "0", "1", "2"), default="all", help="all, or one third")
+    parser.addoption("--also", type=Path, help="a file with names of exhaustive tests that run beside the third")
+
+
+# First: tests that are not selected start nothing.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what took long when it was last recorded; deselect what is run by hand, which is no skip."""
-    durations.mark_slow(items)
-    if not os.environ.get("EOPIPE_REBUILD_SAMPLE"):
-        left_out = [item for item in items if item.get_closest_marker("by_hand")]
+    """Leave out what is run by hand, which is no skip, and exhaustive tests that are not selected."""
+    third, also = config.getoption("exhaustive"), config.getoption("also")
+    near = set(also.read_text().split()) if also else set()
+    left_out = [item for item in items if not _is_selected(item, third, near)]
+    if left_out:
+        items[:] = [item for item in items if item not in set(left_out)]
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+
+
+def _is_selected(item: pytest.Item, third: str, near: set[str]) -> bool:
+    if item.get_closest_marker("by_hand"):
+        return bool(os.environ.get("EOPIPE_REBUILD_SAMPLE"))
+    # A third is a property of the name of a test.
+    number = int.from_bytes(hashlib.sha256(item.nodeid.encode()).digest()) % 3
+    is_exhaustive = item.get_closest_marker("exhaustive") is not None
+    return not is_exhaustive or third in ("all", str(number)) or durations.test_name(item.nodeid) in near
 
 
 def pytest_unconfigure() -> None:

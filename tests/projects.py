@@ -1,12 +1,15 @@
 """A project folder in which the pipeline runs, as a user has one."""
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +75,22 @@ class Project:
             and p.relative_to(self.results).parts[0] not in ("logs", "benchmarks", "crate")
         ]
         return {str(p.relative_to(self.results)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(payload)}
+
+
+def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """A folder that the first process of `python -m dev.suites` makes for all of them, or this process alone."""
+    if not (runs := os.environ.get("EOPIPE_SHARED_RUNS")):
+        make(folder)
+        return folder
+    shared = Path(runs) / folder.name
+    with Path(runs, f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (done := Path(runs, f"{folder.name}.done")).exists():
+            shutil.rmtree(shared, ignore_errors=True)
+            shared.mkdir()
+            make(shared)
+            done.touch()
+    return shared
 
 
 def environment() -> dict[str, str]:

@@ -1,44 +1,94 @@
-"""Every test belongs to one suite, and the recorded durations to tests that exist."""
+"""Every test belongs to one group, and the recorded durations to tests that exist."""
 
 import ast
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
-import durations
 import pytest
 
-from dev.suites import CLUSTER, SUITES, TESTS
+from dev import quick
+from dev.suites import TESTS, file_seconds, groups
 
 MODULES = {str(path.relative_to(TESTS)): path for path in TESTS.glob("*/test_*.py")}
-RECORDED = durations.recorded()
 
 
+@pytest.fixture(scope="module")
+def reach() -> quick.Reach:
+    return quick.Reach(quick.imports())
+
+
+@cache
 def functions(path: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-def test_every_test_module_is_in_one_suite() -> None:
+@pytest.mark.parametrize("share", [0, 1 / 3, 1])
+def test_every_test_module_is_in_one_group(share: float) -> None:
+    rows = groups(file_seconds(share))
+    assert len({group.name for group in rows}) == len(rows)
     for name in MODULES:
-        suites = [
-            suite.name
-            for suite in (*CLUSTER[1:], *SUITES)
-            if any(name == path or name.startswith(f"{path}/") for path in suite.paths) and name not in suite.without
-        ]
-        assert len(suites) == 1, (name, suites)
-    assert {
-        path for suite in (*CLUSTER, *SUITES) for path in (*suite.paths, *suite.without) if path.endswith(".py")
-    } <= set(MODULES)
+        # The cluster is a group of its own for tests that need all of it.
+        holders = [group.name for group in rows if any(name == p or name.startswith(f"{p}/") for p in group.paths)]
+        assert holders == (["cluster alone", "cluster"] if name.startswith("cluster/") else holders[:1]), name
+        assert holders, name
+    assert {path for group in rows for path in group.paths if path.endswith(".py")} <= set(MODULES)
 
 
 def test_recorded_durations_are_of_tests_that_exist() -> None:
-    assert RECORDED["tests"], "make durations records them"
-    for name in RECORDED["tests"]:
+    for name in quick.durations().tests:
         path, _, function = name.partition("::")
         assert function in functions(MODULES[path.removeprefix("tests/")]), name
 
 
-def test_exactly_what_took_over_two_seconds_is_slow(request: pytest.FixtureRequest) -> None:
-    names = {fixture for fixture, seconds in RECORDED["fixtures"].items() if seconds > durations.SLOW_S}
-    for item in request.session.items:
-        took_long = RECORDED["tests"].get(durations.test_name(item.nodeid), 0) > durations.SLOW_S
-        slow = took_long or bool(names.intersection(getattr(item, "fixturenames", ())))
-        assert slow == (item.get_closest_marker("slow") is not None), item.nodeid
+def selected(*arguments: str) -> list[str]:
+    line = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+    listed = subprocess.run(line, cwd=quick.ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
+    return [name for name in listed if "::" in name]
+
+
+def test_each_exhaustive_test_is_in_one_third_and_every_other_test_in_all(tmp_path: Path) -> None:
+    folders = ("tests/unit/test_report.py", "tests/unit/test_crate.py", "tests/distributed/test_resume.py")
+    every, none = selected(*folders, "--exhaustive=all"), selected(*folders, "--exhaustive=none")
+    thirds = [selected(*folders, f"--exhaustive={number}") for number in range(3)]
+    exhaustive = [name for third in thirds for name in third if name not in none]
+    assert len(exhaustive) > 5
+    assert sorted(exhaustive + none) == sorted(every)
+    assert all(set(none) < set(third) for third in thirds)
+    near = tmp_path / "near"
+    near.write_text("tests/distributed/test_resume.py::" + exhaustive[-1].partition("::")[2].partition("[")[0])
+    assert exhaustive[-1] in selected(*folders, "--exhaustive=0", f"--also={near}")
+    assert exhaustive[-1] in selected(*folders, "--exhaustive=1", f"--also={near}")
+
+
+# What one would run by hand after a change of the module: `make quick` finds it through imports, through the text that
+# names the module of a process, or through the modules that the processes of a test loaded.
+@pytest.mark.parametrize(
+    ("module", "test"),
+    [
+        ("chips/splits", "unit/test_split.py"),
+        ("composites/observations", "unit/test_composites.py"),
+        ("inference/mosaic", "unit/test_maps.py"),
+        ("launch/lease", "unit/test_lease.py"),
+        ("publish", "unit/test_publish.py"),
+        ("scenes/masks", "unit/test_masks.py"),
+        ("training/loop", "unit/test_train_step.py"),
+        ("training/step", "unit/test_train_step.py"),
+        ("warp/write_tiles", "unit/test_preprocess.py"),
+    ],
+)
+def test_a_change_of_a_module_runs_the_tests_that_one_would_run_by_hand(
+    reach: quick.Reach, module: str, test: str
+) -> None:
+    chosen, _, _ = quick.nearest(reach, [f"eopipe/{module}.py"])
+    assert any(name.startswith(f"tests/{test}::") for name in chosen)
+    table = quick.durations().tests
+    assert not any(table[name][3] for name in chosen), "exhaustive tests are not quick"
+    assert sum(table[name][1] for name in chosen) <= quick.TESTS_S
+
+
+def test_what_no_test_has_recorded_is_not_quick() -> None:
+    reach = quick.Reach({"tests/unit/test_lease.py::test_that_is_new": {"eopipe.launch.lease"}})
+    chosen, reached, unknown = quick.nearest(reach, ["eopipe/launch/lease.py"])
+    assert (chosen, reached, unknown) == ([], 1, 1)

@@ -46,7 +46,7 @@ def commands() -> Path:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ready.exists():
-            line = [sys.executable, HERE / "server.py", folder]
+            line = [sys.executable, str(HERE / "server.py"), str(folder)]
             with (folder / "log").open("w") as log:
                 server = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             _servers.append(server)

@@ -55,23 +55,26 @@ def serve(folder: Path) -> None:
     selector = selectors.DefaultSelector()
     selector.register(listening, selectors.EVENT_READ)
     selector.register(woken, selectors.EVENT_READ)
-    children: dict[int, socket.socket] = {}
+    children: dict[int, tuple[socket.socket, str]] = {}
     (folder / "pid").write_text(str(os.getpid()))
     (folder / "ready").touch()
     while alive(int((folder / "session").read_text())):
         for key, _ in selector.select(timeout=1):
             if key.fileobj is listening:
                 connection, _ = listening.accept()
-                pid = fork(connection, folder, (listening, wake, woken, *children.values()))
-                children[pid] = connection
+                open_ = (listening, wake, woken, *(client for client, _ in children.values()))
+                pid, starter = fork(connection, folder, open_)
+                children[pid] = connection, starter
                 selector.register(connection, selectors.EVENT_READ, pid)
             elif key.fileobj is woken:
                 woken.recv(4096)
-                for pid, status in ended():
-                    with children.pop(pid) as connection, suppress(OSError, KeyError):
+                for pid, status, cpu_s in ended():
+                    connection, starter = children.pop(pid)
+                    record(starter, cpu_s=round(cpu_s, 2))
+                    with connection, suppress(OSError, KeyError):
                         connection.sendall(status.to_bytes(4, "big", signed=True))
                         selector.unregister(connection)
-            elif not pass_on(children[key.data], key.data):
+            elif not pass_on(children[key.data][0], key.data):
                 selector.unregister(key.fileobj)
 
 
@@ -84,15 +87,22 @@ def alive(pid: int) -> bool:
     return True
 
 
-def ended() -> list[tuple[int, int]]:
-    """The children that have ended, with the exit code or the negative signal."""
+def record(starter: str, **values: Any) -> None:
+    """Where durations are recorded, add a line to what is known of a test or fixture (tests/durations.py)."""
+    if starter and (measured := os.environ.get("EOPIPE_DURATIONS")):
+        with Path(measured, f"{os.getpid()}.jsonl").open("a") as file:
+            file.write(json.dumps({"starter": starter} | values) + "\n")
+
+
+def ended() -> list[tuple[int, int, float]]:
+    """The children that have ended: process, exit code or negative signal, processor seconds."""
     results = []
     with suppress(ChildProcessError):
         while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
             if not pid:
                 break
-            results.append((pid, os.waitstatus_to_exitcode(status)))
+            results.append((pid, os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime))
     return results
 
 
@@ -108,14 +118,14 @@ def pass_on(connection: socket.socket, pid: int) -> bool:
     return False
 
 
-def fork(connection: socket.socket, folder: Path, others: tuple[socket.socket, ...]) -> int:
-    """Fork the process that a client asks for; returns its process id."""
+def fork(connection: socket.socket, folder: Path, others: tuple[socket.socket, ...]) -> tuple[int, str]:
+    """Fork the process that a client asks for; returns its number, and the test or fixture that started it."""
     request, streams = receive(connection)
     pid = os.fork()
     if pid:
         for stream in streams:
             os.close(stream)
-        return pid
+        return pid, request["environment"].get("EOPIPE_STARTER", "")
     try:
         for other in (connection, *others):
             other.close()
@@ -190,6 +200,7 @@ def run(module: str, argv: list[str]) -> NoReturn:
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     atexit._run_exitfuncs()
+    record(os.environ.get("EOPIPE_STARTER", ""), modules=[name for name in sys.modules if name.startswith("eopipe.")])
     for output in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             output.flush()
@@ -202,7 +213,8 @@ def main() -> None:
     package = Path(__file__).parents[2] / "eopipe"
     modules = [path.relative_to(package.parent).with_suffix("") for path in sorted(package.rglob("*.py"))]
     names = [".".join(module.parts).removesuffix(".__init__") for module in modules if module.name != "__main__"]
-    for name in (*PRELOADED, *names):
+    # Where durations are recorded each process loads the modules of eopipe that it needs, so that they can be listed.
+    for name in (*PRELOADED, *([] if "EOPIPE_DURATIONS" in os.environ else names)):
         # An optional package that is missing; or a module that is broken, which the process that needs it reports.
         with suppress(ImportError):
             importlib.import_module(name)

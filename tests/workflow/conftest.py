@@ -1,5 +1,6 @@
 """Small runs of the whole pipeline, shared by the tests that read them."""
 
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from planted import plant
-from projects import DAYS, ROOT, Project, by_cwltool
+from projects import DAYS, ROOT, Project, by_cwltool, made_once
 
 
 @pytest.fixture
@@ -24,10 +25,15 @@ def make(folder: Path) -> Project:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    project = make(tmp_path_factory.mktemp("finished"))
-    result = project.run()
+    """A run to the end; a copy of its own for each process of the tests, which may go on with it."""
+    folder = tmp_path_factory.mktemp("own") / "finished"
+    shutil.copytree(made_once(tmp_path_factory.mktemp("finished", numbered=False), run_to_end), folder, symlinks=True)
+    return Project(folder)
+
+
+def run_to_end(folder: Path) -> None:
+    result = make(folder).run()
     assert result.returncode == 0, result.stdout
-    return project
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +50,8 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture(scope="session")
 def by_cwl(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pipeline of the finished project, under cwltool."""
-    return by_cwltool(finished, tmp_path_factory.mktemp("cwl"))
+    folder = tmp_path_factory.mktemp("by_cwl", numbered=False)
+    return made_once(folder, lambda folder: by_cwltool(finished, folder)) / "out"
 
 
 @pytest.fixture(scope="session")
