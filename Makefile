@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Otherwise each process of the tests would compile eopipe again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test third test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
+.PHONY: demo golden quick test third test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
 .PHONY: lock lock-check sbom audit
 .PHONY: chaos
 .PHONY: .venv/servers .venv/validators .venv/engines .venv/libraries slurm-up slurm-down demo-slurm
@@ -23,7 +23,11 @@ quick: .venv/tests
 # With THIRD=0, 1 or 2 also this third of the exhaustive tests, as each run of CI does.
 THIRD := none
 test: demo test-environments
-	@python -m dev.suites --exhaustive $(THIRD)
+	@EOPIPE_DEMO=$(CURDIR)/results python -m dev.suites --exhaustive $(THIRD)
+
+# The digests of the demo's outputs, after a REVISION rose.
+golden: demo
+	@python -m dev.golden
 
 # The number of the third of the next run of CI, and of the end of the version range: the first commit of a push.
 third:

@@ -10,6 +10,7 @@ from journeys import JOURNEYS
 Journeys = dict[str, "Future[ClusterProject]"]
 
 
+@pytest.mark.same_bytes
 @pytest.mark.parametrize("name", JOURNEYS)
 def test_whatever_ends_its_jobs_a_training_ends_with_the_weights_of_an_undisturbed_one(
     name: str, journeys: Journeys, undisturbed: bytes, report: list[str]

@@ -13,7 +13,7 @@ from projects import DAYS, ROOT, Project, environment
 from eopipe.run.project import SNAKEFILE
 from slurm import Cluster
 
-pytestmark = [pytest.mark.alone, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.alone, pytest.mark.exhaustive, pytest.mark.same_bytes]
 # Stages that run where Snakemake runs.
 LOCAL = {"search", "fetch"}
 

@@ -13,7 +13,7 @@ ROWS = re.compile(r"(?<=<!-- engines -->\n).*?(?=<!-- /engines -->)", re.DOTALL)
 
 
 # `make test` compares cwltool with Snakemake in tests/workflow/test_cwl.py.
-pytestmark = pytest.mark.exhaustive
+pytestmark = [pytest.mark.exhaustive, pytest.mark.same_bytes]
 
 
 @pytest.mark.parametrize("engine", [CWLTOOL, TOIL, STREAMFLOW], ids=lambda engine: engine.name)
