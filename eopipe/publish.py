@@ -203,33 +203,42 @@ def refuse_foreign(target: Path, *, folder: bool) -> None:
         kinds = ("folder", "file") if folder else ("file", "folder")
         raise UsageError(f"cannot write the {kinds[0]} {target}: a {kinds[1]} has this name; choose another path")
     if folder and (content := foreign_content(target)):
-        raise UsageError(
-            f"{target} contains {content}, which eopipe did not write and would replace; choose another path"
-        )
+        what = f"{target} contains {content}"
+        raise UsageError(f"{what}, which eopipe did not write and would replace; choose another path")
 
 
 def foreign_content(folder: Path) -> str:
-    """What a folder contains that eopipe did not write there; empty if nothing.
+    """What a folder contains that is not in its manifest, so that eopipe did not write it; empty if nothing.
 
-    Its files are in its manifest. Where an engine removed the manifest, because a job runs again or failed, the run
-    record beside the folder says how many files a completed job wrote.
+    Where an engine has removed the manifest, the run record says how many files a completed job wrote.
     """
-    names = {
-        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()
-    }
-    names -= ENGINE
+    while True:  # Another writer may replace the folder meanwhile.
+        with suppress(FileNotFoundError):
+            before, content = _identity(folder), _foreign_content(folder)
+            if _identity(folder) == before:
+                return content
+
+
+def _identity(folder: Path) -> tuple[int, ...]:
+    with suppress(OSError):
+        return (status := folder.stat()).st_ino, status.st_ctime_ns
+    return ()
+
+
+def _foreign_content(folder: Path) -> str:
+    names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()} - ENGINE
     with suppress(IntegrityError):
         return _listed(names - _manifest_rows(folder).keys())
-    record = folder.parent / f"{folder.name}{RECORD}"
-    if not record.is_file():
-        return _listed(names)
-    counts = [row["files"] for row in read_json(record)["outputs"] if row["name"] == folder.name]
-    return f"{len(names)} files instead of {counts[0]}" if counts and len(names) > counts[0] else ""
+    # A record that is missing or damaged says nothing, one of a failed job that the files are of the job before.
+    with suppress(BadInputError, KeyError, TypeError):
+        rows = read_json(folder.parent / f"{folder.name}{RECORD}")["outputs"]
+        counts = [row["files"] for row in rows if row["name"] == folder.name] or [len(names)]
+        return f"{len(names)} files instead of {counts[0]}" if len(names) > counts[0] else ""
+    return _listed(names)
 
 
 def _listed(names: set[str]) -> str:
-    first = sorted(names)[:3]
-    return ", ".join(first) + (f" and {len(names) - len(first)} more files" if len(names) > len(first) else "")
+    return ", ".join(sorted(names)[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
 
 
 def remove_folder(folder: Path) -> None:

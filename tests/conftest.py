@@ -1,6 +1,7 @@
 """Fixtures of many tests: scenes, a web server, the command line."""
 
 import hashlib
+import logging
 import os
 import shutil
 import signal
@@ -80,6 +81,16 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
     if reason and os.environ.get("EOPIPE_NO_SKIP") and "shared" not in reason:
         report.outcome, report.longrepr = "failed", f"skipped, and here nothing may be: {reason}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    """Undo what a command did to the log, which the next test may read."""
+    logger = logging.getLogger("eopipe")
+    level, handlers, propagate = logger.level, logger.handlers[:], logger.propagate
+    yield
+    logger.setLevel(level)
+    logger.handlers[:], logger.propagate = handlers, propagate
 
 
 @pytest.fixture
