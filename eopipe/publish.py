@@ -203,8 +203,8 @@ def refuse_foreign(target: Path, *, folder: bool) -> None:
         kinds = ("folder", "file") if folder else ("file", "folder")
         raise UsageError(f"cannot write the {kinds[0]} {target}: a {kinds[1]} has this name; choose another path")
     if folder and (content := foreign_content(target)):
-        what = f"{target} contains {content}"
-        raise UsageError(f"{what}, which eopipe did not write and would replace; choose another path")
+        conflict = f"{target} contains {content}"
+        raise UsageError(f"{conflict}, which eopipe did not write and would replace; choose another path")
 
 
 def foreign_content(folder: Path) -> str:

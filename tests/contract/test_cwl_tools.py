@@ -109,9 +109,12 @@ def resources_of_rule(name: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     threads = re.search(r"^    threads: (.+)$", body[1], re.MULTILINE)
     assert resources
     names: dict[str, Any] = {"eo": rules, "config": DEMO, "STATE": "", "machine": partial(rules.resources_for, DEMO)}
+    names |= {"partial": partial, "has_job_arrays": lambda workflow: False, "workflow": None}
     exec("\n".join(re.findall(r"^[A-Z]+_MB = .+$", text, re.MULTILINE)), names)
     values: dict[str, Any] = eval(f"dict({resources[1]})", names)
-    return values | {"threads": eval(threads[1], names) if threads else 1}
+    amount = eval(threads[1], names) if threads else 1
+    # Of a scene that is not fetched yet.
+    return values | {"threads": amount(None, SimpleNamespace(scene="")) if callable(amount) else amount}
 
 
 def evaluate(formula: Any, attempt: int) -> int:

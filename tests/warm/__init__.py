@@ -32,6 +32,8 @@ def close_session() -> None:
     folder = Path(os.environ[FOLDER])
     if (folder / "session").read_text() != str(os.getpid()):
         return
+    # What is started after this opens a session of its own.
+    del os.environ[FOLDER]
     if (folder / "pid").exists():
         os.kill(int((folder / "pid").read_text()), 9)
     for server in _servers:
