@@ -1,17 +1,13 @@
 """The wheel and the source archive contain what a user needs, and nothing else."""
 
-import os
-import shlex
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
-from projects import DAYS, ROOT
+from projects import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -74,50 +70,3 @@ def test_an_installed_wheel_runs_without_the_checkout(built: Path, tmp_path: Pat
         command, cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == str(tmp_path / "prefix/share/eopipe/Snakefile")
-
-
-@pytest.fixture
-def environment(built: Path, tmp_path: Path) -> dict[str, str]:
-    """The environment of a new virtual environment with the wheel, whose dependencies are those of this one."""
-    (wheel,) = built.glob("*.whl")
-    venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "install", "--quiet", "--no-deps"]
-    subprocess.run([*pip, "--no-index", wheel], check=True, capture_output=True)
-    (site,) = venv.glob("lib/python*/site-packages")
-    # Files of paths in that folder, as of an editable eopipe, are not read.
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-    home = tmp_path / "home"
-    home.mkdir()
-    return {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": str(home), "CONDOR_CONFIG": os.devnull, "LANG": "C.UTF-8"}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.launch
-def test_an_installed_wheel_goes_from_init_to_the_report_outside_of_a_checkout(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    def run(command: str, cwd: Path) -> str:
-        done = subprocess.run(
-            shlex.split(command), cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    output = run("eopipe init forest --sample", tmp_path)
-    commands = [line.strip() for line in output.splitlines() if line.startswith("  eopipe ")]
-    assert commands == ["eopipe check", "eopipe plan", "eopipe run"]
-    project = tmp_path / "forest"
-    config = project / "config.yaml"
-    settings = yaml.safe_load(config.read_text())
-    # The whole sample is the demo's.
-    settings["search"]["ids"] = [f"S2_ROMANIA_{day}" for day in DAYS[:2]]
-    settings["train"] |= {"epochs": 2}
-    config.write_text(yaml.safe_dump(settings))
-    module = run("python -c 'import eopipe; print(eopipe.__file__)'", project)
-    assert str(ROOT) not in module, "the wheel runs, not this checkout"
-    for command in commands:
-        run(command, project)
-    assert (project / "results/report.html").is_file()
-    assert (project / "results/crate/ro-crate-metadata.json").is_file()
-    assert str(ROOT) not in (project / "results/crate/ro-crate-metadata.json").read_text()
