@@ -858,7 +858,7 @@ $graph:
       type: int
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     predict_device:
       type: string
       label: predict.device
@@ -1608,7 +1608,7 @@ $graph:
       type: int
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     predict_device:
       type: string
       label: predict.device
@@ -3716,7 +3716,7 @@ $graph:
       type: int
       label: window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
       inputBinding:
         prefix: --window
     device:

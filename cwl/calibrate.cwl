@@ -116,7 +116,7 @@ inputs:
     type: int
     label: window
     doc: edge of a window in pixels; memory grows with its square
-    default: 1024
+    default: 512
     inputBinding:
       prefix: --window
   device:

@@ -60,7 +60,7 @@ inputs:
     type: int
     label: predict.window
     doc: edge of a window in pixels; memory grows with its square
-    default: 1024
+    default: 512
   predict_device:
     type: string
     label: predict.device

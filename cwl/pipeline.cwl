@@ -890,7 +890,7 @@ inputs:
     type: int
     label: calibrate.window
     doc: edge of a window in pixels; memory grows with its square
-    default: 1024
+    default: 512
   calibrate_device:
     type: string
     label: calibrate.device
@@ -929,7 +929,7 @@ inputs:
     type: int
     label: predict.window
     doc: edge of a window in pixels; memory grows with its square
-    default: 1024
+    default: 512
   predict_device:
     type: string
     label: predict.device

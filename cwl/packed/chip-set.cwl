@@ -485,7 +485,7 @@ $graph:
       type: int
       label: calibrate.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     calibrate_device:
       type: string
       label: calibrate.device
@@ -524,7 +524,7 @@ $graph:
       type: int
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     predict_device:
       type: string
       label: predict.device
@@ -1847,7 +1847,7 @@ $graph:
       type: int
       label: calibrate.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     calibrate_device:
       type: string
       label: calibrate.device
@@ -1886,7 +1886,7 @@ $graph:
       type: int
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     predict_device:
       type: string
       label: predict.device
@@ -2301,7 +2301,7 @@ $graph:
       type: int
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     predict_device:
       type: string
       label: predict.device
@@ -3329,7 +3329,7 @@ $graph:
       type: int
       label: window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
       inputBinding:
         prefix: --window
     device:
@@ -3511,7 +3511,7 @@ $graph:
       type: int
       label: window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
       inputBinding:
         prefix: --window
     device:

@@ -889,7 +889,7 @@ $graph:
       type: int
       label: calibrate.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     calibrate_device:
       type: string
       label: calibrate.device
@@ -928,7 +928,7 @@ $graph:
       type: int
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     predict_device:
       type: string
       label: predict.device
@@ -2648,7 +2648,7 @@ $graph:
       type: int
       label: calibrate.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     calibrate_device:
       type: string
       label: calibrate.device
@@ -2687,7 +2687,7 @@ $graph:
       type: int
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     predict_device:
       type: string
       label: predict.device
@@ -3215,7 +3215,7 @@ $graph:
       type: int
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
     predict_device:
       type: string
       label: predict.device
@@ -5219,7 +5219,7 @@ $graph:
       type: int
       label: window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
       inputBinding:
         prefix: --window
     device:
@@ -5401,7 +5401,7 @@ $graph:
       type: int
       label: window
       doc: edge of a window in pixels; memory grows with its square
-      default: 1024
+      default: 512
       inputBinding:
         prefix: --window
     device:

@@ -9,7 +9,8 @@ can (Narayanan et al. 2019, arXiv:1806.03377), and keeps those of as many as the
 are those of the whole model on one process, to the rounding of sums in another order.
 
 A part is the whole model without the blocks that the other one has, so parameters keep their names: state
-dictionaries of the two, put together, load into `eopipe.models.convnext.ConvNeXt`.
+dictionaries of the two, put together, load into `eopipe.models.convnext.ConvNeXt` with a linear head, since the
+image stays with the encoder.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.nn import functional
 
+from eopipe.models import LINEAR_HEAD
 from eopipe.models.convnext import ConvNeXt
 
 BANDS, CLASSES, DEPTH, CHIP, BATCH, MICRO_BATCHES = 4, 3, 2, 32, 8, 4
@@ -31,7 +33,7 @@ class Encoder(ConvNeXt):
     """From images to the maps of all levels: the skip connections cross over to the other stage."""
 
     def __init__(self, bands: int, classes: int, depth: int) -> None:
-        super().__init__(bands, classes, depth)
+        super().__init__(bands, classes, depth, head=LINEAR_HEAD)
         del self.up, self.head
 
     def forward(self, x_NCHW: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
@@ -47,7 +49,7 @@ class Decoder(ConvNeXt):
     """From the maps of all levels to logits."""
 
     def __init__(self, bands: int, classes: int, depth: int) -> None:
-        super().__init__(bands, classes, depth)
+        super().__init__(bands, classes, depth, head=LINEAR_HEAD)
         del self.stem, self.down
 
     def forward(self, *levels: Tensor) -> Tensor:

@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 
 # Receptive-field radius in pixels of a custom model that has no attribute `reach`.
 DEFAULT_RADIUS = 64
+# The head of a built-in model that has features of a neighbourhood, as the argument `head`: their last layer alone, or
+# the pixel's spectrum beside it. Models of the versions before the second one name none.
+HEADS = LINEAR_HEAD, SPECTRAL_HEAD = ("linear", "spectral")
+MODELS_WITH_HEAD = ("unet", "convnext")
+
+
+def with_head(name: str, arguments: tuple[str, ...], head: str) -> tuple[str, ...]:
+    """The arguments of a model with those of its head, if it has one and they do not name one."""
+    is_named = any(argument.startswith("head=") for argument in arguments)
+    return arguments if is_named or name not in MODELS_WITH_HEAD else (*arguments, f"head={head}")
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,10 @@ class Architecture:
     files: tuple[ModelFile, ...] = ()
     weights_bands: tuple[str, ...] = ()
     refusal: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        """Name the head, so that a model folder says with which it was trained."""
+        object.__setattr__(self, "arguments", with_head(self.name, tuple(self.arguments), SPECTRAL_HEAD))
 
     @classmethod
     def of(cls, values: Mapping[str, Any], bands: tuple[str, ...], classes: int) -> "Architecture":

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eopipe.errors import UsageError
-from eopipe.models.unet import PixelNorm
+from eopipe.models import SPECTRAL_HEAD
+from eopipe.models.unet import PixelNorm, head_input, head_layers
 
 # Channels of the first downsampled level, and blocks of each level, of which the first `depth` are used.
 SIZES = {
@@ -22,9 +23,9 @@ KERNEL = 7
 
 
 class ConvNeXt(nn.Module):
-    """Images (N, bands, H, W), H and W multiples of 2**depth, to logits (N, classes, H, W)."""
+    """Images (N, bands, H, W), H and W multiples of 2**depth, to logits (N, classes, H, W); `head` is one of HEADS."""
 
-    def __init__(self, bands: int, classes: int, depth: int, size: str = "atto") -> None:
+    def __init__(self, bands: int, classes: int, depth: int, size: str = "atto", head: str = SPECTRAL_HEAD) -> None:
         super().__init__()
         if size not in SIZES:
             raise UsageError(f"convnext has no size {size}; use {', '.join(SIZES)}")
@@ -36,19 +37,19 @@ class ConvNeXt(nn.Module):
             for a, b, count in zip(widths, widths[1:], blocks, strict=False)
         )
         self.up = nn.ModuleList(decoder_block(b, a) for a, b in zip(widths[-2::-1], widths[:0:-1], strict=True))
-        self.head = nn.Conv2d(widths[0], classes, 1)
+        self.head_name, self.head = head, head_layers(head, widths[0], bands, classes)
         self.factor, self.reach = 2**depth, convnext_radius(depth, blocks[:depth])
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, classes, H, W)."""
-        levels = [self.stem(x_NCHW)]
+        image_NCHW, levels = x_NCHW, [self.stem(x_NCHW)]
         for step in self.down:
             levels.append(step(levels[-1]))
         x_NCHW = levels.pop()
         for step in self.up:
             upsampled_NCHW = functional.interpolate(x_NCHW, scale_factor=2.0, mode="nearest")
             x_NCHW = step(torch.cat([upsampled_NCHW, levels.pop()], 1))
-        logits: Tensor = self.head(x_NCHW)
+        logits: Tensor = self.head(head_input(self.head_name, x_NCHW, image_NCHW))
         return logits
 
 

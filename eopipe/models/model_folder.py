@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.chips.chips import Normaliser
 from eopipe.contract import Option, annotated, stage
 from eopipe.errors import BadInputError, IntegrityError
-from eopipe.models import Architecture
+from eopipe.models import LINEAR_HEAD, Architecture, with_head
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_files import ModelFile, module_of
 from eopipe.publish import sha256, write_json
@@ -209,7 +209,8 @@ def read_trained_model(path: Path, allow_code: str | None = None) -> TrainedMode
         for name, digest in sorted(card.get("files", {}).items())
     )
     weights_bands = tuple(card.get("weights_bands", ()))
-    architecture = Architecture(card["architecture"], *sizes, bands, tuple(card["arguments"]), files, weights_bands)
+    arguments = with_head(card["architecture"], tuple(card["arguments"]), LINEAR_HEAD)
+    architecture = Architecture(card["architecture"], *sizes, bands, arguments, files, weights_bands)
     architecture = architecture.with_permission(allow_code)
     target, unit = tuple(card.get("target", ())), card.get("unit", "")
     trained_on = TileProperties.read(card["trained_on"], path) if "trained_on" in card else None

@@ -35,7 +35,7 @@ def calibrate(
     ] = None,
     window: Annotated[
         int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
-    ] = 1024,
+    ] = 512,
     device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
     allow_code: Annotated[
         str | None,

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from eopipe.contract import Input, Knob, Option, Output
 
 # 2: colour table of classes. 3: a digest of the scenes instead of their names where they are more than 256.
-REVISION = 3
+# 4: the last bits of normalised features.
+REVISION = 4
 
 COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 
@@ -67,7 +68,7 @@ def predict(
     ] = None,
     window: Annotated[
         int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
-    ] = 1024,
+    ] = 512,
     device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
     allow_code: Annotated[
         str | None,

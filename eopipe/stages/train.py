@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from eopipe.contract import Input, Knob, Option, Output
 
 # 2: model.json is a STAC Item. 3: it describes the tiles of the training. 4: classes with descriptions, and the
-# framework in the metadata of the weights.
-REVISION = 4
+# framework in the metadata of the weights. 5: the head of the built-in models sees the spectrum.
+REVISION = 5
 
 
 def train(

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional
 
+from eopipe.models import LINEAR_HEAD
 from eopipe.models.convnext import ConvNeXt
 
 HERE = Path(__file__).parent
@@ -68,7 +69,7 @@ def piped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alone() -> tuple[list[float], ConvNeXt]:
     """The whole model in this process."""
     torch.manual_seed(0)
-    model = ConvNeXt(example().BANDS, example().CLASSES, example().DEPTH)
+    model = ConvNeXt(example().BANDS, example().CLASSES, example().DEPTH, head=LINEAR_HEAD)
     optimiser = torch.optim.AdamW(model.parameters(), 1e-3)
     losses = []
     for step in range(STEPS):
@@ -98,7 +99,7 @@ def test_two_stages_have_the_gradients_and_weights_of_one_process(piped: Path, s
     model = alone()[1]
     weights, gradients = (stages(piped, schedule, f"{kind}/") for kind in ("weight", "gradient"))
     torch.testing.assert_close(gradients, {k: v.grad for k, v in model.named_parameters()}, rtol=1e-3, atol=1e-5)
-    together = ConvNeXt(example().BANDS, example().CLASSES, example().DEPTH)
+    together = ConvNeXt(example().BANDS, example().CLASSES, example().DEPTH, head=LINEAR_HEAD)
     together.load_state_dict(weights)
     expected = dict(model.named_parameters())
     torch.testing.assert_close(dict(together.named_parameters()), expected, rtol=1e-3, atol=1e-4)

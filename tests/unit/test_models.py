@@ -1,5 +1,6 @@
 """Models: receptive fields, arguments, input bands, and frozen parameters."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,38 @@ def test_a_trained_model_is_built_again_from_its_folder_and_exported(
         with torch.inference_mode():
             expected = model(x).softmax(1)
         np.testing.assert_allclose(session.run(None, {"image": x.numpy()})[0], expected.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["unet", "convnext"])
+def test_a_model_folder_of_before_the_spectral_head_gives_the_same_logits(name: str, tmp_path: Path) -> None:
+    architecture = Architecture(name, 4, 3, 8, 2, SEASONAL, ("head=linear",))
+    model = architecture.build().eval()
+    weights = {"unet": ("head.weight", "down.0.0.weight"), "convnext": ("head.weight", "stem.0.weight")}[name]
+    assert set(weights) < model.state_dict().keys()
+    assert name == "convnext" or "down.0.0.bias" not in model.state_dict()
+    write_model_folder(tmp_path, trained(architecture), model.state_dict(), [], {})
+    item = json.loads((tmp_path / "model.json").read_text())
+    assert '"head=linear"' in json.dumps(item)
+    (tmp_path / "model.json").write_text(json.dumps(item).replace('"head=linear"', ""))
+    x = torch.rand(1, 4, 16, 24)
+    with torch.inference_mode():
+        assert torch.equal(read_trained_model(tmp_path).build(tmp_path)(x), model(x))
+
+
+@pytest.mark.parametrize("name", ["unet", "convnext"])
+def test_a_model_sees_how_bright_a_pixel_is(name: str) -> None:
+    image = torch.rand(1, 4, 32, 32)
+
+    def difference(head: str) -> float:
+        model = Architecture(name, 4, 3, 8, 2, (), (head,)).build()
+        with torch.inference_mode():
+            return float((model(image) - model(2 * image))[..., 8:-8, 8:-8].abs().max())
+
+    # A convolution without bias, then a division by the deviation over channels: the magnitude is gone.
+    assert name == "convnext" or difference("head=linear") < 1e-3
+    assert difference("head=spectral") > 0.1
+    with pytest.raises(UsageError, match="there is no head deep; use linear, spectral"):
+        difference("head=deep")
 
 
 def test_sizes_of_convnext_grow_and_others_are_refused() -> None:
