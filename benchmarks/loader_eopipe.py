@@ -15,7 +15,7 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
 
     from eopipe.chips.chips import Normaliser
     from eopipe.models import Architecture
-    from eopipe.training_job import Job, Settings
+    from eopipe.training_job import Job, Settings, TrainingLength
 
     settings = Settings(
         width=8, depth=1, epochs=1, batch=BATCH, learning_rate=1e-3, weight_decay=0.0, warmup=0.1,
@@ -28,7 +28,7 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
         state=task.folder, views=task.folder,
         architecture=Architecture("unet", BANDS, 3, 8, 1), normaliser=Normaliser((0.2,) * BANDS, (0.1,) * BANDS),
         settings=settings, device="cpu", checkpoint_every=1, keep=2, cache_mb=cache_mb, timeout_s=60.0,
-        workers=task.workers,
+        workers=task.workers, length=TrainingLength(1, 1, 1, 1.0),
     )  # fmt: skip
 
 

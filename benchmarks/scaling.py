@@ -4,9 +4,9 @@
         --statistics … --epochs 4 [any other port of eopipe train]
 
 The global batch is constant (strong scaling), so every run computes the same training. Speed is that of the steps
-between the first and the last of each epoch, without the first epoch: neither start nor validation counts. Energy is
-that of the whole run, start included: of the processor by RAPL where its counters are readable, of GPUs by their power,
-sampled by nvidia-smi once a second. The table is Markdown.
+between the first and the last of each interval between validations, without the first one: neither start nor
+validation counts. Energy is that of the whole run, start included: of the processor by RAPL where its counters are
+readable, of GPUs by their power, sampled by nvidia-smi once a second. The table is Markdown.
 """
 
 import argparse
@@ -114,10 +114,10 @@ def train(processes: int, arguments: list[str]) -> Measured:
                 errors.seek(0)
                 raise SystemExit(errors.read())
         seconds = time.monotonic() - start
-        steps_per_epoch = next(event["step"] // event["epoch"] for event in events if event["event"] == "epoch")
+        validate_every = next(event["step"] for event in events if event["event"] == "validation")
         batch = read_model_card(model)["settings"]["batch"]
         steps = [(event["step"], event["time"]) for event in events if event["event"] == "step"]
-        speed = batch * pace(steps, steps_per_epoch)
+        speed = batch * pace(steps, validate_every)
         return Measured(processes, speed, len(steps) * batch, seconds, meter.joules)
 
 
@@ -132,16 +132,16 @@ def read_until_end(process: "subprocess.Popen[bytes]", state: Path) -> Iterator[
         yield from tail.poll()[0]
 
 
-def pace(steps: list[tuple[int, float]], steps_per_epoch: int) -> float:
-    """Steps a second from (step, seconds), within epochs, without the first epoch where there are more."""
-    epochs: dict[int, list[float]] = defaultdict(list)
+def pace(steps: list[tuple[int, float]], validate_every: int) -> float:
+    """Steps a second from (step, seconds), between validations, without those before the first where there are more."""
+    intervals: dict[int, list[float]] = defaultdict(list)
     for step, stamp in steps:
-        epochs[(step - 1) // steps_per_epoch].append(stamp)
-    timed_epochs = [stamps for epoch, stamps in epochs.items() if epoch or len(epochs) == 1]
-    seconds = sum(stamps[-1] - stamps[0] for stamps in timed_epochs)
+        intervals[(step - 1) // validate_every].append(stamp)
+    timed = [stamps for number, stamps in intervals.items() if number or len(intervals) == 1]
+    seconds = sum(stamps[-1] - stamps[0] for stamps in timed)
     if not seconds:
-        raise SystemExit("an epoch of one step cannot be timed; lower --batch or use more chips")
-    return sum(len(stamps) - 1 for stamps in timed_epochs) / seconds
+        raise SystemExit("steps that are validated one by one cannot be timed; lower --batch or use more chips")
+    return sum(len(stamps) - 1 for stamps in timed) / seconds
 
 
 def table(rounds: list[Measured], price: float | None) -> str:

@@ -212,18 +212,27 @@ inputs:
     default: 0
     inputBinding:
       prefix: --lora
+  steps:
+    type:
+    - 'null'
+    - int
+    label: steps
+    doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training)'
+    inputBinding:
+      prefix: --steps
   epochs:
-    type: int
+    type:
+    - 'null'
+    - int
     label: epochs
-    doc: 'number of epochs: passes over the training chips'
-    default: 10
+    doc: number of epochs, passes over the training chips; in place of steps
     inputBinding:
       prefix: --epochs
   batch:
     type: int
     label: batch
     doc: 'global batch size: chips per step over all processes'
-    default: 32
+    default: 8
     inputBinding:
       prefix: --batch
   learning_rate:
@@ -265,12 +274,13 @@ inputs:
     inputBinding:
       prefix: --loss
   class_weights:
-    type: string
+    type:
+    - 'null'
+    - string
     label: class weights
-    doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-      sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
-      with a class against those without it (none or sqrt or balanced)'
-    default: none
+    doc: 'class weights in cross_entropy and focal: the inverse frequency to a power, of 1 for balanced (the same
+      total weight for every class), 1/2 for sqrt, 1/4 for fourth_root (default where the loss takes weights); for
+      multilabel, weights of the chips with a class against those without it (none or fourth_root or sqrt or balanced)'
     inputBinding:
       prefix: --class-weights
   ema:
@@ -283,7 +293,7 @@ inputs:
   patience:
     type: int
     label: patience
-    doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+    doc: 'early stopping after this many validations without a better val score, with the best weights; 0: never'
     default: 0
     inputBinding:
       prefix: --patience

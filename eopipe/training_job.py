@@ -3,7 +3,9 @@
 Settings and knobs are derived from the signature of the stage `train`: a new option is written there and nowhere else.
 """
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +20,7 @@ from eopipe.launch.scratch import local_path
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import read_weights
-from eopipe.models.tasks import LOSSES, task_conflicts
+from eopipe.models.tasks import LOSSES, WEIGHTED_LOSSES, task_conflicts
 from eopipe.publish import read_json, write_json
 from eopipe.tiles.store import Tiles
 
@@ -30,6 +32,43 @@ JOB = "job.json"
 # What a custom model expects of its input, as pretrained weights do; without the first they have no effect.
 WEIGHTS_OPTIONS = ("weights_bands", "weights_mean", "weights_std", "weights_scale")
 Pairs = list[tuple[Tiles, Tiles]]
+
+
+# Shorter trainings hardly leave their random start, and have not seen each labelled pixel often enough.
+FEWEST_STEPS, FEWEST_PASSES = 200, 5
+
+
+@dataclass(frozen=True)
+class TrainingLength:
+    """The length of a training in steps, and how often it is validated.
+
+    `labelled` counts the labelled pixels on the ground in the training places, each once whatever chips and dates cover
+    it, or the chips of a task with labels for whole chips; `passes` is how often each of them is seen.
+    """
+
+    steps: int
+    validate_every: int
+    labelled: int
+    passes: float
+    unit: str = "labelled pixels"
+
+    def __str__(self) -> str:
+        return f"{self.steps} steps, {self.passes:.3g} passes over {self.labelled} {self.unit}"
+
+    def is_validated(self, step: int) -> bool:
+        """Whether the weights after this number of steps are validated: at regular intervals, and the last ones."""
+        return step > 0 and (step % self.validate_every == 0 or step == self.steps)
+
+    @property
+    def warning(self) -> str:
+        """A sentence about a training that is too short; empty for any other."""
+        if self.steps >= FEWEST_STEPS and self.passes >= FEWEST_PASSES:
+            return ""
+        enough = max(FEWEST_STEPS, math.ceil(self.steps * FEWEST_PASSES / self.passes))
+        return (
+            f"the training has {self}; with less than {FEWEST_STEPS} steps or {FEWEST_PASSES} passes a model learns "
+            f"little, and train.steps: {enough} gives both"
+        )
 
 
 class PortValues(BaseModel):
@@ -73,14 +112,18 @@ class Settings(_Options):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_loss(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Where no loss is given, the task's own is used."""
+    def _defaults(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Where no loss is given, the task's own is used; where no class weights are, those for the loss."""
         losses = LOSSES.get(values.get("task", cls.model_fields["task"].default), (None,))
-        return values | {"loss": values.get("loss") or losses[0]}
+        loss = values.get("loss") or losses[0]
+        weights = values.get("class_weights") or ("fourth_root" if loss in WEIGHTED_LOSSES else "none")
+        return values | {"loss": loss, "class_weights": weights}
 
     def conflicts(self) -> list[str]:
         """Settings that exclude each other, a sentence each."""
         sentences = task_conflicts(self.task, self.loss, self.class_weights) + self._weights_conflicts()
+        if self.steps and self.epochs:
+            sentences.append("train.steps and train.epochs are both given; remove one of them")
         if self.task != "multilabel" and self.min_share != type(self).model_fields["min_share"].default:
             sentences.append(f"train.min_share is for task multilabel and has no effect on {self.task}; remove it")
         return sentences + (self._deterministic_conflicts() if self.deterministic else [])
@@ -141,8 +184,8 @@ class Knobs(_Knobs):
 class Job(Knobs):
     """One training: its data, model, settings and state folder; its knobs are fields too. Paths are absolute.
 
-    `loss_weights` (one for each class, or none) and `target` (mean and standard deviation of the labels of a
-    regression) are computed from the training labels. `token` is the fencing token of the lease.
+    `loss_weights` (one for each class, or none), `target` (mean and standard deviation of the labels of a regression)
+    and `length` are computed from the training labels. `token` is the fencing token of the lease.
     """
 
     tiles: tuple[Path, ...]
@@ -157,6 +200,7 @@ class Job(Knobs):
     settings: Settings
     loss_weights: tuple[float, ...] = ()
     target: tuple[float, ...] = ()
+    length: TrainingLength
     state: Path
     token: int = 0
 
@@ -180,7 +224,8 @@ class Job(Knobs):
         return self.settings.deciding() | self._computed()
 
     def _computed(self) -> dict[str, Any]:
-        return {"weights": self.loss_weights, "target": self.target}
+        length = {"steps": self.length.steps, "labelled": self.length.labelled}
+        return {"weights": self.loss_weights, "target": self.target} | length
 
     def build_model(self) -> "nn.Module":
         """The model before the first step: fresh or with the weights of `init`, parts frozen, LoRA adapters added.

@@ -251,16 +251,23 @@ $graph:
       label: train.lora
       doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
       default: 0
+    train_steps:
+      type:
+      - 'null'
+      - int
+      label: train.steps
+      doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training)'
     train_epochs:
-      type: int
+      type:
+      - 'null'
+      - int
       label: train.epochs
-      doc: 'number of epochs: passes over the training chips'
-      default: 10
+      doc: number of epochs, passes over the training chips; in place of steps
     train_batch:
       type: int
       label: train.batch
       doc: 'global batch size: chips per step over all processes'
-      default: 32
+      default: 8
     train_learning_rate:
       type: double
       label: train.learning_rate
@@ -290,12 +297,14 @@ $graph:
         and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
         binary_cross_entropy or binary_focal)'
     train_class_weights:
-      type: string
+      type:
+      - 'null'
+      - string
       label: train.class_weights
-      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
-        with a class against those without it (none or sqrt or balanced)'
-      default: none
+      doc: 'class weights in cross_entropy and focal: the inverse frequency to a power, of 1 for balanced (the same
+        total weight for every class), 1/2 for sqrt, 1/4 for fourth_root (default where the loss takes weights);
+        for multilabel, weights of the chips with a class against those without it (none or fourth_root or sqrt
+        or balanced)'
     train_ema:
       type: double
       label: train.ema
@@ -304,7 +313,7 @@ $graph:
     train_patience:
       type: int
       label: train.patience
-      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+      doc: 'early stopping after this many validations without a better val score, with the best weights; 0: never'
       default: 0
     train_augment:
       type:
@@ -825,6 +834,7 @@ $graph:
         weights_scale: train_weights_scale
         freeze: train_freeze
         lora: train_lora
+        steps: train_steps
         epochs: train_epochs
         batch: train_batch
         learning_rate: train_learning_rate
@@ -973,6 +983,7 @@ $graph:
         train_weights_scale: train_weights_scale
         train_freeze: train_freeze
         train_lora: train_lora
+        train_steps: train_steps
         train_epochs: train_epochs
         train_batch: train_batch
         train_learning_rate: train_learning_rate
@@ -1613,16 +1624,23 @@ $graph:
       label: train.lora
       doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
       default: 0
+    train_steps:
+      type:
+      - 'null'
+      - int
+      label: train.steps
+      doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training)'
     train_epochs:
-      type: int
+      type:
+      - 'null'
+      - int
       label: train.epochs
-      doc: 'number of epochs: passes over the training chips'
-      default: 10
+      doc: number of epochs, passes over the training chips; in place of steps
     train_batch:
       type: int
       label: train.batch
       doc: 'global batch size: chips per step over all processes'
-      default: 32
+      default: 8
     train_learning_rate:
       type: double
       label: train.learning_rate
@@ -1652,12 +1670,14 @@ $graph:
         and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
         binary_cross_entropy or binary_focal)'
     train_class_weights:
-      type: string
+      type:
+      - 'null'
+      - string
       label: train.class_weights
-      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
-        with a class against those without it (none or sqrt or balanced)'
-      default: none
+      doc: 'class weights in cross_entropy and focal: the inverse frequency to a power, of 1 for balanced (the same
+        total weight for every class), 1/2 for sqrt, 1/4 for fourth_root (default where the loss takes weights);
+        for multilabel, weights of the chips with a class against those without it (none or fourth_root or sqrt
+        or balanced)'
     train_ema:
       type: double
       label: train.ema
@@ -1666,7 +1686,7 @@ $graph:
     train_patience:
       type: int
       label: train.patience
-      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+      doc: 'early stopping after this many validations without a better val score, with the best weights; 0: never'
       default: 0
     train_augment:
       type:
@@ -1997,6 +2017,7 @@ $graph:
         weights_scale: train_weights_scale
         freeze: train_freeze
         lora: train_lora
+        steps: train_steps
         epochs: train_epochs
         batch: train_batch
         learning_rate: train_learning_rate
@@ -2882,18 +2903,27 @@ $graph:
       default: 0
       inputBinding:
         prefix: --lora
+    steps:
+      type:
+      - 'null'
+      - int
+      label: steps
+      doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training)'
+      inputBinding:
+        prefix: --steps
     epochs:
-      type: int
+      type:
+      - 'null'
+      - int
       label: epochs
-      doc: 'number of epochs: passes over the training chips'
-      default: 10
+      doc: number of epochs, passes over the training chips; in place of steps
       inputBinding:
         prefix: --epochs
     batch:
       type: int
       label: batch
       doc: 'global batch size: chips per step over all processes'
-      default: 32
+      default: 8
       inputBinding:
         prefix: --batch
     learning_rate:
@@ -2935,12 +2965,14 @@ $graph:
       inputBinding:
         prefix: --loss
     class_weights:
-      type: string
+      type:
+      - 'null'
+      - string
       label: class weights
-      doc: 'class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse frequency);
-        sqrt: square root of the inverse frequency, between none and balanced; for multilabel, weights of the chips
-        with a class against those without it (none or sqrt or balanced)'
-      default: none
+      doc: 'class weights in cross_entropy and focal: the inverse frequency to a power, of 1 for balanced (the same
+        total weight for every class), 1/2 for sqrt, 1/4 for fourth_root (default where the loss takes weights);
+        for multilabel, weights of the chips with a class against those without it (none or fourth_root or sqrt
+        or balanced)'
       inputBinding:
         prefix: --class-weights
     ema:
@@ -2953,7 +2985,7 @@ $graph:
     patience:
       type: int
       label: patience
-      doc: 'early stopping after this many epochs without a better val score, with the best weights; 0: never'
+      doc: 'early stopping after this many validations without a better val score, with the best weights; 0: never'
       default: 0
       inputBinding:
         prefix: --patience

@@ -51,15 +51,15 @@ class Progress:
         if not self.worlds or self.worlds[-1][1] != size:
             self.worlds.append([self.step, size])
 
-    def add_epoch(self, row: dict[str, Any]) -> None:
-        """Record the scores of an epoch."""
+    def add_validation(self, row: dict[str, Any]) -> None:
+        """Record the scores of a validation."""
         self.history.append(row)
-        self.score = _epoch_score(row)
+        self.score = _selection_score(row)
 
     @property
     def is_best(self) -> bool:
         """Whether these very weights have the best score so far."""
-        return self.score is not None and self.score >= max(_epoch_score(row) for row in self.history)
+        return self.score is not None and self.score >= max(_selection_score(row) for row in self.history)
 
 
 def validation_score(val: dict[str, Any] | None) -> float | None:
@@ -70,8 +70,8 @@ def validation_score(val: dict[str, Any] | None) -> float | None:
     return None
 
 
-def _epoch_score(row: dict[str, Any]) -> float:
-    """The score of an epoch: of its validation, else its loss on the validation or training chips, negated."""
+def _selection_score(row: dict[str, Any]) -> float:
+    """What selects the best weights: the score of their validation, else the negated loss of validation or training."""
     val = row.get("val") or {}
     score = validation_score(val)
     return -float(val.get("loss", row.get("loss", 0.0))) if score is None else score

@@ -16,6 +16,9 @@ from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, assign_at_random
 from eopipe.errors import BadInputError
 from eopipe.tiles.store import NO_LABEL, Tiles
 
+# Edge in pixels of the blocks in which labels are counted.
+GROUND_BLOCK = 1024
+
 
 def split_polygons(pairs: Sequence[tuple[Any, Tiles]], plan: SplitPlan) -> dict[str, list[int]]:
     """The split of polygon 1, 2, … of each label store, by its scene; 255 for a polygon in no split.
@@ -68,6 +71,33 @@ def splits_of_pixels(
     """The split of each pixel (y, x) of a window by its polygon; 255 for one in none."""
     by_number = np.array([NO_SPLIT, *polygons[label.scene]], np.uint8)
     return np.asarray(by_number[label.read("polygon", y, x)], np.uint8)
+
+
+def labelled_ground_pixels(
+    labels: Sequence[Tiles], samples: IntArray, chip: int, polygons: dict[str, list[int]] | None = None
+) -> int:
+    """Labelled pixels on the ground in training samples (scene, row, column), each once for all chips and dates.
+
+    Of split polygons only those of the training count. Reads the labels block by block.
+    """
+    corners = np.unique(samples[:, 1:], axis=0)
+    edge, total = max(GROUND_BLOCK, chip), 0
+    shape = labels[0].shape
+    offsets = [np.array(corner) * (chip - 1) for corner in np.ndindex(2, 2)]
+    blocks = np.unique(np.concatenate([(corners + offset) // edge for offset in offsets]), axis=0)
+    for row, column in (blocks * edge).tolist():
+        bottom, right = min(row + edge, shape[0]), min(column + edge, shape[1])
+        inside = (corners > [row - chip, column - chip]).all(1) & (corners < [bottom, right]).all(1)
+        covered = np.zeros((bottom - row, right - column), bool)
+        for y, x in (corners[inside] - [row, column]).tolist():
+            covered[max(0, y) : y + chip, max(0, x) : x + chip] = True
+        window = slice(row, bottom), slice(column, right)
+        labelled = np.zeros_like(covered)
+        for label in labels:
+            of_label = label.read("valid", *window) > 0
+            labelled |= of_label & (splits_of_pixels(label, polygons, *window) == 0) if polygons else of_label
+        total += int(np.count_nonzero(labelled & covered))
+    return total
 
 
 def polygon_numbers(polygons: Mapping[str, list[int]], label: Tiles, name: str) -> IntArray:

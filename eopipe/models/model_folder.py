@@ -87,7 +87,7 @@ def write_model_folder(
     # Loaders such as that of transformers refuse files that name no framework.
     tensors = {k: v.contiguous() for k, v in sorted(weights.items())}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    write_json(folder / HISTORY, {"epochs": history} | ({"worlds": worlds} if worlds else {}))
+    write_json(folder / HISTORY, {"validations": history} | ({"worlds": worlds} if worlds else {}))
     architecture = trained.architecture
     card = {
         "architecture": architecture.name,

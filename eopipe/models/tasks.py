@@ -23,6 +23,9 @@ LOSSES: dict[str, tuple[str, ...]] = {
     "multilabel": ("binary_cross_entropy", "binary_focal"),
     "regression": ("huber", "mse"),
 }
+# Losses that take weights of classes, and the power of the inverse frequency of each kind of weights.
+WEIGHTED_LOSSES = ("cross_entropy", "focal", "binary_cross_entropy", "binary_focal")
+WEIGHT_POWERS = {"none": 0.0, "fourth_root": 0.25, "sqrt": 0.5, "balanced": 1.0}
 
 
 def task_conflicts(task: str, loss: str | None, class_weights: str) -> list[str]:

@@ -67,7 +67,7 @@ class PixelNorm(nn.LayerNorm):
     """Layer normalisation over the channels of each pixel, (N, C, H, W) to the same."""
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Normalise each pixel; the result lies in memory with its channels last, which convolutions take as it is."""
+        """Normalise each pixel; the result is stored with its channels last, which convolutions take without a copy."""
         return super().forward(x_NCHW.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 

@@ -13,7 +13,7 @@ from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.block_choice import plan_warnings
 from eopipe.chips.chips import is_continuous
 from eopipe.chips.make_split import SplitRequest, assign_splits, check_complete
-from eopipe.chips.polygons import split_polygons, splits_of_pixels
+from eopipe.chips.polygons import labelled_ground_pixels, split_polygons, splits_of_pixels
 from eopipe.chips.splits import SPLITS, SplitPlan, chip_corners, chip_counts, chip_positions
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
@@ -35,7 +35,8 @@ UNKNOWN = "unknown"
 class ChipForecast:
     """Samples (n, 3) that split would select without clouds: their split, and their pixels of each class.
 
-    Without labels there is one class, `unknown`. `stops` says why labels or chips will end the run, `warnings` what
+    Without labels there is one class, `unknown`; `ground_pixels` are the labelled pixels of the training chips, each
+    once for all chips and dates. `stops` says why labels or chips will end the run, `warnings` what
     is wasted; `label_lines` is a table of the source values of the labels with their classes.
     """
 
@@ -46,6 +47,7 @@ class ChipForecast:
     pixels: IntArray
     classes: tuple[str, ...]
     label_bytes: int
+    ground_pixels: int = 0
     stops: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     label_lines: tuple[str, ...] = ()
@@ -112,9 +114,11 @@ def forecast_chips(config: Config, scenes: FrozenScenes) -> ChipForecast:
             warnings += plan_warnings(plan, samples, role)
         label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in paths)
         names, table = [image.scene for image in images], tuple(label_table(paths))
-        return ChipForecast(
-            plan, names, samples, role, pixels, classes, label_bytes, tuple(stops), tuple(warnings), table
-        )
+        polygons = split_polygons([("", label) for label in stores.values()], plan) if plan.by_polygon else None
+        train = samples[role == SPLITS.index("train")]
+        ground = labelled_ground_pixels([*stores.values()], train, plan.chip, polygons) if stores and len(train) else 0
+        texts = tuple(stops), tuple(warnings), table
+        return ChipForecast(plan, names, samples, role, pixels, classes, label_bytes, ground, *texts)
 
 
 def _check_complete(

@@ -64,8 +64,6 @@ train:
   task: {task}
   architecture: {model}
   processes: 1                     # torchrun workers
-  epochs: 20
-  batch: {batch}
 
 report:
   title: {title}
@@ -252,8 +250,6 @@ def _config_text(
         chip=split.chip,
         task=options.task,
         model=json.dumps(options.model),
-        # With few chips a large batch leaves few steps.
-        batch=32 if split.chip >= 128 else 8,
         title=json.dumps(f"Map of {options.folder.resolve().name}"),
     )
 

@@ -18,6 +18,7 @@ from eopipe.config import load
 from eopipe.errors import BadInputError, NoSpaceError, UsageError
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
+from eopipe.models.tasks import CHIPWISE
 from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chips
 from eopipe.planning.disk_forecast import FolderForecast, forecast_folders, free_space
@@ -37,7 +38,8 @@ from eopipe.publish import publish, refuse_foreign, write_json
 from eopipe.run.locate import in_project
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Cell
-from eopipe.training.schedule import few_steps
+from eopipe.training.schedule import MOST_STEPS, training_length
+from eopipe.training_job import FEWEST_STEPS, TrainingLength
 
 # Seconds to wait for a server's answer about the size of a file.
 TIMEOUT_S = 30.0
@@ -102,6 +104,7 @@ def plan_project(arguments: argparse.Namespace) -> int:
     except BadInputError as error:
         raise BadInputError(stop_message([*stops, str(error)])) from error
     stops += forecast.chips.stops
+    training.append(length_line(config, forecast.chips))
     warnings = warnings_of(config, forecast)
     refused = refusals(config, forecast, arguments.max_files, max_bytes)
     print("\n".join([*forecast_lines(config, forecast), "", *training, *(f"warning: {line}" for line in warnings)]))
@@ -126,10 +129,28 @@ def stop_message(sentences: list[str]) -> str:
 
 
 def warnings_of(config: Config, forecast: "RunForecast") -> list[str]:
-    """What makes a run weak although it ends: chips in no split, few steps."""
-    train, chips = config["train"], forecast.chips.count("train")
-    short = few_steps(chips, train["batch"], train["epochs"]) if chips else ""
-    return [*forecast.chips.warnings, *filter(None, [short])]
+    """What makes a run weak although it ends: chips in no split, a short training."""
+    length = forecast_length(config, forecast.chips)
+    return [*forecast.chips.warnings, *([length.warning] if length and length.warning else [])]
+
+
+def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | None:
+    """The length of the training; None where it depends on labels that are not there yet, or there are no chips."""
+    train, count = config["train"], chips.count("train")
+    if not count or not (chips.has_labels or train["task"] in CHIPWISE):
+        return None
+    labelled, drawn = chips.ground_pixels, sum(pixels for *_, pixels in chips.class_counts("train")) / count
+    return training_length(train, count, *((count, 1.0) if train["task"] in CHIPWISE else (labelled, drawn)))
+
+
+def length_line(config: Config, chips: ChipForecast) -> str:
+    """The length of the training in words."""
+    length, train = forecast_length(config, chips), config["train"]
+    if length:
+        return f"training length: {length}"
+    if train["epochs"] or train["steps"]:
+        return f"training length: {train['epochs'] or train['steps']} {'epochs' if train['epochs'] else 'steps'}"
+    return f"training length: {FEWEST_STEPS} to {MOST_STEPS} steps, by the number of labelled pixels"
 
 
 def training_lines(config: Config, profile_name: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Charts of the page as inline SVG: curves over epochs, reliability, histograms over the dates, errors of values."""
+"""Charts of the page as inline SVG: curves over steps, reliability, histograms over the dates, errors of values."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,9 +28,9 @@ class Series:
 
 
 def line_chart(
-    alt: str, titles: tuple[str, str], epochs: tuple[float, float], series: list[Series], *included: float
+    alt: str, titles: tuple[str, str], steps: tuple[float, float], series: list[Series], *included: float
 ) -> Markup:
-    """Curves over the epochs, with a legend of their last values; the y axis also reaches the values in `included`."""
+    """Curves over the steps, with a legend of their last values; the y axis also reaches the values in `included`."""
     from matplotlib.ticker import MaxNLocator
 
     curves = [curve for curve in series if curve.points]
@@ -46,7 +46,7 @@ def line_chart(
             width, alpha = (0.7, 0.5) if curve.is_background else (1.6, 1)
             (line,) = axes.plot(x, y, color=curve.color, linewidth=width, alpha=alpha, label=label, clip_on=False)
             line.set_gid(f"curve-{curve.name.split()[0].lower()}")
-        first, last = epochs
+        first, last = steps
         axes.set_xlim(first, max(last, first + 1))
         values = [*included, *(y for curve in curves for _, y in curve.points)]
         spread = (max(values) - min(values)) or 1.0

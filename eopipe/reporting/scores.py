@@ -208,106 +208,108 @@ def class_balance(split: dict[str, Any], colors: tuple[str, ...]) -> list[tuple[
 
 
 def training_charts(history: dict[str, Any]) -> list[Markup]:
-    """Training loss and validation scores over the epochs."""
-    epochs = history["epochs"]
+    """Training loss and validation scores over the steps."""
+    validations = history["validations"]
     curves = [
-        Series(title, color, _validation_curve(epochs, key))
-        for (key, title), color in zip([_first_score(epochs), _selection_score(epochs)], (ONE, TWO), strict=True)
+        Series(title, color, _validation_curve(validations, key))
+        for (key, title), color in zip(
+            [_first_score(validations), _selection_score(validations)], (ONE, TWO), strict=True
+        )
     ]
-    return [*filter(None, [_loss_chart(history), _chart("Validation", "validation score", epochs, curves)])]
+    return [*filter(None, [_loss_chart(history), _chart("Validation", "validation score", validations, curves)])]
 
 
 def value_training_charts(history: dict[str, Any]) -> list[Markup]:
-    """Training loss and validation RMSE over the epochs."""
-    epochs = history["epochs"]
-    curves = [Series("RMSE", ONE, _validation_curve(epochs, "rmse"))]
-    return [*filter(None, [_loss_chart(history), _chart("Validation", "validation RMSE", epochs, curves, 0.0)])]
+    """Training loss and validation RMSE over the steps."""
+    validations = history["validations"]
+    curves = [Series("RMSE", ONE, _validation_curve(validations, "rmse"))]
+    return [*filter(None, [_loss_chart(history), _chart("Validation", "validation RMSE", validations, curves, 0.0)])]
 
 
-def _chart(title: str, axis: str, epochs: list[dict[str, Any]], curves: list[Series], *included: float) -> Markup:
-    """Curves over the epochs; from the first step where single steps are in the background."""
-    numbers = [row["epoch"] for row in epochs] or [1]
+def _chart(title: str, axis: str, validations: list[dict[str, Any]], curves: list[Series], *included: float) -> Markup:
+    """Curves over the steps; from the first one where single steps are in the background."""
+    numbers = [row["step"] for row in validations] or [1]
     first = 0 if any(curve.is_background for curve in curves) else min(numbers)
     alt = _curves_text(title, [curve for curve in curves if not curve.is_background])
-    return line_chart(alt, ("epoch", axis), (first, max(numbers)), curves, *included)
+    return line_chart(alt, ("step", axis), (first, max(numbers)), curves, *included)
 
 
-def _first_score(epochs: list[dict[str, Any]]) -> tuple[str, str]:
+def _first_score(validations: list[dict[str, Any]]) -> tuple[str, str]:
     """Key and name of the score beside the selecting one: accuracy, or micro F1 of several labels."""
-    has_labels = any("f1_micro" in (row["val"] or {}) for row in epochs)
+    has_labels = any("f1_micro" in (row["val"] or {}) for row in validations)
     return LABEL_MEASURES[0] if has_labels else MEASURES[0]
 
 
-def _selection_score(epochs: list[dict[str, Any]]) -> tuple[str, str]:
-    """Key and name of the score that selects the best epoch: mIoU of pixels, macro F1 of chips."""
-    is_chipwise = any("f1_macro" in (row["val"] or {}) for row in epochs)
+def _selection_score(validations: list[dict[str, Any]]) -> tuple[str, str]:
+    """Key and name of the score that selects the best weights: mIoU of pixels, macro F1 of chips."""
+    is_chipwise = any("f1_macro" in (row["val"] or {}) for row in validations)
     return MEASURES[2] if is_chipwise else MEASURES[1]
 
 
 def _loss_chart(history: dict[str, Any]) -> Markup:
-    """Loss over the epochs, behind it that of single steps where it was recorded; empty without epochs."""
-    epochs, steps = history["epochs"], step_losses(history["steps"])
-    loss = Series("mean of the epoch", ONE, _epoch_curve(epochs, lambda row: row["loss"]))
-    background = [Series("steps", FAINT, steps, is_background=True)] if steps and epochs else []
-    return _chart("Training loss", "training loss", epochs, [*background, loss], 0.0)
+    """Loss of the steps between validations, behind it that of single steps where it was recorded."""
+    validations, steps = history["validations"], step_losses(history["steps"])
+    loss = Series("mean since the last", ONE, _validated_curve(validations, lambda row: row["loss"]))
+    background = [Series("steps", FAINT, steps, is_background=True)] if steps and validations else []
+    return _chart("Training loss", "training loss", validations, [*background, loss], 0.0)
 
 
 def step_losses(events: list[dict[str, Any]]) -> list[tuple[float, float]]:
-    """Losses over the epochs as (epochs so far, mean of neighbouring steps), at most `MAX_POINTS`."""
+    """Losses over the steps as (step, mean of neighbouring steps), at most `MAX_POINTS`."""
     losses = [(e["step"], e["loss"]) for e in events if e["event"] == "step" and e["loss"] is not None]
-    steps_per_epoch = next((e["step"] / e["epoch"] for e in events if e["event"] == "epoch"), 0)
-    if not steps_per_epoch:
-        return []
     size = math.ceil(len(losses) / MAX_POINTS)
     groups = [losses[start : start + size] for start in range(0, len(losses), size or 1)]
     return [
-        (sum(step for step, _ in group) / len(group) / steps_per_epoch, sum(loss for _, loss in group) / len(group))
-        for group in groups
+        (sum(step for step, _ in group) / len(group), sum(loss for _, loss in group) / len(group)) for group in groups
     ]
 
 
-def _validation_curve(epochs: list[dict[str, Any]], key: str) -> list[tuple[float, float]]:
-    return _epoch_curve(epochs, lambda row: (row["val"] or {}).get(key))
+def _validation_curve(validations: list[dict[str, Any]], key: str) -> list[tuple[float, float]]:
+    return _validated_curve(validations, lambda row: (row["val"] or {}).get(key))
 
 
-def _epoch_curve(
-    epochs: list[dict[str, Any]], value: Callable[[dict[str, Any]], float | None]
+def _validated_curve(
+    validations: list[dict[str, Any]], value: Callable[[dict[str, Any]], float | None]
 ) -> list[tuple[float, float]]:
-    """Points (epoch, value) where the value is known and finite."""
-    points = [(float(row["epoch"]), value(row)) for row in epochs]
-    return [(epoch, float(y)) for epoch, y in points if y is not None and math.isfinite(y)]
+    """Points (step, value) where the value is known and finite."""
+    points = [(float(row["step"]), value(row)) for row in validations]
+    return [(step, float(y)) for step, y in points if y is not None and math.isfinite(y)]
 
 
 def _curves_text(title: str, curves: list[Series]) -> str:
     """The curves of a chart as text: first and last value of each."""
     ends = [
-        f"{curve.name} from {curve.points[0][1]:.3f} (epoch {curve.points[0][0]:g}) "
-        f"to {curve.points[-1][1]:.3f} (epoch {curve.points[-1][0]:g})"
+        f"{curve.name} from {curve.points[0][1]:.3f} (step {curve.points[0][0]:g}) "
+        f"to {curve.points[-1][1]:.3f} (step {curve.points[-1][0]:g})"
         for curve in curves
         if curve.points
     ]
     return f"{title}: {'; '.join(ends)}"
 
 
-def best_epoch(history: dict[str, Any]) -> str:
-    """The epoch with the highest mIoU, or macro F1 of chips, in the validation areas, as a sentence."""
-    key, title = _selection_score(history["epochs"])
-    validated = [row for row in history["epochs"] if row["val"] and row["val"][key] is not None]
+def best_validation(history: dict[str, Any]) -> str:
+    """The step with the highest mIoU, or macro F1 of chips, in the validation areas, as a sentence."""
+    key, title = _selection_score(history["validations"])
+    validated = [row for row in history["validations"] if row["val"] and row["val"][key] is not None]
     if not validated:
         return ""
     best = max(validated, key=lambda row: row["val"][key])
     score = format_score(best["val"][key])
-    return f"Highest {title} in the validation areas: {score} in epoch {best['epoch']} of {len(history['epochs'])}."
+    return f"Highest {title} in the validation areas: {score} {_place_in(history, best)}."
 
 
-def value_best_epoch(history: dict[str, Any], unit: str) -> str:
-    """The epoch with the lowest RMSE in the validation areas, as a sentence."""
-    validated = [row for row in history["epochs"] if row["val"] and row["val"].get("rmse") is not None]
+def best_value_validation(history: dict[str, Any], unit: str) -> str:
+    """The step with the lowest RMSE in the validation areas, as a sentence."""
+    validated = [row for row in history["validations"] if row["val"] and row["val"].get("rmse") is not None]
     if not validated:
         return ""
     best = min(validated, key=lambda row: row["val"]["rmse"])
     score = format_value(best["val"]["rmse"], unit)
-    return f"Lowest RMSE in the validation areas: {score} in epoch {best['epoch']} of {len(history['epochs'])}."
+    return f"Lowest RMSE in the validation areas: {score} {_place_in(history, best)}."
+
+
+def _place_in(history: dict[str, Any], row: dict[str, Any]) -> str:
+    return f"after step {row['step']} of {history['validations'][-1]['step']}"
 
 
 def headline(metrics: dict[str, Any]) -> str:

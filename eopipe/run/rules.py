@@ -194,8 +194,8 @@ def training_mb(config: Config) -> AmountOfInput:
 
 def training_minutes(config: Config) -> AmountOfInput:
     """Time of one attempt of a training."""
-    epochs = config["train"]["epochs"]
-    return lambda wildcards, input: min(720, 60 + volume(input.tiles) * epochs // 100)
+    steps, epochs = config["train"]["steps"] or 0, config["train"]["epochs"] or 0
+    return lambda wildcards, input: min(720, 60 + steps // 50 + volume(input.tiles) * epochs // 100)
 
 
 def catalog(config: Config) -> Callable[[Any], str]:

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from eopipe.contract import Input, Knob, Option, Output
 
 # 2: model.json is a STAC Item. 3: it describes the tiles of the training. 4: classes with descriptions, and the
-# framework in the metadata of the weights. 5: the head of the built-in models sees the spectrum.
-REVISION = 5
+# framework in the metadata of the weights. 5: the head of the built-in models sees the spectrum. 6: length in steps.
+REVISION = 6
 
 
 def train(
@@ -94,8 +94,14 @@ def train(
         int,
         Option("rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off", ge=0, advanced=True),
     ] = 0,
-    epochs: Annotated[int, Option("number of epochs: passes over the training chips", ge=1)] = 10,
-    batch: Annotated[int, Option("global batch size: chips per step over all processes", ge=1)] = 32,
+    steps: Annotated[
+        int | None,
+        Option("number of training steps (default: 200 to 750, by the labelled pixels of the training)", ge=1),
+    ] = None,
+    epochs: Annotated[
+        int | None, Option("number of epochs, passes over the training chips; in place of steps", ge=1)
+    ] = None,
+    batch: Annotated[int, Option("global batch size: chips per step over all processes", ge=1)] = 8,
     learning_rate: Annotated[float, Option("peak learning rate of AdamW", gt=0)] = 4e-3,
     schedule: Annotated[
         Literal["cosine", "linear", "polynomial", "step", "constant"], Option("learning-rate schedule after warm-up")
@@ -111,13 +117,13 @@ def train(
         ),
     ] = None,
     class_weights: Annotated[
-        Literal["none", "sqrt", "balanced"],
+        Literal["none", "fourth_root", "sqrt", "balanced"] | None,
         Option(
-            "class weights in cross_entropy and focal; balanced: the same total weight for every class (inverse "
-            "frequency); sqrt: square root of the inverse frequency, between none and balanced; for multilabel, "
-            "weights of the chips with a class against those without it"
+            "class weights in cross_entropy and focal: the inverse frequency to a power, of 1 for balanced (the same "
+            "total weight for every class), 1/2 for sqrt, 1/4 for fourth_root (default where the loss takes weights); "
+            "for multilabel, weights of the chips with a class against those without it"
         ),
-    ] = "none",
+    ] = None,
     ema: Annotated[
         float,
         Option(
@@ -130,7 +136,8 @@ def train(
     patience: Annotated[
         int,
         Option(
-            "early stopping after this many epochs without a better val score, with the best weights; 0: never", ge=0
+            "early stopping after this many validations without a better val score, with the best weights; 0: never",
+            ge=0,
         ),
     ] = 0,
     augment: Annotated[

@@ -237,8 +237,8 @@ class Trackers:
 
     def take(self, event: Event) -> None:
         """Hand on the values of an event, without those that are not finite."""
-        values = {name: value for name, value in event.items() if name not in ("event", "step", "time", "epoch")}
-        if event["event"] == "epoch":
+        values = {name: value for name, value in event.items() if name not in ("event", "step", "time")}
+        if event["event"] == "validation":
             values = {f"val_{name}": value for name, value in (event.get("val") or {}).items()}
         numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
         if numbers:

@@ -1,7 +1,8 @@
 """`metrics.jsonl`: the journal of a training, a line for each event, in the order of its steps.
 
 In the state folder each event has its `time` (seconds since 1970), and there are events of resumes, checkpoints,
-throughput and the end. The file beside the model has only the events that are the same in each run: steps and epochs.
+throughput and the end. The file beside the model has only the events that are the same in each run: steps,
+validations.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ METRICS = "metrics.jsonl"
 # What describes a training in its state folder, and in the folder of its model.
 JOB, CARD = "job.json", "model.json"
 # Events that are the same in each run of a training, however often it is interrupted.
-PUBLISHED = ("step", "epoch")
+PUBLISHED = ("step", "validation")
 
 Event = dict[str, Any]
 

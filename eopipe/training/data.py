@@ -15,6 +15,7 @@ import numpy as np
 from eopipe.chips.audit import check_statistics
 from eopipe.chips.chips import Normaliser, chip_classes, chip_votes, is_continuous, label_sets, pair_stores
 from eopipe.chips.make_split import check_scenes
+from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import read_split
 from eopipe.chips.statistics import band_normaliser, label_scaling, read_statistics
 from eopipe.contract import stage
@@ -22,12 +23,13 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.loader.chip_reader import chip_sources
 from eopipe.models import Architecture
 from eopipe.models.model_files import libraries
-from eopipe.models.tasks import CHIPWISE
+from eopipe.models.tasks import CHIPWISE, WEIGHT_POWERS
 from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run
-from eopipe.training_job import Job, Knobs, Pairs, Settings
+from eopipe.training.schedule import training_length
+from eopipe.training_job import Job, Knobs, Pairs, Settings, TrainingLength
 
 log = logging.getLogger("eopipe")
 
@@ -120,6 +122,7 @@ class TrainingData:
         }
         job = Job(
             **dict(knobs) | paths | computed,
+            length=self._length(settings),
             architecture=architecture,
             bands=self.bands,
             normaliser=self.normaliser(settings),
@@ -143,6 +146,17 @@ class TrainingData:
         in_chips = settings.task == "classification"
         counts = count_chips(self.split, self.pairs) if in_chips else self.split["pixels"]["train"]
         return {"loss_weights": loss_weights(settings, counts, self.labels.names)}
+
+    def _length(self, settings: Settings) -> TrainingLength:
+        samples = self.split["samples"]["train"]
+        if settings.task in CHIPWISE:
+            return training_length(dict(settings), len(samples), len(samples), 1.0)
+        labels = {label.scene: label for _, label in self.pairs}
+        labelled = labelled_ground_pixels(
+            list(labels.values()), samples, self.split["chip"], self.split.get("polygons")
+        )
+        per_chip = sum(self.split["pixels"]["train"].values()) / max(1, len(samples))
+        return training_length(dict(settings), len(samples), labelled, per_chip)
 
     def _check(self, job: Job) -> None:
         """Check what can be checked before any worker starts."""
@@ -272,13 +286,13 @@ def label_weights(settings: Settings, counts: dict[str, int], total: int) -> tup
     """The weight in the loss of the chips that have each class; none where all count alike."""
     from eopipe.training.losses import positive_weights
 
-    power = {"balanced": 1.0, "sqrt": 0.5}.get(settings.class_weights)
+    power = WEIGHT_POWERS[settings.class_weights]
     return positive_weights(counts, total, power) if power else ()
 
 
 def loss_weights(settings: Settings, counts: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
     """The weight of a pixel or chip of each class in the loss; none where all count alike."""
-    from eopipe.training.losses import balanced, square_root
+    from eopipe.training.losses import frequency_weights
 
-    weights = {"balanced": balanced, "sqrt": square_root}.get(settings.class_weights)
-    return weights(counts, classes) if weights else ()
+    power = WEIGHT_POWERS[settings.class_weights]
+    return frequency_weights(counts, classes, power) if power else ()

@@ -22,7 +22,7 @@ from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import MemoryFit
 from eopipe.training.monitor import TrainingMonitor
 from eopipe.training.partition import partition, split_batch
-from eopipe.training.schedule import few_steps, learning_rate, stops_early
+from eopipe.training.schedule import learning_rate, stops_early
 from eopipe.training.step import StepResult, TrainStep
 from eopipe.training.validation import validation_of
 from eopipe.training_job import Job
@@ -51,7 +51,7 @@ class TrainingLoop:
         self.monitor = TrainingMonitor(self.job, self.world)
         self.batch = min(self.settings.batch, self.loader.count("train"))
         self.per_epoch = steps_per_epoch(self.loader.count("train"), self.batch)
-        self.steps = self.settings.epochs * self.per_epoch
+        self.steps = self.job.length.steps
         torch.manual_seed(self.settings.seed)
         fit = MemoryFit(self.settings.accumulate, self.job.recompute)
         loss = loss_of(self.settings, self.job.loss_weights, self.job.target)
@@ -65,8 +65,9 @@ class TrainingLoop:
         self.progress.record_world(self.world.size)
         if self.world.is_first:
             log.info("event=world size=%d step=%d", self.world.size, self.progress.step)
-            if warning := few_steps(self.loader.count("train"), self.batch, self.settings.epochs):
-                log.warning("event=few_steps steps=%d advice=%r", self.steps, warning)
+            log.info("event=length %s", self.job.length)
+            if warning := self.job.length.warning:
+                log.warning("event=short_training advice=%r", warning)
         batches = timed(self.loader.stream(self.requests(self.progress.step)))
         started = time.monotonic()
         with self.monitor.open(self.progress.step, self.steps, self.batch, self.step):
@@ -74,7 +75,7 @@ class TrainingLoop:
                 if not self.validation_due:
                     self.train_step(next(batches))
                 if self.validation_due and not self.stop.agreed:
-                    self.end_epoch(batches, time.monotonic() - started)
+                    self.end_interval(batches, time.monotonic() - started)
                     started = time.monotonic()
                 self.maybe_checkpoint()
 
@@ -86,7 +87,7 @@ class TrainingLoop:
             epoch, step_of_epoch = divmod(current, self.per_epoch)
             samples = self.loader.order.step(epoch, step_of_epoch, self.batch)
             yield BatchRequest("train", np.concatenate(self.local_parts(samples)), epoch)
-            if step_of_epoch + 1 == self.per_epoch:
+            if self.job.length.is_validated(current + 1):
                 yield from self.validation_requests()
 
     def validation_requests(self) -> list[BatchRequest]:
@@ -105,8 +106,9 @@ class TrainingLoop:
 
     @property
     def validation_due(self) -> bool:
-        """Whether an epoch is over and not yet recorded: its validation comes next, also after a resume."""
-        return len(self.progress.history) < self.progress.step // self.per_epoch
+        """Whether these weights are to be validated and are not yet: that comes next, also after a resume."""
+        step, history = self.progress.step, self.progress.history
+        return self.job.length.is_validated(step) and (not history or history[-1]["step"] < step)
 
     @property
     def is_done(self) -> bool:
@@ -144,20 +146,22 @@ class TrainingLoop:
         total = self.world.sum(marks).cpu().numpy()
         return np.flatnonzero(total == (2 if (total == 2).any() else 1))
 
-    def end_epoch(self, batches: Iterator[Batch], seconds: float) -> None:
-        """Validate and record the epoch; it stays due when a signal comes in between."""
+    def end_interval(self, batches: Iterator[Batch], seconds: float) -> None:
+        """Validate and record the steps since the last validation; it stays due when a signal comes in between."""
         with phase("validation"):
-            epoch, val = self.progress.step // self.per_epoch, self.validate(batches)
+            val = self.validate(batches)
         if self.stop.agreed:
             return
-        loss, self.progress.losses = round(self.progress.losses / self.per_epoch, 6), 0.0
-        rate = round(learning_rate(self.settings, self.progress.step - 1, self.steps), 9)
-        self.progress.add_epoch({"epoch": epoch, "loss": loss, "learning_rate": rate, "val": val})
-        self.monitor.epoch(self.progress.step, self.progress.history[-1])
+        step, history = self.progress.step, self.progress.history
+        count = step - (history[-1]["step"] if history else 0)
+        loss, self.progress.losses = round(self.progress.losses / count, 6), 0.0
+        rate = round(learning_rate(self.settings, step - 1, self.steps), 9)
+        self.progress.add_validation({"step": step, "loss": loss, "learning_rate": rate, "val": val})
+        self.monitor.validation(step, history[-1])
         if self.world.is_first:
             scores = "".join(f" val_{name}={value}" for name, value in (val or {}).items())
-            message = "event=epoch epoch=%d of=%d loss=%s%s seconds=%.1f"
-            log.info(message, epoch, self.settings.epochs, loss, scores, seconds)
+            message = "event=validation step=%d of=%d loss=%s%s seconds=%.1f"
+            log.info(message, step, self.steps, loss, scores, seconds)
 
     def validate(self, batches: Iterator[Batch]) -> dict[str, Any] | None:
         """Scores over the validation chips, each counted once whatever the world size.

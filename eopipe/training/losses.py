@@ -6,7 +6,6 @@ Lovász-softmax are defined for each sample (chip) alone instead, and their weig
 over a global batch is the same whatever its partition into workers or micro-batches.
 """
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -81,25 +80,17 @@ def positive_weights(chips: dict[str, int], total: int, power: float) -> tuple[f
     return tuple(round(((total - count) / count) ** power, 6) if 0 < count < total else 1.0 for count in chips.values())
 
 
-def balanced(pixels: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
-    """Weights that let each class count alike: pixels / (classes * pixels of the class) (King and Zeng 2001).
+def frequency_weights(pixels: dict[str, int], classes: tuple[str, ...], power: float) -> tuple[float, ...]:
+    """The inverse frequency of each class to a power, with a mean of 1 over all pixels.
 
-    `pixels` are the pixel counts of the training split by class. A class without any pixel gets weight 0.
-    """
-    counts = [pixels.get(name, 0) for name in classes]
-    present = sum(count > 0 for count in counts)
-    return tuple(round(sum(counts) / (present * count), 6) if count else 0.0 for count in counts)
-
-
-def square_root(pixels: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
-    """Square roots of the inverse frequencies, with a mean of 1 over all pixels.
-
-    Between no weights and `balanced`, as in square-root sampling (Mahajan et al. 2018,
+    `pixels` are the pixel counts of the training split by class. With power 1 each class counts alike (King and Zeng
+    2001); smaller powers are between that and no weights, as in square-root sampling (Mahajan et al. 2018,
     doi:10.1007/978-3-030-01216-8_12). A class without any pixel gets weight 0.
     """
-    roots = [math.sqrt(pixels.get(name, 0)) for name in classes]
-    total = sum(pixels.get(name, 0) for name in classes)
-    return tuple(round(total / (sum(roots) * root), 6) if root else 0.0 for root in roots)
+    counts = [pixels.get(name, 0) for name in classes]
+    total = sum(counts)
+    norm = sum((count / total) ** (1 - power) for count in counts if count)
+    return tuple(round((count / total) ** -power / norm, 6) if count else 0.0 for count in counts)
 
 
 def cross_entropy(logits_NCHW: Tensor, labels_NHW: Tensor, weights: tuple[float, ...] = ()) -> tuple[Tensor, Tensor]:

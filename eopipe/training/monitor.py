@@ -56,16 +56,16 @@ class TrainingMonitor:
                 self.recorder.step(step, result, rate)
 
     def validation_batch(self, batch: "Batch", predictions_NHW: "Tensor") -> None:
-        """Take a batch of validation chips, of which the first of an epoch becomes a preview."""
+        """Take a batch of validation chips, of which the first becomes a preview."""
         if self.recorder:
             with phase("watching"):
                 self.recorder.previews.take(self.recorder.current, batch, predictions_NHW)
 
-    def epoch(self, step: int, row: dict[str, Any]) -> None:
-        """Record the end of an epoch by its row in the history."""
+    def validation(self, step: int, row: dict[str, Any]) -> None:
+        """Record a validation by its row in the history."""
         if self.recorder:
             with phase("watching"):
-                self.recorder.epoch(step, row)
+                self.recorder.validation(step, row)
 
     def checkpoint(self, step: int) -> None:
         """Record that a checkpoint is about to be written."""
@@ -109,12 +109,12 @@ class Recorder:
             rates = {"samples_per_second": report.samples_s, "data_wait_ratio": report.data_wait}
             self.journal.add("progress", self.current, memory_bytes=report.memory, **rates)
 
-    def epoch(self, step: int, row: dict[str, Any]) -> None:
-        """Append the scores of an epoch to the journal, and log the time of each phase."""
-        self.journal.add("epoch", step, **row)
+    def validation(self, step: int, row: dict[str, Any]) -> None:
+        """Append the scores of a validation to the journal, and log the time of each phase."""
+        self.journal.add("validation", **row)
         self._split_backward()
         phases = "".join(f" {name}={share:.1%}" for name, share in time_shares(self.timer.lap()).items())
-        log.info("event=time epoch=%d%s", row["epoch"], phases)
+        log.info("event=time step=%d%s", step, phases)
 
     def _split_backward(self) -> None:
         """Count the communication that DDP does not overlap with the backward pass as a phase of its own."""
@@ -149,7 +149,7 @@ class Recorder:
 
 
 class Previews:
-    """Pictures of the first validation chips of each epoch, for the trackers that show them."""
+    """Pictures of the first chips of each validation, for the trackers that show them."""
 
     def __init__(self, folder: Path, job: Job, step: int) -> None:
         self.folder, self.job = folder, job

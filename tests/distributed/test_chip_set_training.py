@@ -33,7 +33,7 @@ def test_a_model_learns_from_blocks_of_chips_in_twelve_zones(
     settings = ("--statistics", tmp_path / "statistics.json", "--epochs", 8, "--width", 8, "--depth", 2, "--batch", 8)
     assert run("train", *stores, *cut, "--model", tmp_path / "model", *settings).code == 0
     history = json.loads((tmp_path / "model/history.json").read_text())
-    assert history["epochs"][-1]["val"]["accuracy"] > 0.97
+    assert history["validations"][-1]["val"]["accuracy"] > 0.97
     west, south, east, north = json.loads((tmp_path / "model/model.json").read_text())["bbox"]
     # The boxes of the stores, of which the first one crosses 180 degrees.
     assert np.allclose([west, south, east, north], [179.998, 5, 153.002, 45], atol=0.002)

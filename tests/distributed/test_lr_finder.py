@@ -92,7 +92,7 @@ def loss_with(training: Training, rate: float) -> float:
     if completed.returncode == DivergedError.code:
         return math.inf
     assert completed.returncode == 0, completed.stderr
-    return float(json.loads((trial.model / "history.json").read_text())["epochs"][-1]["loss"])
+    return float(json.loads((trial.model / "history.json").read_text())["validations"][-1]["loss"])
 
 
 @pytest.mark.exhaustive

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from trainings import Data, Training, payload, run_stage
 
 from eopipe.models.model_folder import read_model_card
-from eopipe.training.schedule import best_epoch
+from eopipe.training.schedule import best_validation
 
 HERE = Path(__file__).parent
 RICH = ("--epochs", "4", "--width", "8", "--loss", "lovasz", "--ema", "0.9", "--patience", "2")
@@ -21,7 +21,7 @@ RICH += ("--augment", "symmetries", "brightness", "haze", "bands", "--schedule",
 
 
 def history(training: Training) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = json.loads((training.model / "history.json").read_text())["epochs"]
+    rows: list[dict[str, object]] = json.loads((training.model / "history.json").read_text())["validations"]
     return rows
 
 
@@ -52,7 +52,7 @@ def test_a_training_that_gets_no_better_stops_and_publishes_its_best(training: T
     completed = patient.run()
     assert completed.returncode == 0, completed.stderr
     rows = history(patient)
-    best = best_epoch(rows)
+    best = best_validation(rows)
     assert best is not None
     assert best + 2 == len(rows) < 9
     short = replace(

@@ -44,7 +44,7 @@ def test_t04_a_signal_in_a_long_validation_is_noticed_between_its_batches_and_no
     once, often = (prepare(data, tmp_path / name, **settings) for name in ("once", "often"))
     forks(once, 0, 0)
     events = [line.split() for line in forks(often, 4, 3, "validation")]
-    # The state is that of the last step of the epoch, whose validation is repeated.
+    # The state is that of the last step before the validation, which is repeated.
     assert [(event, codes) for event, _, *codes in events[:3]] == [(e, ["75", "75"]) for e in ("TERM", "USR1", "INT")]
     assert len({step for _, step, *_ in events[:3]}) == 1
     assert last(often) == last(once)

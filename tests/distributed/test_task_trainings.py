@@ -80,7 +80,7 @@ def test_one_and_two_workers_end_with_the_same_bytes(labelled: dict[str, Labelle
         assert completed.returncode == 0, completed.stderr
         payloads[size] = {name: payload(training.model)[name] for name in SAME}
     assert payloads["1"] == payloads["2"]
-    scores = json.loads(payloads["1"]["history.json"])["epochs"][-1]["val"]
+    scores = json.loads(payloads["1"]["history.json"])["validations"][-1]["val"]
     expected = {"regression": {"rmse", "mae", "bias", "r2"}, "classification": {"accuracy", "f1_macro"}}
     assert set(scores) == expected.get(task, {"f1_micro", "f1_macro", "subset_accuracy"})
 
@@ -128,5 +128,5 @@ def test_labels_and_losses_that_do_not_fit_are_told_before_any_worker_starts(
     completed = Training(labelled[task], tmp_path, arguments).run()
     assert completed.returncode == code
     assert message in completed.stderr
-    assert "event=epoch" not in completed.stderr
+    assert "event=validation" not in completed.stderr
     assert "Traceback" not in completed.stderr

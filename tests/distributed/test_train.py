@@ -25,10 +25,11 @@ from eopipe.training_job import Knobs, Settings, read_job
 
 def test_training_learns_and_writes_no_pickle(undisturbed: dict[str, bytes]) -> None:
     assert sorted(undisturbed) == ["history.json", "manifest.json", "metrics.jsonl", "model.json", "model.safetensors"]
-    epochs = json.loads(undisturbed["history.json"])["epochs"]
-    assert [row["epoch"] for row in epochs] == [1, 2, 3]
-    assert epochs[-1]["loss"] < 0.8 * epochs[0]["loss"]
-    assert epochs[-1]["val"]["accuracy"] > 0.85
+    validations = json.loads(undisturbed["history.json"])["validations"]
+    steps = [row["step"] for row in validations]
+    assert steps == [steps[0], 2 * steps[0], 3 * steps[0]], "one at the end of each epoch"
+    assert validations[-1]["loss"] < 0.8 * validations[0]["loss"]
+    assert validations[-1]["val"]["accuracy"] > 0.85
 
 
 def test_each_input_is_opened_and_digested_once_by_the_launcher_and_opened_once_by_a_worker(
@@ -82,7 +83,7 @@ def test_killed_with_everything_and_run_again_it_ends_with_the_same_bytes(
 def test_a_signal_saves_the_state_and_the_rerun_ends_with_the_same_bytes(
     training: Training, undisturbed: dict[str, bytes], number: int, code: int
 ) -> None:
-    # So that none is due by chance when the signal comes: without it only an epoch with better scores has a checkpoint.
+    # So that none is due by chance when the signal comes: without it only better scores have a checkpoint.
     started = time.monotonic()
     process = training.start("--checkpoint-every", "1000")
     training.wait_for_step(1, process)

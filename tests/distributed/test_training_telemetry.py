@@ -25,12 +25,12 @@ def test_the_payload_has_every_step_once_and_no_clock(undisturbed: dict[str, byt
     (tmp_path / "metrics.jsonl").write_bytes(undisturbed["metrics.jsonl"])
     events = read_journal(tmp_path / "metrics.jsonl")
     assert missing_steps(events, steps_of(undisturbed)) == []
-    assert {event["event"] for event in events} == {"step", "epoch"}
+    assert {event["event"] for event in events} == {"step", "validation"}
     assert not any("time" in event for event in events)
-    epochs = json.loads(undisturbed["history.json"])["epochs"]
-    assert [event["val"] for event in events if event["event"] == "epoch"] == [row["val"] for row in epochs]
+    validations = json.loads(undisturbed["history.json"])["validations"]
+    assert [event["val"] for event in events if event["event"] == "validation"] == [row["val"] for row in validations]
     first = [event["loss"] for event in events if event["event"] == "step"][: steps_of(undisturbed) // 3]
-    assert sum(first) / len(first) == pytest.approx(epochs[0]["loss"], abs=1e-5)
+    assert sum(first) / len(first) == pytest.approx(validations[0]["loss"], abs=1e-5)
 
 
 def followers(folder: Path) -> list[int]:

@@ -61,7 +61,9 @@ class Training:
 
     def command(self, *more: str) -> list[str]:
         command = [self.interpreter(), "-m", "eopipe", "train", *self.data.stores(), *self.data.cut()]
-        return [*command, "--model", str(self.model), "--state", str(self.state), *self.settings, *more]
+        # Few steps, for the tests count them.
+        batch = () if "--batch" in (*self.settings, *more) else ("--batch", "32")
+        return [*command, "--model", str(self.model), "--state", str(self.state), *batch, *self.settings, *more]
 
     def start(self, *more: str) -> "subprocess.Popen[str]":
         pipe = subprocess.PIPE

@@ -42,7 +42,7 @@ def same(first: Parts, second: Parts) -> bool:
 
 
 def test_what_is_saved_is_restored_to_the_last_bit(tmp_path: Path) -> None:
-    before = Progress(3, 0.1 + 0.2, [{"epoch": 1, "loss": 0.5}], 0.25)
+    before = Progress(3, 0.1 + 0.2, [{"step": 1, "loss": 0.5}], 0.25)
     checkpoint.save(tmp_path, before, parts(3), keep=2, identity=IDENTITY)
     restored = checkpoint.restore(tmp_path, IDENTITY)
     assert restored is not None
@@ -78,15 +78,17 @@ def test_the_best_checkpoint_outlives_newer_ones(tmp_path: Path) -> None:
         ([{"loss": 2.0, "val": {"loss": 0.1}}, {"loss": 1.0, "val": {"loss": 0.2}}], False),
     ],
 )
-def test_an_epoch_is_the_best_by_miou_or_by_loss_where_there_is_none(rows: list[dict[str, object]], best: bool) -> None:
+def test_a_validation_is_the_best_by_miou_or_by_loss_where_there_is_none(
+    rows: list[dict[str, object]], best: bool
+) -> None:
     progress = Progress()
     for row in rows:
-        progress.add_epoch(row)
+        progress.add_validation(row)
     assert progress.is_best is best
 
 
 def test_weights_that_were_not_measured_are_never_the_best() -> None:
-    assert not Progress(3, 0.0, [{"epoch": 1, "loss": 0.5, "val": None}]).is_best
+    assert not Progress(3, 0.0, [{"step": 1, "loss": 0.5, "val": None}]).is_best
 
 
 def test_latest_names_the_newest_checkpoint_and_its_manifest(tmp_path: Path) -> None:

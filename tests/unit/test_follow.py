@@ -57,7 +57,7 @@ def views(tmp_path: Path) -> Path:
 
 
 def train(state: Path, begin: int, end: int, *, is_done: bool = False, factor: float = 1.0) -> None:
-    """The journal of the steps after `begin` up to `end`, an epoch of three of them."""
+    """The journal of the steps after `begin` up to `end`, a validation after each third."""
     journal = Journal(state, begin)
     if begin:
         journal.add("resume", begin)
@@ -65,7 +65,7 @@ def train(state: Path, begin: int, end: int, *, is_done: bool = False, factor: f
         journal.add("step", step, loss=factor / step, learning_rate=0.1, gradient_norm=float("inf"))
         if step % 3 == 0:
             journal.add("progress", step, samples_per_second=80.0, data_wait_ratio=0.25, memory_bytes=1000)
-            journal.add("epoch", step, epoch=step // 3, loss=9.0, val={"miou": step / 10, "f1": None})
+            journal.add("validation", step, loss=9.0, val={"miou": step / 10, "f1": None})
     if is_done:
         journal.add("end", end)
     journal.close()

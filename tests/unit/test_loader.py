@@ -29,7 +29,7 @@ from eopipe.loader.prefetch import BatchRequest, Prefetcher, cache_windows, plan
 from eopipe.loader.workers import InlineReader, LostWorkerError, WorkerPool
 from eopipe.models import Architecture
 from eopipe.tiles.store import NO_LABEL, Tiles
-from eopipe.training_job import Job, Settings
+from eopipe.training_job import Job, Settings, TrainingLength
 
 CPU = torch.device("cpu")
 SETTINGS = Settings(width=8, depth=1, epochs=1, batch=8, learning_rate=1e-3, weight_decay=0.0, warmup=0.1, seed=3)
@@ -52,7 +52,7 @@ def make_job(folder: Path) -> Job:
         tiles=tiles, labels=labels, chips=folder / "split.json", state=folder, views=folder, chip=16,
         bands=("nir", "red"),
         architecture=Architecture("unet", 2, 3, 8, 1), normaliser=NORMALISER, settings=SETTINGS, device="cpu",
-        checkpoint_every=1, keep=2, cache_mb=16, timeout_s=60.0,
+        checkpoint_every=1, keep=2, cache_mb=16, timeout_s=60.0, length=TrainingLength(1, 1, 1, 1.0),
     )  # fmt: skip
 
 

@@ -82,7 +82,8 @@ def test_chips_with_and_without_a_class_weigh_alike_where_classes_are_balanced()
     weights = positive_weights(counts, 100, 1.0)
     assert weights == (0.25, 19.0, 1.0, 1.0)
     assert positive_weights(counts, 100, 0.5) == pytest.approx((0.5, 19**0.5, 1.0, 1.0), abs=1e-6)
-    assert label_weights(SETTINGS, counts, 100) == ()
+    assert label_weights(SETTINGS.replace(class_weights="none"), counts, 100) == ()
+    assert label_weights(SETTINGS, counts, 100)[1] == pytest.approx(19**0.25, abs=1e-6)
     assert label_weights(SETTINGS.replace(class_weights="balanced"), counts, 100) == weights
 
 

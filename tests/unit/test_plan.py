@@ -1,6 +1,7 @@
 """A plan forecasts scenes, files, bytes and chips, refuses a run over a quota, and downloads nothing."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -112,9 +113,9 @@ def test_a_plan_shows_the_geometry_of_the_training_with_and_without_a_profile(
 ) -> None:
     write(folder)
     alone = "training: 1 node x 1 process (1 GPU each if available), 1 CPU and as much memory as its input needs"
-    assert planned(run, folder)["training"] == [
-        f"{alone} per node; one torchrun agent, without srun; rendezvous on the node itself"
-    ]
+    geometry, length = planned(run, folder)["training"]
+    assert geometry == f"{alone} per node; one torchrun agent, without srun; rendezvous on the node itself"
+    assert length.startswith("training length: 200 steps, ")
     (folder / "own-profile").mkdir()
     train = JobShape(2, 2, 32, 64_000, "a100").resources()
     (folder / "own-profile/config.yaml").write_text(
@@ -128,7 +129,7 @@ def test_a_plan_shows_the_geometry_of_the_training_with_and_without_a_profile(
     assert plan(["config.yaml", "--profile", "own-profile"]) == 0
     assert f"\n{table}\n" in capsys.readouterr().out
     write(folder, train={"nodes": "3", "processes": 2})
-    [_, conflict] = planned(run, folder, "--profile", "own-profile")["training"]
+    [_, conflict, _] = planned(run, folder, "--profile", "own-profile")["training"]
     assert conflict == "the profile gives the training 2 nodes, but train.nodes is 3:3; make them equal"
 
 
@@ -276,13 +277,14 @@ def test_a_training_of_few_steps_and_places_in_no_split_are_warned_of(
     write(folder, train={"epochs": 10, "batch": 32})
     assert plan(["config.yaml"]) == 0
     output = capsys.readouterr().out
-    assert "warning: 10 epochs of 90 chips in batches of 32 are 20 steps, and below 200 a model learns little" in output
+    assert re.search(r"^training length: 20 steps, [0-9.e+]+ passes over \d+ labelled pixels$", output, re.MULTILINE)
+    assert "warning: the training has 20 steps, " in output
     assert "in no split" not in output
     # The advice is enough.
-    epochs = int(output.partition("train.epochs: ")[2].split()[0])
-    write(folder, train={"epochs": epochs, "batch": 32})
+    steps = int(output.partition("train.steps: ")[2].split()[0])
+    write(folder, train={"steps": steps, "batch": 32})
     assert planned(run, folder)["warnings"] == []
-    write(folder, train={"epochs": epochs, "batch": 32}, split={"fractions": [0.1, 0.1, 0.1]})
+    write(folder, train={"steps": steps, "batch": 32}, split={"fractions": [0.1, 0.1, 0.1]})
     assert any("in no split" in line for line in planned(run, folder)["warnings"])
 
 

@@ -114,10 +114,10 @@ def write_model(path: Path, classes: tuple[str, ...], bands: tuple[str, ...]) ->
     card = {"bands": bands, "classes": classes, "settings": settings, "task": "segmentation"} | size
     card |= {"mean": [0.0] * len(bands), "std": [1.0] * len(bands)}
     write_json(path / "model.json", to_item(card, path, "model.safetensors", ItemExtent()))
-    epochs = [{"epoch": n, "loss": 0.9 / n, "learning_rate": 0.002, "val": None} for n in range(1, 13)]
-    for row in epochs[::2]:
-        row["val"] = {"accuracy": 0.95 - 0.4 / row["epoch"], "miou": 0.86 - 0.5 / row["epoch"]}
-    write_json(path / "history.json", {"epochs": epochs})
+    validations = [{"step": 50 * n, "loss": 0.9 / n, "learning_rate": 0.002, "val": None} for n in range(1, 13)]
+    for row in validations[::2]:
+        row["val"] = {"accuracy": 0.95 - 20 / row["step"], "miou": 0.86 - 25 / row["step"]}
+    write_json(path / "history.json", {"validations": validations})
     return path
 
 
@@ -404,18 +404,18 @@ def test_without_true_colour_the_first_band_is_shown(tmp_path: Path) -> None:
     assert np.ptp(quicklook[..., 0]) > 100
 
 
-def test_the_losses_of_single_steps_are_behind_those_of_the_epochs(tmp_path: Path) -> None:
+def test_the_losses_of_single_steps_are_behind_those_of_the_validations(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
     _, before, _ = run.report()
     rows: list[dict[str, object]] = [{"event": "step", "step": n, "loss": 1 / n} for n in range(1, 601)]
-    rows.insert(50, {"event": "epoch", "step": 50, "epoch": 1})
+    rows.insert(50, {"event": "validation", "step": 50})
     (run.ports["model"][0] / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     _, after, _ = run.report()
     assert "curve-steps" not in before
     (path,) = re.findall(r'<g id="curve-steps"> <path d="M ([^"]*) "', after)
     points = [tuple(map(float, point.split())) for point in path.split("L")]
     assert len(points) == 200
-    # As wide as the epochs, and falling: the vertical of an SVG points down.
+    # As wide as the validations, and falling: the vertical of an SVG points down.
     assert points[-1][0] - points[0][0] > 250
     assert [y for _, y in points] == sorted(y for _, y in points)
     assert run.report()[1] == after
@@ -424,11 +424,11 @@ def test_the_losses_of_single_steps_are_behind_those_of_the_epochs(tmp_path: Pat
 def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
     run.edit("metrics", lambda value: value["model"].update(accuracy=None, miou=None, kappa=None))
-    run.edit("model", lambda value: value.update(epochs=[]), "history.json")
+    run.edit("model", lambda value: value.update(validations=[]), "history.json")
     code, text, _ = run.report()
     assert code == 0
     assert "The model could not be scored." in text
-    assert "No epoch was recorded." in text
+    assert "No validation was recorded." in text
     assert "None" not in Tags(text).text
 
 

@@ -53,7 +53,7 @@ def write_model(path: Path) -> Path:
     card |= {"bands": ("red",), "classes": (NAME,), "task": "regression", "unit": "%", "target": (50.0, 20.0)}
     card |= {"mean": [0.0], "std": [1.0], "settings": {"epochs": 7, "dropout": 0.0, "clip": None, "schedule": "cosine"}}
     write_json(path / "model.json", to_item(card, path, "model.safetensors", ItemExtent()))
-    write_json(path / "history.json", {"epochs": [{"epoch": 1, "loss": 0.5, "val": {"rmse": 9.0}}]})
+    write_json(path / "history.json", {"validations": [{"step": 1, "loss": 0.5, "val": {"rmse": 9.0}}]})
     return path
 
 

@@ -17,12 +17,12 @@ sys.modules["scaling"] = scaling
 spec.loader.exec_module(scaling)
 
 
-def test_only_time_within_epochs_counts_and_the_first_epoch_warms_up() -> None:
+def test_only_time_between_validations_counts_and_the_first_interval_warms_up() -> None:
     slow = [(step, step * 1.0) for step in (1, 2, 3)]
     fast = [(step, 100 + step * 0.5) for step in (4, 5, 6)] + [(step, 200 + step * 0.5) for step in (7, 8, 9)]
     assert scaling.pace(slow + fast, 3) == pytest.approx(2.0)
     assert scaling.pace(slow, 3) == pytest.approx(1.0)
-    with pytest.raises(SystemExit, match="an epoch of one step cannot be timed"):
+    with pytest.raises(SystemExit, match="validated one by one cannot be timed"):
         scaling.pace([(1, 1.0), (2, 2.0)], 1)
 
 

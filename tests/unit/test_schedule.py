@@ -13,8 +13,15 @@ from torch import nn
 
 from eopipe.loader.augment import DROP_PROBABILITY, MAX_HAZE, augment, bilinear_field
 from eopipe.training.ema import EMA
-from eopipe.training.schedule import FEWEST_STEPS, best_epoch, few_steps, learning_rate, stops_early
-from eopipe.training_job import Settings
+from eopipe.training.schedule import (
+    MOST_STEPS,
+    best_validation,
+    default_steps,
+    learning_rate,
+    stops_early,
+    training_length,
+)
+from eopipe.training_job import FEWEST_PASSES, FEWEST_STEPS, Settings
 
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
 SCHEDULES = ("cosine", "linear", "polynomial", "step", "constant")
@@ -51,18 +58,18 @@ def test_each_schedule_has_its_own_shape(schedule: str, half: float, end: float)
 
 
 def history(*scores: float | None) -> list[dict[str, Any]]:
-    return [{"epoch": n + 1, "val": None if s is None else {"miou": s}} for n, s in enumerate(scores)]
+    return [{"step": n + 1, "val": None if s is None else {"miou": s}} for n, s in enumerate(scores)]
 
 
-def test_the_best_epoch_is_the_first_of_the_highest() -> None:
-    assert best_epoch(history(0.1, 0.5, 0.4, 0.5)) == 1
-    assert best_epoch(history(None, None)) is None
-    assert best_epoch([]) is None
+def test_the_best_validation_is_the_first_of_the_highest() -> None:
+    assert best_validation(history(0.1, 0.5, 0.4, 0.5)) == 1
+    assert best_validation(history(None, None)) is None
+    assert best_validation([]) is None
 
 
 @given(st.lists(st.floats(0, 1), max_size=12), st.integers(0, 4))
 @settings(max_examples=100, deadline=None)
-def test_a_training_stops_after_so_many_epochs_without_a_better_one(scores: list[float], patience: int) -> None:
+def test_a_training_stops_after_so_many_validations_without_a_better_one(scores: list[float], patience: int) -> None:
     late = bool(patience) and len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
     assert stops_early(history(*scores), patience) == late
 
@@ -176,13 +183,37 @@ def test_a_smooth_field_goes_through_its_knots() -> None:
     assert bilinear_field(knots, torch.Size((1, 1))).shape == (2, 1, 1)
 
 
-@given(st.integers(0, 400), st.integers(1, 64), st.integers(1, 60))
-def test_a_training_of_too_few_steps_is_warned_of_and_the_advice_is_enough(chips: int, batch: int, epochs: int) -> None:
-    per_epoch = max(1, chips // min(batch, max(1, chips)))
-    sentence = few_steps(chips, batch, epochs)
-    assert bool(sentence) == (per_epoch * epochs < FEWEST_STEPS)
-    if sentence:
-        assert f"are {per_epoch * epochs} steps" in sentence
-        advised = int(sentence.partition("train.epochs: ")[2].split()[0])
-        assert few_steps(chips, batch, advised) == ""
-        assert few_steps(chips, batch, advised - 1)
+def length_values(**changes: object) -> dict[str, object]:
+    return {"steps": None, "epochs": None, "batch": 8, "task": "segmentation"} | changes
+
+
+@given(st.integers(1, 400), st.integers(1, 64), st.integers(1, 60), st.integers(1, 256), st.integers(1, 10**6))
+def test_a_training_that_is_too_short_is_warned_of_and_the_advice_is_enough(
+    chips: int, batch: int, epochs: int, per_chip: int, labelled: int
+) -> None:
+    length = training_length(length_values(batch=batch, epochs=epochs), chips, labelled, per_chip)
+    assert length.steps == epochs * max(1, chips // min(batch, chips))
+    assert length.passes == pytest.approx(length.steps * min(batch, chips) * per_chip / labelled, abs=1e-3)
+    assert bool(length.warning) == (length.steps < FEWEST_STEPS or length.passes < FEWEST_PASSES)
+    if length.warning:
+        assert f"the training has {length.steps} steps" in length.warning
+        advised = int(length.warning.partition("train.steps: ")[2].split()[0])
+        better = training_length(length_values(batch=batch, steps=advised), chips, labelled, per_chip)
+        assert better.steps >= FEWEST_STEPS
+        assert better.passes >= FEWEST_PASSES * (1 - 1e-9)
+
+
+def test_the_default_length_follows_the_labelled_pixels() -> None:
+    assert [default_steps(n) for n in (1, 7_000, 47_000, 10**7)] == [FEWEST_STEPS, FEWEST_STEPS, 499, MOST_STEPS]
+    of_chips = training_length(length_values(task="multilabel"), 40_000, 40_000, 1.0)
+    assert (of_chips.steps, of_chips.unit) == (460, "chips")
+    assert of_chips.passes == pytest.approx(460 * 8 / 40_000, abs=1e-3)
+
+
+@given(st.integers(1, 3000))
+def test_a_training_in_steps_is_validated_at_each_tenth_and_at_its_end(steps: int) -> None:
+    length = training_length(length_values(steps=steps), 100, 10, 1.0)
+    validated = [step for step in range(steps + 1) if length.is_validated(step)]
+    assert validated[-1] == steps
+    assert len(validated) <= 10
+    assert len(set(np.diff([0, *validated[:-1]]).tolist())) <= 1

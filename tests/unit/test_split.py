@@ -18,12 +18,14 @@ from scenery import Completed, Run, split_outputs
 from stores import chips_by_split
 
 from eopipe.arrays import AnyArray, IntArray, UInt8Array
+from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import (
     NO_SPLIT,
     SPLITS,
     SplitMethod,
     SplitPlan,
     chip_counts,
+    covered_pixels,
     read_split,
     split_zones,
 )
@@ -603,3 +605,19 @@ def test_a_file_that_is_not_a_split_is_reported(tmp_path: Path, text: str) -> No
     (tmp_path / "split.json").write_text(text)
     with pytest.raises(BadInputError, match="is not a split file"):
         read_split(tmp_path / "split.json")
+
+
+@pytest.mark.parametrize("block", [8, 40, 1024])
+@pytest.mark.parametrize("chip", [8, 20])
+def test_a_labelled_pixel_on_the_ground_is_counted_once_whatever_chips_and_dates_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, chip: int
+) -> None:
+    monkeypatch.setattr("eopipe.chips.polygons.GROUND_BLOCK", block)
+    rng = np.random.default_rng(block + chip)
+    labels = rng.choice([0, 1, NO_LABEL], (2, *SHAPE), p=[0.2, 0.2, 0.6]).astype(np.uint8)
+    stores = [Tiles(make_stores(tmp_path, scene, label=labels[n])[1]) for n, scene in enumerate("ab")]
+    samples = np.column_stack([rng.integers(0, limit, 12) for limit in (2, SHAPE[0] - chip + 1, SHAPE[1] - chip + 1)])
+    expected = covered_pixels(SHAPE, samples, chip) & (labels != NO_LABEL).any(0)
+    assert labelled_ground_pixels(stores, samples, chip) == np.count_nonzero(expected)
+    twice = np.concatenate([samples, samples[:, [0, 1, 2]] * [0, 1, 1]])
+    assert labelled_ground_pixels(stores, twice, chip) == np.count_nonzero(expected)

@@ -22,7 +22,7 @@ from eopipe.models.tasks import chip_logits, predictions, task_conflicts
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import cross_entropy, huber, loss_of, majority
 from eopipe.training.metrics import confusion_matrix, scores, value_parts, value_scores
-from eopipe.training.schedule import best_epoch
+from eopipe.training.schedule import best_validation
 from eopipe.training_job import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -125,14 +125,14 @@ def test_scores_of_no_value_and_of_values_that_are_all_alike_are_not_defined() -
     assert constant == {"rmse": 1.0, "mae": 1.0, "bias": 1.0, "r2": None}
 
 
-def test_the_best_epoch_of_a_regression_has_the_lowest_rmse_and_that_of_chips_the_highest_f1() -> None:
-    values = [{"epoch": n, "loss": 1.0, "val": {"rmse": r, "r2": 0.1}} for n, r in enumerate((9.0, 7.0, 8.0))]
-    chips = [{"epoch": n, "loss": 1.0, "val": {"f1_macro": f, "accuracy": 0.9}} for n, f in enumerate((0.4, 0.6, 0.6))]
-    assert (best_epoch(values), best_epoch(chips)) == (1, 1)
+def test_the_best_validation_of_a_regression_has_the_lowest_rmse_and_that_of_chips_the_highest_f1() -> None:
+    values = [{"step": n, "loss": 1.0, "val": {"rmse": r, "r2": 0.1}} for n, r in enumerate((9.0, 7.0, 8.0))]
+    chips = [{"step": n, "loss": 1.0, "val": {"f1_macro": f, "accuracy": 0.9}} for n, f in enumerate((0.4, 0.6, 0.6))]
+    assert (best_validation(values), best_validation(chips)) == (1, 1)
     progress = Progress(history=values[:1])
-    progress.add_epoch(values[1])
+    progress.add_validation(values[1])
     assert (progress.score, progress.is_best) == (-7.0, True)
-    progress.add_epoch(values[2])
+    progress.add_validation(values[2])
     assert not progress.is_best
     assert validation_score({"accuracy": 0.5}) is None
 
@@ -144,7 +144,7 @@ def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
         "train.loss lovasz is not for task classification; use cross_entropy or focal"
     ]
     assert len(task_conflicts("regression", "focal", "balanced")) == 2
-    assert SETTINGS.replace(task="regression").conflicts() == [
+    assert SETTINGS.replace(task="regression", class_weights="none").conflicts() == [
         "train.loss cross_entropy is not for task regression; use huber or mse"
     ]
 

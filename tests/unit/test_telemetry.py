@@ -39,14 +39,14 @@ NOW = ProgressReport(step=7, steps=20, loss=0.5, samples_s=123.4, data_wait=0.01
 
 
 def run(folder: Path, begin: int, end: int) -> None:
-    """Write the steps after `begin` up to `end`, an epoch at every second one, and a checkpoint at each."""
+    """Write the steps after `begin` up to `end`, a validation at every second one, and a checkpoint at each."""
     journal = Journal(folder, begin)
     if begin:
         journal.add("resume", begin)
     for step in range(begin + 1, end + 1):
         journal.add("step", step, loss=1 / step, learning_rate=0.1, gradient_norm=float(step))
         if step % 2 == 0:
-            journal.add("epoch", step, epoch=step // 2, val={"miou": step / 10})
+            journal.add("validation", step, val={"miou": step / 10})
         journal.add("checkpoint", step)
     journal.close()
 
@@ -86,7 +86,7 @@ def test_the_journal_says_when_and_what_happened_and_the_payload_does_not(tmp_pa
 
 def test_a_step_with_two_lines_or_none_is_missing() -> None:
     events = [{"event": "step", "step": step} for step in (1, 2, 2, 4)]
-    assert missing_steps([*events, {"event": "epoch", "step": 3}], 4) == [2, 3]
+    assert missing_steps([*events, {"event": "validation", "step": 3}], 4) == [2, 3]
 
 
 def test_a_lost_journal_is_logged_and_does_not_end_the_training(
