@@ -643,6 +643,13 @@ $graph:
       label: train.batch
       doc: 'global batch size: chips per step over all processes'
       default: 8
+    train_crop:
+      type:
+      - 'null'
+      - int
+      label: train.crop
+      doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
+        (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
     train_learning_rate:
       type: double
       label: train.learning_rate
@@ -1164,6 +1171,7 @@ $graph:
         steps: train_steps
         epochs: train_epochs
         batch: train_batch
+        crop: train_crop
         learning_rate: train_learning_rate
         schedule: train_schedule
         weight_decay: train_weight_decay
@@ -3288,6 +3296,15 @@ $graph:
       default: 8
       inputBinding:
         prefix: --batch
+    crop:
+      type:
+      - 'null'
+      - int
+      label: crop
+      doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
+        (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
+      inputBinding:
+        prefix: --crop
     learning_rate:
       type: double
       label: learning rate

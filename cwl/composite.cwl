@@ -96,6 +96,15 @@ inputs:
     default: []
     inputBinding:
       prefix: --parts
+  gaps:
+    type: string
+    label: gaps
+    doc: 'a stacked season or month without an observation of a pixel: filled with the median of the parts that
+      have one, where these are at least half; or the pixel is invalid, as it always is where a year lacks one (fill
+      or invalid)'
+    default: fill
+    inputBinding:
+      prefix: --gaps
   memory_mb:
     type: int
     label: memory mb

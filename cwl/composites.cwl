@@ -55,6 +55,13 @@ inputs:
     label: composite.parts
     doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
     default: []
+  composite_gaps:
+    type: string
+    label: composite.gaps
+    doc: 'a stacked season or month without an observation of a pixel: filled with the median of the parts that
+      have one, where these are at least half; or the pixel is invalid, as it always is where a year lacks one (fill
+      or invalid)'
+    default: fill
   composite_memory_mb:
     type: int
     label: composite.memory_mb
@@ -97,6 +104,7 @@ steps:
       period: composite_period
       stack: composite_stack
       parts: composite_parts
+      gaps: composite_gaps
       memory_mb: composite_memory_mb
       mem_mb: composite_mem_mb
       timelimit_s: composite_timelimit_s

@@ -284,6 +284,13 @@ inputs:
     label: train.batch
     doc: 'global batch size: chips per step over all processes'
     default: 8
+  train_crop:
+    type:
+    - 'null'
+    - int
+    label: train.crop
+    doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
+      (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
   train_learning_rate:
     type: double
     label: train.learning_rate
@@ -662,6 +669,7 @@ steps:
       steps: train_steps
       epochs: train_epochs
       batch: train_batch
+      crop: train_crop
       learning_rate: train_learning_rate
       schedule: train_schedule
       weight_decay: train_weight_decay

@@ -306,6 +306,13 @@ inputs:
     label: composite.parts
     doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
     default: []
+  composite_gaps:
+    type: string
+    label: composite.gaps
+    doc: 'a stacked season or month without an observation of a pixel: filled with the median of the parts that
+      have one, where these are at least half; or the pixel is invalid, as it always is where a year lacks one (fill
+      or invalid)'
+    default: fill
   composite_memory_mb:
     type: int
     label: composite.memory_mb
@@ -673,6 +680,13 @@ inputs:
     label: train.batch
     doc: 'global batch size: chips per step over all processes'
     default: 8
+  train_crop:
+    type:
+    - 'null'
+    - int
+    label: train.crop
+    doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
+      (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
   train_learning_rate:
     type: double
     label: train.learning_rate
@@ -1308,6 +1322,7 @@ steps:
       composite_period: composite_period
       composite_stack: composite_stack
       composite_parts: composite_parts
+      composite_gaps: composite_gaps
       composite_memory_mb: composite_memory_mb
       composite_mem_mb: composite_mem_mb
       composite_timelimit_s: composite_timelimit_s
@@ -1446,6 +1461,7 @@ steps:
       steps: train_steps
       epochs: train_epochs
       batch: train_batch
+      crop: train_crop
       learning_rate: train_learning_rate
       schedule: train_schedule
       weight_decay: train_weight_decay
@@ -1713,6 +1729,7 @@ steps:
       train_steps: train_steps
       train_epochs: train_epochs
       train_batch: train_batch
+      train_crop: train_crop
       train_learning_rate: train_learning_rate
       train_schedule: train_schedule
       train_weight_decay: train_weight_decay

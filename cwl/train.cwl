@@ -235,6 +235,15 @@ inputs:
     default: 8
     inputBinding:
       prefix: --batch
+  crop:
+    type:
+    - 'null'
+    - int
+    label: crop
+    doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
+      (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
+    inputBinding:
+      prefix: --crop
   learning_rate:
     type: double
     label: learning rate

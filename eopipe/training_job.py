@@ -20,7 +20,7 @@ from eopipe.launch.scratch import local_path
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import read_weights
-from eopipe.models.tasks import LOSSES, WEIGHTED_LOSSES, task_conflicts
+from eopipe.models.tasks import CHIPWISE, LOSSES, WEIGHTED_LOSSES, task_conflicts
 from eopipe.publish import read_json, write_json
 from eopipe.tiles.store import Tiles
 
@@ -124,6 +124,8 @@ class Settings(_Options):
         sentences = task_conflicts(self.task, self.loss, self.class_weights) + self._weights_conflicts()
         if self.steps and self.epochs:
             sentences.append("train.steps and train.epochs are both given; remove one of them")
+        if self.task in CHIPWISE and self.crop:
+            sentences.append(f"train.crop is for labels of pixels, and task {self.task} has labels of chips; remove it")
         if self.task != "multilabel" and self.min_share != type(self).model_fields["min_share"].default:
             sentences.append(f"train.min_share is for task multilabel and has no effect on {self.task}; remove it")
         return sentences + (self._deterministic_conflicts() if self.deterministic else [])
@@ -195,8 +197,9 @@ class Job(Knobs):
     architecture: Architecture
     bands: tuple[str, ...]
     normaliser: Normaliser
-    # Edge of a chip in pixels.
+    # Edge of a chip in pixels, and of random crops of it in training (0: whole chips).
     chip: int
+    crop: int = 0
     settings: Settings
     loss_weights: tuple[float, ...] = ()
     target: tuple[float, ...] = ()
@@ -224,7 +227,7 @@ class Job(Knobs):
         return self.settings.deciding() | self._computed()
 
     def _computed(self) -> dict[str, Any]:
-        length = {"steps": self.length.steps, "labelled": self.length.labelled}
+        length = {"steps": self.length.steps, "labelled": self.length.labelled, "crop": self.crop}
         return {"weights": self.loss_weights, "target": self.target} | length
 
     def build_model(self) -> "nn.Module":

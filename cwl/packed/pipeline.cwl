@@ -305,6 +305,13 @@ $graph:
       label: composite.parts
       doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
       default: []
+    composite_gaps:
+      type: string
+      label: composite.gaps
+      doc: 'a stacked season or month without an observation of a pixel: filled with the median of the parts that
+        have one, where these are at least half; or the pixel is invalid, as it always is where a year lacks one
+        (fill or invalid)'
+      default: fill
     composite_memory_mb:
       type: int
       label: composite.memory_mb
@@ -672,6 +679,13 @@ $graph:
       label: train.batch
       doc: 'global batch size: chips per step over all processes'
       default: 8
+    train_crop:
+      type:
+      - 'null'
+      - int
+      label: train.crop
+      doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
+        (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
     train_learning_rate:
       type: double
       label: train.learning_rate
@@ -1308,6 +1322,7 @@ $graph:
         composite_period: composite_period
         composite_stack: composite_stack
         composite_parts: composite_parts
+        composite_gaps: composite_gaps
         composite_memory_mb: composite_memory_mb
         composite_mem_mb: composite_mem_mb
         composite_timelimit_s: composite_timelimit_s
@@ -1446,6 +1461,7 @@ $graph:
         steps: train_steps
         epochs: train_epochs
         batch: train_batch
+        crop: train_crop
         learning_rate: train_learning_rate
         schedule: train_schedule
         weight_decay: train_weight_decay
@@ -1713,6 +1729,7 @@ $graph:
         train_steps: train_steps
         train_epochs: train_epochs
         train_batch: train_batch
+        train_crop: train_crop
         train_learning_rate: train_learning_rate
         train_schedule: train_schedule
         train_weight_decay: train_weight_decay
@@ -2442,6 +2459,13 @@ $graph:
       label: train.batch
       doc: 'global batch size: chips per step over all processes'
       default: 8
+    train_crop:
+      type:
+      - 'null'
+      - int
+      label: train.crop
+      doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
+        (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
     train_learning_rate:
       type: double
       label: train.learning_rate
@@ -2821,6 +2845,7 @@ $graph:
         steps: train_steps
         epochs: train_epochs
         batch: train_batch
+        crop: train_crop
         learning_rate: train_learning_rate
         schedule: train_schedule
         weight_decay: train_weight_decay
@@ -3118,6 +3143,13 @@ $graph:
       label: composite.parts
       doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
       default: []
+    composite_gaps:
+      type: string
+      label: composite.gaps
+      doc: 'a stacked season or month without an observation of a pixel: filled with the median of the parts that
+        have one, where these are at least half; or the pixel is invalid, as it always is where a year lacks one
+        (fill or invalid)'
+      default: fill
     composite_memory_mb:
       type: int
       label: composite.memory_mb
@@ -3160,6 +3192,7 @@ $graph:
         period: composite_period
         stack: composite_stack
         parts: composite_parts
+        gaps: composite_gaps
         memory_mb: composite_memory_mb
         mem_mb: composite_mem_mb
         timelimit_s: composite_timelimit_s
@@ -4012,6 +4045,15 @@ $graph:
       default: []
       inputBinding:
         prefix: --parts
+    gaps:
+      type: string
+      label: gaps
+      doc: 'a stacked season or month without an observation of a pixel: filled with the median of the parts that
+        have one, where these are at least half; or the pixel is invalid, as it always is where a year lacks one
+        (fill or invalid)'
+      default: fill
+      inputBinding:
+        prefix: --gaps
     memory_mb:
       type: int
       label: memory mb
@@ -4816,6 +4858,15 @@ $graph:
       default: 8
       inputBinding:
         prefix: --batch
+    crop:
+      type:
+      - 'null'
+      - int
+      label: crop
+      doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
+        (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
+      inputBinding:
+        prefix: --crop
     learning_rate:
       type: double
       label: learning rate

@@ -31,6 +31,12 @@ class CompositeRecipe:
     period: PeriodKind = "all"
     stack: Literal["none", "year", "season", "month"] = "none"
     parts: tuple[str, ...] = ()
+    gaps: Literal["fill", "invalid"] = "fill"
+
+    @property
+    def fills_gaps(self) -> bool:
+        """Whether a part without an observation is filled from the others: never a year, which would hide changes."""
+        return self.gaps == "fill" and self.stack in ("season", "month")
 
     def __post_init__(self) -> None:
         """Check that there is a method and that the period has such parts."""

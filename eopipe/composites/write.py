@@ -37,10 +37,11 @@ DARK = np.float32(0.2)
 
 
 def write_composite(target: Path, observations: Observations, recipe: CompositeRecipe, budget: int) -> None:
-    """Publish `image` (band, y, x), `valid` and `count` (y, x): valid observations of the part with the fewest.
+    """Publish `image` (band, y, x), `valid` and `count` (y, x).
 
-    Of several cells each has a group. Memory is limited to a row of chunks of one shard and `budget` bytes, however
-    many dates there are.
+    `count` is the number of valid observations, of stacked parts that of the observed part with the fewest. Of several
+    cells each has a group. Memory is limited to a row of chunks of one shard and `budget` bytes, however many dates
+    there are.
     """
     first, name = observations.first, observations.period.name
     names = tuple(f"{band}_{part.name}" if part.name else band for part in observations.parts for band in first.names)
@@ -95,12 +96,11 @@ def _write_cell(
     for region in shard_regions(shape, layout):
         y, x = region.window
         place = slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)
-        composite, counts = _compose(observations, recipe.method, place, edge)
-        usable = (counts > 0).view(np.uint8)
-        for writer, values in zip(writers, (composite, usable, counts), strict=True):
+        composite, usable, counts = _compose(observations, recipe, place, edge)
+        for writer, values in zip(writers, (composite, usable.view(np.uint8), counts), strict=True):
             writer.write(region, writer.encode(values))
         valid_pixels += int(usable.sum())
-        zeros += int(np.count_nonzero((composite == 0) & (counts > 0)))
+        zeros += int(np.count_nonzero((composite == 0) & usable))
     if not zeros:
         declare_nodata(pixels)
     return valid_pixels
@@ -140,20 +140,32 @@ def _attributes(observations: Observations, recipe: CompositeRecipe) -> dict[str
 
 
 def _compose(
-    observations: Observations, method: CompositeMethod, window: PixelWindow, edge: int
-) -> tuple[AnyArray, AnyArray]:
-    """A window of the composite (band, y, x) and its counts (y, x), block by block."""
+    observations: Observations, recipe: CompositeRecipe, window: PixelWindow, edge: int
+) -> tuple[AnyArray, BoolArray, AnyArray]:
+    """A window of the composite (band, y, x), its valid mask and counts (y, x), block by block."""
     (top, left), shape = (axis.start for axis in window), tuple(axis.stop - axis.start for axis in window)
     image = observations.first.array("image")
     composite = np.zeros((len(observations.parts) * image.shape[0], *shape), image.dtype)
-    counts = np.empty(shape, np.uint16)
+    usable, counts = np.empty(shape, bool), np.empty(shape, np.uint16)
     for y, x in windows(shape, edge):
         block = slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)
-        parts = [_merge(part, method, observations.scaling, block) for part in observations.parts]
-        # A pixel that one part lacks is not valid, since training needs all bands.
-        counts[y, x] = np.min([count for _, count in parts], axis=0)
-        composite[:, y, x] = np.where(counts[y, x] > 0, np.concatenate([pixels for pixels, _ in parts]), 0)
-    return composite, counts
+        parts = [_merge(part, recipe.method, observations.scaling, block) for part in observations.parts]
+        pixels, count = np.stack([image for image, _ in parts]), np.stack([count for _, count in parts])
+        is_observed = count > 0
+        if recipe.fills_gaps and not is_observed.all():
+            fill_gaps(pixels, is_observed)
+        # A model needs all bands of a pixel.
+        usable[y, x] = is_observed.mean(0) >= (0.5 if recipe.fills_gaps else 1)
+        fewest = np.where(is_observed, count, np.iinfo(count.dtype).max).min(0)
+        counts[y, x] = np.where(usable[y, x], fewest, 0)
+        composite[:, y, x] = np.where(usable[y, x], pixels.reshape(-1, *pixels.shape[2:]), 0)
+    return composite, usable, counts
+
+
+def fill_gaps(parts: AnyArray, is_observed: BoolArray) -> None:
+    """Fill parts (part, band, y, x) where they are not observed (part, y, x) with the median of those that are."""
+    filling = median(parts.copy(), is_observed)
+    np.copyto(parts, filling, where=~is_observed[:, None])
 
 
 def _merge(

@@ -3,13 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, UInt8Array
+from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
 from eopipe.chips.chips import Normaliser, apply_symmetry
 from eopipe.errors import BadInputError
 from eopipe.tiles.shard_reader import ArrayReader, open_array
@@ -81,7 +80,8 @@ class ChipRequest:
     """Chips of one scene to read: their positions in the batch, and their corners (row, column).
 
     All are within `window` (top, left, bottom, right), which is cached in memory (None: not cached). `symmetries` are
-    applied to finished chips only.
+    applied to finished chips only. With `draws`, random numbers, each chip is cropped around one of its labelled
+    pixels; the crop stays inside its `bounds` (top, left, bottom, right).
     """
 
     scene: int
@@ -89,6 +89,26 @@ class ChipRequest:
     positions: Sequence[int]
     corners: Sequence[tuple[int, int]]
     symmetries: Sequence[int]
+    draws: Sequence[int] = ()
+    bounds: Sequence[Bounds] = ()
+
+
+class TrainingPlaces:
+    """The pixels of the training chips of each scene, from samples (n, 3) of scene, row and column."""
+
+    def __init__(self, samples: IntArray, chip: int) -> None:
+        self.chip = chip
+        ordered = samples[np.argsort(samples[:, 1], kind="stable")]
+        self._corners = {int(scene): ordered[ordered[:, 0] == scene, 1:] for scene in np.unique(samples[:, 0])}
+
+    def mask(self, scene: int, corner: tuple[int, int], edge: int) -> BoolArray:
+        """Which pixels (edge, edge) of a window at a corner are in a training chip."""
+        corners, mask = self._corners[scene] - np.array(corner), np.zeros((edge, edge), bool)
+        first, last = np.searchsorted(corners[:, 0], (1 - self.chip, edge))
+        near = corners[first:last]
+        for y, x in near[(near[:, 1] > -self.chip) & (near[:, 1] < edge)].tolist():
+            mask[max(0, y) : y + self.chip, max(0, x) : x + self.chip] = True
+        return mask
 
 
 @dataclass(frozen=True)
@@ -103,7 +123,8 @@ class CachedWindow:
 class ChipReader:
     """Reads chips; caches decoded windows up to a budget in bytes (least recently used).
 
-    With a normaliser it returns finished chips, as the model sees them.
+    With a normaliser it returns finished chips, as the model sees them. A crop of `crop` pixels has the labels of the
+    training `places`; what surrounds them is seen without.
     """
 
     sources: Sequence[ChipSource]
@@ -112,44 +133,69 @@ class ChipReader:
     budget: int
     label_dtype: np.dtype[Any] = CLASS_DTYPE
     normaliser: Normaliser | None = None
+    crop: int = 0
+    places: TrainingPlaces | None = None
     _arrays: "OrderedDict[tuple[int, str], ArrayReader]" = field(default_factory=OrderedDict)
     _cache: "OrderedDict[tuple[int, Bounds], CachedWindow]" = field(default_factory=OrderedDict)
+    _buffers: dict[int, ChipArrays] = field(default_factory=dict)
     _largest: int = 0
+
+    def edge_of(self, request: ChipRequest) -> int:
+        """Edge in pixels of what a request gives."""
+        return self.crop if request.draws else self.chip
 
     def read(self, request: ChipRequest, out: ChipArrays) -> None:
         """Fill the chips of a request into a batch (n, …)."""
-        for position, corner, symmetry in zip(request.positions, request.corners, request.symmetries, strict=True):
-            target = out[position]
+        edge = self.edge_of(request)
+        for number, position in enumerate(request.positions):
+            (row, column), target = request.corners[number], out[position]
+            corner = row, column
+            if request.draws:
+                corner = self._crop_corner(request, corner, request.draws[number], request.bounds[number])
+            # A view of the cache is copied before it changes.
+            is_read_in_place = not (self.normaliser or request.window)
+            chip = self._stored_chip(request, corner, target if is_read_in_place else self._buffer(edge))
+            places = self.places.mask(request.scene, corner, edge) if request.draws and self.places else None
             if self.normaliser:
-                finish_chip(
-                    self._stored_chip(request, corner, self._buffer),
-                    target,
-                    self.normaliser,
-                    self._scaling(request),
-                    symmetry,
-                )
-            elif request.window:
-                copy_chip(self._stored_chip(request, corner, target), target)
+                finish_chip(chip, target, self.normaliser, self._scaling(request), request.symmetries[number], places)
             else:
-                self._stored_chip(request, corner, target)
+                if request.window:
+                    copy_chip(chip, target)
+                if places is not None:
+                    target.label[~places] = no_label(target.label)
 
-    def _stored_chip(self, request: ChipRequest, corner: tuple[int, int], buffer: ChipArrays) -> ChipArrays:
-        """A chip as stored: a view of its cached window, else read into `buffer`."""
+    def _crop_corner(self, request: ChipRequest, corner: tuple[int, int], draw: int, bounds: Bounds) -> tuple[int, int]:
+        """The corner of the crop around the labelled pixel that a random number chooses, inside the bounds."""
+        chip = self._stored_chip(request, corner, self._buffer(self.chip), with_image=False)
+        labelled = is_labelled(chip.label) & (chip.valid != 0)
+        pixels = np.flatnonzero(labelled)
+        row, column = divmod(int(pixels[draw % len(pixels)]), self.chip) if len(pixels) else (self.chip // 2,) * 2
+        top, left, bottom, right = bounds
+        half = self.crop // 2
+        y = min(max(corner[0] + row - half, top), bottom - self.crop)
+        return y, min(max(corner[1] + column - half, left), right - self.crop)
+
+    def _stored_chip(
+        self, request: ChipRequest, corner: tuple[int, int], buffer: ChipArrays, with_image: bool = True
+    ) -> ChipArrays:
+        """A chip of the buffer's size as stored: a view of its cached window, else read into `buffer`."""
         if not request.window:
-            self._read_window(request.scene, *corner, buffer)
+            self._read_window(request.scene, *corner, buffer, with_image)
             return buffer
         y, x = corner[0] - request.window[0], corner[1] - request.window[1]
-        return self._cached_window(request.scene, request.window)[..., y : y + self.chip, x : x + self.chip]
+        edge = buffer.label.shape[-1]
+        return self._cached_window(request.scene, request.window)[..., y : y + edge, x : x + edge]
 
     def _scaling(self, request: ChipRequest) -> tuple[float, float]:
         scale, offset = self.sources[request.scene].scaling
         return scale, offset
 
-    @cached_property
-    def _buffer(self) -> ChipArrays:
-        bands, edges = len(self.sources[0].bands), (self.chip, self.chip)
-        memory = np.empty(window_bytes((0, 0, *edges), bands, self.dtype, self.label_dtype), np.uint8)
-        return view_chips(memory, edges, bands, self.dtype, self.label_dtype)
+    def _buffer(self, edge: int) -> ChipArrays:
+        if edge not in self._buffers:
+            bands = len(self.sources[0].bands)
+            memory = np.empty(window_bytes((0, 0, edge, edge), bands, self.dtype, self.label_dtype), np.uint8)
+            self._buffers[edge] = view_chips(memory, (edge, edge), bands, self.dtype, self.label_dtype)
+        return self._buffers[edge]
 
     def _cached_window(self, scene: int, window: Bounds) -> ChipArrays:
         key = (scene, window)
@@ -183,8 +229,9 @@ class ChipReader:
         """Bytes of all cached windows."""
         return sum(window.memory.nbytes for window in self._cache.values())
 
-    def _read_window(self, scene: int, row: int, column: int, out: ChipArrays) -> None:
-        self._array(scene, "image").read(out.image, row, column, self.sources[scene].bands)
+    def _read_window(self, scene: int, row: int, column: int, out: ChipArrays, with_image: bool = True) -> None:
+        if with_image:
+            self._array(scene, "image").read(out.image, row, column, self.sources[scene].bands)
         self._array(scene, "valid").read(out.valid, row, column, ())
         self._array(scene, "label").read(out.label, row, column, ())
         if (polygons := self.sources[scene].polygons) is not None:
@@ -208,14 +255,33 @@ def copy_chip(chip: ChipArrays, out: ChipArrays) -> None:
 
 
 def finish_chip(
-    chip: ChipArrays, out: ChipArrays, normaliser: Normaliser, scaling: tuple[float, float], symmetry: int
+    chip: ChipArrays,
+    out: ChipArrays,
+    normaliser: Normaliser,
+    scaling: tuple[float, float],
+    symmetry: int,
+    places: BoolArray | None = None,
 ) -> None:
-    """Finish a chip as the model sees it: symmetry first, on the stored type, then normalised as in prediction."""
+    """Finish a chip as the model sees it: symmetry first, on the stored type, then normalised as in prediction.
+
+    Only `places` (y, x) keep their label.
+    """
     valid = apply_symmetry(chip.valid, symmetry) != 0
     normaliser.fill(out.image, apply_symmetry(chip.image, symmetry), scaling, valid)
     out.valid[...], out.label[...] = valid, apply_symmetry(chip.label, symmetry)
-    if not valid.all():
-        out.label[~valid] = np.nan if out.label.dtype.kind == "f" else NO_LABEL
+    is_kept = valid if places is None else valid & apply_symmetry(places, symmetry)
+    if not is_kept.all():
+        out.label[~is_kept] = no_label(out.label)
+
+
+def is_labelled(label: AnyArray) -> BoolArray:
+    """Which pixels have a class number, or a value."""
+    return np.asarray(np.isfinite(label) if label.dtype.kind == "f" else label != NO_LABEL)
+
+
+def no_label(label: AnyArray) -> float:
+    """The value of a pixel without a label in an array of labels."""
+    return np.nan if label.dtype.kind == "f" else NO_LABEL
 
 
 def window_bytes(window: Bounds, bands: int, dtype: np.dtype[Any], label_dtype: np.dtype[Any] = CLASS_DTYPE) -> int:

@@ -21,6 +21,8 @@ import numpy as np
 from eopipe.arrays import IntArray
 
 SYMMETRIES = 8
+# Second words of the counters of random streams: of order and symmetries 0, of augmentations 1 to 3.
+CROPS = 4
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,15 @@ def symmetry_of(seed: int, epoch: int, sample: int) -> int:
     return int(_generator(seed, epoch, 1 + sample).integers(SYMMETRIES))
 
 
+def crop_draw(seed: int, epoch: int, sample: int) -> int:
+    """The random number that chooses the labelled pixel around which a sample is cropped in an epoch."""
+    return int(_generator(seed, epoch, sample, CROPS).integers(2**32))
+
+
 def steps_per_epoch(count: int, batch: int) -> int:
     """Whole batches in an epoch; the remaining samples are left out of it."""
     return max(1, count // batch)
 
 
-def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(counter=[0, 0, stream, epoch], key=seed))
+def _generator(seed: int, epoch: int, stream: int, kind: int = 0) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(counter=[0, kind, stream, epoch], key=seed))

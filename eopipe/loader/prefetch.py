@@ -23,11 +23,12 @@ from eopipe.loader.chip_reader import (
     chip_sources,
     pixel_bytes,
 )
-from eopipe.loader.order import Shuffle, block_numbers, symmetry_of
+from eopipe.loader.order import Shuffle, block_numbers, crop_draw, symmetry_of
 from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
 from eopipe.loader.worker_main import WorkerSetup
 from eopipe.loader.workers import InlineReader, ReadBackend, WorkerPool
 from eopipe.tiles.shard_reader import open_array
+from eopipe.tiles.store import CHIP_SET
 
 if TYPE_CHECKING:
     from eopipe.training_job import Job, Settings
@@ -160,7 +161,8 @@ class Prefetcher:
         if not self._in_flight or not (wait or (self._backend and self._backend.is_ready(self._in_flight[0][0]))):
             return None
         slot, request = self._wait_for_oldest()
-        return LoadedBatch(slot, self.ring.slots[slot][: len(request.numbers)], request)
+        edge = self.job.crop if self._is_cropped(request) else self.job.chip
+        return LoadedBatch(slot, self.ring.batch(slot, edge)[: len(request.numbers)], request)
 
     def free(self, batch: LoadedBatch) -> None:
         """Release the slot of a batch for reuse."""
@@ -204,7 +206,8 @@ class Prefetcher:
     def _start_backend(self) -> ReadBackend:
         normaliser = self.job.normaliser if self.finished else None
         types, budget = (self.dtype.str, self.label_dtype.str), self._cache_bytes // max(self.workers, 1)
-        setup = WorkerSetup(self.sources, self.ring.layout, *types, budget, normaliser)
+        crops = (self.job.crop, self.samples["train"].tolist()) if self.job.crop else ()
+        setup = WorkerSetup(self.sources, self.ring.layout, *types, budget, normaliser, *crops)
         if not self.workers:
             return InlineReader(setup.chip_reader(), self.ring)
         # Before the collective time-out of the other ranks, which wait for this one.
@@ -217,11 +220,11 @@ class Prefetcher:
         if self.polygons:
             rows = np.add(rows, [SOURCES_OF_POLYGONS.index(request.split) * len(self.job.pairs), 0, 0])
         corners = [(row, col) for _, row, col in rows.tolist()]
-        symmetries = symmetries_of(request, self.job.settings).tolist()
+        symmetries, (draws, bounds) = symmetries_of(request, self.job.settings).tolist(), self._crops(request)
         blocks = self._cache_plan.windows.get(request.split)
         if blocks is None:
             return [
-                ChipRequest(scene, None, (n,), ((row, col),), (symmetries[n],))
+                ChipRequest(scene, None, (n,), ((row, col),), (symmetries[n],), draws[n : n + 1], bounds[n : n + 1])
                 for n, (scene, row, col) in enumerate(rows.tolist())
             ]
         windows = [tuple(window) for window in blocks[request.numbers].tolist()]
@@ -229,9 +232,39 @@ class Prefetcher:
         for position, (scene, window) in enumerate(zip(rows[:, 0].tolist(), windows, strict=True)):
             positions.setdefault((scene, window), []).append(position)
         return [
-            ChipRequest(s, w, members, [corners[n] for n in members], [symmetries[n] for n in members])
-            for (s, w), members in positions.items()
+            ChipRequest(
+                scene,
+                window,
+                members,
+                [corners[n] for n in members],
+                [symmetries[n] for n in members],
+                [draws[n] for n in members if draws],
+                [bounds[n] for n in members if bounds],
+            )
+            for (scene, window), members in positions.items()
         ]
+
+    def _is_cropped(self, request: BatchRequest) -> bool:
+        return bool(self.job.crop) and request.epoch is not None
+
+    def _crops(self, request: BatchRequest) -> tuple[list[int], list[Bounds]]:
+        """A random number for each chip, and the bounds of its crop; none for whole chips.
+
+        These bounds are those of the chips of a block, whose pixels are read anyway, and in a chip set of the chip.
+        """
+        if not self._is_cropped(request):
+            return [], []
+        draws = [crop_draw(self.job.settings.seed, request.epoch or 0, int(number)) for number in request.numbers]
+        return draws, [
+            (top, left, bottom, right) for top, left, bottom, right in self._crop_bounds[request.numbers].tolist()
+        ]
+
+    @cached_property
+    def _crop_bounds(self) -> IntArray:
+        samples = self.samples["train"]
+        if CHIP_SET in self.job.pairs[0][0].attributes:
+            return np.concatenate([samples[:, 1:], samples[:, 1:] + self.job.chip], 1)
+        return cache_windows(samples, self.job.chip, self.shuffle.block)
 
 
 def symmetries_of(request: BatchRequest, settings: "Settings") -> IntArray:

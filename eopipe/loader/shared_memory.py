@@ -48,13 +48,14 @@ class SharedMemorySlots:
         if file is None:
             os.ftruncate(self.file, layout.nbytes)
         self.memory = mmap.mmap(self.file, layout.nbytes)
-        self.slots = [self._slot(number) for number in range(layout.slots)]
+        self.slots = [self.batch(number, layout.chip) for number in range(layout.slots)]
 
-    def _slot(self, number: int) -> ChipArrays:
+    def batch(self, number: int, edge: int) -> ChipArrays:
+        """The memory of a slot as chips of an edge in pixels, at most that of the layout."""
         layout, (image, valid, label) = self.layout, self.layout.sizes
         start = number * (image + valid + label)
-        raster = (layout.chips, layout.chip, layout.chip)
-        bands = (layout.chips, layout.bands, layout.chip, layout.chip)
+        raster = (layout.chips, edge, edge)
+        bands = (layout.chips, layout.bands, edge, edge)
 
         def view(offset: int, dtype: str, view_shape: tuple[int, ...]) -> Any:
             return np.ndarray(view_shape, dtype, self.memory, start + offset)

@@ -7,6 +7,7 @@ line: the slot, and the error if any. It exits at the end of its input, or with 
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,13 +16,16 @@ import numpy as np
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import EopipeError
 from eopipe.launch.world import die_with_parent
-from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource
+from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource, TrainingPlaces
 from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """First message to a data-loader worker: sources, slots, stored data types, and the cache budget in bytes."""
+    """First message to a data-loader worker: sources, slots, stored data types, and the cache budget in bytes.
+
+    With `crop`, the edge of random crops, also the samples (scene, row, column) whose pixels may have a label in one.
+    """
 
     sources: list[ChipSource]
     ring: SlotLayout
@@ -29,11 +33,15 @@ class WorkerSetup:
     label: str
     budget: int
     normaliser: Normaliser | None
+    crop: int = 0
+    places: Sequence[Sequence[int]] = ()
 
     def chip_reader(self) -> ChipReader:
         """Build the chip reader that fills the slots."""
         dtype, label = np.dtype(self.dtype), np.dtype(self.label)
-        return ChipReader(self.sources, self.ring.chip, dtype, self.budget, label, self.normaliser)
+        places = TrainingPlaces(np.array(self.places, np.int64).reshape(-1, 3), self.ring.chip)
+        options = (label, self.normaliser, self.crop, places)
+        return ChipReader(self.sources, self.ring.chip, dtype, self.budget, *options)
 
     def json_line(self, file: int) -> str:
         """The setup as a line of JSON, with the file descriptor of the shared memory and the parent's process id."""
@@ -46,7 +54,8 @@ def main() -> int:
     die_with_parent(setup["parent"])
     sources, moments = [ChipSource(**source) for source in setup["sources"]], setup["normaliser"]
     layout, normaliser = SlotLayout(**setup["ring"]), Normaliser(**moments) if moments else None
-    reader = WorkerSetup(sources, layout, setup["dtype"], setup["label"], setup["budget"], normaliser).chip_reader()
+    types = (setup["dtype"], setup["label"], setup["budget"])
+    reader = WorkerSetup(sources, layout, *types, normaliser, setup["crop"], setup["places"]).chip_reader()
     ring = SharedMemorySlots(layout, setup["file"])
     for line in sys.stdin:
         print(json.dumps(_fill(json.loads(line), ring, reader)), flush=True)
@@ -57,7 +66,8 @@ def _fill(task: dict[str, Any], ring: SharedMemorySlots, reader: ChipReader) -> 
     slot = int(task["slot"])
     try:
         for scene, window, *fields in task["requests"]:
-            reader.read(ChipRequest(scene, tuple(window) if window else None, *fields), ring.slots[slot])
+            request = ChipRequest(scene, tuple(window) if window else None, *fields)
+            reader.read(request, ring.batch(slot, reader.edge_of(request)))
     except EopipeError as error:
         return {"slot": slot, "code": error.code, "reason": str(error)}
     return {"slot": slot}

@@ -54,7 +54,7 @@ class InlineReader:
     def submit(self, slot: int, requests: Sequence[ChipRequest]) -> None:
         """Read immediately."""
         for request in requests:
-            self._reader.read(request, self._ring.slots[slot])
+            self._reader.read(request, self._ring.batch(slot, self._reader.edge_of(request)))
 
     def is_ready(self, slot: int) -> bool:  # noqa: ARG002
         """Always true: `submit` has filled the slot."""

@@ -113,11 +113,21 @@ class Architecture:
         """Height and width of the input must be multiples of this: the model's `factor`, else 2**depth."""
         return self._sizes[1]
 
+    @property
+    def takes_any_window(self) -> bool:
+        """Whether it takes images of any multiple of its factor: a model that says its reach does."""
+        return self._sizes[2]
+
     @cached_property
-    def _sizes(self) -> tuple[int, int]:
+    def _sizes(self) -> tuple[int, int, bool]:
         import torch
 
         # Building a model to inspect it must not change the random numbers that are drawn afterwards.
         with torch.random.fork_rng(devices=[]):
             module = self.build() if module_of(self.name) else self.build_without_memory()
-        return int(getattr(module, "reach", DEFAULT_RADIUS)), int(getattr(module, "factor", 2**self.depth))
+        reach = getattr(module, "reach", None)
+        return (
+            DEFAULT_RADIUS if reach is None else int(reach),
+            int(getattr(module, "factor", 2**self.depth)),
+            reach is not None,
+        )

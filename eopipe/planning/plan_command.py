@@ -18,6 +18,7 @@ from eopipe.config import load
 from eopipe.errors import BadInputError, NoSpaceError, UsageError
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
+from eopipe.models.model_files import module_of
 from eopipe.models.tasks import CHIPWISE
 from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chips
@@ -38,7 +39,7 @@ from eopipe.publish import publish, refuse_foreign, write_json
 from eopipe.run.locate import in_project
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Cell
-from eopipe.training.schedule import MOST_STEPS, training_length
+from eopipe.training.schedule import MOST_STEPS, default_crop, training_length
 from eopipe.training_job import FEWEST_STEPS, TrainingLength
 
 # Seconds to wait for a server's answer about the size of a file.
@@ -140,6 +141,10 @@ def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | Non
     if not count or not (chips.has_labels or train["task"] in CHIPWISE):
         return None
     labelled, drawn = chips.ground_pixels, sum(pixels for *_, pixels in chips.class_counts("train")) / count
+    chip, crop = chips.plan.chip, train["crop"]
+    if crop is None and not module_of(train["architecture"]):
+        crop = default_crop(chip)
+    drawn *= (crop / chip) ** 2 if crop else 1
     return training_length(train, count, *((count, 1.0) if train["task"] in CHIPWISE else (labelled, drawn)))
 
 

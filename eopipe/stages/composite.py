@@ -7,8 +7,8 @@ from eopipe.contract import Input, Knob, Option, Output
 
 # 2: greenest counts reflectances below zero as zero, and ranks dark pixels lower.
 # 3: coordinates band and time, _FillValue.
-# 4: the released versions of the GeoZarr conventions.
-REVISION = 4
+# 4: the released versions of the GeoZarr conventions. 5: seasons and months without an observation are filled.
+REVISION = 5
 
 
 def composite(
@@ -34,20 +34,27 @@ def composite(
     parts: Annotated[
         tuple[str, ...], Option("parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)")
     ] = (),
+    gaps: Annotated[
+        Literal["fill", "invalid"],
+        Option(
+            "a stacked season or month without an observation of a pixel: filled with the median of the parts that "
+            "have one, where these are at least half; or the pixel is invalid, as it always is where a year lacks one"
+        ),
+    ] = "fill",
     memory_mb: Annotated[
         int, Knob("memory limit in MB for the pixels of all dates; larger grids are read block by block", ge=1)
     ] = 512,
 ) -> None:
     """Composite the scenes of a period into one image, pixel by pixel.
 
-    Only valid observations count; a pixel is valid where there is one (of every part, when parts are stacked), and
-    `count` is their number. Stored numbers keep the scale and offset of the scenes; where these differ, all are
-    converted to those with the lowest offset: exactly where the difference is a whole number, else rounded to the
-    nearest. Raises BadInputError for scenes on another grid, with other bands, with and without a stated scale, or of
-    another period.
+    Only valid observations count; a pixel is valid where there is one, and `count` is their number, of stacked parts
+    that of the part with the fewest, without those that `gaps` filled. Stored numbers keep the scale and offset of the
+    scenes; where these differ, all are converted to those with the lowest offset: exactly where the difference is a
+    whole number, else rounded to the nearest. Raises BadInputError for scenes on another grid, with other bands, with
+    and without a stated scale, or of another period.
     """
     from eopipe.composites.observations import CompositeRecipe, read_observations
     from eopipe.composites.write import write_composite
 
-    recipe = CompositeRecipe(method, period, stack, parts)
+    recipe = CompositeRecipe(method, period, stack, parts, gaps)
     write_composite(composite, read_observations(tiles, recipe), recipe, memory_mb << 20)

@@ -7,7 +7,8 @@ from eopipe.contract import Input, Knob, Option, Output
 
 # 2: model.json is a STAC Item. 3: it describes the tiles of the training. 4: classes with descriptions, and the
 # framework in the metadata of the weights. 5: the head of the built-in models sees the spectrum. 6: length in steps.
-REVISION = 6
+# 7: random crops.
+REVISION = 7
 
 
 def train(
@@ -102,6 +103,14 @@ def train(
         int | None, Option("number of epochs, passes over the training chips; in place of steps", ge=1)
     ] = None,
     batch: Annotated[int, Option("global batch size: chips per step over all processes", ge=1)] = 8,
+    crop: Annotated[
+        int | None,
+        Option(
+            "edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips "
+            "(default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)",
+            ge=0,
+        ),
+    ] = None,
     learning_rate: Annotated[float, Option("peak learning rate of AdamW", gt=0)] = 4e-3,
     schedule: Annotated[
         Literal["cosine", "linear", "polynomial", "step", "constant"], Option("learning-rate schedule after warm-up")

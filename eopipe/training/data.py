@@ -28,7 +28,7 @@ from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run
-from eopipe.training.schedule import training_length
+from eopipe.training.schedule import default_crop, training_length
 from eopipe.training_job import Job, Knobs, Pairs, Settings, TrainingLength
 
 log = logging.getLogger("eopipe")
@@ -111,7 +111,7 @@ class TrainingData:
         architecture = Architecture.of(values, self.bands, len(self.labels.names))
         # Without paths of this machine.
         settings = settings.replace(architecture=architecture.name, arguments=architecture.arguments)
-        computed = self._computed_from_labels(settings)
+        computed, crop = self._computed_from_labels(settings), self._crop(settings, architecture)
         paths = {
             "tiles": tuple(path.resolve() for path in self.inputs.tiles),
             "labels": tuple(path.resolve() for path in self.inputs.labels),
@@ -122,11 +122,12 @@ class TrainingData:
         }
         job = Job(
             **dict(knobs) | paths | computed,
-            length=self._length(settings),
+            length=self._length(settings, crop),
             architecture=architecture,
             bands=self.bands,
             normaliser=self.normaliser(settings),
             chip=self.split["chip"],
+            crop=crop,
             settings=settings,
         )
         self._check(job)
@@ -147,7 +148,17 @@ class TrainingData:
         counts = count_chips(self.split, self.pairs) if in_chips else self.split["pixels"]["train"]
         return {"loss_weights": loss_weights(settings, counts, self.labels.names)}
 
-    def _length(self, settings: Settings) -> TrainingLength:
+    def _crop(self, settings: Settings, architecture: Architecture) -> int:
+        """Edge in pixels of the crops; 0 for whole chips. Raises UsageError for crops that the chips do not have."""
+        chip, step = self.split["chip"], architecture.factor
+        if settings.crop is None:
+            fits = settings.task not in CHIPWISE and architecture.takes_any_window and chip % step == 0
+            return min(chip, -(-default_crop(chip) // step) * step) if fits else 0
+        if settings.crop > chip or settings.crop % step:
+            raise UsageError(f"train.crop is {settings.crop}; choose a multiple of {step} up to {chip}, the split.chip")
+        return int(settings.crop)
+
+    def _length(self, settings: Settings, crop: int) -> TrainingLength:
         samples = self.split["samples"]["train"]
         if settings.task in CHIPWISE:
             return training_length(dict(settings), len(samples), len(samples), 1.0)
@@ -156,6 +167,7 @@ class TrainingData:
             list(labels.values()), samples, self.split["chip"], self.split.get("polygons")
         )
         per_chip = sum(self.split["pixels"]["train"].values()) / max(1, len(samples))
+        per_chip *= (crop / self.split["chip"]) ** 2 if crop else 1
         return training_length(dict(settings), len(samples), labelled, per_chip)
 
     def _check(self, job: Job) -> None:

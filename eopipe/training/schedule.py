@@ -15,6 +15,11 @@ STEPS_PER_ROOT, MOST_STEPS = 2.3, 750
 VALIDATIONS = 10
 
 
+def default_crop(chip: int) -> int:
+    """Default edge in pixels of random crops of a chip."""
+    return min(chip, 64 if chip >= 256 else 32)
+
+
 def default_steps(labelled: int) -> int:
     """Default steps of a training on a number of labelled pixels on the ground, or of chips with one label."""
     return min(max(round(STEPS_PER_ROOT * math.sqrt(labelled)), FEWEST_STEPS), MOST_STEPS)

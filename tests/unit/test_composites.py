@@ -257,7 +257,8 @@ def test_of_equal_observations_the_earliest_is_chosen_whatever_the_order_of_the_
 
 def test_seasons_of_a_year_become_separate_bands(tmp_path: Path) -> None:
     series = make_series(tmp_path)
-    year = compose(series, tmp_path / "2018.zarr", CompositeRecipe("median", "year", "season"), 0, 1, 2, 3, 4, 5)
+    recipe = CompositeRecipe("median", "year", "season", gaps="invalid")
+    year = compose(series, tmp_path / "2018.zarr", recipe, 0, 1, 2, 3, 4, 5)
     assert year.scene == "2018"
     assert year.names == ("blue_DJF", "red_DJF", "nir_DJF", "blue_JJA", "red_JJA", "nir_JJA")
     both = series.valid[:2].any(0) & series.valid[2:6].any(0)
@@ -265,8 +266,37 @@ def test_seasons_of_a_year_become_separate_bands(tmp_path: Path) -> None:
     expected = np.concatenate([np.rint(nanmedian(series.values(0, 1))), np.rint(nanmedian(series.values(2, 3, 4, 5)))])
     np.testing.assert_array_equal(year.read("image"), np.where(both, expected, 0))
     fewest = np.minimum(series.valid[:2].sum(0), series.valid[2:6].sum(0))
-    np.testing.assert_array_equal(year.read("count"), fewest)
+    np.testing.assert_array_equal(year.read("count"), np.where(both, fewest, 0))
     assert year.physical(("red_JJA",)).shape == (1, 75, 60)
+
+
+def test_a_month_without_an_observation_is_filled_with_the_median_of_the_others_where_half_of_them_have_one(
+    tmp_path: Path,
+) -> None:
+    series = make_series(tmp_path)
+    # Two dates in July, one in each of three other months.
+    months = {"01": (1,), "06": (2,), "07": (3, 4, 6), "08": (5,)}
+    recipe = CompositeRecipe("median", "all", "month", tuple(months))
+    filled = compose(series, tmp_path / "filled.zarr", recipe, budget=60_000)
+    observed = np.stack([series.valid[list(dates)].any(0) for dates in months.values()])
+    images = np.stack([np.rint(nanmedian(series.values(*dates))) for dates in months.values()])
+    others = np.rint(nanmedian(np.where(observed[:, None], images, np.nan)))
+    expected = np.where(observed[:, None], images, others).reshape(-1, *series.valid.shape[1:])
+    usable = observed.sum(0) >= 2
+    assert 0.1 < (usable & ~observed.all(0)).mean() < 0.9, "both cases are there"
+    np.testing.assert_array_equal(filled.read("valid"), usable)
+    np.testing.assert_array_equal(filled.read("image"), np.where(usable, expected, 0))
+    counts = np.stack([series.valid[list(dates)].sum(0) for dates in months.values()]).astype(float)
+    fewest = np.where(usable, np.where(observed, counts, np.inf).min(0), 0)
+    np.testing.assert_array_equal(filled.read("count"), fewest)
+    assert find_errors(filled) == []
+
+
+def test_a_year_without_an_observation_is_never_filled_which_would_hide_a_change(tmp_path: Path) -> None:
+    series = make_series(tmp_path)
+    years = compose(series, tmp_path / "years.zarr", CompositeRecipe("median", "all", "year", ("2018", "2019")))
+    both = series.valid[1:6].any(0) & series.valid[6]
+    np.testing.assert_array_equal(years.read("valid"), both)
 
 
 def test_only_the_given_parts_are_stacked_in_that_order(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from stores import OFFSET, SCALE, SHAPE, make_scene, number
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser, apply_symmetry
+from eopipe.chips.splits import covered_pixels
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.launch.failures import classify
-from eopipe.loader.chip_reader import ChipArrays, ChipReader, ChipRequest, chip_sources
+from eopipe.loader.chip_reader import ChipArrays, ChipReader, ChipRequest, TrainingPlaces, chip_sources
 from eopipe.loader.device import DeviceFinisher, apply_symmetries, apply_tensor_symmetry
 from eopipe.loader.loader import Batch, ChipLoader
-from eopipe.loader.order import Shuffle
+from eopipe.loader.order import Shuffle, crop_draw
 from eopipe.loader.prefetch import BatchRequest, Prefetcher, cache_windows, plan_cache, symmetries_of
 from eopipe.loader.workers import InlineReader, LostWorkerError, WorkerPool
 from eopipe.models import Architecture
@@ -77,9 +79,9 @@ def batch_bytes(batches: Iterator[Batch]) -> list[tuple[str, bytes, bytes]]:
     return [(b.request.split, b.images_NCHW.numpy().tobytes(), b.labels_NHW.numpy().tobytes()) for b in batches]
 
 
-def expected(loader: ChipLoader, scene: int, row: int, col: int) -> tuple[AnyArray, AnyArray]:
+def expected(loader: ChipLoader, scene: int, row: int, col: int, edge: int = 16) -> tuple[AnyArray, AnyArray]:
     """One chip through zarr and NumPy, as in prediction."""
-    y, x, name = slice(row, row + 16), slice(col, col + 16), "ab"[scene]
+    y, x, name = slice(row, row + edge), slice(col, col + edge), "ab"[scene]
     valid = np.broadcast_to(np.arange(SHAPE[1]) != 20, SHAPE)[y, x]
     stored = np.stack([number(name, band)[y, x] for band in ("nir", "red")])
     label = Tiles(Path(loader.job.labels[scene])).read("label", y, x)
@@ -112,8 +114,9 @@ def test_chips_are_normalised_as_a_model_predicts_bit_by_bit(job: Job) -> None:
         assert sizes == [8, 3]
 
 
-def test_a_gpu_finishes_stored_numbers_as_a_cpu_does_bit_by_bit(job: Job) -> None:
-    numbers = BatchRequest("train", np.arange(8), 3)
+@pytest.mark.parametrize("crop", [0, 10])
+def test_a_gpu_finishes_stored_numbers_as_a_cpu_does_bit_by_bit(job: Job, crop: int) -> None:
+    job, numbers = job.replace(crop=crop), BatchRequest("train", np.arange(8), 3)
     with loader_of(job) as loader, closing(Prefetcher(job, loader.samples, 0, 1, finished=False)) as prefetcher:
         prefetcher.start([numbers])
         loaded = prefetcher.take()
@@ -126,6 +129,42 @@ def test_a_gpu_finishes_stored_numbers_as_a_cpu_does_bit_by_bit(job: Job) -> Non
         batch = next(loader.stream([numbers]))
         assert images.numpy().tobytes() == batch.images_NCHW.numpy().tobytes()
         assert torch.equal(labels, batch.labels_NHW)
+
+
+@pytest.mark.parametrize(("crop", "block"), [(6, 16), (10, 1024), (16, 16)])
+def test_a_crop_is_around_a_labelled_pixel_and_has_the_labels_of_the_training_places_alone(
+    job: Job, crop: int, block: int, tmp_path: Path
+) -> None:
+    # Training places with gaps, so that crops reach out of them.
+    samples = {"train": [[s, y, x] for s in range(2) for y in (0, 16, 46) for x in (0, 8, 32)], "val": [], "test": []}
+    (tmp_path / "split.json").write_text(json.dumps({"samples": samples}))
+    settings = job.settings.replace(augment=("none",), block=block)
+    job = job.replace(chips=tmp_path / "split.json", crop=crop, settings=settings)
+    numbers, centres, outside = np.arange(len(samples["train"])), set(), 0
+    with loader_of(job) as loader:
+        places = TrainingPlaces(loader.samples["train"], 16)
+        for epoch, half in product(range(4), (numbers[:8], numbers[8:16])):
+            batch = next(loader.stream([BatchRequest("train", half, epoch)]))
+            for sample, image, label in zip(half, batch.images_NCHW, batch.labels_NHW, strict=True):
+                scene, row, col = samples["train"][sample]
+                labelled = np.argwhere(expected(loader, scene, row, col)[1] != NO_LABEL)
+                pixel = labelled[crop_draw(job.settings.seed, epoch, int(sample)) % len(labelled)]
+                of_block = [s[1:] for s in samples["train"] if s[0] == scene and s[1] // block == row // block]
+                of_block = [corner for corner in of_block if corner[1] // block == col // block]
+                low, high = np.min(of_block, 0), np.max(of_block, 0) + 16
+                y, x = np.clip(np.add([row, col], pixel) - crop // 2, low, high - crop).tolist()
+                covered = covered_pixels(SHAPE, np.array([s for s in samples["train"] if s[0] == scene]), 16)
+                covered = covered[y : y + crop, x : x + crop]
+                np.testing.assert_array_equal(places.mask(scene, (y, x), crop), covered)
+                chip = expected(loader, scene, y, x, crop)
+                assert image.numpy().tobytes() == chip[0].tobytes()
+                np.testing.assert_array_equal(label, np.where(covered, chip[1], NO_LABEL))
+                inside = np.add([row, col], pixel) - [y, x]
+                assert label[tuple(inside)] != NO_LABEL
+                centres.add((scene, y, x))
+                outside += int((~covered).sum())
+    assert len(centres) > len(numbers) * (1.5 if crop < 16 or block > 16 else 0.9)
+    assert outside or block == 16
 
 
 def test_numpy_and_torch_turn_alike() -> None:
@@ -189,11 +228,12 @@ def test_image_and_label_turn_together_and_another_way_in_another_epoch(job: Job
         assert len(orientations) > 16
 
 
+@pytest.mark.parametrize("crop", [0, 10])
 @pytest.mark.parametrize("shuffle", ["chips", "blocks"])
 def test_batches_are_the_same_whoever_reads_them_and_whatever_is_kept(
-    job: Job, shuffle: str, monkeypatch: pytest.MonkeyPatch
+    job: Job, shuffle: str, crop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = job.replace(settings=job.settings.replace(shuffle=shuffle, window=3, block=16))
+    job = job.replace(settings=job.settings.replace(shuffle=shuffle, window=3, block=16), crop=crop)
     with loader_of(job) as loader:
         known = batch_bytes(loader.stream(batch_plan(loader)))
         assert len(known) == 2 * (loader.count("train") // 8) + 2 * -(-loader.count("val") // 8)
