@@ -7,8 +7,10 @@ import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.splits import (
+    COLUMN_STRIPS,
     NO_SPLIT,
     SPLITS,
+    STRIPS,
     SplitPlan,
     chip_corners,
     split_zones,
@@ -71,6 +73,9 @@ def empty_splits(shape: tuple[int, int], plan: SplitPlan) -> list[str]:
     """The splits with a fraction that have no chip although all pixels of the grid are usable."""
     if plan.chip > min(shape):
         return list(SPLITS)
+    if plan.method in STRIPS:
+        # A strip crosses the grid, so one row or column of chips is enough.
+        shape = (plan.chip, shape[1]) if plan.method in COLUMN_STRIPS else (shape[0], plan.chip)
     needed = [name for name, share in zip(SPLITS, plan.fractions, strict=True) if share > 0 or plan.folds]
     splits = splits_of_chips(chip_corners(shape, plan), split_zones(shape, plan), plan)
     return [name for name in needed if not (splits == SPLITS.index(name)).any()]
@@ -103,7 +108,14 @@ def _describe_blocks(shape: tuple[int, int], plan: SplitPlan) -> str:
     if choice:
         return f"{reason}; split.block: {choice.block} gives {choice.count}"
     chip = _largest_chip(shape, plan)
-    return f"{reason}; no block works with chips of {plan.chip}, the largest that does is {chip}" if chip else reason
+    if chip:
+        return f"{reason}; no block works with chips of {plan.chip}, the largest that does is {chip}"
+    return f"{reason}; {_other_settings(plan)}"
+
+
+def _other_settings(plan: SplitPlan) -> str:
+    other = "fewer split.folds" if plan.folds else "other split.fractions"
+    return f"choose {other}{' or a smaller split.buffer' if plan.buffer else ''}"
 
 
 def _largest_chip(shape: tuple[int, int], plan: SplitPlan) -> int | None:
@@ -117,8 +129,69 @@ def _largest_chip(shape: tuple[int, int], plan: SplitPlan) -> int | None:
     return None
 
 
-def plan_warnings(plan: SplitPlan, samples: IntArray, splits: UInt8Array) -> Iterator[str]:
-    """Sentences about a plan that wastes chips; `splits` is the split of each candidate chip, 255 for none."""
+def wants_validation(plan: SplitPlan) -> bool:
+    """Whether a plan asks for a val split: by a fraction, by folds, by two dates or by named groups."""
+    if plan.method == "temporal":
+        return len(plan.dates) > 1
+    if plan.method == "group" and plan.test_groups:
+        return bool(plan.val_groups)
+    return bool(plan.folds) or plan.fractions[SPLITS.index("val")] > 0
+
+
+def describe_missing_validation(shape: tuple[int, int] | None, plan: SplitPlan) -> str:
+    """Why the val split of this plan has no chip, what cannot work without it, and what would fit.
+
+    `shape` is None for a chip set, which has no grid.
+    """
+    head = "no validation chips, so early stopping, the best checkpoint and calibration cannot work"
+    is_geometric = shape is not None and plan.by_place and plan.method != "group"
+    if shape is None or not is_geometric or "val" not in empty_splits(shape, plan):
+        more = {
+            "a smaller split.buffer": plan.buffer > 0,
+            "other split.dates": plan.method == "temporal",
+            "other split.val_groups": bool(plan.val_groups),
+            "a larger split.fractions for val": plan.method != "temporal" and not (plan.folds or plan.val_groups),
+        }
+        cures = ["a smaller split.min_valid or split.chip", *(cure for cure, helps in more.items() if helps)]
+        return f"{head}: no chip of val has enough usable, labelled pixels; choose {' or '.join(cures)}"
+    if plan.method in BLOCKED:
+        return f"{head}: {_describe_blocks(shape, plan)}"
+    return f"{head}: {_describe_strip(shape, plan)}"
+
+
+def _describe_strip(shape: tuple[int, int], plan: SplitPlan) -> str:
+    buffer = f" and a buffer of {plan.buffer}" if plan.buffer else ""
+    reason = f"chips of {plan.chip} pixels{buffer} do not fit into the strip of val"
+    if cures := list(_cures_of_strips(shape, plan)):
+        return f"{reason}; {' or '.join(cures)} would fit"
+    return f"{reason}; {_other_settings(plan)}"
+
+
+def _cures_of_strips(shape: tuple[int, int], plan: SplitPlan) -> Iterator[str]:
+    """Settings, each of which alone gives every split of strips a chip."""
+    train, val, test = plan.fractions
+    for percent in range(1, 0 if plan.folds else int(100 * train)):
+        fractions = (round(train - percent / 100, 4), round(val + percent / 100, 4), test)
+        if not empty_splits(shape, replace(plan, fractions=fractions)):
+            yield f"split.fractions: [{', '.join(f'{share:g}' for share in fractions)}]"
+            break
+    if chip := _largest_chip(shape, plan):
+        yield f"split.chip: {chip}"
+    for method in STRIPS:
+        if not empty_splits(shape, replace(plan, method=method)):
+            yield f"split.method: {method}"
+            break
+
+
+def plan_warnings(
+    plan: SplitPlan, samples: IntArray, splits: UInt8Array, shape: tuple[int, int] | None
+) -> Iterator[str]:
+    """Sentences about a plan without validation or that wastes chips.
+
+    `splits` is the split of each candidate chip, 255 for none; `shape` that of the grid, None for a chip set.
+    """
+    if len(samples) and wants_validation(plan) and not (splits == SPLITS.index("val")).any():
+        yield describe_missing_validation(shape, plan)
     if plan.method in BLOCKED and plan.block % plan.chip:
         fitting = plan.block // plan.chip * plan.chip
         instead = f"; {max(fitting, plan.chip)} or {fitting + plan.chip} would be" if fitting else ""

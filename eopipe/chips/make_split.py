@@ -101,7 +101,7 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     pixels = {name: candidates.pixels[splits == number] for number, name in enumerate(SPLITS)}
     counts = {name: rows.sum(0) for name, rows in pixels.items()}
     check_complete(samples, counts, classes, stores[0].shape, plan, is_change=FROM_TO in pairs[0][1].attributes)
-    warnings = list(plan_warnings(plan, candidates.samples, splits))
+    warnings = list(plan_warnings(plan, candidates.samples, splits, None if places else stores[0].shape))
     statistics = measure_bands(stores, samples["train"], plan.chip)
     if is_continuous(pairs[0][1]):
         statistics["labels"] = measure_labels(pairs, samples["train"], plan.chip)

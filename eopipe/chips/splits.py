@@ -15,10 +15,13 @@ from eopipe.errors import BadInputError, UsageError
 SplitMethod = Literal[
     "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"
 ]
-STRIPS = ("west-east", "east-west", "north-south", "south-north")
+COLUMN_STRIPS: tuple[SplitMethod, ...] = ("west-east", "east-west")
+STRIPS: tuple[SplitMethod, ...] = (*COLUMN_STRIPS, "north-south", "south-north")
 GroupKind = Literal["scene", "tile", "region", "polygon", "column"]
 SPLITS = ("train", "val", "test")
 NO_SPLIT = 255
+# The splits to which the chips of each split keep the buffer.
+KEPT_APART: dict[int, tuple[int, ...]] = {0: (1, 2), 1: (2,), 2: (), NO_SPLIT: ()}
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def split_zones(shape: tuple[int, int], plan: SplitPlan) -> SplitZones:
         rows, columns = -(-height // plan.block), -(-width // plan.block)
         splits = (_checkerboard if plan.method == "checkerboard" else _random_blocks)(shape, plan)
         return SplitZones(splits.reshape(rows, columns), plan.block, plan.block)
-    by_column = plan.method in ("west-east", "east-west")
+    by_column = plan.method in COLUMN_STRIPS
     numbers = _in_fractions(width if by_column else height, fractions_of(plan))
     is_reversed = plan.method in ("east-west", "south-north")
     splits = splits_of_folds(numbers[::-1] if is_reversed else numbers, plan)
@@ -181,13 +184,50 @@ def chip_corners(shape: tuple[int, int], plan: SplitPlan) -> IntArray:
         raise BadInputError(
             f"a chip of {plan.chip} pixels does not fit into a grid of {height} x {width}; choose a smaller split.chip"
         )
-    rows, cols = (chip_positions(edge, plan) for edge in shape)
-    return np.stack(np.meshgrid(rows, cols, indexing="ij"), -1).reshape(-1, 2)
+    return np.stack(np.meshgrid(*chip_positions(shape, plan), indexing="ij"), -1).reshape(-1, 2)
 
 
-def chip_positions(edge: int, plan: SplitPlan) -> IntArray:
-    """Every stride along an edge, and the last position, so that no row or column is outside of all chips."""
-    return np.unique(np.append(np.arange(0, edge - plan.chip + 1, plan.stride), edge - plan.chip))
+def chip_positions(shape: tuple[int, int], plan: SplitPlan) -> tuple[IntArray, IntArray]:
+    """The rows and the columns at which chips begin: every stride from the edge of each strip or block.
+
+    The last position of the grid is one of them, so that no row or column is outside of all chips. Positions less
+    than a stride before the next edge are none, unless their chip ends before it.
+    """
+    rows, columns = (_lattice(*axis, plan) for axis in zip(shape, _lattice_edges(shape, plan), strict=True))
+    return rows, columns
+
+
+def _lattice(length: int, edges: IntArray, plan: SplitPlan) -> IntArray:
+    stops, step = [*edges[1:].tolist(), length], min(plan.stride, plan.chip)
+    parts = [np.arange(first, stop - step + 1, plan.stride) for first, stop in zip(edges.tolist(), stops, strict=True)]
+    last = length - plan.chip
+    positions = np.append(np.concatenate(parts), last)
+    return np.unique(positions[positions <= last])
+
+
+def _lattice_edges(shape: tuple[int, int], plan: SplitPlan) -> tuple[IntArray, IntArray]:
+    """The edges from which chips are counted, in rows and in columns: 0 first, rising."""
+    start = np.zeros(1, np.int64)
+    if plan.method in STRIPS:
+        edges = _strip_edges(split_zones(shape, plan).split.ravel(), plan)
+        return (start, edges) if plan.method in COLUMN_STRIPS else (edges, start)
+    if plan.method in ("blocks", "checkerboard") and plan.block >= plan.chip:
+        rows, columns = (np.arange(0, edge, plan.block, dtype=np.int64) for edge in shape)
+        return rows, columns
+    return start, start
+
+
+def _strip_edges(splits: UInt8Array, plan: SplitPlan) -> IntArray:
+    """The first position of each strip that keeps the buffer to the strips before; none of a strip without one."""
+    starts = np.append(0, np.flatnonzero(np.diff(splits)) + 1).tolist()
+    stops, numbers = [*starts[1:], len(splits)], splits[starts].tolist()
+    edges = []
+    for n, (start, stop, number) in enumerate(zip(starts, stops, numbers, strict=True)):
+        others = [other for other, split in zip(stops[:n], numbers, strict=False) if split in KEPT_APART[number]]
+        first = max([start, *(other + plan.buffer for other in others)])
+        if first < stop:
+            edges.append(first)
+    return np.array(edges, np.int64)
 
 
 def splits_of_chips(corners: IntArray, zones: SplitZones, plan: SplitPlan) -> UInt8Array:
@@ -198,11 +238,12 @@ def splits_of_chips(corners: IntArray, zones: SplitZones, plan: SplitPlan) -> UI
     """
     boxes = np.hstack([corners, corners + plan.chip])
     buffered = np.hstack([corners - plan.buffer, corners + plan.chip + plan.buffer])
-    train_is_clear, val_is_clear = zones.within(buffered, [0, NO_SPLIT]), zones.within(buffered, [0, 1, NO_SPLIT])
-    is_clear = [train_is_clear, val_is_clear, np.ones(len(corners), bool)]
     splits = np.full(len(corners), NO_SPLIT, np.uint8)
     for number in range(len(SPLITS)):
-        splits[zones.within(boxes, [number]) & is_clear[number]] = number
+        is_inside = zones.within(boxes, [number])
+        if KEPT_APART[number]:
+            is_inside &= zones.within(buffered, [n for n in KEPT_APART if n not in KEPT_APART[number]])
+        splits[is_inside] = number
     return splits
 
 

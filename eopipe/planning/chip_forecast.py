@@ -111,7 +111,7 @@ def forecast_chips(config: Config, scenes: FrozenScenes) -> ChipForecast:
                 _check_complete(samples, role, pixels, labels[0], plan, scenes.shape)
             except EopipeError as error:
                 stops.append(f"split: {error}")
-            warnings += plan_warnings(plan, samples, role)
+            warnings += plan_warnings(plan, samples, role, scenes.shape)
         label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in paths)
         names, table = [image.scene for image in images], tuple(label_table(paths))
         polygons = split_polygons([("", label) for label in stores.values()], plan) if plan.by_polygon else None
@@ -197,7 +197,7 @@ def _candidates(
     """The chips that `find_candidates` finds, and their pixels of each class; only what images cover is looked at."""
     if plan.chip > min(images[0].shape):
         chip_corners(images[0].shape, plan)
-    positions = [chip_positions(edge, plan) for edge in images[0].shape]
+    positions = chip_positions(images[0].shape, plan)
     count = len(labels[0].names) if labels[0] else 1
     samples, pixels = [np.empty((0, 3), np.int64)], [np.empty((0, count), np.int64)]
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):

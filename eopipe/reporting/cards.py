@@ -26,6 +26,7 @@ from eopipe.reporting.wording import (
     join_words,
     scored_size,
     scored_unit,
+    split_warnings,
 )
 from eopipe.text_table import escape_markdown
 
@@ -223,8 +224,7 @@ def _model_limits(run: RunData) -> Iterator[str]:
         yield "Training and test chips touch, so the scores may be slightly too high."
     for finding in run.split["audit"].get("allowed") or []:
         yield f"The audit of the splits found {finding['kind']} {finding['count']} times; allowed: {finding['reason']}."
-    for warning in run.split["audit"].get("warnings") or []:
-        yield f"Warning of the audit of the splits: {warning['example']}."
+    yield from split_warnings(run.split)
     per_class = run.metrics["model"].get("per_class", {})
     support = f"{scored_unit(run.metrics)}s" if run.task == "multilabel" else "pixels"
     total = sum(scores[support] for scores in per_class.values())

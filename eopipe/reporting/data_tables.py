@@ -114,11 +114,15 @@ def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[TextRow]:
 
 
 def finding_rows(split: dict[str, Any]) -> list[TextRow]:
-    """Leaks that the audit found and the config allows, then warnings: kind, number, example and reason."""
+    """Leaks that the config allows and warnings, of the audit, then of the plan: kind, number, example and reason."""
     findings = [*(split["audit"].get("allowed") or []), *(split["audit"].get("warnings") or [])]
+    plan = [("plan", "1", sentence, "a warning") for sentence in split.get("warnings") or []]
     return [
-        (str(f["kind"]), format_count(int(f["count"])), str(f["example"]), str(f.get("reason", "a warning")))
-        for f in findings
+        *(
+            (str(f["kind"]), format_count(int(f["count"])), str(f["example"]), str(f.get("reason", "a warning")))
+            for f in findings
+        ),
+        *plan,
     ]
 
 

@@ -133,6 +133,12 @@ def describe_test(split: dict[str, Any]) -> str:
     return "All scores are from test areas without training chips."
 
 
+def split_warnings(split: dict[str, Any]) -> list[str]:
+    """What makes a split weak although it was made: of its plan, then of its audit, in sentences."""
+    findings = [f"Warning of the audit of the splits: {f['example']}." for f in split["audit"].get("warnings") or []]
+    return [*(f"Warning of the splits: {sentence}." for sentence in split.get("warnings") or []), *findings]
+
+
 def format_bounds(grid: "GeoBox") -> str:
     """The bounding box of a grid in degrees: 15.0000 E to 15.0051 E, 45.1406 N to 45.1450 N."""
     from pyproj import Transformer

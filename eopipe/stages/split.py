@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 from eopipe.contract import Input, Option, Output
 
 # 2: scenes without a valid or labelled pixel are left out with the reason; the last rows and columns are in chips;
-# blocks that the grid cuts are assigned apart; the audit has more kinds.
-REVISION = 2
+# blocks that the grid cuts are assigned apart; the audit has more kinds. 3: chips begin at the edge of each strip or
+# block; a val split without chips is a warning.
+REVISION = 3
 
 
 def split(

@@ -1,11 +1,25 @@
 """A split without a chip names a block or a chip that works, and a plan that wastes chips says so."""
 
+import re
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
+import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import chips_by_split
 
-from eopipe.chips.block_choice import choose_block, count_blocks, describe_empty_split, empty_splits, plan_warnings
+from eopipe.chips.block_choice import (
+    choose_block,
+    count_blocks,
+    describe_empty_split,
+    describe_missing_validation,
+    empty_splits,
+    plan_warnings,
+    wants_validation,
+)
 from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitMethod, SplitPlan
 
 FRACTIONS = (0.7, 0.15, 0.15)
@@ -34,8 +48,9 @@ def test_a_chip_that_is_too_large_for_any_block_is_named_with_one_that_works() -
 def test_a_strip_that_is_narrower_than_a_chip_names_the_largest_chip() -> None:
     plan = plan_of("west-east", chip=64)
     message = describe_empty_split("test", (400, 400), plan)
-    assert message.endswith("chips of 64 pixels do not fit into its strip; split.chip: 56 is the largest that works")
-    assert empty_splits((400, 400), plan_of("west-east", chip=56)) == []
+    assert message.endswith("chips of 64 pixels do not fit into its strip; split.chip: 60 is the largest that works")
+    assert empty_splits((400, 400), plan_of("west-east", chip=60)) == []
+    assert empty_splits((400, 400), plan_of("west-east", chip=64)) != []
 
 
 def test_masks_are_the_reason_where_the_geometry_works() -> None:
@@ -71,9 +86,62 @@ def test_a_limit_and_a_minimum_number_of_blocks_are_kept() -> None:
 def test_a_plan_that_wastes_chips_is_a_warning() -> None:
     samples = np.zeros((100, 3), np.int64)
     splits = np.full(100, NO_SPLIT, np.uint8)
-    splits[:25] = 0
-    (crossing, unused) = plan_warnings(plan_of(chip=48, block=100, buffer=8), samples, splits)
+    splits[:25] = np.arange(25) % 2
+    (crossing, unused) = plan_warnings(plan_of(chip=48, block=100, buffer=8), samples, splits, (400, 400))
     assert crossing == "split.block 100 is not a multiple of split.chip 48, so chips cross borders; 96 or 144 would be"
     assert unused.startswith("75 % of the chips are in no split, because of the buffer and the borders between splits")
-    assert list(plan_warnings(plan_of(block=512), samples, np.zeros(100, np.uint8))) == []
-    assert list(plan_warnings(plan_of("west-east", block=100), samples, np.zeros(100, np.uint8))) == []
+    used = np.arange(100, dtype=np.uint8) % 3
+    assert list(plan_warnings(plan_of(block=512), samples, used, (2048, 2048))) == []
+    assert list(plan_warnings(plan_of("west-east", block=100), samples, used, (2048, 2048))) == []
+
+
+def settings_of(sentence: str) -> dict[str, Any]:
+    """The settings that a sentence about strips or blocks names."""
+    values = re.findall(r"split\.(\w+): (\[[^\]]*\]|[\w-]+)", sentence)
+    return {name: yaml.safe_load(value) for name, value in values}
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    shape=st.tuples(st.integers(64, 200), st.integers(64, 200)),
+    method=st.sampled_from(["blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north"]),
+    percent=st.integers(1, 20),
+    chip=st.sampled_from([8, 16, 24]),
+    buffer=st.sampled_from([0, 4, 12]),
+)
+def test_every_setting_that_a_plan_without_validation_names_gives_all_splits_a_chip(
+    shape: tuple[int, int], method: SplitMethod, percent: int, chip: int, buffer: int
+) -> None:
+    fractions = (round(0.65 - percent / 100, 4), percent / 100, 0.35)
+    plan = SplitPlan(method, fractions, chip, chip // 2, buffer, 32, 0, 0, 0)
+    sentence = describe_missing_validation(shape, plan)
+    if "val" not in empty_splits(shape, plan):
+        assert "has enough usable, labelled pixels; choose a smaller split.min_valid" in sentence
+        return
+    cures = settings_of(sentence)
+    assert cures or "; no block works with chips of " in sentence or "; choose other split.fractions" in sentence
+    for name, value in cures.items():
+        cured = {name: tuple(value) if name == "fractions" else value}
+        cured |= {"stride": min(plan.stride, value)} if name == "chip" else {}
+        assert empty_splits(shape, replace(plan, **cured)) == [], (name, value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_wanted"),
+    [
+        ({}, True),
+        ({"fractions": (0.5, 0.0, 0.5)}, False),
+        ({"fractions": (0.5, 0.0, 0.5), "folds": 3}, True),
+        ({"method": "temporal", "dates": ("2020-01-01",)}, False),
+        ({"method": "temporal", "dates": ("2020-01-01", "2020-02-01"), "fractions": (1.0, 0.0, 0.0)}, True),
+        ({"method": "group", "test_groups": ("a",)}, False),
+        ({"method": "group", "test_groups": ("a",), "val_groups": ("b",)}, True),
+    ],
+)
+def test_validation_is_wanted_with_a_fraction_folds_a_second_date_or_named_groups(
+    changes: dict[str, Any], is_wanted: bool
+) -> None:
+    plan = replace(plan_of(), **changes)
+    assert wants_validation(plan) == is_wanted
+    train_only = plan_warnings(plan, np.zeros((1, 3), np.int64), np.zeros(1, np.uint8), None)
+    assert any("no validation chips" in sentence for sentence in train_only) == is_wanted

@@ -144,6 +144,8 @@ def test_the_same_plan_has_the_same_bytes(folder: Path, run: Run) -> None:
 SPLITS: dict[str, dict[str, Any]] = {
     "strips": {},
     "strips and a buffer": {"buffer": 5},
+    "strips from the east": {"method": "east-west", "stride": 12, "buffer": 3},
+    "blocks that are no multiple of the stride": {"method": "blocks", "block": 40, "fractions": [0.4, 0.3, 0.3]},
     "blocks": {"method": "blocks", "block": 32, "fractions": [0.4, 0.3, 0.3]},
     "checkerboard": {"method": "checkerboard", "block": 32},
     "overlapping chips": {"stride": 8},
@@ -286,6 +288,17 @@ def test_a_training_of_few_steps_and_places_in_no_split_are_warned_of(
     assert planned(run, folder)["warnings"] == []
     write(folder, train={"steps": steps, "batch": 32}, split={"fractions": [0.1, 0.1, 0.1]})
     assert any("in no split" in line for line in planned(run, folder)["warnings"])
+
+
+def test_a_val_split_without_a_chip_is_warned_of_with_settings_that_give_it_one(folder: Path, run: Run) -> None:
+    narrow = {"method": "east-west", "fractions": [0.6, 0.05, 0.35]}
+    write(folder, split=narrow)
+    (sentence,) = [line for line in planned(run, folder)["warnings"] if "no validation chips" in line]
+    fractions = yaml.safe_load(sentence.partition("split.fractions: ")[2].partition("]")[0] + "]")
+    write(folder, split=narrow | {"fractions": fractions})
+    value = planned(run, folder)
+    assert value["chips"]["val"]["chips"] > 0
+    assert not any("no validation chips" in line for line in value["warnings"])
 
 
 def test_a_grid_larger_than_memory_is_refused_in_one_sentence(folder: Path, run: Run) -> None:

@@ -378,6 +378,17 @@ def test_only_a_web_address_becomes_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
+def test_a_split_without_validation_chips_is_named_on_the_page_and_in_both_cards(tmp_path: Path) -> None:
+    run, sentence = finish(tmp_path / "run"), "no validation chips, so calibration cannot work"
+    assert sentence not in Tags(run.report(name="before")[1]).text
+    run.edit("chips", lambda split: split.update(warnings=[sentence]))
+    code, page, picture = run.report(name="after")
+    assert code == 0
+    assert sentence in Tags(page).text
+    assert f"Warning of the splits: {sentence}." in picture.with_name("model-card.md").read_text()
+    assert sentence in picture.with_name("data-card.md").read_text()
+
+
 def test_of_many_maps_six_are_included_and_the_others_are_counted(tmp_path: Path) -> None:
     code, text, picture = finish(tmp_path / "run", scenes=8, mosaic=False).report()
     assert code == 0

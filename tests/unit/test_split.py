@@ -25,6 +25,7 @@ from eopipe.chips.splits import (
     SplitMethod,
     SplitPlan,
     chip_counts,
+    chip_positions,
     covered_pixels,
     read_split,
     split_zones,
@@ -77,8 +78,6 @@ def test_chips_of_two_splits_keep_the_buffer_and_are_in_the_grid(shape: tuple[in
     for corners in chips.values():
         assert (corners >= 0).all()
         assert (corners + plan.chip <= shape).all()
-        last = np.array(shape) - plan.chip
-        assert ((corners % plan.stride == 0) | (corners == last)).all()
         assert len(np.unique(corners, axis=0)) == len(corners)
 
 
@@ -97,11 +96,11 @@ def test_no_chip_that_could_be_used_is_lost(shape: tuple[int, int], plan: SplitP
     owner = np.repeat(np.repeat(zones.split, zones.height, 0), zones.width, 1)[: shape[0], : shape[1]]
     others = {"train": [1, 2], "val": [2], "test": []}
     for number, name in enumerate(SPLITS):
-        rows, cols = (sorted({*range(0, edge - plan.chip + 1, plan.stride), edge - plan.chip}) for edge in shape)
+        rows, cols = chip_positions(shape, plan)
         expected = [
             (row, col)
-            for row in rows
-            for col in cols
+            for row in rows.tolist()
+            for col in cols.tolist()
             if (owner[row : row + plan.chip, col : col + plan.chip] == number).all()
             and not np.isin(around(owner, row, col, plan), others[name]).any()
         ]
@@ -535,6 +534,38 @@ def test_random_chips_are_refused_until_a_reason_is_given(tmp_path: Path, run: R
     assert split(run, tmp_path, stores, "--method", "random", "--allow", "random: to compare with").code == 0
     (finding,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
     assert (finding["kind"], finding["reason"]) == ("random", "to compare with")
+
+
+def test_a_val_split_without_a_chip_is_a_warning_in_log_and_file_with_settings_that_give_it_one(
+    tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    stores = [make_stores(tmp_path, "s")]
+    narrow = ("--method", "east-west", "--stride", 8, "--fractions", 0.5, 0.125, 0.375)
+    assert split(run, tmp_path, stores, *narrow).code == 0
+    result = read_split(tmp_path / "split.json")
+    assert [len(result["samples"][name]) > 0 for name in SPLITS] == [True, False, True]
+    (sentence,) = result["warnings"]
+    assert sentence.startswith(
+        "no validation chips, so early stopping, the best checkpoint and calibration cannot work"
+    )
+    assert f"event=split_plan message={sentence!r}" in caplog.text
+    fractions = sentence.partition("split.fractions: [")[2].partition("]")[0].split(", ")
+    chip = sentence.partition("split.chip: ")[2].split()[0]
+    for cure in (("--fractions", *fractions), ("--chip", chip)):
+        assert split(run, tmp_path, stores, *narrow, *cure).code == 0
+        cured = read_split(tmp_path / "split.json")
+        assert len(cured["samples"]["val"]), cure
+        assert cured["warnings"] == []
+
+
+def test_a_val_split_that_was_not_asked_for_or_is_masked_is_told_apart(tmp_path: Path, run: Run) -> None:
+    assert split(run, tmp_path, [make_stores(tmp_path, "s")], *SHARES[:2], "--fractions", 0.5, 0, 0.5).code == 0
+    assert read_split(tmp_path / "split.json")["warnings"] == []
+    valid = np.ones(SHAPE, np.uint8)
+    valid[:, 48:72] = 0
+    assert split(run, tmp_path, [make_stores(tmp_path, "t", valid=valid)], *SHARES, "--min-valid", 0.9).code == 0
+    (sentence,) = read_split(tmp_path / "split.json")["warnings"]
+    assert "no chip of val has enough usable, labelled pixels; choose a smaller split.min_valid" in sentence
 
 
 def test_changing_test_pixels_does_not_change_the_statistics(tmp_path: Path, run: Run) -> None:
