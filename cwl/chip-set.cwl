@@ -564,12 +564,12 @@ inputs:
   evaluate_baseline_pixels:
     type: int
     label: evaluate.baseline_pixels
-    doc: maximum number of training pixels of the per-pixel baseline
+    doc: maximum number of training pixels of each fit of the tree baselines
     default: 100000
   evaluate_seed:
     type: int
     label: evaluate.seed
-    doc: random seed of the baseline's sample of pixels
+    doc: 'random seed of the tree baselines: their samples of pixels and their fits'
     default: 0
   evaluate_mem_mb:
     type: int
@@ -924,7 +924,7 @@ steps:
     - record
   evaluate:
     label: evaluate
-    doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+    doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
     run: evaluate.cwl
     in:
       baseline_pixels: evaluate_baseline_pixels

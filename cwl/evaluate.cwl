@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe evaluate
-doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
 intent:
 - edam:operation_2238
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -80,7 +80,7 @@ inputs:
       type: array
       items: Directory
     label: tiles
-    doc: tile stores that the baseline is trained on
+    doc: tile stores that the tree baselines are trained on
   labels:
     type:
       type: array
@@ -112,14 +112,14 @@ inputs:
   baseline_pixels:
     type: int
     label: baseline pixels
-    doc: maximum number of training pixels of the per-pixel baseline
+    doc: maximum number of training pixels of each fit of the tree baselines
     default: 100000
     inputBinding:
       prefix: --baseline-pixels
   seed:
     type: int
     label: seed
-    doc: random seed of the baseline's sample of pixels
+    doc: 'random seed of the tree baselines: their samples of pixels and their fits'
     default: 0
     inputBinding:
       prefix: --seed

@@ -975,12 +975,12 @@ $graph:
     evaluate_baseline_pixels:
       type: int
       label: evaluate.baseline_pixels
-      doc: maximum number of training pixels of the per-pixel baseline
+      doc: maximum number of training pixels of each fit of the tree baselines
       default: 100000
     evaluate_seed:
       type: int
       label: evaluate.seed
-      doc: random seed of the baseline's sample of pixels
+      doc: 'random seed of the tree baselines: their samples of pixels and their fits'
       default: 0
     evaluate_mem_mb:
       type: int
@@ -1635,7 +1635,7 @@ $graph:
       - record
     evaluate:
       label: evaluate
-      doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+      doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
       run: '#stage-evaluate'
       in:
         baseline_pixels: evaluate_baseline_pixels
@@ -2755,12 +2755,12 @@ $graph:
     evaluate_baseline_pixels:
       type: int
       label: evaluate.baseline_pixels
-      doc: maximum number of training pixels of the per-pixel baseline
+      doc: maximum number of training pixels of each fit of the tree baselines
       default: 100000
     evaluate_seed:
       type: int
       label: evaluate.seed
-      doc: random seed of the baseline's sample of pixels
+      doc: 'random seed of the tree baselines: their samples of pixels and their fits'
       default: 0
     evaluate_mem_mb:
       type: int
@@ -3000,7 +3000,7 @@ $graph:
       - record
     evaluate:
       label: evaluate
-      doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+      doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
       run: '#stage-evaluate'
       in:
         baseline_pixels: evaluate_baseline_pixels
@@ -5558,7 +5558,7 @@ $graph:
 - class: CommandLineTool
   id: stage-evaluate
   label: eopipe evaluate
-  doc: Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+  doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
   intent:
   - edam:operation_2238
   requirements:
@@ -5627,7 +5627,7 @@ $graph:
         type: array
         items: Directory
       label: tiles
-      doc: tile stores that the baseline is trained on
+      doc: tile stores that the tree baselines are trained on
     labels:
       type:
         type: array
@@ -5659,14 +5659,14 @@ $graph:
     baseline_pixels:
       type: int
       label: baseline pixels
-      doc: maximum number of training pixels of the per-pixel baseline
+      doc: maximum number of training pixels of each fit of the tree baselines
       default: 100000
       inputBinding:
         prefix: --baseline-pixels
     seed:
       type: int
       label: seed
-      doc: random seed of the baseline's sample of pixels
+      doc: 'random seed of the tree baselines: their samples of pixels and their fits'
       default: 0
       inputBinding:
         prefix: --seed

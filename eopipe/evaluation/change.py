@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import FloatArray, IntArray
+from eopipe.arrays import IntArray
 from eopipe.composites.periods import channels_by_date
-from eopipe.evaluation.baseline import features_of
+from eopipe.evaluation.baseline import training_pixels, windowed_features
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL
@@ -74,8 +74,8 @@ def _post_classification(data: EvaluationData, max_pixels: int, seed: int) -> tu
     dates, count = channels_by_date(data.groups[0].stores[0].names), len(data.from_to)
     if len(dates) < 2 or any(len(group.stores) > 1 for group in data.groups):
         return None, "the map is not of one image with bands of two dates (composite.stack)"
-    features, truth = _training_pixels(data, max_pixels, seed)
-    classes = [np.divmod(truth, count)[number] for number in (0, 1)]
+    features, truth = training_pixels(data, max_pixels, [seed])[0]
+    classes = np.divmod(truth.astype(np.int64), count)
     if any(len(np.unique(numbers)) < 2 for numbers in classes):
         return None, "the training areas have one class at one of the dates"
     estimators = [
@@ -84,20 +84,7 @@ def _post_classification(data: EvaluationData, max_pixels: int, seed: int) -> tu
     ]
     confusion = np.zeros((count**2, count**2), np.int64)
     for group, rows, cols in data.pixels("test"):
-        if len(rows):
-            pixels = features_of(group.stores, rows, cols)
+        for index, pixels in windowed_features(group.stores, rows, cols):
             before, after = (estimator.predict(pixels[:, channels]) for channels, estimator in estimators)
-            confusion += confusion_matrix(group.truth[rows, cols], before * count + after, count**2)
+            confusion += confusion_matrix(group.truth[rows[index], cols[index]], before * count + after, count**2)
     return confusion, ""
-
-
-def _training_pixels(data: EvaluationData, max_pixels: int, seed: int) -> tuple[FloatArray, IntArray]:
-    """Features (n, band) and from-to classes (n,) of pixels of the training areas, drawn at random of more."""
-    features, truth, per_map = [], [], max_pixels // len(data.groups)
-    for number, (group, rows, cols) in enumerate(data.pixels("train")):
-        generator = np.random.Generator(np.random.Philox(counter=[0, 0, 0, number], key=seed))
-        chosen = np.sort(generator.permutation(len(rows))[:per_map])
-        if len(chosen):
-            features.append(features_of(group.stores, rows[chosen], cols[chosen]))
-            truth.append(group.truth[rows[chosen], cols[chosen]].astype(np.int64))
-    return np.vstack(features), np.concatenate(truth)

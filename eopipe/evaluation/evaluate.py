@@ -6,28 +6,29 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import IntArray
-from eopipe.chips.chips import count_votes, majority_class
+from eopipe.chips.chips import majority_class
 from eopipe.errors import BadInputError
-from eopipe.evaluation.baseline import baseline_method, features_of, fit_baseline
+from eopipe.evaluation.baseline import TREES, TreeBaselines
 from eopipe.evaluation.change import change_metrics
 from eopipe.evaluation.intervals import Tally, choose_cells, rounded
-from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.measures import VALUES, Measures, class_measures, label_measures
 from eopipe.evaluation.multilabel import multilabel_metrics
 from eopipe.training.metrics import scores, value_parts, value_scores
 
-METHODS, VALUE_METHODS = ("model", "pixel_baseline", "majority"), ("model", "pixel_baseline", "mean")
+METHODS, VALUE_METHODS = ("model", *TREES, "majority"), ("model", *TREES, "mean")
 
 
 def evaluate_maps(
     data: EvaluationData, max_pixels: int, seed: int, probabilities: tuple[Path, ...] = ()
 ) -> dict[str, Any]:
     """The content of a metrics file; average precisions need the maps of probabilities."""
+    trees = TreeBaselines.fit(data, max_pixels, seed)
     if data.task == "multilabel":
-        metrics, tally = multilabel_metrics(data, fit_baseline(data, max_pixels, seed), probabilities)
+        metrics, tally = multilabel_metrics(data, trees, probabilities)
         return metrics | _scene_scores(data, tally, label_measures(data.names))
     if data.from_to and data.task == "segmentation":
-        metrics = _segmentation_metrics(data, fit_baseline(data, max_pixels, seed))
+        metrics = _segmentation_metrics(data, trees)
         confusions = {name: np.array(metrics[name]["confusion"]) for name in METHODS}
         return metrics | change_metrics(data, confusions, max_pixels, seed)
     functions = {
@@ -35,23 +36,25 @@ def evaluate_maps(
         "classification": _classification_metrics,
         "regression": _regression_metrics,
     }
-    return functions[data.task](data, fit_baseline(data, max_pixels, seed))
+    return functions[data.task](data, trees)
 
 
-def _segmentation_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
+def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     cells, classes, majority = choose_cells(data), len(data.names), int(_truth_counts(data, "train").argmax())
     tally = Tally.empty(cells, METHODS, len(data.groups), classes**2)
     for number, (group, rows, cols) in enumerate(data.pixels("test")):
         truth, index = group.truth[rows, cols].astype(np.int64), cells.index_of(number, rows, cols)
         predictions = {"model": group.prediction[rows, cols], "majority": np.full(truth.shape, majority)}
-        predictions["pixel_baseline"] = baseline.predict(features_of(group.stores, rows, cols)) if len(truth) else truth
+        predictions |= trees.predict(group.stores, rows, cols)
         for name, predicted in predictions.items():
             tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
-    return _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_cell["model"].sum())}
+    metrics = _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_cell["model"].sum())}
+    trees.add_methods(metrics)
+    return metrics
 
 
-def _classification_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
-    """Scores over whole cells of the map; the baseline's class of a cell is the majority over its labelled pixels."""
+def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
+    """Scores over whole cells of the map; the trees' class of a cell is the majority over its labelled pixels."""
     cells, classes, edge = choose_cells(data), len(data.names), data.split["chip"]
     train = sum(np.bincount(truth, minlength=classes) for _, _, truth, _ in data.chips("train"))
     majority = int(np.argmax(train))
@@ -60,7 +63,7 @@ def _classification_metrics(data: EvaluationData, baseline: Any) -> dict[str, An
         columns = group.truth.shape[1] // edge
         index = cells.index_of(number, chosen // columns * edge, chosen % columns * edge)
         predictions = {"model": mapped, "majority": np.full(truth.shape, majority)}
-        predictions["pixel_baseline"] = _baseline_of_chips(group, chosen, baseline, edge, classes)
+        predictions |= {name: majority_class(votes) for name, votes in trees.votes(group, chosen, edge).items()}
         for name, predicted in predictions.items():
             tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
     if not tally.by_cell["model"].any():
@@ -72,21 +75,8 @@ def _classification_metrics(data: EvaluationData, baseline: Any) -> dict[str, An
         "task": data.task,
         "test_chips": int(tally.by_cell["model"].sum()),
     }
-    metrics["pixel_baseline"]["method"] += ", and their majority in each chip"
+    trees.add_methods(metrics, ", and their majority in each chip")
     return metrics
-
-
-def _baseline_of_chips(group: EvaluatedMap, chosen: IntArray, baseline: Any, edge: int, classes: int) -> IntArray:
-    """The baseline's majority class of each chosen cell."""
-    columns = group.truth.shape[1] // edge
-    rows, cols = np.nonzero(group.is_comparable)
-    cells = np.where(cols < columns * edge, rows // edge * columns + cols // edge, -1)
-    is_chosen = np.isin(cells, chosen)
-    if not is_chosen.any():
-        return np.zeros(len(chosen), np.int64)
-    predicted = baseline.predict(features_of(group.stores, rows[is_chosen], cols[is_chosen]))
-    votes = count_votes(np.searchsorted(chosen, cells[is_chosen]), predicted, (len(chosen), classes))
-    return np.asarray(majority_class(votes), np.int64)
 
 
 def _class_metrics(data: EvaluationData, tally: Tally, majority: int) -> dict[str, Any]:
@@ -95,14 +85,13 @@ def _class_metrics(data: EvaluationData, tally: Tally, majority: int) -> dict[st
         name: scores(table.sum(0).reshape(classes, classes), data.names) for name, table in tally.by_cell.items()
     }
     metrics["majority"]["class"] = data.names[majority]
-    metrics["pixel_baseline"]["method"] = baseline_method(data)
     uncertainty = tally.uncertainty(data.split["chip"], class_measures(data.names))
     scenes = _scene_scores(data, tally, class_measures(data.names))
     return {"classes": list(data.names), "maps": len(data.groups)} | metrics | uncertainty | scenes
 
 
-def _regression_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
-    """Scores of values, compared with the mean of the training labels and with boosted trees on each pixel."""
+def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
+    """Scores of values, compared with the mean of the training labels and with boosted trees."""
     train = np.concatenate([group.truth[rows, cols] for group, rows, cols in data.pixels("train")], dtype=np.float64)
     mean, cells = float(f"{train.mean():.9g}"), choose_cells(data)
     tally = Tally.empty(cells, VALUE_METHODS, len(data.groups), 6, np.float64)
@@ -110,12 +99,12 @@ def _regression_metrics(data: EvaluationData, baseline: Any) -> dict[str, Any]:
         truth, index = group.truth[rows, cols], cells.index_of(number, rows, cols)
         if len(truth):
             predictions = {"model": group.prediction[rows, cols], "mean": np.full(truth.shape, mean)}
-            predictions["pixel_baseline"] = baseline.predict(features_of(group.stores, rows, cols))
+            predictions |= trees.predict(group.stores, rows, cols)
             for name, predicted in predictions.items():
                 tally.add(name, number, cells.sum_parts(index, value_parts(truth, predicted, mean)))
     metrics: dict[str, Any] = {name: value_scores(total.sum(0)) for name, total in tally.by_cell.items()}
     metrics["mean"]["value"] = round(mean, 6)
-    metrics["pixel_baseline"]["method"] = baseline_method(data)
+    trees.add_methods(metrics)
     low, high = (float(f"{v:.9g}") for v in np.percentile(train, (0, 100)))
     metrics |= {"task": data.task, "unit": data.unit, "range": [low, high]}
     metrics |= tally.uncertainty(data.split["chip"], VALUES) | _scene_scores(data, tally, VALUES)

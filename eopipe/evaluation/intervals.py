@@ -29,8 +29,14 @@ METHOD = (
     "Student's t on the logit scale over {pieces}, variance inflated by the measured correlation of the errors; "
     "doi:10.1016/j.jeconom.2011.01.007, doi:10.1162/REST_a_00639"
 )
-# The comparisons with an interval: the model, and the model less the per-pixel and less the simple baseline.
-COMPARISONS = ("model", "gain", "simple_gain")
+# The comparisons with an interval, by method: the model, and the model less each baseline.
+COMPARISONS = {
+    "model": "model",
+    "pixel_baseline": "gain",
+    "texture_baseline": "texture_gain",
+    "majority": "simple_gain",
+    "mean": "simple_gain",
+}
 # Concentrated errors are also correlated; this power of the design effect gave the best coverage in the simulations.
 CONCENTRATION_POWER, MIN_FREEDOM = 0.85, 3.0
 # A wider interval of a share, or of kappa, says nothing.
@@ -141,7 +147,7 @@ def _blocks(data: EvaluationData) -> Cells:
 def measure_pieces(cells: Cells, chip: int, tables: dict[str, AnyArray], measures: Measures) -> Pieces:
     """Measure the correlation of the errors of some cells; whole maps are taken as independent."""
     if not cells.edge:
-        return Pieces(cells, chip, dict.fromkeys(COMPARISONS[: len(tables)], 1.0))
+        return Pieces(cells, chip, {COMPARISONS[name]: 1.0 for name in tables})
     return correlated_pieces(Correlation(cells), chip, tables, measures)
 
 
@@ -150,7 +156,7 @@ def correlated_pieces(correlation: Correlation, chip: int, tables: dict[str, Any
     model, *baselines = (measures.errors(table) for table in tables.values())
     likelihood = correlation.likelihood(np.stack([model, *(model - baseline for baseline in baselines)]))
     effects = correlation.design_effects(measures.sizes(tables["model"]).astype(np.float64), likelihood)
-    by_comparison = dict(zip(COMPARISONS, effects.tolist(), strict=False))
+    by_comparison = dict(zip([COMPARISONS[name] for name in tables], effects.tolist(), strict=True))
     return Pieces(correlation.cells, chip, by_comparison, float(correlation.distances(likelihood)[0]))
 
 
@@ -163,9 +169,9 @@ def design_effect(cells: Cells, field: Float64Array, weights: Float64Array) -> f
 
 
 def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Measures) -> dict[str, Intervals]:
-    """Intervals of the model's scores and of its gains over both baselines, by comparison and score.
+    """Intervals of the model's scores and of its gains over each baseline, by comparison and score.
 
-    Tables are (piece, …): those of the model first, then those of the per-pixel and of the simple baseline.
+    Tables are (piece, …): those of the model first, then those of the baselines, as in `pieces.effects`.
     """
     model, *baselines = tables.values()
     influences = [_influences(table, measures) for table in tables.values()]

@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.chips.chips import count_votes, label_sets
+from eopipe.chips.chips import label_sets
 from eopipe.errors import BadInputError
-from eopipe.evaluation.baseline import baseline_method, features_of
+from eopipe.evaluation.baseline import TREES, TreeBaselines
 from eopipe.evaluation.calibration import label_samples, read_probabilities
 from eopipe.evaluation.intervals import Tally, choose_cells
-from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.measures import label_measures
 from eopipe.models.tasks import PRESENCE
 from eopipe.training.metrics import label_scores, label_table_width, label_tables
 
-METHODS, MAX_EXAMPLES = ("model", "pixel_baseline", "majority"), 12
+METHODS, MAX_EXAMPLES = ("model", *TREES, "majority"), 12
 
 
 @dataclass(frozen=True)
 class LabelScores:
     """Of test chips (n): true labels (n, class), and by method the predicted ones and their scores (n, class).
 
-    Scores order the chips for the average precision: probabilities of the model, shares of the per-pixel baseline, and
+    Scores order the chips for the average precision: probabilities of the model, shares of the tree baselines, and
     frequencies in the training chips. `places` (n, 3) are map, row and column.
     """
 
@@ -39,14 +39,14 @@ class LabelScores:
 
 
 def multilabel_metrics(
-    data: EvaluationData, baseline: Any, probabilities: tuple[Path, ...]
+    data: EvaluationData, trees: TreeBaselines, probabilities: tuple[Path, ...]
 ) -> tuple[dict[str, Any], Tally]:
     """The content of a metrics file, and the tables of its intervals.
 
     Raises BadInputError where no cell of the map is completely inside the test areas.
     """
     frequencies = _frequencies(data)
-    chips = _test_chips(data, baseline, probabilities, frequencies)
+    chips = _test_chips(data, trees, probabilities, frequencies)
     if not len(chips.truth):
         raise BadInputError(
             f"no cell of {data.split['chip']} pixels of the map is completely inside the test areas; "
@@ -58,7 +58,7 @@ def multilabel_metrics(
         _add_precision(scores, chips.truth, chips.scores.get(name), data.names)
     metrics["majority"]["labels"] = [n for n, share in zip(data.names, frequencies, strict=True) if share >= PRESENCE]
     metrics["majority"]["frequencies"] = [round(float(share), 6) for share in frequencies]
-    metrics["pixel_baseline"]["method"] = baseline_method(data) + ", and the shares of its classes in each chip"
+    trees.add_methods(metrics, ", and the shares of their classes in each chip")
     metrics |= tally.uncertainty(data.split["chip"], label_measures(data.names))
     if "missing" in metrics["intervals"]:
         reason = "average precision depends on the order of all chips, so it is not a sum over pieces"
@@ -82,36 +82,32 @@ def _frequencies(data: EvaluationData) -> Float64Array:
 
 
 def _test_chips(
-    data: EvaluationData, baseline: Any, probabilities: tuple[Path, ...], frequencies: Float64Array
+    data: EvaluationData, trees: TreeBaselines, probabilities: tuple[Path, ...], frequencies: Float64Array
 ) -> LabelScores:
     """All test chips, ordered by map and cell."""
-    edge, count = data.split["chip"], len(data.names)
-    truth, mapped, places, shares = [], [], [], []
+    edge = data.split["chip"]
+    truth, mapped, places = [], [], []
+    votes: dict[str, list[IntArray]] = {name: [] for name in TREES}
     for number, (group, samples) in enumerate(label_samples(data)):
         truth.append(samples.truth > 0)
         mapped.append(samples.predicted > 0)
         places.append(np.stack([np.full(len(samples.rows), number), samples.rows, samples.cols], 1))
         chosen = samples.rows // edge * (group.truth.shape[1] // edge) + samples.cols // edge
-        shares.append(_baseline_shares(group, chosen, baseline, edge, count))
-    all_truth, all_shares = np.concatenate(truth), np.concatenate(shares)
-    predicted = {"model": np.concatenate(mapped), "pixel_baseline": all_shares >= data.min_share}
+        for name, counts in trees.votes(group, chosen, edge).items():
+            votes[name].append(counts)
+    all_truth = np.concatenate(truth)
+    scores = {name: _shares(np.concatenate(counts)) for name, counts in votes.items()}
+    predicted = {name: shares >= data.min_share for name, shares in scores.items()}
+    predicted["model"] = np.concatenate(mapped)
     predicted["majority"] = np.broadcast_to(frequencies >= PRESENCE, all_truth.shape)
-    scores = {"pixel_baseline": all_shares, "majority": np.broadcast_to(frequencies, all_truth.shape)}
+    scores["majority"] = np.broadcast_to(frequencies, all_truth.shape)
     if probabilities:
         scores["model"] = np.concatenate([*_mapped_probabilities(data, probabilities)])
     return LabelScores(all_truth, predicted, scores, np.concatenate(places))
 
 
-def _baseline_shares(group: EvaluatedMap, chosen: IntArray, baseline: Any, edge: int, classes: int) -> Float64Array:
-    """The share of each class (cell, class) among the baseline's classes of the labelled pixels of the chosen cells."""
-    columns = group.truth.shape[1] // edge
-    rows, cols = np.nonzero(group.is_comparable)
-    cells = np.where(cols < columns * edge, rows // edge * columns + cols // edge, -1)
-    is_chosen = np.isin(cells, chosen)
-    if not is_chosen.any():
-        return np.zeros((len(chosen), classes))
-    predicted = baseline.predict(features_of(group.stores, rows[is_chosen], cols[is_chosen]))
-    votes = count_votes(np.searchsorted(chosen, cells[is_chosen]), predicted, (len(chosen), classes))
+def _shares(votes: IntArray) -> Float64Array:
+    """The share of each class (cell, class) among the classes of the pixels of cells."""
     return np.asarray(votes / np.maximum(votes.sum(1, keepdims=True), 1), np.float64)
 
 

@@ -14,9 +14,10 @@ from eopipe.reporting import data_tables
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
 from eopipe.reporting.scores import fold_score_rows, measures_of, scene_score_rows
-from eopipe.reporting.verdict import SEEDS, verdict
+from eopipe.reporting.verdict import GAINS, SEEDS, verdict
 from eopipe.reporting.wording import (
     DASH,
+    TREES,
     calibration_text,
     describe_test,
     format_count,
@@ -270,18 +271,14 @@ def _scores_section(run: RunData) -> CardSection:
 
 def _overall_table(run: RunData) -> CardTable:
     intervals = run.metrics.get("intervals") or {}
-    model, baseline = run.metrics["model"], run.metrics["pixel_baseline"]
-    rows: list[TextRow] = [
-        (
-            name,
-            _figures(model[key]),
-            _interval(intervals.get("model", {}).get(key)),
-            _figures(baseline[key]),
-            _interval(intervals.get("gain", {}).get(key)),
-        )
-        for key, name in measures_of(run.metrics)
-    ]
-    heads = ("Measure", "Model", "Interval", "Per-pixel baseline", "Model minus baseline")
+    trees = {key: name for key, name in TREES.items() if key in run.metrics}
+    rows: list[TextRow] = []
+    for key, name in measures_of(run.metrics):
+        model = (_figures(run.metrics["model"][key]), _interval(intervals.get("model", {}).get(key)))
+        gains = [(run.metrics[tree][key], intervals.get(GAINS[tree], {}).get(key)) for tree in trees]
+        rows.append((name, *model, *(text for score, gain in gains for text in (_figures(score), _interval(gain)))))
+    others = [head for name in trees.values() for head in (name.capitalize(), f"Model minus {name}")]
+    heads = ("Measure", "Model", "Interval", *others)
     unit = f" in {run.scale.unit}" if run.scale and run.scale.unit else ""
     return CardTable(f"Scores{unit}", heads, rows)
 

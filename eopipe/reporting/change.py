@@ -8,13 +8,13 @@ import numpy as np
 from eopipe.reporting.panels import INCORRECT, UNTESTED, ImagePanel, PanelGroup, encode_classes
 from eopipe.reporting.rasters import MapView
 from eopipe.reporting.scores import TableCell, TableRow
-from eopipe.reporting.wording import format_count, format_percent, format_score
+from eopipe.reporting.wording import TREES, format_count, format_percent, format_score
 from eopipe.tiles.store import NO_LABEL
 
 HEADS = ("Method", "F1 of change", "Precision", "Recall", "Kappa", "Correct transitions", "Changed test pixels")
 METHODS = {
     "model": "This model",
-    "pixel_baseline": "Per-pixel baseline",
+    **{key: name.capitalize() for key, name in TREES.items()},
     "post_classification": "Post-classification comparison",
     "majority": "Most frequent transition",
 }
@@ -34,7 +34,7 @@ def change_sections(metrics: dict[str, Any]) -> dict[str, Any]:
     return {
         "change": {
             "heads": HEADS,
-            "rows": [_method_row(name, change[key]) for key, name in METHODS.items() if "f1" in change[key]],
+            "rows": [_method_row(name, change[key]) for key, name in METHODS.items() if "f1" in change.get(key, {})],
             "note": f"No post-classification comparison: {reason}." if reason else "",
             "classes": change["classes"],
             "tables": [(text, transition_rows(change["classes"], change["areas"][key])) for key, text in areas.items()],

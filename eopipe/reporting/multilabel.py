@@ -9,11 +9,11 @@ import numpy as np
 from eopipe.arrays import UInt8Array
 from eopipe.reporting.panels import UNTESTED, EncodedImage, encode_photo, stretch_contrast
 from eopipe.reporting.rasters import MapView
-from eopipe.reporting.scores import LABEL_MEASURES, TableCell, TableRow, with_intervals
-from eopipe.reporting.verdict import majority_text
-from eopipe.reporting.wording import format_count, format_percent, format_score, plural
+from eopipe.reporting.scores import LABEL_MEASURES, TableCell, TableRow, model_and_trees, with_intervals
+from eopipe.reporting.verdict import best_trees, majority_text
+from eopipe.reporting.wording import TREES, format_count, format_percent, format_score, plural
 
-HEADS = ("Class", "F1", "F1, baseline", "Precision", "Recall", "AP", "Chips with it", "Predicted")
+HEADS = ("Class", "F1", "F1, trees", "Precision", "Recall", "AP", "Chips with it", "Predicted")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ def label_sections(metrics: dict[str, Any], maps: list[MapView], chip: int, step
         "min_share": format_percent(metrics["min_share"]),
         "label_heads": HEADS,
         "label_rows": label_rows(metrics),
+        "best_trees": TREES[best_trees(metrics, "f1_macro")],
         "cooccurrence": [(text, cooccurrence_rows(metrics["classes"], pairs[key])) for key, text in captions.items()],
         "label_examples": [*_examples(metrics, maps, chip, step)],
         "error_legend": {"class is absent": UNTESTED},
@@ -48,10 +49,9 @@ def label_sections(metrics: dict[str, Any], maps: list[MapView], chip: int, step
 
 
 def label_method_rows(metrics: dict[str, Any]) -> list[TableRow]:
-    """Model, per-pixel baseline and most frequent labels, and the gain; the best of each measure is highlighted."""
+    """Model, tree baselines and most frequent labels, and the gains; the best of each measure is highlighted."""
     methods = {
-        "This model": ("", metrics["model"]),
-        "Per-pixel baseline": (metrics["pixel_baseline"]["method"], metrics["pixel_baseline"]),
+        **model_and_trees(metrics),
         "Most frequent labels": (f"always predicts {majority_text(metrics)}", metrics["majority"]),
     }
     best: dict[str, float | None] = {}
@@ -72,10 +72,10 @@ def _score_cell(value: float | None, best: float | None) -> TableCell:
 
 
 def label_rows(metrics: dict[str, Any]) -> list[tuple[str, ...]]:
-    """F1 of model and per-pixel baseline, precision, recall, average precision and chips of each class."""
-    rows = []
+    """F1 of model and best trees, precision, recall, average precision and chips of each class."""
+    rows, trees = [], best_trees(metrics, "f1_macro")
     for name in metrics["classes"]:
-        model, baseline = metrics["model"]["per_class"][name], metrics["pixel_baseline"]["per_class"][name]
+        model, baseline = metrics["model"]["per_class"][name], metrics[trees]["per_class"][name]
         values = (model["f1"], baseline["f1"], model["precision"], model["recall"], model["average_precision"])
         counts = (format_count(model["chips"]), format_count(model["predicted_chips"]))
         rows.append((name, *map(format_score, values), *counts))
@@ -98,11 +98,10 @@ def cooccurrence_rows(classes: list[str], counts: list[list[int]]) -> list[Table
 
 def label_headline(metrics: dict[str, Any]) -> str:
     """The scores on one line, for the map, which shows the class of the highest probability of each chip."""
-    model, baseline, majority = (
-        format_score(metrics[name]["f1_micro"]) for name in ("model", "pixel_baseline", "majority")
-    )
+    trees = best_trees(metrics, "f1_micro")
+    model, baseline, majority = (format_score(metrics[name]["f1_micro"]) for name in ("model", trees, "majority"))
     return (
-        f"Most probable class of each chip; micro F1 of all labels {model} (per-pixel baseline {baseline}, most "
+        f"Most probable class of each chip; micro F1 of all labels {model} ({TREES[trees]} {baseline}, most "
         f"frequent labels {majority})"
     )
 

@@ -17,8 +17,9 @@ from eopipe.reporting.multilabel import label_sections
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, PanelGroup
 from eopipe.reporting.run_data import RunData
-from eopipe.reporting.verdict import verdict
+from eopipe.reporting.verdict import best_trees, verdict
 from eopipe.reporting.wording import (
+    TREES,
     calibration_text,
     describe_test,
     format_length,
@@ -92,6 +93,7 @@ def _scores(run: RunData) -> dict[str, Any]:
         "best_validation": scores.best_validation(run.history),
         "confusion": scores.confusion_rows(run.metrics),
         "per_class": scores.class_rows(run.metrics),
+        "best_trees": TREES[best_trees(run.metrics, "miou")],
         "chance": format_score(1 / max(len(run.classes), 2)),
         "error_legend": {"correct": CORRECT, "incorrect": INCORRECT, "outside the test area": UNTESTED},
         "class_balance": scores.class_balance(run.split, run.colors),

@@ -11,9 +11,10 @@ from markupsafe import Markup
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.figures import FAINT, ONE, TWO
 from eopipe.reporting.palette import ValueScale
-from eopipe.reporting.verdict import SEEDS
+from eopipe.reporting.verdict import GAINS, SEEDS, best_trees
 from eopipe.reporting.wording import (
     DASH,
+    TREES,
     format_count,
     format_gain,
     format_interval,
@@ -63,11 +64,16 @@ def measures_of(metrics: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return {"regression": VALUE_MEASURES, "multilabel": LABEL_MEASURES}.get(str(metrics.get("task")), MEASURES)
 
 
+def model_and_trees(metrics: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Names of the model and of the tree baselines, each with what it is and its scores."""
+    trees = {name.capitalize(): (metrics[key]["method"], metrics[key]) for key, name in TREES.items() if key in metrics}
+    return {"This model": ("", metrics["model"])} | trees
+
+
 def method_rows(metrics: dict[str, Any]) -> list[TableRow]:
-    """Model, per-pixel baseline and majority class, and the gain; the best of each measure is highlighted."""
+    """Model, tree baselines and majority class, and the gains; the best of each measure is highlighted."""
     methods = {
-        "This model": ("", metrics["model"]),
-        "Per-pixel baseline": (metrics["pixel_baseline"]["method"], metrics["pixel_baseline"]),
+        **model_and_trees(metrics),
         "Majority class": (f"always predicts “{metrics['majority']['class']}”", metrics["majority"]),
     }
     best = {key: max((s[key] for _, s in methods.values() if s[key] is not None), default=None) for key, _ in MEASURES}
@@ -86,22 +92,27 @@ def _score_cell(value: float | None, best: float | None) -> TableCell:
 def with_intervals(
     metrics: dict[str, Any], rows: list[TableRow], measures: tuple[tuple[str, str], ...]
 ) -> list[TableRow]:
-    """The model's row with an interval below each score, and a last row: model minus per-pixel baseline."""
+    """The model's row with an interval below each score, and last rows: model minus each tree baseline."""
     intervals = metrics.get("intervals") or {}
     unit = {key: metrics.get("unit", "") if key in UNIT_MEASURES else "" for key, _ in measures}
     cells = [
         replace(cell, note=format_interval(intervals.get("model", {}).get(key), unit[key]))
         for cell, (key, _) in zip(rows[0].cells, measures, strict=True)
     ]
-    gains = [
-        TableCell(
-            _gain_text(metrics["model"][key], metrics["pixel_baseline"][key], unit[key]),
-            share=None,
-            note=format_interval(intervals.get("gain", {}).get(key), unit[key]),
-        )
-        for key, _ in measures
-    ]
-    return [replace(rows[0], cells=cells), *rows[1:], TableRow("Model minus per-pixel baseline", "", gains)]
+    gains = {
+        name: [
+            TableCell(
+                _gain_text(metrics["model"][key], metrics[trees][key], unit[key]),
+                share=None,
+                note=format_interval(intervals.get(GAINS[trees], {}).get(key), unit[key]),
+            )
+            for key, _ in measures
+        ]
+        for trees, name in TREES.items()
+        if trees in metrics
+    }
+    last = [TableRow(f"Model minus {name}", "", row) for name, row in gains.items()]
+    return [replace(rows[0], cells=cells), *rows[1:], *last]
 
 
 def _gain_text(score: float | None, baseline: float | None, unit: str) -> str:
@@ -156,7 +167,7 @@ def fold_score_rows(
     summary = [
         row("mean", _mean, "model"),
         row("standard deviation", deviation, "model"),
-        row("mean of the per-pixel baseline", _mean, "pixel_baseline"),
+        *(row(f"mean of the {name}", _mean, key) for key, name in TREES.items() if key in metrics),
     ]
     return heads, [*each, *summary]
 
@@ -185,10 +196,10 @@ def _confusion_cell(row: list[int], column: int, is_correct: bool) -> TableCell:
 
 
 def class_rows(metrics: dict[str, Any]) -> list[TableRow]:
-    """One row for each class: IoU of model and per-pixel baseline, precision, recall, F1 and pixels."""
-    rows = []
+    """One row for each class: IoU of model and best trees, precision, recall, F1 and pixels."""
+    rows, trees = [], best_trees(metrics, "miou")
     for name in metrics["classes"]:
-        model, baseline = metrics["model"]["per_class"][name], metrics["pixel_baseline"]["per_class"][name]
+        model, baseline = metrics["model"]["per_class"][name], metrics[trees]["per_class"][name]
         best = max((iou for iou in (model["iou"], baseline["iou"]) if iou is not None), default=None)
         cells = [_score_cell(model["iou"], best), _score_cell(baseline["iou"], best)]
         cells += [TableCell(format_score(model[key])) for key in ("precision", "recall", "f1")]
@@ -314,18 +325,18 @@ def _place_in(history: dict[str, Any], row: dict[str, Any]) -> str:
 
 def headline(metrics: dict[str, Any]) -> str:
     """The scores on one line, for the map."""
-    model, baseline, majority = (metrics[name] for name in ("model", "pixel_baseline", "majority"))
+    trees = best_trees(metrics, "accuracy")
+    model, baseline, majority = (metrics[name] for name in ("model", trees, "majority"))
     accuracy = f"{format_percent(model['accuracy'])} of the test {scored_unit(metrics)}s correct"
     others = (format_percent(scores["accuracy"]) for scores in (baseline, majority))
-    return f"{accuracy}, mIoU {format_score(model['miou'])} (per-pixel baseline {', majority class '.join(others)})"
+    return f"{accuracy}, mIoU {format_score(model['miou'])} ({TREES[trees]} {', majority class '.join(others)})"
 
 
 def value_headline(metrics: dict[str, Any]) -> str:
     """The scores on one line, for the map of values."""
-    model, baseline, mean = (
-        format_value(metrics[name]["rmse"], metrics["unit"]) for name in ("model", "pixel_baseline", "mean")
-    )
-    return f"RMSE {model} on the test pixels (per-pixel baseline {baseline}, mean of the labels {mean})"
+    trees = best_trees(metrics, "rmse")
+    model, baseline, mean = (format_value(metrics[name]["rmse"], metrics["unit"]) for name in ("model", trees, "mean"))
+    return f"RMSE {model} on the test pixels ({TREES[trees]} {baseline}, mean of the labels {mean})"
 
 
 def scale_of(metrics: dict[str, Any]) -> ValueScale | None:
@@ -337,11 +348,10 @@ def scale_of(metrics: dict[str, Any]) -> ValueScale | None:
 
 
 def value_method_rows(metrics: dict[str, Any]) -> list[TableRow]:
-    """Model, per-pixel baseline and mean of the labels, and the gain; the best of each measure is highlighted."""
+    """Model, tree baselines and mean of the labels, and the gains; the best of each measure is highlighted."""
     unit = metrics["unit"]
     methods = {
-        "This model": ("", metrics["model"]),
-        "Per-pixel baseline": (metrics["pixel_baseline"]["method"], metrics["pixel_baseline"]),
+        **model_and_trees(metrics),
         "Mean of the labels": (f"always predicts {format_value(metrics['mean']['value'], unit)}", metrics["mean"]),
     }
     best = {key: min(_distance_to_perfect(key, s[key]) for _, s in methods.values()) for key, _ in VALUE_MEASURES}

@@ -1,14 +1,16 @@
-"""The verdict on a model: a comparison with each baseline by the confidence interval of the gain, never by the points.
+"""The verdict on a model: a comparison with the best trees and the simple baseline by the interval of the gain.
 
-A difference counts where its interval excludes 0. Without an interval the points are reported, and that they are only
-points.
+A difference counts where its interval excludes 0, never by the points: without an interval model and baseline cannot
+be told apart. The best trees are those with the best score, for each measure of its own.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from eopipe.reporting.wording import (
     THIN_SPACE,
+    TREES,
     format_gain,
     format_percent,
     format_score,
@@ -27,6 +29,9 @@ SEEDS = (
     "The intervals are those of this map: they do not include the spread over seeds, so another training with the same "
     "settings may differ by more."
 )
+# The intervals of the gains over the tree baselines in a metrics file.
+GAINS = {"pixel_baseline": "gain", "texture_baseline": "texture_gain"}
+NO_INTERVAL = "without a confidence interval"
 Tone = Literal["good", "mixed", "bad"]
 
 
@@ -43,14 +48,13 @@ class Verdict:
 class Comparison:
     """The model against one baseline: `value` is 1 where it is better, -1 where worse, 0 where neither.
 
-    `relation` ends before the name of the baseline, `note` follows it; only an interval makes a comparison certain.
+    `relation` ends before the name of the baseline, `note` follows it.
     """
 
     baseline: str
     value: int
     relation: str
     note: str = ""
-    is_certain: bool = True
 
     def __str__(self) -> str:
         """The comparison as a predicate."""
@@ -58,26 +62,39 @@ class Comparison:
 
 
 def verdict(metrics: dict[str, Any]) -> Verdict:
-    """Compare the model with both baselines by the intervals of its gains."""
+    """Compare the model with the best trees and with the simple baseline by the intervals of its gains."""
     measures = _measures(metrics)
     if metrics["model"][measures[0][0]] is None:
         unit = scored_unit(metrics)
         text = f"Not one {unit} of the test areas has both a label and a prediction."
         return Verdict("mixed", "The model could not be scored.", text)
-    comparisons = [_compare(metrics, key, name) for key, name in baseline_names(metrics).items()]
-    values = [comparison.value * comparison.is_certain for comparison in comparisons]
+    trees = {measure: best_trees(metrics, measure) for measure, _ in measures}
+    names = [f"the {name}" for key, name in TREES.items() if key in trees.values()]
+    trees_name = f"the better of {join_words(names)}" if len(names) > 1 else names[0]
+    simple, simple_name = simple_baseline(metrics)
+    comparisons = [
+        _compare(metrics, trees, trees_name),
+        _compare(metrics, dict.fromkeys(trees, simple), simple_name),
+    ]
+    values = [comparison.value for comparison in comparisons]
     tone: Tone = "bad" if min(values) < 0 else "good" if min(values) > 0 else "mixed"
-    return Verdict(tone, f"The model {_joined(comparisons)}.", _text(metrics, comparisons))
+    return Verdict(tone, f"The model {_joined(comparisons)}.", _text(metrics))
 
 
-def baseline_names(metrics: dict[str, Any]) -> dict[str, str]:
-    """The keys of the baselines, with their names in a sentence."""
+def best_trees(metrics: dict[str, Any], measure: str) -> str:
+    """The key of the tree baseline with the best score; of equals the first."""
+    scores = {key: metrics[key][measure] for key in TREES if key in metrics}
+    sense = -1 if measure == "rmse" else 1
+    return max(scores, key=lambda key: -math.inf if scores[key] is None else sense * scores[key])
+
+
+def simple_baseline(metrics: dict[str, Any]) -> tuple[str, str]:
+    """The key of the baseline that predicts the same everywhere, and its name in a sentence."""
     if metrics.get("task") == "regression":
-        return {"pixel_baseline": "the per-pixel baseline", "mean": "the mean of the labels"}
+        return "mean", "the mean of the labels"
     if metrics.get("task") == "multilabel":
-        return {"pixel_baseline": "the per-pixel baseline", "majority": f"always predicting {majority_text(metrics)}"}
-    always = f"always predicting “{metrics['majority']['class']}”"
-    return {"pixel_baseline": "the per-pixel baseline", "majority": always}
+        return "majority", f"always predicting {majority_text(metrics)}"
+    return "majority", f"always predicting “{metrics['majority']['class']}”"
 
 
 def majority_text(metrics: dict[str, Any]) -> str:
@@ -88,7 +105,7 @@ def majority_text(metrics: dict[str, Any]) -> str:
 def gain_interval(metrics: dict[str, Any], baseline: str, measure: str) -> list[float] | None:
     """The interval of model minus baseline; None where the test areas are too few, or the file has none."""
     intervals = metrics.get("intervals") or {}
-    gains: dict[str, list[float] | None] = intervals.get("gain" if baseline == "pixel_baseline" else "simple_gain", {})
+    gains: dict[str, list[float] | None] = intervals.get(GAINS.get(baseline, "simple_gain"), {})
     return gains.get(measure)
 
 
@@ -97,38 +114,25 @@ def _measures(metrics: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return by_task.get(str(metrics.get("task")), CLASS_MEASURES)
 
 
-def _compare(metrics: dict[str, Any], key: str, name: str) -> Comparison:
-    """Compare with one baseline by the intervals of the gains, by the points where there is not a single interval."""
+def _compare(metrics: dict[str, Any], keys: dict[str, str], name: str) -> Comparison:
+    """Compare with a baseline by the intervals of the gains; `keys` has the baseline of each measure."""
     measures = _measures(metrics)
-    intervals = {title: gain_interval(metrics, key, measure) for measure, title in measures}
+    intervals = {title: gain_interval(metrics, keys[measure], measure) for measure, title in measures}
     # A lower error is the better one.
     sense = -1 if measures is VALUE_MEASURES else 1
-    differences = {title: _difference(metrics, key, measure) for measure, title in measures}
-    if not any(intervals.values()):
-        return _compare_points(name, {title: sense * value for title, value in differences.items()})
     signs = {title: sense * _sign(interval) for title, interval in intervals.items()}
     better, worse = ([title for title, sign in signs.items() if sign == s] for s in (1, -1))
     if better and worse:
         return Comparison(name, 0, f"is better in {join_words(better)} but worse in {join_words(worse)} than")
     if not better and not worse:
-        note = _gain_note(metrics, key, next(m for m, title in measures if intervals[title]))
+        measure = next((m for m, title in measures if intervals[title]), "")
+        note = _gain_note(metrics, keys[measure], measure) if measure else NO_INTERVAL
         return Comparison(name, 0, "cannot be told apart from", note)
     decided = better or worse
-    is_slight = sense == 1 and max(map(abs, differences.values())) < SLIGHT_DIFFERENCE
+    is_slight = sense == 1 and max(abs(_difference(metrics, keys[m], m)) for m, _ in measures) < SLIGHT_DIFFERENCE
     degree = f"{'slightly ' if is_slight else ''}{'better' if better else 'worse'}"
     extent = "" if len(decided) == len(measures) else f" in {join_words(decided)}"
     return Comparison(name, 1 if better else -1, f"is {degree}{extent} than")
-
-
-def _compare_points(name: str, gains: dict[str, float]) -> Comparison:
-    """A comparison without an interval, which is never certain."""
-    higher, lower = ([title for title, gain in gains.items() if gain * sign > 0] for sign in (1, -1))
-    if higher and lower:
-        relation = f"scores better in {join_words(higher)} but worse in {join_words(lower)} than"
-        return Comparison(name, 0, relation, is_certain=False)
-    if not higher and not lower:
-        return Comparison(name, 0, "scores the same as", is_certain=False)
-    return Comparison(name, 1 if higher else -1, f"scores {'better' if higher else 'worse'} than", is_certain=False)
 
 
 def _sign(interval: list[float] | None) -> int:
@@ -157,27 +161,32 @@ def _joined(comparisons: list[Comparison]) -> str:
     if first.relation != second.relation:
         return f"{first}, {'but' if (first.value > 0) != (second.value > 0) else 'and'} {second}"
     if not first.note:
-        return f"{first.relation} both baselines"
-    return f"{first}, or {str(second).removeprefix('cannot be told apart ')}"
+        return f"{first}, and than {second.baseline}"
+    without_note = replace(first, note="") if first.note == second.note else first
+    return f"{without_note}, or {str(second).removeprefix('cannot be told apart ')}"
 
 
-def _text(metrics: dict[str, Any], comparisons: list[Comparison]) -> str:
+def _text(metrics: dict[str, Any]) -> str:
     """Scores of model and baselines in one sentence, and what is certain of them."""
-    names = {name: metrics[key] for key, name in baseline_names(metrics).items()}
+    named = {f"the {name}": metrics[key] for key, name in TREES.items() if key in metrics}
+    simple, simple_name = simple_baseline(metrics)
+    named[simple_name] = metrics[simple]
     begin = f"On {scored_size(metrics)}, "
     if metrics.get("task") == "regression":
-        others = join_words([f"of {name} {format_value(s['rmse'], metrics['unit'])}" for name, s in names.items()])
+        others = join_words([f"of {name} {format_value(s['rmse'], metrics['unit'])}" for name, s in named.items()])
         error = format_value(metrics["model"]["rmse"], metrics["unit"])
         text = f"{begin}the root mean square error of the model is {error}; {others}."
     elif metrics.get("task") == "multilabel":
-        others = join_words([f"that of {name} {_f1_text(scores)}" for name, scores in names.items()])
+        others = join_words([f"that of {name} {_f1_text(scores)}" for name, scores in named.items()])
         text = f"{begin}the micro F1 of the model's labels is {_f1_text(metrics['model'])}; {others}."
     else:
-        others = join_words([f"{name} for {_accuracy_text(scores)}" for name, scores in names.items()])
+        others = join_words([f"{name} for {_accuracy_text(scores)}" for name, scores in named.items()])
         text = f"{begin}the model is correct for {_accuracy_text(metrics['model'])}; {others}."
-        if _sign(gain_interval(metrics, "pixel_baseline", "accuracy")):
-            text += _error_ratio(metrics["model"]["accuracy"], metrics["pixel_baseline"]["accuracy"])
-    if any(comparison.is_certain for comparison in comparisons):
+        best = best_trees(metrics, "accuracy")
+        if _sign(gain_interval(metrics, best, "accuracy")):
+            text += _error_ratio(metrics["model"]["accuracy"], metrics[best]["accuracy"], TREES[best])
+    keys = (*GAINS, simple)
+    if any(gain_interval(metrics, key, measure) for key in keys for measure, _ in _measures(metrics)):
         return text
     reason = (metrics.get("intervals") or {}).get("reason") or "the metrics contain none"
     return f"{text} Without a confidence interval the differences may be chance: {reason}."
@@ -191,12 +200,12 @@ def _f1_text(scores: dict[str, Any]) -> str:
     return f"{format_score(scores['f1_micro'])} (macro F1 {format_score(scores['f1_macro'])})"
 
 
-def _error_ratio(accuracy: float, baseline: float | None) -> str:
-    """How many more or fewer errors than the per-pixel baseline, as a sentence."""
+def _error_ratio(accuracy: float, baseline: float | None, name: str) -> str:
+    """How many more or fewer errors than the best trees, as a sentence."""
     if baseline is None or round(baseline, 3) >= 1 or round(accuracy, 3) == round(baseline, 3):
         return ""
     ratio = (1 - accuracy) / (1 - baseline)
     if ratio > 2:
-        return f" It makes {ratio:.1f} times as many errors as the per-pixel baseline."
+        return f" It makes {ratio:.1f} times as many errors as the {name}."
     share = f"{100 * abs(ratio - 1):.0f}{THIN_SPACE}%"
-    return f" It makes {share} {'more' if ratio > 1 else 'fewer'} errors than the per-pixel baseline."
+    return f" It makes {share} {'more' if ratio > 1 else 'fewer'} errors than the {name}."

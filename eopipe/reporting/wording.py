@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 THIN_SPACE = "\u202f"
 DASH, TIMES = "\u2013", " \u00d7 "
+# The tree baselines by their keys in a metrics file.
+TREES = {"pixel_baseline": "per-pixel trees", "texture_baseline": "trees with texture and season"}
 
 
 def format_score(value: float | None) -> str:

@@ -22,7 +22,7 @@ from eopipe.launch.world import die_with_parent
 from eopipe.provenance.redact import redact_message
 from eopipe.publish import is_alive, read_json
 from eopipe.reporting.verdict import verdict
-from eopipe.reporting.wording import describe_test
+from eopipe.reporting.wording import TREES, describe_test
 
 LOCK = Path(".snakemake/eopipe.lock")
 HOLDER = re.compile(r"process (?P<process>\d+) on (?P<host>\S+) since \S+")
@@ -263,8 +263,9 @@ def _scores(path: Path) -> list[str]:
     metrics = read_json(path)
     last = ("mean of labels", "mean") if metrics.get("task") == "regression" else ("majority class", "majority")
     last = ("frequent labels", "majority") if metrics.get("task") == "multilabel" else last
-    rows = (("this model", "model"), ("per-pixel trees", "pixel_baseline"), last)
-    lines = [f"  {name:<16} {_score(metrics[key], metrics.get('unit', ''))}" for name, key in rows]
+    trees = [(name, key) for key, name in TREES.items() if key in metrics]
+    rows = (("this model", "model"), *trees, last)
+    lines = [f"  {name:<29} {_score(metrics[key], metrics.get('unit', ''))}" for name, key in rows]
     return ["", *_test_areas(path.parent / "split.json"), *lines, "", verdict(metrics).headline]
 
 

@@ -1,4 +1,4 @@
-"""Scores of the map in the test areas, beside two baselines."""
+"""Scores of the map in the test areas, beside three baselines."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,8 @@ from eopipe.contract import Input, Option, Output
 
 # 2: scores with confidence intervals, and of each quarter of the test areas. 3: calibration of the probabilities.
 # 4: intervals by independent pieces instead of a bootstrap, gains over both baselines, scores of each test scene.
-REVISION = 4
+# 5: trees with texture and season as one more baseline; trees are the mean of three fits with seeds of their own.
+REVISION = 5
 
 
 def evaluate(
@@ -15,7 +16,7 @@ def evaluate(
         tuple[Path, ...],
         Input("maps of classes or values: one mosaic, or one per scene in the order of the tiles", format="image/tiff"),
     ],
-    tiles: Annotated[tuple[Path, ...], Input("tile stores that the baseline is trained on", folder=True)],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores that the tree baselines are trained on", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
     chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],
     metrics: Annotated[
@@ -27,18 +28,20 @@ def evaluate(
         Input("maps of probabilities in the order of the maps, for their calibration", format="image/tiff"),
     ] = (),
     baseline_pixels: Annotated[
-        int, Option("maximum number of training pixels of the per-pixel baseline", ge=100)
+        int, Option("maximum number of training pixels of each fit of the tree baselines", ge=100)
     ] = 100_000,
-    seed: Annotated[int, Option("random seed of the baseline's sample of pixels", ge=0)] = 0,
+    seed: Annotated[int, Option("random seed of the tree baselines: their samples of pixels and their fits", ge=0)] = 0,
 ) -> None:
-    """Score the map against the labels in the test areas, beside a majority-class and a per-pixel baseline.
+    """Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
 
-    The per-pixel baseline is gradient-boosted trees (scikit-learn), trained on the pixels of the training areas: on
-    the bands of a scene, or on seasonal medians for a mosaic. For a chip classifier, the cells of the map that are
-    completely inside the test areas count, and the baseline's class is its majority in the cell. With several labels
+    The tree baselines are gradient-boosted trees (scikit-learn), trained on the pixels of the training areas: the
+    per-pixel trees on the bands of a scene, or on seasonal medians for a mosaic, the trees with texture and season also
+    on their means and standard deviations over the valid pixels of 5 x 5. Each is the mean of three fits (probabilities
+    of the classes, or values) with seeds of their own. For a chip classifier, the cells of the map that are
+    completely inside the test areas count, and the trees' class is their majority in the cell. With several labels
     for each chip these cells have all classes with the model's `min_share` of their labelled pixels; scores are F1
     (micro, macro and of each class), subset accuracy, Hamming loss and, with maps of probabilities, average precision;
-    the baselines are the same shares of the per-pixel baseline, and the classes that most training chips have. For
+    the baselines are the same shares of the trees' classes, and the classes that most training chips have. For
     regression the baselines are the mean of the training labels and regression trees. Confidence intervals allow for
     the measured correlation of the errors; where fewer than six pieces of the test areas are independent, no interval
     is given.

@@ -8,7 +8,8 @@ from eopipe.contract import Input, Option, Output
 # 3: maps have axes in degrees, and figures are drawn by matplotlib. 4: calibration of the probabilities.
 # 5: verdict by the intervals of the gains, scores of each test scene.
 # 6: errors of values, continuous colours, scale bars.
-REVISION = 6
+# 7: trees with texture and season; the verdict is on the best trees, and "better" only by an interval.
+REVISION = 7
 
 
 def report(

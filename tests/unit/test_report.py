@@ -127,12 +127,14 @@ def write_scores(path: Path, classes: tuple[str, ...], truth: AnyArray, predicte
         "model": predicted,
         "majority": np.zeros_like(truth),
         "pixel_baseline": blurred(truth, len(classes), baseline, 9),
+        "texture_baseline": blurred(truth, len(classes), baseline - 0.1, 10),
     }
     metrics = {k: scores(confusion_matrix(truth[known], v[known], len(classes)), classes) for k, v in guesses.items()}
     metrics["majority"]["class"], metrics["pixel_baseline"]["method"] = classes[0], "boosted trees"
+    metrics["texture_baseline"]["method"] = "boosted trees on texture"
     intervals = {"level": 0.95, "method": "of this test", "range": 12.0, "model": {}, "missing": {}}
     intervals |= {"model": {key: around(metrics["model"][key]) for key in ("accuracy", "miou")}}
-    for name, other in (("gain", "pixel_baseline"), ("simple_gain", "majority")):
+    for name, other in (("gain", "pixel_baseline"), ("texture_gain", "texture_baseline"), ("simple_gain", "majority")):
         intervals[name] = {k: around(metrics["model"][k] - metrics[other][k]) for k in ("accuracy", "miou")}
     write_json(path, {"classes": classes, "test_pixels": int(known.sum()), "maps": 1, "intervals": intervals} | metrics)
     return path
@@ -312,17 +314,16 @@ def test_pixels_without_a_map_are_transparent(page: str) -> None:
 
 
 def test_the_verdict_says_when_the_model_is_better(page: str) -> None:
-    assert "The model is better than both baselines." in page
+    assert "The model is better than the per-pixel trees, and than always predicting “non-forest”." in page
 
 
 def test_the_verdict_says_when_a_simpler_method_is_better(tmp_path: Path) -> None:
     _, text, _ = finish(tmp_path / "run", right=0.7, baseline=0.95).report()
     sentences = Tags(text).text
     assert (
-        "The model is worse than the per-pixel baseline, but is better than always predicting “non-forest”."
-        in sentences
+        "The model is worse than the per-pixel trees, but is better than always predicting “non-forest”." in sentences
     )
-    assert "times as many errors as the per-pixel baseline" in sentences
+    assert "times as many errors as the per-pixel trees" in sentences
     assert 'class="verdict bad"' in text
 
 
@@ -334,17 +335,21 @@ def test_intervals_are_beside_the_scores_and_a_difference_that_may_be_chance_has
     low, high = metrics["intervals"]["model"]["accuracy"]
     _, text, _ = run.report()
     assert f"<small>{low:.3f} to {high:.3f}</small>" in text
-    assert "Model minus per-pixel baseline" in text
+    assert "Model minus per-pixel trees" in text
+    assert "Model minus trees with texture and season" in text
+    assert "<small>boosted trees on texture</small>" in text
+    model, _ = cards_of(run, "out")
+    assert "| Per-pixel trees | Model minus per-pixel trees | Trees with texture and season |" in model
     assert "they do not include the spread over seeds" in text
     around_zero = {"accuracy": [-0.022, 0.01], "miou": [-0.03, 0.02]}
     run.edit("metrics", lambda content: content["intervals"].update(gain=around_zero))
     _, text, _ = run.report(name="neutral")
-    assert "The model cannot be told apart from the per-pixel baseline (gain " in text
+    assert "The model cannot be told apart from the per-pixel trees (gain " in text
     assert ", 95 %: -0.022 to 0.010), but is better than always predicting" in Tags(text).text
     assert 'class="verdict mixed"' in text
     run.edit("metrics", lambda content: content.update(intervals={"reason": "too few independent pieces to say"}))
     _, text, _ = run.report(name="none")
-    assert "The model scores better than both baselines." in text
+    assert "The model cannot be told apart from the per-pixel trees, or from always predicting" in text
     assert "No confidence interval is given: too few independent pieces to say." in text
 
 

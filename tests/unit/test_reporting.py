@@ -29,7 +29,8 @@ def test_names_choose_meaningful_colours_that_all_differ() -> None:
         class_colors(("a", "b"), ("#000000",))
 
 
-PIXEL, ALWAYS = "the per-pixel baseline", "always predicting “a”"
+PIXEL, TEXTURE = "the per-pixel trees", "the trees with texture and season"
+ALWAYS = "always predicting “a”"
 UP, DOWN, AROUND = [0.02, 0.08], [-0.09, -0.02], [-0.022, 0.01]
 
 
@@ -45,11 +46,11 @@ def compared(gains: Gains, simple: Gains, baseline: tuple[float, float] = (0.86,
 
 
 @pytest.mark.parametrize(("gains", "simple", "tone", "headline"), [
-    ((UP, UP), (UP, UP), "good", "The model is better than both baselines."),
-    ((DOWN, DOWN), (DOWN, DOWN), "bad", "The model is worse than both baselines."),
+    ((UP, UP), (UP, UP), "good", f"The model is better than {PIXEL}, and than {ALWAYS}."),
+    ((DOWN, DOWN), (DOWN, DOWN), "bad", f"The model is worse than {PIXEL}, and than {ALWAYS}."),
     ((DOWN, DOWN), (UP, UP), "bad", f"The model is worse than {PIXEL}, but is better than {ALWAYS}."),
     ((UP, UP), (DOWN, AROUND), "bad", f"The model is better than {PIXEL}, but is worse in accuracy than {ALWAYS}."),
-    ((UP, None), (UP, None), "good", "The model is better in accuracy than both baselines."),
+    ((UP, None), (UP, None), "good", f"The model is better in accuracy than {PIXEL}, and than {ALWAYS}."),
     ((UP, DOWN), (UP, UP), "mixed",
      f"The model is better in accuracy but worse in mIoU than {PIXEL}, but is better than {ALWAYS}."),
     ((AROUND, AROUND), (UP, UP), "mixed",
@@ -62,6 +63,8 @@ def compared(gains: Gains, simple: Gains, baseline: tuple[float, float] = (0.86,
     ((None, AROUND), (UP, UP), "mixed",
      f"The model cannot be told apart from {PIXEL} (gain of mIoU 0.040, 95 %: -0.022 to 0.010), "
      f"but is better than {ALWAYS}."),
+    ((UP, UP), (None, None), "mixed",
+     f"The model is better than {PIXEL}, but cannot be told apart from {ALWAYS} (without a confidence interval)."),
 ])  # fmt: skip
 def test_the_verdict_goes_by_the_intervals_of_the_gains(gains: Gains, simple: Gains, tone: str, headline: str) -> None:
     result = verdict(compared(gains, simple))
@@ -83,10 +86,30 @@ def test_without_an_interval_the_scores_decide_nothing_and_the_reason_follows() 
     metrics = compared((None, None), (None, None))
     metrics["intervals"]["reason"] = "too few independent pieces to say: about 3, at least 6 are needed"
     result = verdict(metrics)
-    assert result.headline == "The model scores better than both baselines."
+    assert result.headline == (
+        f"The model cannot be told apart from {PIXEL}, or from {ALWAYS} (without a confidence interval)."
+    )
     assert result.tone == "mixed"
     assert result.text.endswith("may be chance: too few independent pieces to say: about 3, at least 6 are needed.")
     assert verdict(metrics | {"intervals": {}}).tone == "mixed"
+
+
+@pytest.mark.parametrize(("texture", "gains", "name", "tone"), [
+    ((0.85, 0.75), (DOWN, DOWN), PIXEL, "good"),
+    ((0.89, 0.79), (DOWN, DOWN), TEXTURE, "bad"),
+    ((0.89, 0.79), (AROUND, AROUND), TEXTURE, "mixed"),
+    ((0.89, 0.75), (DOWN, DOWN), f"the better of {PIXEL} and {TEXTURE}", "mixed"),
+])  # fmt: skip
+def test_the_model_is_compared_with_the_best_trees_of_each_measure(
+    texture: tuple[float, float], gains: Gains, name: str, tone: str
+) -> None:
+    metrics = compared((UP, UP), (UP, UP)) | {"texture_baseline": {"accuracy": texture[0], "miou": texture[1]}}
+    metrics["intervals"]["texture_gain"] = dict(zip(("accuracy", "miou"), gains, strict=True))
+    result = verdict(metrics)
+    assert f" {name}" in result.headline
+    assert result.tone == tone
+    assert f"{PIXEL} for 86.0" in result.text
+    assert f"{TEXTURE} for {100 * texture[0]:.1f}" in result.text
 
 
 def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
@@ -97,14 +120,17 @@ def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
 
     assert (
         headline(None)
-        == "The model scores the same as the per-pixel baseline, but scores better than the mean of the labels."
+        == "The model cannot be told apart from the per-pixel trees, or from the mean of the labels (without a "
+        "confidence interval)."
     )
-    assert headline([-0.4, -0.1], 2.2) == "The model is better than both baselines."
+    assert headline([-0.4, -0.1], 2.2) == (
+        "The model is better than the per-pixel trees, and than the mean of the labels."
+    )
     assert headline([0.1, 0.4], 1.8) == (
-        "The model is worse than the per-pixel baseline, but is better than the mean of the labels."
+        "The model is worse than the per-pixel trees, but is better than the mean of the labels."
     )
     assert headline([-0.1, 0.4], 1.8) == (
-        "The model cannot be told apart from the per-pixel baseline (difference in RMSE 0.2 m, 95 %: -0.1 to 0.4), "
+        "The model cannot be told apart from the per-pixel trees (difference in RMSE 0.2 m, 95 %: -0.1 to 0.4), "
         "but is better than the mean of the labels."
     )
 

@@ -47,7 +47,7 @@ rule predict:
 
 
 rule evaluate:
-    "Score the map on the test split, against two baselines."
+    "Score the map on the test split, against three baselines."
     input:
         **files("classes", "probabilities", "tiles", "labels", "chips"),
     output:

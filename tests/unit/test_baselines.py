@@ -1,0 +1,176 @@
+"""The tree baselines on landscapes whose truth is known: texture, season, three fits, and windows of features."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from affine import Affine
+from odc.geo.geobox import GeoBox
+
+from eopipe.arrays import AnyArray, UInt8Array
+from eopipe.evaluation import baseline
+from eopipe.evaluation.baseline import TREES, TreeBaselines, features_of, training_pixels
+from eopipe.evaluation.evaluate import evaluate_maps
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.reporting import wording
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import CHIP_SET, Tiles, add_array, new_store
+
+NAMES = ("smooth", "rough")
+
+
+def store(
+    path: Path, values: AnyArray, valid: AnyArray | None = None, day: str = "2020-07-01", **attributes: Any
+) -> Tiles:
+    """A store of physical values (band, y, x) between 0 and 6."""
+    grid = GeoBox(values.shape[1:], Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
+    names, layout = tuple(f"b{n}" for n in range(len(values))), Layout(32, 64)
+    with new_store(path, grid, names, path.stem, {"datetime": f"{day}T00:00:00Z"} | attributes) as group:
+        image = add_array(group, "image", values.shape, "uint16", layout, scale_factor=1e-4, add_offset=0.0)
+        image[:] = np.round(values * 1e4).astype(np.uint16)
+        add_array(group, "valid", values.shape[1:], "uint8", layout)[:] = 1 if valid is None else valid
+    return Tiles(path)
+
+
+def halves(stores: list[Tiles], truth: AnyArray, task: str = "segmentation") -> EvaluationData:
+    """A perfect map that is trained in the west and tested in the east."""
+    height, width = truth.shape
+    corners = [(0, row, col) for row in range(0, height, 8) for col in range(0, width, 8)]
+    west, east = ([corner for corner in corners if (corner[2] < width // 2) == is_west] for is_west in (True, False))
+    split = {"chip": 8, "samples": {"train": np.array(west), "val": np.empty((0, 3), int), "test": np.array(east)}}
+    names, unit = (NAMES, "") if task == "segmentation" else (("height",), "m")
+    return EvaluationData([EvaluatedMap(truth, stores, truth)], names, split, task, unit)
+
+
+def patches(height: int, width: int) -> UInt8Array:
+    """Two classes in squares of 32 pixels, like a chess board."""
+    rows, cols = np.indices((height, width)) // 32
+    return ((rows + cols) % 2).astype(np.uint8)
+
+
+def test_where_texture_decides_only_the_trees_with_texture_are_right(tmp_path: Path) -> None:
+    rng, truth = np.random.default_rng(1), patches(128, 128)
+    # The values of both classes are spread evenly from 0 to 1; those of the smooth class rise and fall slowly.
+    rows, cols = np.indices(truth.shape)
+    smooth = np.abs((rows + 3 * cols) % 128 / 64 - 1) * 0.98 + 0.02 * rng.random(truth.shape)
+    image = np.where(truth == 1, rng.random(truth.shape), smooth)[None]
+    metrics = evaluate_maps(halves([store(tmp_path / "a.zarr", image)], truth), 100_000, 0)
+    assert metrics["pixel_baseline"]["accuracy"] < 0.65
+    assert metrics["texture_baseline"]["accuracy"] > 0.95
+    assert metrics["texture_baseline"]["method"] == (
+        "boosted trees on the bands of each pixel and their mean and standard deviation in 5 x 5 pixels, "
+        "mean of three fits"
+    )
+
+
+def test_where_the_season_decides_both_trees_see_the_median_of_the_valid_dates(tmp_path: Path) -> None:
+    rng, truth = np.random.default_rng(2), patches(64, 64)
+    stores = []
+    for number, day in enumerate(("2020-01-10", "2020-07-01", "2020-07-11", "2020-08-01")):
+        # Bright in summer, or bright in winter: the mean over the year is the same.
+        values = np.where((truth == 1) == (number > 0), 0.6, 0.2) + 0.02 * rng.random(truth.shape)
+        valid = np.ones(truth.shape, np.uint8)
+        if number == 2:
+            valid[::3], values[::3] = 0, 6.0
+        stores.append(store(tmp_path / f"{number}.zarr", values[None], valid, day))
+    metrics = evaluate_maps(halves(stores, truth), 100_000, 0)
+    assert all(metrics[name]["accuracy"] > 0.98 for name in TREES)
+    features = features_of(stores, *np.divmod(np.arange(truth.size), 64))
+    winter, summer = features[:, 0].reshape(64, 64), features[:, 1].reshape(64, 64)
+    physical = np.concatenate([date.physical(("b0",)) for date in stores])
+    np.testing.assert_array_equal(winter, physical[0])
+    np.testing.assert_allclose(summer[0], physical[[1, 3], 0].mean(0), rtol=1e-6)
+    np.testing.assert_allclose(summer[1], np.median(physical[1:, 1], axis=0), rtol=1e-6)
+
+
+def test_features_of_windows_are_those_of_the_whole_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    values, valid = rng.random((2, 50, 70)), (rng.random((50, 70)) < 0.8).astype(np.uint8)
+    valid[20:30, 20:30] = 0
+    image = store(tmp_path / "a.zarr", values, valid)
+    places = [rng.permutation(part) for part in np.nonzero(np.ones((50, 70)))]
+    whole = features_of([image], *places)
+    monkeypatch.setattr(baseline, "WINDOW", 16)
+    np.testing.assert_array_equal(features_of([image], *places), whole)
+    padded = np.pad(
+        np.where(valid, image.physical(image.names), np.nan), ((0, 0), (2, 2), (2, 2)), constant_values=np.nan
+    )
+    around = np.lib.stride_tricks.sliding_window_view(padded, (5, 5), axis=(1, 2))[:, places[0], places[1]]
+    with pytest.warns(RuntimeWarning):
+        expected = np.nanmean(around, axis=(2, 3)), np.nanstd(around.astype(np.float64), axis=(2, 3))
+    assert np.isnan(whole).any()
+    np.testing.assert_allclose(whole[:, 2:], np.concatenate(expected).T, rtol=1e-4, atol=1e-6)
+
+
+def test_the_texture_of_a_constant_is_exactly_0(tmp_path: Path) -> None:
+    image = store(tmp_path / "a.zarr", np.full((1, 32, 32), 0.1234))
+    assert not features_of([image], *np.divmod(np.arange(1024), 32))[:, 2].any()
+
+
+def test_the_texture_of_a_packed_chip_has_no_pixel_of_its_neighbours(tmp_path: Path) -> None:
+    levels = np.kron(np.arange(12).reshape(3, 4) / 4, np.ones((16, 16)))[None]
+    chips = store(tmp_path / "a.zarr", levels, **{CHIP_SET: {"slot": 16}})
+    features = features_of([chips], *np.divmod(np.arange(48 * 64), 64))
+    assert not features[:, 2].any()
+    scene = store(tmp_path / "b.zarr", levels)
+    assert features_of([scene], *np.divmod(np.arange(48 * 64), 64))[:, 2].any()
+
+
+def noisy(tmp_path: Path, task: str = "segmentation") -> EvaluationData:
+    """A landscape of which more than 10,000 pixels train, so that fits depend on their seeds."""
+    rng = np.random.default_rng(4)
+    hidden = rng.random((3, 160, 160))
+    values = hidden.sum(0) + rng.normal(0, 0.5, (160, 160))
+    truth = (values > 1.5).astype(np.uint8) if task == "segmentation" else values.astype(np.float32)
+    return halves([store(tmp_path / f"{task}.zarr", hidden)], truth, task)
+
+
+@pytest.mark.parametrize("task", ["segmentation", "regression"])
+def test_a_baseline_is_the_mean_of_three_fits_with_seeds_of_their_own(tmp_path: Path, task: str) -> None:
+    data = noisy(tmp_path, task)
+    trees, other = (TreeBaselines.fit(data, 100_000, seed) for seed in (0, 1))
+    group, rows, cols = next(data.pixels("test"))
+    features = features_of(group.stores, rows, cols)
+    predicted = trees.predict(group.stores, rows, cols)
+    for name, fits in trees.fits.items():
+        seeds = {fit.random_state for fit in (*fits, *other.fits[name])}
+        assert len(fits) == 3
+        assert len(seeds) == 6, "the fits of two runs have no seed in common"
+        own_features = features[:, : 3 * TREES[name]]
+        method = "predict_proba" if task == "segmentation" else "predict"
+        outputs = [getattr(fit, method)(own_features) for fit in fits]
+        assert not any(np.array_equal(a, b) for a, b in zip(outputs, [*outputs[1:], outputs[0]], strict=True))
+        mean = np.mean(outputs, axis=0)
+        np.testing.assert_array_equal(predicted[name], mean.argmax(1) if task == "segmentation" else mean)
+
+
+def test_fits_draw_different_pixels_of_more_and_no_more_than_the_maximum(tmp_path: Path) -> None:
+    draws = training_pixels(noisy(tmp_path), 500, [5, 6, 7])
+    assert [(len(features), len(truth)) for features, truth in draws] == [(500, 500)] * 3
+    assert not np.array_equal(draws[0][0], draws[1][0])
+    np.testing.assert_array_equal(draws[1][0], training_pixels(noisy_again(tmp_path), 500, [6])[0][0])
+
+
+def noisy_again(tmp_path: Path) -> EvaluationData:
+    (tmp_path / "again").mkdir()
+    return noisy(tmp_path / "again")
+
+
+@pytest.mark.parametrize(("count", "max_pixels"), [(0, 500), (1, 100_000)])
+def test_a_class_of_at_most_one_training_pixel_is_no_obstacle(tmp_path: Path, count: int, max_pixels: int) -> None:
+    data = noisy(tmp_path)
+    truth = np.zeros_like(data.groups[0].truth)
+    truth[0, :count] = 1
+    rare = replace(data, groups=[replace(data.groups[0], truth=truth, prediction=truth)])
+    metrics = evaluate_maps(rare, max_pixels, 0)
+    assert all(metrics[name]["accuracy"] > 0.9 for name in TREES), metrics
+
+
+def test_every_tree_baseline_has_a_name_and_an_interval(tmp_path: Path) -> None:
+    assert list(wording.TREES) == list(TREES)
+    metrics = evaluate_maps(noisy(tmp_path), 2_000, 0)
+    assert {"gain", "texture_gain", "simple_gain"} <= metrics["intervals"].keys()
+    low, high = metrics["intervals"]["texture_gain"]["accuracy"]
+    assert low < metrics["model"]["accuracy"] - metrics["texture_baseline"]["accuracy"] < high
