@@ -855,7 +855,7 @@ $graph:
       type: int
       label: time limit of train
       doc: seconds after which the job is ended
-      default: 9600
+      default: 3600
     predict_allow:
       type:
         type: array
@@ -3596,7 +3596,7 @@ $graph:
       type: int
       label: time limit
       doc: seconds after which the job is ended
-      default: 9600
+      default: 3600
   outputs:
     model:
       type:

@@ -534,7 +534,7 @@ inputs:
     type: int
     label: time limit
     doc: seconds after which the job is ended
-    default: 9600
+    default: 3600
 outputs:
   model:
     type:

@@ -72,7 +72,7 @@ NEEDS = {
     "label": JobNeeds(1500, 20),
     "split": JobNeeds(2000, 110),
     # The memory of two processes, as in the demo.
-    "train": JobNeeds(5048, 160, cores=PROCESSES, max_cores=PROCESSES, needs_more_time_on_retry=False),
+    "train": JobNeeds(5048, 60, cores=PROCESSES, max_cores=PROCESSES, needs_more_time_on_retry=False),
     "calibrate": JobNeeds(3000, 120, cores=THREADS, max_cores=THREADS),
     "predict": JobNeeds(3000, 120, cores=THREADS, max_cores=THREADS),
     "evaluate": JobNeeds(3000, 40),

@@ -32,8 +32,9 @@ class Project:
         return self.folder / "results"
 
     def write(self, **changes: dict[str, Any]) -> None:
-        """Write the demo's config with some sections changed: six scenes, a small model."""
+        """Write the demo's config with some sections changed: six scenes, each by itself, and a small model."""
         config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+        del config["composite"]
         small = {
             "search": {"ids": [f"S2_ROMANIA_{day}" for day in DAYS]},
             "train": {"epochs": 6, "batch": 8, "width": 8, "checkpoint_every": 10},

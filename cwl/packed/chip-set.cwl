@@ -480,7 +480,7 @@ $graph:
       type: int
       label: time limit of train
       doc: seconds after which the job is ended
-      default: 9600
+      default: 3600
     calibrate_min_samples:
       type: int
       label: calibrate.min_samples
@@ -1862,7 +1862,7 @@ $graph:
       type: int
       label: time limit of train
       doc: seconds after which the job is ended
-      default: 9600
+      default: 3600
     calibrate_min_samples:
       type: int
       label: calibrate.min_samples
@@ -3243,7 +3243,7 @@ $graph:
       type: int
       label: time limit
       doc: seconds after which the job is ended
-      default: 9600
+      default: 3600
   outputs:
     model:
       type:

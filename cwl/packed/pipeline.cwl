@@ -891,7 +891,7 @@ $graph:
       type: int
       label: time limit of train
       doc: seconds after which the job is ended
-      default: 9600
+      default: 3600
     calibrate_min_samples:
       type: int
       label: calibrate.min_samples
@@ -2671,7 +2671,7 @@ $graph:
       type: int
       label: time limit of train
       doc: seconds after which the job is ended
-      default: 9600
+      default: 3600
     calibrate_min_samples:
       type: int
       label: calibrate.min_samples
@@ -5158,7 +5158,7 @@ $graph:
       type: int
       label: time limit
       doc: seconds after which the job is ended
-      default: 9600
+      default: 3600
   outputs:
     model:
       type:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.arguments import Parser
+from eopipe.composites.periods import period_of
 from eopipe.config import validate
 from eopipe.errors import BadInputError, UsageError
+from eopipe.models.model_files import module_of
 from eopipe.planning.check_config import chip_mistakes, grid_shape, missing_files, model_mistakes
 from eopipe.planning.project_settings import (
     FRACTIONS,
@@ -49,7 +51,7 @@ search:
 preprocess:
   bands: {bands}   # channel order of the model
   mask: {mask}
-{decibel}
+{decibel}{composite}
 label:
   source: {labels}                 # raster or vector file; for vectors, `attribute` is the field of the class name
 {legend}
@@ -67,6 +69,11 @@ train:
 
 report:
   title: {title}
+"""
+COMPOSITE = """
+composite:
+  method: median                   # of the clear observations of each season
+  stack: season                    # as bands red_MAM, red_JJA, … of one image
 """
 BEST = """\
   # best: 3                        # only the three clearest days of each month, with all their scenes
@@ -242,6 +249,7 @@ def _config_text(
         bands=json.dumps(source.bands),
         mask=json.dumps(source.mask),
         decibel="  decibel: true                    # 10 log10 of the power\n" if source.decibel else "",
+        composite=COMPOSITE if _stacks_seasons(source, dates, options.model) else "",
         labels=json.dumps(options.labels),
         legend="\n".join([*legend, ""]),
         fractions=json.dumps(FRACTIONS),
@@ -252,6 +260,14 @@ def _config_text(
         model=json.dumps(options.model),
         title=json.dumps(f"Map of {options.folder.resolve().name}"),
     )
+
+
+def _stacks_seasons(source: SceneSource, dates: str | None, model: str) -> bool:
+    """Whether scenes become one image of seasonal medians: dates cover two seasons, and the model takes any bands."""
+    if not (dates and source.has_dates) or module_of(model):
+        return False
+    first, last = (moment.date() for moment in parse_interval(dates))
+    return len({period_of(day, "season").name for day in (first, last)}) > 1
 
 
 def _search_lines(

@@ -125,9 +125,8 @@ def _compare(metrics: dict[str, Any], keys: dict[str, str], name: str) -> Compar
     if better and worse:
         return Comparison(name, 0, f"is better in {join_words(better)} but worse in {join_words(worse)} than")
     if not better and not worse:
-        measure = next((m for m, title in measures if intervals[title]), "")
-        note = _gain_note(metrics, keys[measure], measure) if measure else NO_INTERVAL
-        return Comparison(name, 0, "cannot be told apart from", note)
+        measure = next((m for m, title in measures if intervals[title]), measures[0][0])
+        return Comparison(name, 0, "cannot be told apart from", _gain_note(metrics, keys[measure], measure))
     decided = better or worse
     is_slight = sense == 1 and max(abs(_difference(metrics, keys[m], m)) for m, _ in measures) < SLIGHT_DIFFERENCE
     degree = f"{'slightly ' if is_slight else ''}{'better' if better else 'worse'}"
@@ -147,12 +146,12 @@ def _difference(metrics: dict[str, Any], key: str, measure: str) -> float:
 
 def _gain_note(metrics: dict[str, Any], key: str, measure: str) -> str:
     """The gain with its interval: `gain -0.004, 95 %: -0.022 to 0.010`."""
-    low, high = gain_interval(metrics, key, measure) or (0.0, 0.0)
-    gain, unit = _difference(metrics, key, measure), metrics.get("unit") or ""
-    if measure == "rmse":
-        return f"difference in RMSE {format_value(gain, unit)}, 95 %: {low:.4g} to {high:.4g}"
+    interval, gain = gain_interval(metrics, key, measure), _difference(metrics, key, measure)
     title = "" if measure == "accuracy" else f" of {dict(_measures(metrics))[measure]}"
-    return f"gain{title} {format_gain(gain)}, 95 %: {format_gain(low)} to {format_gain(high)}"
+    text, form = f"gain{title} {format_gain(gain)}", format_gain
+    if measure == "rmse":
+        text, form = f"difference in RMSE {format_value(gain, metrics.get('unit') or '')}", "{:.4g}".format
+    return f"{text}, 95 %: {form(interval[0])} to {form(interval[1])}" if interval else f"{text}, {NO_INTERVAL}"
 
 
 def _joined(comparisons: list[Comparison]) -> str:

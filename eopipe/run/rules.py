@@ -193,9 +193,9 @@ def training_mb(config: Config) -> AmountOfInput:
 
 
 def training_minutes(config: Config) -> AmountOfInput:
-    """Time of one attempt of a training."""
-    steps, epochs = config["train"]["steps"] or 0, config["train"]["epochs"] or 0
-    return lambda wildcards, input: min(720, 60 + steps // 50 + volume(input.tiles) * epochs // 100)
+    """Time of one attempt of a training, which is short where its length is not set."""
+    epochs, steps = config["train"]["epochs"] or 0, config["train"]["steps"] or 0
+    return lambda wildcards, input: min(720, 60 + volume(input.tiles) * epochs // 100 + steps // 10)
 
 
 def catalog(config: Config) -> Callable[[Any], str]:

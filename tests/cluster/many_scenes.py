@@ -17,6 +17,7 @@ SAMPLE = ROOT / "sample"
 def project(folder: Path, scenes: int) -> Path:
     """A project as `eopipe init` makes one, over a catalog of its own."""
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    del config["composite"]
     config["search"]["catalog"] = str(catalog(folder / "catalog", scenes).relative_to(folder))
     config["label"]["source"] = str(SAMPLE / Path(config["label"]["source"]).name)
     (folder / "config.yaml").write_text(yaml.safe_dump(config))

@@ -124,7 +124,7 @@ def test_a_small_scene_has_one_thread_unless_it_shares_a_job_array_with_others_o
 
 
 def test_a_training_requests_more_the_more_it_reads_up_to_a_bound(tmp_path: Path) -> None:
-    config = {"train": {"cache_mb": 1000, "processes": 2, "epochs": 30}}
+    config = {"train": {"cache_mb": 1000, "processes": 2, "epochs": 30, "steps": None}}
     sizes = []
     for number, size in enumerate((0, 100_000_000, 9_000_000_000)):
         store = tmp_path / f"{number}/manifest.json"
@@ -133,6 +133,8 @@ def test_a_training_requests_more_the_more_it_reads_up_to_a_bound(tmp_path: Path
         files = SimpleNamespace(tiles=[str(store)])
         sizes.append((training_mb(config)({}, files), training_minutes(config)({}, files)))
     assert sizes == [(3000, 60), (3800, 90), (5000, 720)]
+    config["train"] |= {"epochs": None, "steps": 3000}
+    assert training_minutes(config)({}, files) == 360
 
 
 def template() -> dict[str, object]:

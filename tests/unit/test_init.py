@@ -64,6 +64,22 @@ def test_a_small_area_gets_blocks_that_fill_every_split_and_windows(
     assert "# per: month" in text
 
 
+@pytest.mark.parametrize(
+    ("options", "stack"),
+    [
+        ((), "season"),
+        (("--datetime", "2023-06-01/2023-08-31"), "none"),
+        (("--datetime", "2022-07/2023-07"), "season"),
+    ],
+)
+def test_dates_of_two_seasons_become_one_image_of_seasonal_medians(
+    folder: Path, run: Run, options: tuple[str, ...], stack: str
+) -> None:
+    assert run("init", "area", "--bbox", *BOX, *options).code == 0
+    composite = config_of(folder / "area")["composite"]
+    assert (composite["stack"], composite["method"]) == (stack, "none" if stack == "none" else "median")
+
+
 @pytest.mark.parametrize("edge", [0.02, 0.1, 0.5, 2.0])
 def test_blocks_are_chosen_for_every_size_of_area(folder: Path, run: Run, edge: float) -> None:
     assert run("init", "area", "--bbox", "15.0", "46.0", str(15 + edge), str(46 + edge)).code == 0

@@ -64,7 +64,8 @@ def compared(gains: Gains, simple: Gains, baseline: tuple[float, float] = (0.86,
      f"The model cannot be told apart from {PIXEL} (gain of mIoU 0.040, 95 %: -0.022 to 0.010), "
      f"but is better than {ALWAYS}."),
     ((UP, UP), (None, None), "mixed",
-     f"The model is better than {PIXEL}, but cannot be told apart from {ALWAYS} (without a confidence interval)."),
+     f"The model is better than {PIXEL}, but cannot be told apart from {ALWAYS} (gain 0.020, "
+     "without a confidence interval)."),
 ])  # fmt: skip
 def test_the_verdict_goes_by_the_intervals_of_the_gains(gains: Gains, simple: Gains, tone: str, headline: str) -> None:
     result = verdict(compared(gains, simple))
@@ -87,7 +88,8 @@ def test_without_an_interval_the_scores_decide_nothing_and_the_reason_follows() 
     metrics["intervals"]["reason"] = "too few independent pieces to say: about 3, at least 6 are needed"
     result = verdict(metrics)
     assert result.headline == (
-        f"The model cannot be told apart from {PIXEL}, or from {ALWAYS} (without a confidence interval)."
+        f"The model cannot be told apart from {PIXEL} (gain 0.040, without a confidence interval), "
+        f"or from {ALWAYS} (gain 0.020, without a confidence interval)."
     )
     assert result.tone == "mixed"
     assert result.text.endswith("may be chance: too few independent pieces to say: about 3, at least 6 are needed.")
@@ -120,8 +122,8 @@ def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
 
     assert (
         headline(None)
-        == "The model cannot be told apart from the per-pixel trees, or from the mean of the labels (without a "
-        "confidence interval)."
+        == "The model cannot be told apart from the per-pixel trees (difference in RMSE 0 m, without a confidence "
+        "interval), or from the mean of the labels (difference in RMSE -2 m, without a confidence interval)."
     )
     assert headline([-0.4, -0.1], 2.2) == (
         "The model is better than the per-pixel trees, and than the mean of the labels."

@@ -37,6 +37,21 @@ def run_to_end(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A run of the demo's config with six scenes and a small model; a copy of its own for each process."""
+
+    def run(folder: Path) -> None:
+        project = make(folder)
+        project.write(composite=yaml.safe_load((ROOT / "config/config.yaml").read_text())["composite"])
+        result = project.run()
+        assert result.returncode == 0, result.stdout
+
+    folder = tmp_path_factory.mktemp("own_demo") / "demo"
+    shutil.copytree(made_once(tmp_path_factory.mktemp("demo", numbered=False), run), folder, symlinks=True)
+    return Project(folder)
+
+
+@pytest.fixture(scope="session")
 def composed(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A run on seasonal medians, with secrets in environment, paths and catalog."""
     with pytest.MonkeyPatch.context() as monkeypatch:

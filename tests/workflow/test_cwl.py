@@ -73,31 +73,31 @@ def test_the_crate_has_the_list_of_scenes_and_its_digest(finished: Project, by_c
 
 
 @pytest.fixture(scope="module")
-def checkout(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(demo: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout in which the demo has run, as far as the files in cwl/ need it."""
     folder = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "cwl", folder / "cwl")
     (folder / "sample").symlink_to(ROOT / "sample")
     (folder / "Snakefile").symlink_to(ROOT / "Snakefile")
-    shutil.copytree(finished.results, folder / "results")
+    shutil.copytree(demo.results, folder / "results")
     for path in (folder / "cwl").glob("*.yml"):
-        # The finished project has six of the demo's scenes.
+        # This run has six of the demo's scenes.
         lines = path.read_text().splitlines()
         path.write_text("\n".join(line for line in lines if "S2_ROMANIA_" not in line or any(d in line for d in DAYS)))
     return folder
 
 
 def test_cwltool_train_inputs_works_literally_with_a_long_name_of_the_temporary_folder(
-    checkout: Path, finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkout: Path, demo: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than the path of a socket may be.
     (tmp_path / ("t" * 150)).mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / ("t" * 150)))
     job = checkout / "cwl/inputs.yml"
-    job.write_text(job.read_text().replace("epochs: 10", "epochs: 6\nwidth: 8").replace("batch: 32", "batch: 8"))
+    job.write_text(job.read_text().replace("processes: 2", "processes: 2\nepochs: 6\nwidth: 8"))
     outputs = cwltool("train.cwl", "inputs.yml", cwd=checkout / "cwl")
     assert outputs["model"]["class"] == "Directory"
-    assert sha256(checkout / "cwl/model/manifest.json") == sha256(finished.results / "model/manifest.json")
+    assert sha256(checkout / "cwl/model/manifest.json") == sha256(demo.results / "model/manifest.json")
 
 
 @pytest.mark.exhaustive

@@ -73,15 +73,15 @@ def test_the_blocks_of_the_pages_are_known() -> None:
 
 
 @pytest.fixture(scope="module")
-def checkout(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(demo: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout in which the demo ran, with a small model, and beside its files the project my-area."""
     folder = tmp_path_factory.mktemp("checkout") / "eopipe"
-    shutil.copytree(finished.folder, folder, ignore=shutil.ignore_patterns("sample"))
+    shutil.copytree(demo.folder, folder, ignore=shutil.ignore_patterns("sample"))
     for name in CHECKOUT:
         (folder / name).symlink_to(ROOT / name)
     for name in ("config", "my-area"):
         (folder / name).mkdir()
-        shutil.copyfile(finished.folder / "config.yaml", folder / name / "config.yaml")
+        shutil.copyfile(demo.folder / "config.yaml", folder / name / "config.yaml")
     (folder / "my-area/sample").symlink_to(ROOT / "sample")
     (folder / "config.yaml").unlink()
     return folder

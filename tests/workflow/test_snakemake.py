@@ -59,6 +59,8 @@ def test_the_published_probabilities_are_calibrated_where_they_are_tested(finish
     chances = torch.tensor(probability[:, tested].T)
     # Stored probabilities are rounded: two may be equal, where the class of the map is that of the larger one.
     chances[torch.arange(len(chances)), torch.tensor(classes[tested].astype(int))] += 1e-6
+    # Above 1 they would be taken for logits.
+    chances /= 1 + 1e-6
     truth = torch.tensor(label[tested].astype(int))
     ece = float(multiclass_calibration_error(chances, truth, len(split["classes"]), n_bins=15, norm="l1"))
     measured = json.loads((finished.results / "metrics.json").read_text())["calibration"]
