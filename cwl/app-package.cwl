@@ -556,7 +556,7 @@ $graph:
     train_architecture:
       type: string
       label: train.architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
     train_width:
@@ -1605,7 +1605,7 @@ $graph:
     train_architecture:
       type: string
       label: train.architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
     predict_allow:
@@ -3181,7 +3181,7 @@ $graph:
     architecture:
       type: string
       label: architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
       inputBinding:

@@ -197,8 +197,8 @@ inputs:
   train_architecture:
     type: string
     label: train.architecture
-    doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class or
-      file.py:Class'
+    doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
+      or file.py:Class'
     default: unet
   train_width:
     type: int

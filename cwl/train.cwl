@@ -120,8 +120,8 @@ inputs:
   architecture:
     type: string
     label: architecture
-    doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class or
-      file.py:Class'
+    doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
+      or file.py:Class'
     default: unet
     inputBinding:
       prefix: --architecture

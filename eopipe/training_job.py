@@ -227,7 +227,8 @@ class Job(Knobs):
         return self.settings.deciding() | self._computed()
 
     def _computed(self) -> dict[str, Any]:
-        length = {"steps": self.length.steps, "labelled": self.length.labelled, "crop": self.crop}
+        length = {"steps": self.length.steps, "labelled": self.length.labelled, "passes": round(self.length.passes, 2)}
+        length["crop"] = self.crop
         return {"weights": self.loss_weights, "target": self.target} | length
 
     def build_model(self) -> "nn.Module":

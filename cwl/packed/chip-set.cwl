@@ -181,7 +181,7 @@ $graph:
     train_architecture:
       type: string
       label: train.architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
     train_width:
@@ -1563,7 +1563,7 @@ $graph:
     train_architecture:
       type: string
       label: train.architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
     train_width:
@@ -2318,7 +2318,7 @@ $graph:
     train_architecture:
       type: string
       label: train.architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
     predict_allow:
@@ -2828,7 +2828,7 @@ $graph:
     architecture:
       type: string
       label: architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
       inputBinding:

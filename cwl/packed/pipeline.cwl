@@ -592,7 +592,7 @@ $graph:
     train_architecture:
       type: string
       label: train.architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
     train_width:
@@ -2372,7 +2372,7 @@ $graph:
     train_architecture:
       type: string
       label: train.architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
     train_width:
@@ -3248,7 +3248,7 @@ $graph:
     train_architecture:
       type: string
       label: train.architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
     predict_allow:
@@ -4743,7 +4743,7 @@ $graph:
     architecture:
       type: string
       label: architecture
-      doc: 'model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
       inputBinding:

@@ -1,5 +1,6 @@
 """Compare maps with labels in the test areas, and with the scores of baselines."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from eopipe.evaluation.measures import VALUES, Measures, class_measures, label_m
 from eopipe.evaluation.multilabel import multilabel_metrics
 from eopipe.training.metrics import scores, value_parts, value_scores
 
+log = logging.getLogger("eopipe")
 METHODS, VALUE_METHODS = ("model", *TREES, "majority"), ("model", *TREES, "mean")
 
 
@@ -49,6 +51,8 @@ def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[st
         for name, predicted in predictions.items():
             tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
     metrics = _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_cell["model"].sum())}
+    if not data.from_to:
+        metrics |= _not_mapped(data)
     trees.add_methods(metrics)
     return metrics
 
@@ -75,8 +79,18 @@ def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[
         "task": data.task,
         "test_chips": int(tally.by_cell["model"].sum()),
     }
+    metrics |= _not_mapped(data)
     trees.add_methods(metrics, ", and their majority in each chip")
     return metrics
+
+
+def _not_mapped(data: EvaluationData) -> dict[str, Any]:
+    """The classes that no pixel of any map has, anywhere; nothing where all are mapped."""
+    mapped = set().union(*(np.unique(group.prediction).tolist() for group in data.groups))
+    names = [name for number, name in enumerate(data.names) if number not in mapped]
+    if names:
+        log.warning("event=class_not_mapped classes=%r", ", ".join(names))
+    return {"not_mapped": names} if names else {}
 
 
 def _class_metrics(data: EvaluationData, tally: Tally, majority: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ BUILT_IN = {
     "unet": "eopipe.models.unet:UNet",
     "convnext": "eopipe.models.convnext:ConvNeXt",
     "temporal": "eopipe.models.temporal:TemporalAttention",
+    "linear": "eopipe.models.temporal:Linear",
 }
 # Names of the same parameter in other libraries: segmentation-models-pytorch and TorchGeo, timm, transformers.
 ALIASES = {

@@ -138,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     names = ", ".join(CLASSES)
     add("--classes", nargs="+", help=f"class names, in the order of the class numbers [{names}]")
     add("--measure", help="quantity of the labels, for --task regression [value]")
-    add("--model", default="unet", help="unet, convnext, temporal, or module:Class of your own [%(default)s]")
+    add("--model", default="unet", help="unet, convnext, temporal, linear, or module:Class of your own [%(default)s]")
     add("--labels", default="labels.gpkg", help="label file, relative to the folder [%(default)s]")
     add("--sample", action="store_true", help="the embedded sample with its labels, ready to run, instead of an area")
     return parser

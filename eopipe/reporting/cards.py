@@ -161,6 +161,7 @@ def _model_rows(run: RunData) -> list[TextRow]:
         ("parameters", format_count(model["parameters"])),
         ("bands, by name", format_setting(model["bands"])),
         ("chip", f"{model['chip']} pixels"),
+        *([("length of the training", str(length))] if (length := run.training_length) else []),
         ("weights (sha256)", run.digests[0][1]),
         ("software", f"eopipe {__version__}"),
     ]
@@ -226,6 +227,7 @@ def _model_limits(run: RunData) -> Iterator[str]:
     for finding in run.split["audit"].get("allowed") or []:
         yield f"The audit of the splits found {finding['kind']} {finding['count']} times; allowed: {finding['reason']}."
     yield from split_warnings(run.split)
+    yield from run.training_limits
     per_class = run.metrics["model"].get("per_class", {})
     support = f"{scored_unit(run.metrics)}s" if run.task == "multilabel" else "pixels"
     total = sum(scores[support] for scores in per_class.values())

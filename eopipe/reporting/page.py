@@ -62,6 +62,8 @@ def _context(run: RunData) -> dict[str, Any]:
         "confidence_colors": ", ".join(CONFIDENCE_COLORS),
         "split_legend": dict(zip(("train", "validation", "test"), SPLIT_COLORS, strict=True)),
         "ridge_charts": [ridge_chart(band, run.quality.scenes, outliers) for band in run.quality.bands],
+        "training_length": str(run.training_length or ""),
+        "training_limits": run.training_limits,
         "interval_note": scores.interval_note(run.metrics),
         "fold_scores": scores.fold_score_rows(run.folds, run.metrics),
         "scene_scores": scores.scene_score_rows(run.metrics),

@@ -14,6 +14,7 @@ from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import read_split
 from eopipe.errors import BadInputError
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
+from eopipe.models.tasks import CHIPWISE
 from eopipe.publish import read_json
 from eopipe.reporting.change import with_change_panel
 from eopipe.reporting.chip_set_maps import describe_places
@@ -40,6 +41,7 @@ from eopipe.reporting.wording import TIMES, format_bounds, format_length, join_w
 from eopipe.telemetry.journal import METRICS, read_journal
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import pixel_metres
+from eopipe.training_job import TrainingLength
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,23 @@ class RunData:
     def places(self) -> ChipPlaces | None:
         """The places of the chips of a chip set."""
         return ChipPlaces.of([tiles for tiles, _ in self.pairs])
+
+    @property
+    def training_length(self) -> TrainingLength | None:
+        """Steps and passes of the training; None for a model whose settings do not have them."""
+        settings = self.model["settings"]
+        if not {"steps", "labelled", "passes"} <= settings.keys():
+            return None
+        unit = "chips" if self.task in CHIPWISE else "labelled pixels"
+        return TrainingLength(settings["steps"], 1, settings["labelled"], settings["passes"], unit)
+
+    @property
+    def training_limits(self) -> list[str]:
+        """Sentences about a short training, and about classes that the model never predicts in the validation areas."""
+        length, last = self.training_length, (self.history["validations"] or [{}])[-1].get("val") or {}
+        names = [f"“{name}”" for name in last.get("never_predicted", ())]
+        short = [f"{length.warning[0].upper()}{length.warning[1:]}."] if length and length.warning else []
+        return short + [f"In the validation areas the model never predicts {join_words(names)}."] * bool(names)
 
     @property
     def images(self) -> str:

@@ -78,7 +78,13 @@ def verdict(metrics: dict[str, Any]) -> Verdict:
     ]
     values = [comparison.value for comparison in comparisons]
     tone: Tone = "bad" if min(values) < 0 else "good" if min(values) > 0 else "mixed"
-    return Verdict(tone, f"The model {_joined(comparisons)}.", _text(metrics))
+    return Verdict(tone, f"The model {_joined(comparisons)}.{_not_mapped(metrics)}", _text(metrics))
+
+
+def _not_mapped(metrics: dict[str, Any]) -> str:
+    """A sentence about the classes that the map lacks; empty where it has all."""
+    names = [f"“{name}”" for name in metrics.get("not_mapped", ())]
+    return f" The map has no pixel of {join_words(names)}." if names else ""
 
 
 def best_trees(metrics: dict[str, Any], measure: str) -> str:

@@ -9,7 +9,8 @@ from eopipe.contract import Input, Option, Output
 # 5: verdict by the intervals of the gains, scores of each test scene.
 # 6: errors of values, continuous colours, scale bars.
 # 7: trees with texture and season; the verdict is on the best trees, and "better" only by an interval.
-REVISION = 7
+# 8: length of the training; classes that are never predicted or mapped.
+REVISION = 8
 
 
 def report(

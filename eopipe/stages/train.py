@@ -7,8 +7,8 @@ from eopipe.contract import Input, Knob, Option, Output
 
 # 2: model.json is a STAC Item. 3: it describes the tiles of the training. 4: classes with descriptions, and the
 # framework in the metadata of the weights. 5: the head of the built-in models sees the spectrum. 6: length in steps.
-# 7: random crops.
-REVISION = 7
+# 7: random crops. 8: passes over the labelled pixels.
+REVISION = 8
 
 
 def train(
@@ -43,8 +43,8 @@ def train(
     architecture: Annotated[
         str,
         Option(
-            "model architecture: unet, convnext, temporal, or a class of your own or of a library as module:Class or "
-            "file.py:Class"
+            "model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as "
+            "module:Class or file.py:Class"
         ),
     ] = "unet",
     width: Annotated[int, Option("channels of the first level", ge=1, le=4096)] = 16,

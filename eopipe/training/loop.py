@@ -162,6 +162,8 @@ class TrainingLoop:
             scores = "".join(f" val_{name}={value}" for name, value in (val or {}).items())
             message = "event=validation step=%d of=%d loss=%s%s seconds=%.1f"
             log.info(message, step, self.steps, loss, scores, seconds)
+            if step == self.steps and (names := (val or {}).get("never_predicted")):
+                log.warning("event=class_never_predicted classes=%r", ", ".join(names))
 
     def validate(self, batches: Iterator[Batch]) -> dict[str, Any] | None:
         """Scores over the validation chips, each counted once whatever the world size.

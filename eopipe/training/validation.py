@@ -32,7 +32,7 @@ class ClassValidation:
     """Confusion matrix of pixels; with `whole` that of chips."""
 
     def __init__(self, job: Job, *, whole: bool) -> None:
-        self.classes, self.whole = job.architecture.classes, whole
+        self.classes, self.whole, self.names = job.architecture.classes, whole, job.pairs[0][1].names
         self.counts = np.zeros((self.classes, self.classes), np.int64)
         self.not_finite = 0
 
@@ -48,11 +48,17 @@ class ClassValidation:
         return predicted.expand_as(labels)
 
     def compute(self, world: World) -> dict[str, Any]:
-        """Accuracy and mean IoU of pixels; accuracy and macro F1 of chips. All workers must call this together."""
+        """Accuracy and mean IoU of pixels, or accuracy and macro F1 of chips, and classes that are never predicted.
+
+        All workers must call this together.
+        """
         check_outputs(int(world.sum(torch.tensor(self.not_finite, device=world.device))))
         total = world.sum(torch.from_numpy(self.counts).to(world.device)).cpu().numpy()
         values = scores(total, tuple(map(str, range(self.classes))))
-        return {name: values[name] for name in ("accuracy", "f1_macro" if self.whole else "miou")}
+        # Of the classes that the labels have.
+        absent = np.flatnonzero(total.any(1) & ~total.any(0)).tolist()
+        never = {"never_predicted": [self.names[number] for number in absent]} if absent else {}
+        return {name: values[name] for name in ("accuracy", "f1_macro" if self.whole else "miou")} | never
 
 
 class LabelSetValidation:

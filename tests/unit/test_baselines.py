@@ -15,6 +15,7 @@ from eopipe.evaluation.baseline import TREES, TreeBaselines, features_of, traini
 from eopipe.evaluation.evaluate import evaluate_maps
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.reporting import wording
+from eopipe.reporting.verdict import verdict
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import CHIP_SET, Tiles, add_array, new_store
 
@@ -170,7 +171,17 @@ def test_a_class_of_at_most_one_training_pixel_is_no_obstacle(tmp_path: Path, co
 
 def test_every_tree_baseline_has_a_name_and_an_interval(tmp_path: Path) -> None:
     assert list(wording.TREES) == list(TREES)
-    metrics = evaluate_maps(noisy(tmp_path), 2_000, 0)
+    data = noisy(tmp_path)
+    metrics = evaluate_maps(data, 2_000, 0)
+    assert "not_mapped" not in metrics
     assert {"gain", "texture_gain", "simple_gain"} <= metrics["intervals"].keys()
     low, high = metrics["intervals"]["texture_gain"]["accuracy"]
     assert low < metrics["model"]["accuracy"] - metrics["texture_baseline"]["accuracy"] < high
+
+
+def test_a_class_that_no_pixel_of_the_map_has_is_named_in_the_headline(tmp_path: Path) -> None:
+    data = noisy(tmp_path)
+    group = replace(data.groups[0], prediction=np.zeros_like(data.groups[0].prediction))
+    metrics = evaluate_maps(replace(data, groups=[group]), 2_000, 0)
+    assert metrics["not_mapped"] == [data.names[1]]
+    assert verdict(metrics).headline.endswith(f" The map has no pixel of “{data.names[1]}”.")

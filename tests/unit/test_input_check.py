@@ -181,12 +181,20 @@ def validated(outputs_NCHW: torch.Tensor, *, whole: bool) -> dict[str, Any]:
     """Scores of outputs for a chip of class 0 whose first row is not labelled."""
     labels = torch.zeros(1, 4, 4, dtype=torch.uint8)
     labels[0, 0] = 255
-    job: Any = SimpleNamespace(architecture=SimpleNamespace(classes=2))
+    names = SimpleNamespace(names=("other", "forest"))
+    job: Any = SimpleNamespace(architecture=SimpleNamespace(classes=2), pairs=[(None, names)])
     batch: Any = SimpleNamespace(labels_NHW=labels)
     world: Any = SingleWorld()
     validation = ClassValidation(job, whole=whole)
     validation.update(outputs_NCHW, batch)
     return validation.compute(world)
+
+
+def test_a_validation_names_the_classes_of_its_labels_that_are_never_predicted() -> None:
+    outputs = torch.zeros(1, 2, 4, 4)
+    assert "never_predicted" not in validated(outputs, whole=False), "no label is forest"
+    outputs[:, 1] = 1
+    assert validated(outputs, whole=False)["never_predicted"] == ["other"]
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -26,6 +26,7 @@ BUILT_IN = [
     Architecture("convnext", 4, 3, 4, 1, SEASONAL),
     Architecture("convnext", 4, 3, 4, 2, SEASONAL, ("size=atto",)),
     Architecture("temporal", 4, 3, 4, 2, SEASONAL),
+    Architecture("linear", 4, 3, 4, 2, SEASONAL),
 ]
 MODULE = f"{__name__}:"
 

@@ -437,6 +437,34 @@ def test_the_losses_of_single_steps_are_behind_those_of_the_validations(tmp_path
     assert run.report()[1] == after
 
 
+def test_page_and_card_say_how_long_the_training_was_and_what_the_model_never_predicts(tmp_path: Path) -> None:
+    run = finish(tmp_path / "run")
+    length = {"steps": 600, "labelled": 1500, "passes": 40.5}
+    run.edit("model", lambda value: value["properties"]["mlm:hyperparameters"].update(length), "model.json")
+    _, text, picture = run.report()
+    assert "The training has 600 steps, 40.5 passes over 1500 labelled pixels." in Tags(text).text
+    card = picture.with_name("model-card.md").read_text()
+    assert "| length of the training | 600 steps, 40.5 passes over 1500 labelled pixels |" in card
+    assert "never predicts" not in card
+    run.edit(
+        "model", lambda value: value["properties"]["mlm:hyperparameters"].update(steps=20, passes=2.0), "model.json"
+    )
+    run.edit(
+        "model",
+        lambda value: value["validations"][-1].update(val={"accuracy": 0.9, "miou": 0.4, "never_predicted": ["b"]}),
+        "history.json",
+    )
+    _, text, picture = run.report()
+    card = picture.with_name("model-card.md").read_text()
+    for sentence in (
+        "The training has 20 steps, 2 passes over 1500 labelled pixels",
+        "train.steps: 200",
+        "In the validation areas the model never predicts “b”.",
+    ):
+        assert sentence in Tags(text).text
+        assert sentence in card.replace("\\", "")
+
+
 def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
     run.edit("metrics", lambda value: value["model"].update(accuracy=None, miou=None, kappa=None))
