@@ -25,8 +25,9 @@ THIRD := none
 test: demo test-environments
 	@EOPIPE_DEMO=$(CURDIR)/results python -m dev.suites --exhaustive $(THIRD)
 
-# The digests of the demo's outputs, after a REVISION rose.
-golden: demo
+# The digests of the demo's outputs, after a REVISION rose; of a new run, or outputs of earlier code would be among them.
+golden: clean
+	@$(MAKE) --no-print-directory demo
 	@python -m dev.golden
 
 # The number of the third of the next run of CI, and of the end of the version range: the first commit of a push.

@@ -62,9 +62,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_selected(item: pytest.Item, third: str, near: set[str]) -> bool:
     if item.get_closest_marker("by_hand"):
         return bool(os.environ.get("EOPIPE_REBUILD_SAMPLE"))
-    # A third is a property of the name of a test.
-    number = int.from_bytes(hashlib.sha256(item.nodeid.encode()).digest()) % 3
-    is_exhaustive = item.get_closest_marker("exhaustive") is not None
+    mark = item.get_closest_marker("exhaustive")
+    # A third is a property of the name of a test, or of its file where tests share what takes the time.
+    name = item.nodeid.partition("::")[0] if mark and mark.kwargs.get("by") == "file" else item.nodeid
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()) % 3
+    is_exhaustive = mark is not None
     return not is_exhaustive or third in ("all", str(number)) or durations.test_name(item.nodeid) in near
 
 

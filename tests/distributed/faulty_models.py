@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from eopipe.models import LINEAR_HEAD
 from eopipe.models.unet import UNet
 
 BRIGHT = 4.0
@@ -26,8 +27,8 @@ class Dropping(UNet):
 class Batchwise(UNet):
     """A U-Net behind batch normalisation, whose statistics are buffers."""
 
-    def __init__(self, bands: int, classes: int, width: int, depth: int) -> None:
-        super().__init__(bands, classes, width, depth)
+    def __init__(self, bands: int, classes: int, width: int, depth: int, head: str = LINEAR_HEAD) -> None:
+        super().__init__(bands, classes, width, depth, head)
         self.norm = nn.BatchNorm2d(bands)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:

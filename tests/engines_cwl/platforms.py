@@ -132,8 +132,9 @@ def _digest(paths: list[Path]) -> str:
 
 
 def job(folder: Path, **changes: object) -> Path:
-    """The job file of the sample: two scenes, a small model."""
-    inputs = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
+    """The job file of the sample: two scenes, each by itself, a small model."""
+    demo = yaml.safe_load((ROOT / "cwl/pipeline.yml").read_text())
+    inputs = {name: value for name, value in demo.items() if not name.startswith("composite_")}
     for value in inputs.values():
         if isinstance(value, dict):
             value["location"] = str(ROOT / "cwl" / value["location"])
