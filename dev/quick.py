@@ -69,7 +69,7 @@ class Durations:
     processes: dict[str, list[int]]
 
     def seconds(self, test: str) -> float:
-        """Seconds of all parameters of a test: unit tests only compute, and a busy machine stretches their wall time."""
+        """Seconds of all parameters of a test; unit tests only compute, and load stretches their wall time."""
         _, wall, cpu, _ = self.tests[test]
         return min(wall, cpu) if test.startswith(("tests/unit/", "tests/contract/")) else wall
 
