@@ -20,7 +20,7 @@ from eopipe.models import Architecture
 from eopipe.models.unet import UNet
 from eopipe.run import rules
 from eopipe.training.data import TrainingData, TrainingInputs
-from eopipe.training.schedule import learning_rate
+from eopipe.training.schedule import default_crop, learning_rate
 from eopipe.training_job import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -165,3 +165,15 @@ def test_a_failed_job_leaves_a_record_with_its_sentence(tmp_path: Path, monkeypa
     assert (record["status"], record["outputs"]) == ("failed", [])
     assert "no scene matches" in record["error"]
     assert not Path("items").exists()
+
+
+def test_steps_and_epochs_and_crops_of_whole_chips_exclude_each_other() -> None:
+    assert SETTINGS.replace(epochs=None, steps=5).conflicts() == SETTINGS.conflicts() == []
+    (sentence,) = SETTINGS.replace(epochs=2, steps=5).conflicts()
+    assert sentence == "train.steps and train.epochs are both given; remove one of them"
+    (sentence,) = SETTINGS.replace(task="classification", crop=8).conflicts()
+    assert sentence == "train.crop is for labels of pixels, and task classification has labels of chips; remove it"
+
+
+def test_crops_are_smaller_than_large_chips_and_as_large_as_small_ones() -> None:
+    assert [default_crop(chip) for chip in (8, 32, 128, 256, 512)] == [8, 32, 32, 64, 64]
