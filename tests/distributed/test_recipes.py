@@ -129,7 +129,7 @@ def test_what_cannot_be_trained_is_refused_before_it_starts(training: Training) 
         (("--architecture", "torch.nn:Identity"), "model torch.nn:Identity has no trainable weights"),
         (
             ("--architecture", "faulty_models:Picky"),
-            "a chip of 4 bands and 16 x 16 pixels: faulty_models.py line 99: AssertionError: only 32 x 32 here",
+            "a chip of 4 bands and 16 x 16 pixels: faulty_models.py line 100: AssertionError: only 32 x 32 here",
         ),
     ):
         completed = replace(training, settings=options).run(PYTHONPATH=f"{HERE}:{os.environ.get('PYTHONPATH', '')}")
