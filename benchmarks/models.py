@@ -109,8 +109,8 @@ def scores(folder: Path, config: dict[str, Any], architecture: str, seed: int) -
     project = folder / f"run-{abs(hash(json.dumps(config, sort_keys=True)))}"
     project.mkdir(exist_ok=True)
     train = {key: value for key, value in config.get("train", {}).items() if key == "task"}
-    own = {"train": train | {"architecture": architecture, "seed": seed}, "results": "results", "state": "state"}
-    (project / "config.yaml").write_text(yaml.safe_dump(config | own))
+    settings = {"train": train | {"architecture": architecture, "seed": seed}, "results": "results", "state": "state"}
+    (project / "config.yaml").write_text(yaml.safe_dump(config | settings))
     command = [sys.executable, "-m", "eopipe", "run", "--configfile", "config.yaml", "--cores", "2"]
     done = subprocess.run(
         [*command, "--", "results/metrics.json"], cwd=project, capture_output=True, text=True, check=False
