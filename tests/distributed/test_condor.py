@@ -26,7 +26,8 @@ def write(training: Training, *more: str) -> None:
     """`eopipe condor` with relative paths."""
     data = training.data
     moved = Data(Path("in put"), [str(Path("in put") / Path(name).relative_to(data.root)) for name in data.tiles])
-    arguments = [*moved.stores(), *moved.cut(), "--model", "out/model", *training.settings, *more]
+    settings = ("--batch", "32", *training.settings, *more)
+    arguments = [*moved.stores(), *moved.cut(), "--model", "out/model", *settings]
     assert run_stage("condor", *arguments) == 0
 
 
