@@ -14,6 +14,7 @@ from eopipe.labels.change import before_conflicts
 from eopipe.labels.classes import legend_conflicts, raster_conflicts
 from eopipe.labels.values import option_conflicts
 from eopipe.labels.vectors import VECTORS, source_conflicts
+from eopipe.models import MODELS_WITH_HEAD
 from eopipe.models.tasks import CHIPWISE
 from eopipe.stac.choose_grid import UTM, check_crs
 from eopipe.stac.query import area_geometry, parse_interval
@@ -163,6 +164,14 @@ def _area_conflicts(search: dict[str, Any], split: dict[str, Any]) -> list[str]:
     return []
 
 
+def _crop_conflicts(split: dict[str, Any], train: dict[str, Any]) -> list[str]:
+    """Of scenes: the chips of a chip set have their own size."""
+    step = 2 ** train["depth"] if train["architecture"] in MODELS_WITH_HEAD else 1
+    if train["crop"] and (train["crop"] > split["chip"] or train["crop"] % step):
+        return [f"train.crop is {train['crop']}; choose a multiple of {step} up to {split['chip']}, the split.chip"]
+    return []
+
+
 def _train_conflicts(train: dict[str, Any], label: dict[str, Any]) -> list[str]:
     from eopipe.training_job import Settings
 
@@ -196,6 +205,7 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _fold_conflicts: ("folds", "split"),
     _area_conflicts: ("search", "split"),
     _chip_conflicts: ("split", "train"),
+    _crop_conflicts: ("split", "train"),
     _train_conflicts: ("train", "label"),
     _color_conflicts: ("report", "label"),
 }
@@ -203,4 +213,5 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
 OF_SCENES = {
     *(_search_conflicts, _asset_conflicts, _tile_conflicts, _composite_conflicts, _label_conflicts, _area_conflicts),
     _color_conflicts,
+    _crop_conflicts,
 }

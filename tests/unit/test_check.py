@@ -96,6 +96,8 @@ MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
     ({"train": {"arguments": ["hiden=3"]}}, "UNet does not take hiden", 2),
     ({"train": {"freeze": ["encoder."]}}, "train.freeze is encoder., but no parameter has that prefix", 2),
     # Numbers.
+    ({"train": {"crop": 15}}, "train.crop is 15; choose a multiple of 4 up to ", 2),
+    ({"train": {"crop": 400}}, "train.crop is 400; choose a multiple of 4 up to ", 2),
     ({"train": {"epochs": "many"}}, "train.epochs is 'many': write a whole number", 2),
     ({"train": {"epochs": 2.5}}, "train.epochs is 2.5: write a whole number", 2),
     ({"train": {"epochs": -2}}, "train.epochs is -2: write at least 1", 2),

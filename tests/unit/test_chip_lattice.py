@@ -23,6 +23,12 @@ from eopipe.publish import write_json
 
 ROOT = Path(__file__).parents[2]
 SHAPES = st.tuples(st.integers(24, 150), st.integers(24, 150))
+# Of blocks and checkerboards.
+SQUARES: dict[str, Any] = {
+    "method": st.sampled_from(["blocks", "checkerboard"]),
+    "chip": st.sampled_from([8, 12, 16, 24]),
+    "stride": st.integers(1, 30),
+}
 FRACTIONS = st.tuples(st.integers(1, 8), st.integers(0, 4), st.integers(1, 4), st.integers(0, 2)).map(
     lambda parts: tuple(part / sum(parts) for part in parts[:3])
 )
@@ -121,13 +127,7 @@ def test_the_other_axis_of_strips_has_every_stride_and_the_last_position(
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    shape=SHAPES,
-    method=st.sampled_from(["blocks", "checkerboard"]),
-    chip=st.sampled_from([8, 12, 16, 24]),
-    stride=st.integers(1, 30),
-    block=st.integers(8, 64),
-)
+@given(shape=SHAPES, **SQUARES, block=st.integers(8, 64))
 def test_every_block_that_holds_a_chip_has_one_at_its_corner(
     shape: tuple[int, int], method: SplitMethod, chip: int, stride: int, block: int
 ) -> None:
@@ -144,13 +144,7 @@ def test_every_block_that_holds_a_chip_has_one_at_its_corner(
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    shape=SHAPES,
-    method=st.sampled_from(["blocks", "checkerboard"]),
-    chip=st.sampled_from([8, 12, 16, 24]),
-    stride=st.integers(1, 30),
-    count=st.integers(1, 8),
-)
+@given(shape=SHAPES, **SQUARES, count=st.integers(1, 8))
 def test_blocks_of_whole_strides_have_one_lattice_from_the_corner_of_the_grid(
     shape: tuple[int, int], method: SplitMethod, chip: int, stride: int, count: int
 ) -> None:
