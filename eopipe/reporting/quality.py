@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
+from eopipe.composites.periods import true_colour_bands
 from eopipe.reporting.panels import EncodedImage, encode_photo, stretch_contrast
 from eopipe.reporting.rasters import Pairs, decimate, read_centres
 from eopipe.tiles.store import Tiles
@@ -86,8 +87,7 @@ def _sampled(store: Tiles) -> tuple[AnyArray, BoolArray]:
 
 
 def _thumbnail(store: Tiles, stored: AnyArray, valid: BoolArray) -> EncodedImage:
-    is_true_colour = {"red", "green", "blue"} <= set(store.names)
-    order = [store.names.index(name) for name in ("red", "green", "blue")] if is_true_colour else [0]
+    order = [store.names.index(name) for name in true_colour_bands(store.names)] or [0]
     bands = np.nan_to_num(stored[order].astype(np.float32), posinf=0, neginf=0)
     # Masked pixels are included, so that a reader can check the mask.
     has_data = valid | (bands != 0).any(0)

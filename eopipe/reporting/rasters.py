@@ -11,6 +11,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray, UInt8Array
 from eopipe.chips.splits import NO_SPLIT, SPLITS
+from eopipe.composites.periods import true_colour_bands
 from eopipe.errors import BadInputError
 from eopipe.reporting.palette import ValueScale
 from eopipe.tiles.cells import Frame
@@ -355,15 +356,15 @@ def split_roles(split: dict[str, Any], decimation: Decimation, scene: str = "") 
 def read_quicklook(stores: list[Tiles], decimation: Decimation) -> Quicklook:
     """The median over the clearest scenes, of valid pixels where there are any."""
     clearest = sorted(stores, key=lambda store: (-valid_fraction(store), store.scene))[:MAX_QUICKLOOK_SCENES]
-    is_true_colour = all({"red", "green", "blue"} <= set(store.names) for store in clearest)
-    names = ("red", "green", "blue") if is_true_colour else (stores[0].names[0],)
+    colours = true_colour_bands(clearest[0].names)
+    is_true_colour = bool(colours) and all(set(colours) <= set(store.names) for store in clearest)
+    names = colours if is_true_colour else (stores[0].names[0],)
     scenes = [_read_bands(store, names, decimation) for store in clearest]
     if len(scenes) == 1:
         bands = scenes[0][0]
         return Quicklook(np.nan_to_num(bands), np.asarray(np.isfinite(bands).all(0)), is_true_colour)
     valid_bands = np.stack([np.where(valid, bands, np.nan) for bands, valid in scenes])
-    all_bands = np.stack([bands for bands, _ in scenes])
-    bands = _median(valid_bands, _median(all_bands, np.float32(np.nan)))
+    bands = _median(valid_bands, _median(np.stack([bands for bands, _ in scenes]), np.float32(np.nan)))
     return Quicklook(np.nan_to_num(bands), np.asarray(np.isfinite(bands).all(0)), is_true_colour)
 
 

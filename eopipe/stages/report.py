@@ -10,7 +10,8 @@ from eopipe.contract import Input, Option, Output
 # 6: errors of values, continuous colours, scale bars.
 # 7: trees with texture and season; the verdict is on the best trees, and "better" only by an interval.
 # 8: length of the training; classes that are never predicted or mapped.
-REVISION = 8
+# 9: true colour of stacked seasons.
+REVISION = 9
 
 
 def report(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scenery import Run
 
 from eopipe.composites.observations import CompositeRecipe, read_observations, rescale
-from eopipe.composites.periods import Period, part_of, period_of, stack_conflict
+from eopipe.composites.periods import Period, part_of, period_of, stack_conflict, true_colour_bands
 from eopipe.composites.write import block_edge, greenness_rank, layout_of, median, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
@@ -26,6 +26,7 @@ from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store
 
 BANDS = ("blue", "red", "nir")
+BANDS_AND_GREEN = (*BANDS, "green")
 LAYOUT = Layout(16, 48)
 DATES = ("2017-12-20", "2018-01-10", "2018-06-03", "2018-07-14", "2018-07-20", "2018-08-30", "2019-07-01")
 
@@ -490,3 +491,22 @@ def test_memory_is_bounded_by_the_budget_and_one_shard_however_many_dates(tmp_pa
     done = subprocess.run([str(word) for word in arguments], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 40, "MB above what the process took before"
     np.testing.assert_array_equal(Tiles(tmp_path / "c.zarr").read("image"), pixels)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("blue", "green", "red", "nir"), ("red", "green", "blue")),
+        (
+            tuple(f"{b}_{s}" for s in ("MAM", "JJA", "SON") for b in BANDS_AND_GREEN),
+            ("red_JJA", "green_JJA", "blue_JJA"),
+        ),
+        (("red_MAM", "red_JJA", "green_JJA", "blue_JJA"), ("red_JJA", "green_JJA", "blue_JJA")),
+        (("vv", "vh"), ()),
+        (("red", "nir"), ()),
+    ],
+)
+def test_a_picture_of_stacked_seasons_has_the_true_colour_of_the_middle_one(
+    names: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    assert true_colour_bands(names) == expected
