@@ -3,7 +3,8 @@
 What changed is what differs from HEAD, or the last commit where nothing does. Which tests that concerns follows from
 imports: of the package, where a text that names a module counts too, since a process starts it; of each test with the
 helpers and fixtures that it uses; and from the modules that the processes of a test loaded when `make durations`
-recorded them. Tests with a word of the changed module in their name come first, then those that reach little else.
+recorded them. Tests with a rare word of the changed lines in their text come first, and with a word of the changed
+module in their name, then those that reach little else.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import json
 import re
 import subprocess
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,12 +29,18 @@ ENTRIES = {name: entry.partition(":")[0] for group in COMMANDS.values() for name
 ENTRIES |= {name: f"eopipe.stages.{name}" for name in STAGES}
 ROOT = Path(__file__).parents[1]
 DURATIONS = ROOT / "tests/durations.json"
+# Tests that only compute.
+COMPUTING = ("tests/unit/", "tests/contract/")
 # Of the minute; format, types and imports take the rest, on the other core.
 TESTS_S = 30.0
+# What each test takes beside its recorded seconds: short fixtures, its share of imports.
+SETUP_S = 0.05
 # A test that takes longer with its fixtures is not quick.
 SLOW_S = 15.0
 # Steps that a module is away from a test whose processes load it, and steps that a word in common is worth.
 PROCESS_STEPS, WORD_STEPS = 4, 3
+# A word that more tests have says little about any of them.
+RARE_TESTS = 40
 CHECKS = (
     ["ruff", "check", "--quiet", "."],
     ["ruff", "format", "--quiet", "--check", "."],
@@ -56,6 +63,12 @@ def git(*argv: str) -> list[str]:
     return done.stdout.split("\n")[:-1]
 
 
+def changed_lines() -> list[str]:
+    """The lines of the package that differ from HEAD, as they are and as they were."""
+    lines = git("diff", "--unified=0", "HEAD", "--", "eopipe")
+    return [line[1:] for line in lines if line.startswith(("+", "-")) and not line.startswith(("+++", "---"))]
+
+
 @dataclass(frozen=True)
 class Durations:
     """The table that tests/durations.py writes."""
@@ -71,7 +84,11 @@ class Durations:
     def seconds(self, test: str) -> float:
         """Seconds of all parameters of a test; unit tests only compute, and load stretches their wall time."""
         _, wall, cpu, _ = self.tests[test]
-        return min(wall, cpu) if test.startswith(("tests/unit/", "tests/contract/")) else wall
+        return min(wall, cpu) if test.startswith(COMPUTING) else wall
+
+    def is_quick(self, test: str) -> bool:
+        """Whether `make quick` may run it: what an exhaustive test of other folders shares with others may be long."""
+        return not self.tests[test][3] or test.startswith(COMPUTING)
 
 
 @cache
@@ -237,7 +254,29 @@ def _words(text: str) -> set[str]:
     return {word[:5].removesuffix("s") for word in re.findall(r"[a-z]{4,}", text.lower())}
 
 
-def nearest(reach: Reach, files: Sequence[str]) -> tuple[list[str], int, int]:
+def test_words() -> dict[str, set[str]]:
+    """The words in the text of each test."""
+    words: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = path.read_text()
+        lines = text.splitlines()
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef):
+                start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                words[f"{path.relative_to(ROOT)}::{node.name}"] = _words("\n".join(lines[start - 1 : node.end_lineno]))
+    return words
+
+
+def with_rare_words(lines: Sequence[str], tests: Iterable[str]) -> set[str]:
+    """The tests that have a word of these lines that few of them have."""
+    every = test_words()
+    words = {name: every[name] for name in tests if name in every}
+    counts = Counter(word for test in words.values() for word in test)
+    rare = {word for word in _words(" ".join(lines)) if counts[word] <= RARE_TESTS}
+    return {name for name, test in words.items() if test & rare}
+
+
+def nearest(reach: Reach, files: Sequence[str], lines: Sequence[str] = ()) -> tuple[list[str], int, int]:
     """The tests that fit into the time, nearest first; how many a change reaches, and how many have no duration."""
     steps = reach.distances(files)
     table = durations()
@@ -247,16 +286,17 @@ def nearest(reach: Reach, files: Sequence[str]) -> tuple[list[str], int, int]:
 
     def rank(name: str) -> tuple[float, int, float]:
         path, _, test = name.partition("::")
-        common = 2 * bool(words & _words(Path(path).stem)) + bool(words & _words(test))
+        common = 2 * bool(words & _words(Path(path).stem)) + bool(words & _words(test)) + 2 * (name in of_lines)
         return steps[name] - WORD_STEPS * common, reach.width(name), table.seconds(name)
 
+    of_lines = with_rare_words(lines, steps)
     known = [name for name in steps if name in table.tests]
     chosen: list[str] = []
     ready: set[str] = set()
     total = 0.0
-    for name in sorted((name for name in known if not table.tests[name][3]), key=rank):
+    for name in sorted(filter(table.is_quick, known), key=rank):
         fixtures = _slow_fixtures(reach, name) - ready
-        seconds = table.seconds(name) + sum(table.fixtures[fixture][0] for fixture in fixtures)
+        seconds = SETUP_S + table.seconds(name) + sum(table.fixtures[fixture][0] for fixture in fixtures)
         if seconds <= SLOW_S and total + seconds <= TESTS_S:
             chosen.append(name)
             ready |= fixtures
@@ -290,7 +330,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="*", help="files to take as changed (default: those that are)")
     arguments = parser.parse_args(argv)
     files = git("ls-files", "eopipe") if arguments.package else arguments.files or changed()
-    chosen, reached, unknown = nearest(Reach(imports()), files)
+    lines = [] if arguments.package or arguments.files else changed_lines()
+    chosen, reached, unknown = nearest(Reach(imports()), files, lines)
     print(f"{len(files)} files reach {reached} tests, of which the nearest {len(chosen)} run", flush=True)
     if unknown:
         print(f"{unknown} of them have no recorded duration, so they do not run: python -m dev.suites --record-missing")

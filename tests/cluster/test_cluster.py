@@ -71,6 +71,7 @@ def test_what_the_cluster_cannot_give_is_refused(
     assert not (tmp_path / "snakemake").exists()
 
 
+@pytest.mark.exhaustive
 def test_what_the_rules_of_a_config_ask_is_held_against_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert eopipe("profile", "slurm", home=tmp_path, cwd=tmp_path).returncode == 0
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())

@@ -36,17 +36,20 @@ def test_what_the_cluster_does_not_have_is_refused_before_a_job_is_submitted(
     assert clustered.refusal(2) == f"error: rule train: {sentence} (nothing was submitted)"
 
 
+@pytest.mark.exhaustive
 def test_an_account_where_none_are_kept_is_refused(clustered: ClusterProject) -> None:
     clustered.profile(**{"default-resources": {"slurm_account": "eo"}})
     assert "the cluster eopipe has no accounting; omit slurm_account" in clustered.refusal(2)
 
 
+@pytest.mark.exhaustive
 def test_what_only_sbatch_refuses_is_told_with_its_words(clustered: ClusterProject) -> None:
     clustered.profile(retries=0, train={"slurm_extra": "--licenses=matlab:1"})
     message = "error: rule train: Slurm refused its job: Invalid license specification; contact your cluster's support"
     assert clustered.refusal(1) == message
 
 
+@pytest.mark.exhaustive
 def test_the_literal_command_ends_too_where_a_job_can_never_start(clustered: ClusterProject) -> None:
     clustered.profile(retries=0, train={"mem_mb": 64000})
     assert clustered.end(clustered.start(MODEL), 120) == 1

@@ -83,9 +83,17 @@ def test_a_change_of_a_module_runs_the_tests_that_one_would_run_by_hand(
 ) -> None:
     chosen, _, _ = quick.nearest(reach, [f"eopipe/{module}.py"])
     assert any(name.startswith(f"tests/{test}::") for name in chosen)
-    table = quick.durations().tests
-    assert not any(table[name][3] for name in chosen), "exhaustive tests are not quick"
-    assert sum(quick.durations().seconds(name) for name in chosen) <= quick.TESTS_S
+    table = quick.durations()
+    assert all(table.is_quick(name) and table.seconds(name) <= quick.SLOW_S for name in chosen)
+    assert sum(map(table.seconds, chosen)) <= quick.TESTS_S
+
+
+def test_a_rare_word_of_the_changed_lines_brings_the_tests_that_have_it_forward(reach: quick.Reach) -> None:
+    lines = ["        np.any(image >= self.recipe.saturated"]
+    name = "tests/unit/test_masks.py::test_saturated_pixels_are_not_usable_and_counted"
+    chosen, _, _ = quick.nearest(reach, ["eopipe/warp/write_tiles.py"], lines)
+    assert name in chosen
+    assert name not in quick.nearest(reach, ["eopipe/warp/write_tiles.py"])[0]
 
 
 def test_what_no_test_has_recorded_is_not_quick() -> None:

@@ -9,6 +9,7 @@ from chip_files import EDGE, accuracy_of_maps, chips_of_splits, import_set, writ
 from scenery import Run, split_outputs
 
 
+@pytest.mark.exhaustive
 def test_a_model_learns_from_blocks_of_chips_in_twelve_zones(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_training_with_all_of_it_is_resumed_to_the_bit(training: Training, tmp
     assert len(history(whole)) <= 4
 
 
+@pytest.mark.exhaustive
 def test_a_training_that_gets_no_better_stops_and_publishes_its_best(training: Training, tmp_path: Path) -> None:
     # A constant rate, so that a shorter training takes the same steps.
     # Far too high, so that it gets worse.
@@ -137,6 +138,7 @@ def test_what_cannot_be_trained_is_refused_before_it_starts(training: Training) 
         assert why in completed.stderr
 
 
+@pytest.mark.exhaustive
 def test_frozen_parts_learn_a_low_rank_change_only(training: Training) -> None:
     pytest.importorskip("peft")
     arguments = ("--epochs", "1", "--width", "4")

@@ -119,6 +119,7 @@ def test_no_worker_outlives_a_killed_command(training: Training) -> None:
 
 
 @pytest.mark.launch
+@pytest.mark.exhaustive
 def test_two_trainings_never_share_a_state(training: Training) -> None:
     # Long enough that the first still runs when the second has started.
     process = training.start("--epochs", "200")
@@ -131,6 +132,7 @@ def test_two_trainings_never_share_a_state(training: Training) -> None:
     assert process.returncode == 75, "the first one was not disturbed"
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:

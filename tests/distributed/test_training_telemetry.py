@@ -108,6 +108,7 @@ def test_a_follower_that_is_killed_or_cannot_write_ends_no_training(
     assert payload(training.model) == undisturbed
 
 
+@pytest.mark.exhaustive
 def test_a_tracker_whose_library_is_missing_costs_one_warning_that_names_the_extra(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:

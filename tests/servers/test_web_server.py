@@ -92,6 +92,7 @@ def pipeline(folder: Path, api: Api, dates: str) -> None:
         assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
+@pytest.mark.exhaustive
 def test_wider_dates_fetch_only_the_new_scenes(api: Api, assets: Served, tmp_path: Path) -> None:
     watch = Watch(assets)
     pipeline(tmp_path, api, "2020")

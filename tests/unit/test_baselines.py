@@ -51,6 +51,7 @@ def patches(height: int, width: int) -> UInt8Array:
     return ((rows + cols) % 2).astype(np.uint8)
 
 
+@pytest.mark.exhaustive
 def test_where_texture_decides_only_the_trees_with_texture_are_right(tmp_path: Path) -> None:
     rng, truth = np.random.default_rng(1), patches(128, 128)
     # The values of both classes are spread evenly from 0 to 1; those of the smooth class rise and fall slowly.
@@ -129,6 +130,7 @@ def noisy(tmp_path: Path, task: str = "segmentation") -> EvaluationData:
 
 
 @pytest.mark.parametrize("task", ["segmentation", "regression"])
+@pytest.mark.exhaustive
 def test_a_baseline_is_the_mean_of_three_fits_with_seeds_of_their_own(tmp_path: Path, task: str) -> None:
     data = noisy(tmp_path, task)
     trees, other = (TreeBaselines.fit(data, 100_000, seed) for seed in (0, 1))
@@ -169,6 +171,7 @@ def test_a_class_of_at_most_one_training_pixel_is_no_obstacle(tmp_path: Path, co
     assert all(metrics[name]["accuracy"] > 0.9 for name in TREES), metrics
 
 
+@pytest.mark.exhaustive
 def test_every_tree_baseline_has_a_name_and_an_interval(tmp_path: Path) -> None:
     assert list(wording.TREES) == list(TREES)
     data = noisy(tmp_path)
@@ -179,6 +182,7 @@ def test_every_tree_baseline_has_a_name_and_an_interval(tmp_path: Path) -> None:
     assert low < metrics["model"]["accuracy"] - metrics["texture_baseline"]["accuracy"] < high
 
 
+@pytest.mark.exhaustive
 def test_a_class_that_no_pixel_of_the_map_has_is_named_in_the_headline(tmp_path: Path) -> None:
     data = noisy(tmp_path)
     group = replace(data.groups[0], prediction=np.zeros_like(data.groups[0].prediction))

@@ -211,6 +211,7 @@ def test_the_temperature_of_a_mosaic_is_fitted_on_the_labelled_pixels_of_its_val
     assert content["after"]["accuracy"] == content["before"]["accuracy"]
 
 
+@pytest.mark.exhaustive
 def test_a_calibrated_map_has_the_same_classes_and_is_calibrated_where_it_is_tested(mosaic: Mosaic) -> None:
     folder = mosaic.folder / "calibrated"
     classes, probability = mosaic.predict(folder, "--calibration", mosaic.folder / "calibration.json")
@@ -289,6 +290,7 @@ def test_a_mosaic_of_scenes_that_are_split_has_no_validation_places(
     assert not (mosaic.folder / "never.json").exists()
 
 
+@pytest.mark.exhaustive
 def test_maps_of_single_scenes_are_scored_though_one_has_no_test_places(mosaic: Mosaic, tmp_path: Path) -> None:
     split = write_split(tmp_path / "split.json", CLASSES, by_scene=True)
     for tiles in mosaic.tiles:

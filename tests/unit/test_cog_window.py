@@ -131,6 +131,7 @@ def needed(whole: Path, grid: GeoBox) -> tuple[float, float, float, float]:
     interleave=st.sampled_from(["pixel", "band"]),
     form=st.sampled_from([{}, {"BIGTIFF": "YES"}, {"ENDIANNESS": "BIG"}, {"BIGTIFF": "YES", "ENDIANNESS": "BIG"}]),
 )
+@pytest.mark.exhaustive
 def test_a_window_holds_the_pixels_of_the_original_in_their_place(
     tmp_path_factory: pytest.TempPathFactory,
     centre: tuple[float, float],
@@ -258,6 +259,7 @@ def test_the_same_window_gives_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("crs", ["EPSG:32633", "EPSG:3035"])
 @pytest.mark.parametrize("resampling", ["nearest", "cubic", "average"])
 @pytest.mark.parametrize("step", [10.0, 31.0])
+@pytest.mark.exhaustive
 def test_preprocess_makes_the_same_of_a_window_as_of_the_whole(
     catalog: Catalog, run: Run, tmp_path: Path, crs: str, resampling: str, step: float
 ) -> None:

@@ -97,6 +97,7 @@ def nanmedian(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("budget", [1 << 26, 60_000, 1])
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32"])
+@pytest.mark.exhaustive
 def test_the_median_is_that_of_numpy_on_whole_arrays_whatever_the_windows(
     tmp_path: Path, dtype: str, budget: int
 ) -> None:

@@ -89,6 +89,7 @@ def image(tmp_path: Path) -> Image:
     return Image(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_the_steps_of_the_dockerfile_give_eopipe_to_a_user_who_is_not_root(image: Image) -> None:
     for word, value in instructions():
         if word == "WORKDIR":
@@ -134,6 +135,7 @@ def test_a_cwl_engine_that_runs_a_tool_in_the_image_ends_with_success(tmp_path: 
     assert json.loads(image.with_suffix(".log").read_text().splitlines()[1]) == ["eopipe", "--help"]
 
 
+@pytest.mark.exhaustive
 def test_the_steps_of_the_apptainer_definition_give_eopipe(image: Image) -> None:
     recipe = get_parser("singularity")(str(DEFINITION)).recipe["spython-base"]
     for pair in recipe.files:

@@ -213,6 +213,7 @@ def test_a_crate_of_a_cwl_run_needs_no_config_and_no_lock(project: Project, tmp_
     assert graph["https://www.commonwl.org/"]["softwareVersion"] == "not recorded"
 
 
+@pytest.mark.exhaustive
 def test_a_crate_takes_more_records_than_a_command_may_have(project: Project, crate: Path, tmp_path: Path) -> None:
     # Longer than a command may be; a record that is listed twice counts once.
     paths = [str(path.parent / ("./" * 20) / path.name) for path in project.records]
@@ -247,6 +248,7 @@ def test_every_job_is_an_action_with_tool_command_and_zoned_times(project: Proje
     assert set(ids(graph["#engine"]["object"])) == {e["@id"] for e in of_type(graph, "ControlAction")}
 
 
+@pytest.mark.exhaustive
 def test_a_job_in_a_container_names_its_image_without_a_path_of_the_machine(
     project: Project, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -582,6 +584,7 @@ def test_jobs_that_ran_with_other_code_or_packages_have_tools_of_their_own(proje
     )
 
 
+@pytest.mark.exhaustive
 def test_all_authors_and_funders_are_in_the_crate(project: Project, tmp_path: Path, cache: Path) -> None:
     others = ("--coauthors", "Mary Ward; Lab", "Grace Hopper 0000-0002-1694-233X; Navy", "--organization", "Lab")
     funding = ("--funding", "https://ror.org/03wd9za21: 4000/26", "A foundation", "https://ror.org/03wd9za21: 77")

@@ -79,6 +79,7 @@ def test_the_cube_has_every_pixel_at_its_place_in_the_order_of_time(results: Pat
 
 
 @given(data=st.data())
+@pytest.mark.exhaustive
 def test_any_index_gives_what_it_gives_of_the_whole(results: Path, data: st.DataObject) -> None:
     cube, (image, valid) = eopipe.open_cube(results), expected(results)
     key = tuple(

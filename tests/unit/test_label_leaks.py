@@ -84,6 +84,7 @@ def scenes(folder: Path, label: AnyArray) -> list[Path]:
 
 @pytest.mark.parametrize("method", [DATES, ("--method", "group", "--test-groups", "c")])
 @pytest.mark.parametrize("stores", ["one for all", "one for each scene"])
+@pytest.mark.exhaustive
 def test_places_that_are_trained_with_the_same_label_on_other_dates_are_found(
     tmp_path: Path, run: Run, method: tuple[object, ...], stores: str
 ) -> None:

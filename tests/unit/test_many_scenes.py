@@ -55,6 +55,7 @@ def lines_run(config: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return count, forecast_json(forecast, [])
 
 
+@pytest.mark.exhaustive
 def test_the_work_of_a_plan_grows_with_the_scenes_and_not_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

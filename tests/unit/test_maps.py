@@ -318,6 +318,7 @@ def test_a_map_of_another_scene_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert not (tmp_path / "metrics.json").exists()
 
 
+@pytest.mark.exhaustive
 def test_onnx_gives_the_probabilities_of_the_model_at_any_size(tmp_path: Path) -> None:
     import onnxruntime
 
@@ -387,6 +388,7 @@ def test_the_header_of_a_map_of_many_scenes_stays_small_and_still_identifies_the
     assert tagged_scenes(scene_tags(names[:3]), names) == names[:3]
 
 
+@pytest.mark.exhaustive
 def test_an_onnx_model_that_differs_is_refused(tmp_path: Path) -> None:
     folder, trained = write_model(tmp_path / "one"), read_trained_model(write_model(tmp_path / "two"))
     write_onnx(tmp_path / "m.onnx", trained, folder, 18)

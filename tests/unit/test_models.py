@@ -90,6 +90,7 @@ def test_a_model_overfits_four_chips(architecture: Architecture) -> None:
 
 
 @pytest.mark.parametrize("architecture", BUILT_IN, ids=name_of)
+@pytest.mark.exhaustive
 def test_a_trained_model_is_built_again_from_its_folder_and_exported(
     architecture: Architecture, tmp_path: Path
 ) -> None:

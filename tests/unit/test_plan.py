@@ -180,6 +180,7 @@ def stores(folder: Path, run: Run) -> Path:
 
 
 @pytest.mark.parametrize("name", SPLITS)
+@pytest.mark.exhaustive
 def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_scenes(
     stores: Path, run: Run, name: str
 ) -> None:

@@ -430,6 +430,7 @@ APPLIED = [
 
 @pytest.mark.parametrize(("properties", "band", "expected"), APPLIED)
 @pytest.mark.parametrize("key", ["raster:bands", "bands", None])
+@pytest.mark.exhaustive
 def test_stored_numbers_are_scaled_by_the_processing_baseline_of_the_product(
     catalog: Catalog,
     run: Run,

@@ -51,6 +51,7 @@ def peak(scene: Path, height: int, width: int, shift: float, *arguments: object)
 
 
 @pytest.mark.parametrize("shift", [0.0, 3.0])
+@pytest.mark.exhaustive
 def test_memory_does_not_grow_with_the_scene(tmp_path: Path, shift: float) -> None:
     small, large = ((height, 4096) for height in (3072, 12288))
     before, after = (

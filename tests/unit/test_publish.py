@@ -436,6 +436,7 @@ def test_a_file_that_is_linked_into_a_published_folder_keeps_its_mode(tmp_path: 
 
 
 @pytest.mark.parametrize("umask", UMASKS)
+@pytest.mark.exhaustive
 def test_every_file_of_a_stage_respects_the_umask(catalog: Catalog, tmp_path: Path, umask: str) -> None:
     noise = np.random.default_rng(0).integers(1, 9999, (40, 40), np.uint16)
     catalog.add("a", {"red": noise})

@@ -491,6 +491,7 @@ def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
         (lambda run: run.ports["classes"][0].write_bytes(b"II*"), "cannot be read as a map"),
     ],
 )
+@pytest.mark.exhaustive
 def test_parts_of_different_runs_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Finished], Any], message: str
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_plain_open_zarr_has_crs_band_names_and_time(store: Path) -> None:
         assert two["image"].sizes["time"] == 2
 
 
+@pytest.mark.exhaustive
 def test_odc_finds_the_grid_in_a_plain_open_zarr(store: Path) -> None:
     if not VALIDATORS.exists():
         pytest.skip("odc.geo.xr and dask are not installed; run `make .venv/validators`")

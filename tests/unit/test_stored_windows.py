@@ -94,6 +94,7 @@ def test_other_readers_find_the_pixels_at_their_place(catalog: Catalog, run: Run
 
 
 @given(offset=st.tuples(st.integers(0, 40), st.integers(0, 40)), data=st.data())
+@pytest.mark.exhaustive
 def test_any_window_of_the_grid_is_that_of_the_padded_array(
     offset: tuple[int, int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -201,6 +202,7 @@ PLACES = {
 
 
 @given(raster=RASTERS, grid_crs=st.sampled_from(["EPSG:32633", "EPSG:4326", "EPSG:3413"]))
+@pytest.mark.exhaustive
 def test_no_pixel_of_a_raster_is_outside_of_the_window_that_it_covers(
     raster: tuple[str, float, float, float], grid_crs: str
 ) -> None:

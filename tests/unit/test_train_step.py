@@ -1,5 +1,7 @@
-"""One step of a training in this process: its gradient, and a validation that ends early."""
+"""One step of a training: its gradient in one and in two workers, and what a signal leaves behind."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from copy import deepcopy
@@ -9,18 +11,20 @@ import numpy as np
 import pytest
 import torch
 from test_loader import CPU, make_job
-from torch import nn
+from torch import distributed, multiprocessing, nn
 from torch.nn import functional
 from torch.nn.utils import get_total_norm
 
-from eopipe.launch.world import END_TRAINING, StopRequest, World
+from eopipe.checkpoints.manager import CheckpointManager
+from eopipe.errors import PreemptedError
+from eopipe.launch.world import END_TRAINING, RESTART_SIGNAL, STOP_SIGNALS, StopRequest, World
 from eopipe.loader.loader import Batch
 from eopipe.loader.prefetch import BatchRequest
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.loop import TrainingLoop
 from eopipe.training.losses import loss_of
 from eopipe.training.step import TrainStep
-from eopipe.training_job import Settings
+from eopipe.training_job import Settings, TrainingLength
 
 ALONE = World(0, 1, CPU)
 
@@ -56,6 +60,54 @@ def test_the_gradient_of_a_step_is_that_of_the_mean_loss_cut_to_the_length_of_th
     for weight, gradient in zip(model.parameters(), gradients, strict=True):
         assert weight.grad is not None
         torch.testing.assert_close(weight.grad.double(), gradient * share, rtol=1e-4, atol=1e-8)
+
+
+def train_half(rank: int, folder: str) -> None:
+    """One of two workers, with half of the chips; the first writes the gradient that both have."""
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    whole, half = made_up_batch(), slice(3 * rank, 3 * rank + 3)
+    batch = Batch(whole.images_NCHW[half], whole.labels_NHW[half], BatchRequest("train", whole.request.numbers[half]))
+    settings = Settings(epochs=1, batch=6, learning_rate=1e-3)
+    torch.manual_seed(0)
+    model = nn.Conv2d(3, 2, 1)
+    TrainStep(model, settings, loss_of(settings), World(rank, 2, CPU))(batch, 0, 1e-3, torch.zeros(()))
+    if rank == 0:
+        torch.save([weight.grad for weight in model.parameters()], f"{folder}/gradients.pt")
+    distributed.destroy_process_group()
+
+
+def test_the_gradient_of_two_workers_is_that_of_the_mean_loss_over_the_pixels_of_both(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, batch = nn.Conv2d(3, 2, 1), made_up_batch()
+    functional.cross_entropy(model(batch.images_NCHW), batch.labels_NHW, ignore_index=NO_LABEL).backward()
+    multiprocessing.start_processes(train_half, (str(tmp_path),), nprocs=2, start_method="spawn")
+    gradients = torch.load(tmp_path / "gradients.pt", weights_only=True)
+    for weight, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(gradient, weight.grad, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_each_signal_that_asks_to_stop_is_heard(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EOPIPE_LEAVES", raising=False)
+    before = {each: signal.getsignal(each) for each in (*STOP_SIGNALS, RESTART_SIGNAL)}
+    stop = StopRequest()
+    try:
+        stop.listen()
+        os.kill(os.getpid(), number)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert (stop.local, stop.signal_number) == (END_TRAINING, number)
+
+
+def test_a_signal_leaves_a_checkpoint_of_the_step_that_was_taken(tmp_path: Path) -> None:
+    job = make_job(tmp_path).replace(checkpoint_every=100, length=TrainingLength(100, 100, 1, 1.0))
+    loop = TrainingLoop(job, ALONE, StopRequest(local=END_TRAINING))
+    with closing(loop.loader), pytest.raises(PreemptedError, match="stopped at step 1, the state is saved"):
+        loop.run()
+    restored = CheckpointManager(job, ALONE).restore()
+    assert restored is not None
+    assert restored[0].step == 1
 
 
 @pytest.mark.parametrize("is_stopping", [False, True])

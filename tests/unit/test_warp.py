@@ -172,6 +172,7 @@ def plane(row: AnyArray, column: AnyArray) -> AnyArray:
 @pytest.mark.parametrize("resampling", ["nearest", "bilinear", "cubic"])
 @QUIET
 @given(data=st.data())
+@pytest.mark.exhaustive
 def test_pixels_that_encode_their_position_arrive_there(
     tmp_path: Path, kind: str, resampling: Resampling, data: st.DataObject
 ) -> None:
@@ -247,6 +248,7 @@ SCENES = sorted(SHARED.glob("S2*")) if SHARED.is_dir() else []
 @pytest.mark.parametrize(
     ("crs", "origin"), [("EPSG:3035", (0, 0)), ("EPSG:32634", (0, 0)), ("EPSG:32633", (37.0, 53.0))]
 )
+@pytest.mark.exhaustive
 def test_the_shared_scenes_are_warped_as_gdal_does(scene: Path, crs: str, origin: tuple[float, float]) -> None:
     for name in ("B02", "B03", "B04", "B08", "SCL"):
         file = scene / f"{name}.tif"

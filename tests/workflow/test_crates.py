@@ -101,6 +101,7 @@ def actions(crate: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.exhaustive
 def test_the_reporter_makes_the_crate_that_the_rule_makes(finished: Project, cache: Path, tmp_path: Path) -> None:
     result = run_reporter(finished, "--report-eopipe-path", str(tmp_path / "crate"))
     assert result.returncode == 0, result.stdout

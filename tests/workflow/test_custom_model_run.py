@@ -62,6 +62,7 @@ def test_the_crate_has_the_files_of_the_model_and_who_read_them(custom: Project)
     assert "safetensors" in versions
 
 
+@pytest.mark.exhaustive
 def test_the_crate_is_rerun_without_the_files_of_the_user(custom: Project, tmp_path: Path) -> None:
     shutil.copytree(custom.results / "crate", tmp_path / "crate")
     # Another model of that name is not looked at.

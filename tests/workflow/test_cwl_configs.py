@@ -164,6 +164,7 @@ def test_a_training_that_a_time_limit_ends_goes_on_from_its_checkpoints(finished
     assert "event=resume " in ended.stderr, checkpoints
 
 
+@pytest.mark.exhaustive
 def test_the_crate_of_a_cwl_run_holds_a_workflow_that_is_valid_there(by_cwl: Path, tmp_path: Path) -> None:
     workflow = by_cwl / "crate/pipeline.cwl"
     assert workflow.read_bytes() == (ROOT / "cwl/packed/pipeline.cwl").read_bytes()

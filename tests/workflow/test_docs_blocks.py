@@ -1,7 +1,7 @@
 """Every console block of the pages runs as a user types it, in a folder with a finished run.
 
 A block that needs something else has a comment before it in the page's source, `<!-- needs: what -->`: the commands and
-options in it exist. A comment `<!-- long -->` leaves a block to `make test-all`.
+options in it exist. Those of the README that no comment `<!-- long -->` precedes run always, the others are exhaustive.
 """
 
 import re
@@ -33,7 +33,7 @@ class Block:
 
     place: str
     needs: str
-    is_long: bool
+    is_exhaustive: bool
     text: str
 
 
@@ -46,13 +46,14 @@ def blocks() -> list[Block]:
                 needs = re.search(r"<!-- needs: (.*?) -->", match[1])
                 line = text[: match.start(2)].count("\n") + 1
                 place = f"{page.relative_to(ROOT)}:{line}"
-                rows.append(Block(place, needs[1] if needs else "", "<!-- long -->" in match[1], match[3]))
+                is_exhaustive = page != ROOT / "README.md" or "<!-- long -->" in match[1]
+                rows.append(Block(place, needs[1] if needs else "", is_exhaustive, match[3]))
     return rows
 
 
 BLOCKS = blocks()
 EXECUTED = [
-    pytest.param(block, id=block.place, marks=[pytest.mark.exhaustive] if block.is_long else [])
+    pytest.param(block, id=block.place, marks=[pytest.mark.exhaustive] if block.is_exhaustive else [])
     for block in BLOCKS
     if not block.needs
 ]

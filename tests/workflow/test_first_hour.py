@@ -69,6 +69,7 @@ def test_a_command_without_a_config_says_what_to_do(command: str, tmp_path: Path
         f"snakemake --snakefile {shlex.quote(str(ROOT))}/Snakefile -c 1 --configfile my-area/config.yaml -- {GRID}",
     ],
 )
+@pytest.mark.exhaustive
 def test_a_run_of_a_config_elsewhere_is_one_in_its_folder(elsewhere: Path, project: Project, command: str) -> None:
     result = typed(command, elsewhere)
     assert result.returncode == 0, result.stdout

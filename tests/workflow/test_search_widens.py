@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from loopback import Loopback
 from projects import ROOT, Project
 
@@ -22,6 +23,7 @@ def scenes(*days: str) -> list[str]:
     return [f"results/scenes/S2_ROMANIA_{day}/manifest.json" for day in days]
 
 
+@pytest.mark.exhaustive
 def test_wider_dates_fetch_only_what_is_new(project: Project) -> None:
     old, new = ("20180422", "20180701", "20180919"), "20190616"
     project.write(search={"datetime": "2018"})
@@ -37,6 +39,7 @@ def test_wider_dates_fetch_only_what_is_new(project: Project) -> None:
     assert {name: after[name] for name in before} == before
 
 
+@pytest.mark.exhaustive
 def test_a_catalog_that_is_not_reachable_does_not_change_the_frozen_list(project: Project, tmp_path: Path) -> None:
     with Loopback(ROOT) as web:
         project.write(search={"catalog": None, "url": f"{web.url}/sample/catalog.json"})

@@ -177,6 +177,7 @@ def test_a_map_of_one_scene_is_a_target_too(finished: Project) -> None:
     assert planned == ["predict"]
 
 
+@pytest.mark.exhaustive
 def test_deleted_results_are_rebuilt_identically_although_everything_is_killed_during_training(
     finished: Project,
 ) -> None:
@@ -215,6 +216,7 @@ def kill_tree(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.exhaustive
 def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_alive(project: Project) -> None:
     # An interpreter of its own, whose number is known; SIGINT would be ignored where these tests are in the background.
     command, output = [sys.executable, *project.command()[1:]], subprocess.DEVNULL
@@ -231,6 +233,7 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_alive(pro
     assert re.search(f"a run is active in this folder: {holder}", second.stdout)
 
 
+@pytest.mark.exhaustive
 def test_a_truncated_asset_stops_the_run_and_completed_results_stay(project: Project) -> None:
     (project.folder / "sample").unlink()
     shutil.copytree(ROOT / "sample", project.folder / "sample")
@@ -272,6 +275,7 @@ def test_values_of_the_config_never_run_in_the_shell(project: Project) -> None:
     assert "no scene matches" in (project.results / "logs/search.log").read_text()
 
 
+@pytest.mark.exhaustive
 def test_braces_in_texts_of_the_config_are_no_wildcards_and_in_paths_they_are_refused(project: Project) -> None:
     title = {"title": "Forest {2018} {scene} {{x}}"}
     project.write(
@@ -306,6 +310,7 @@ def test_a_key_that_a_config_has_twice_is_refused_with_its_lines_by_every_way_to
 
 
 @pytest.mark.parametrize("program", [["snakemake", "--cores", "1"], ["eopipe", "run"]], ids=" ".join)
+@pytest.mark.exhaustive
 def test_a_config_of_the_command_line_replaces_that_of_a_project(project: Project, program: list[str]) -> None:
     (project.folder / "Snakefile").write_text(SNAKEFILE)
     config = yaml.safe_load((project.folder / "config.yaml").read_text())
