@@ -552,7 +552,7 @@ $graph:
       - 'null'
       - Directory
       label: train.init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
     train_architecture:
       type: string
       label: train.architecture
@@ -655,6 +655,12 @@ $graph:
       label: train.learning_rate
       doc: peak learning rate of AdamW
       default: 0.004
+    train_head_learning_rate:
+      type:
+      - 'null'
+      - double
+      label: train.head_learning_rate
+      doc: 'fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)'
     train_schedule:
       type: string
       label: train.schedule
@@ -1173,6 +1179,7 @@ $graph:
         batch: train_batch
         crop: train_crop
         learning_rate: train_learning_rate
+        head_learning_rate: train_head_learning_rate
         schedule: train_schedule
         weight_decay: train_weight_decay
         warmup: train_warmup
@@ -3175,7 +3182,7 @@ $graph:
       - 'null'
       - Directory
       label: init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
       inputBinding:
         prefix: --init
     architecture:
@@ -3312,6 +3319,14 @@ $graph:
       default: 0.004
       inputBinding:
         prefix: --learning-rate
+    head_learning_rate:
+      type:
+      - 'null'
+      - double
+      label: head learning rate
+      doc: 'fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)'
+      inputBinding:
+        prefix: --head-learning-rate
     schedule:
       type: string
       label: schedule

@@ -114,7 +114,7 @@ inputs:
     - 'null'
     - Directory
     label: init
-    doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+    doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
     inputBinding:
       prefix: --init
   architecture:
@@ -251,6 +251,14 @@ inputs:
     default: 0.004
     inputBinding:
       prefix: --learning-rate
+  head_learning_rate:
+    type:
+    - 'null'
+    - double
+    label: head learning rate
+    doc: 'fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)'
+    inputBinding:
+      prefix: --head-learning-rate
   schedule:
     type: string
     label: schedule

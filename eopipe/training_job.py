@@ -194,6 +194,8 @@ class Job(Knobs):
     labels: tuple[Path, ...]
     chips: Path
     init: Path | None = None
+    # Tensors of the head that `init` does not initialise, since its classes are others.
+    new_head: tuple[str, ...] = ()
     architecture: Architecture
     bands: tuple[str, ...]
     normaliser: Normaliser
@@ -234,6 +236,8 @@ class Job(Knobs):
     def build_model(self) -> "nn.Module":
         """The model before the first step: fresh or with the weights of `init`, parts frozen, LoRA adapters added.
 
+        A head for other classes than those of `init` is fresh.
+
         Raises UsageError where it has nothing to learn.
         """
         from eopipe.models.build import freeze
@@ -244,7 +248,8 @@ class Job(Knobs):
             raise UsageError(f"model {self.architecture.name} has no trainable weights")
         if self.init:
             try:
-                module.load_state_dict(read_weights(self.init))
+                own = module.state_dict()
+                module.load_state_dict(read_weights(self.init) | {name: own[name] for name in self.new_head})
             except RuntimeError as error:
                 raise BadInputError(f"the weights of {self.init} do not fit the model: {error}") from error
         return add_lora_adapters(freeze(module, self.settings.freeze), self.settings.freeze, self.settings.lora)

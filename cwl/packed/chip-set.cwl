@@ -177,7 +177,7 @@ $graph:
       - 'null'
       - Directory
       label: train.init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
     train_architecture:
       type: string
       label: train.architecture
@@ -280,6 +280,12 @@ $graph:
       label: train.learning_rate
       doc: peak learning rate of AdamW
       default: 0.004
+    train_head_learning_rate:
+      type:
+      - 'null'
+      - double
+      label: train.head_learning_rate
+      doc: 'fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)'
     train_schedule:
       type: string
       label: train.schedule
@@ -846,6 +852,7 @@ $graph:
         batch: train_batch
         crop: train_crop
         learning_rate: train_learning_rate
+        head_learning_rate: train_head_learning_rate
         schedule: train_schedule
         weight_decay: train_weight_decay
         warmup: train_warmup
@@ -996,6 +1003,7 @@ $graph:
         train_batch: train_batch
         train_crop: train_crop
         train_learning_rate: train_learning_rate
+        train_head_learning_rate: train_head_learning_rate
         train_schedule: train_schedule
         train_weight_decay: train_weight_decay
         train_warmup: train_warmup
@@ -1559,7 +1567,7 @@ $graph:
       - 'null'
       - Directory
       label: train.init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
     train_architecture:
       type: string
       label: train.architecture
@@ -1662,6 +1670,12 @@ $graph:
       label: train.learning_rate
       doc: peak learning rate of AdamW
       default: 0.004
+    train_head_learning_rate:
+      type:
+      - 'null'
+      - double
+      label: train.head_learning_rate
+      doc: 'fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)'
     train_schedule:
       type: string
       label: train.schedule
@@ -2038,6 +2052,7 @@ $graph:
         batch: train_batch
         crop: train_crop
         learning_rate: train_learning_rate
+        head_learning_rate: train_head_learning_rate
         schedule: train_schedule
         weight_decay: train_weight_decay
         warmup: train_warmup
@@ -2822,7 +2837,7 @@ $graph:
       - 'null'
       - Directory
       label: init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
       inputBinding:
         prefix: --init
     architecture:
@@ -2959,6 +2974,14 @@ $graph:
       default: 0.004
       inputBinding:
         prefix: --learning-rate
+    head_learning_rate:
+      type:
+      - 'null'
+      - double
+      label: head learning rate
+      doc: 'fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)'
+      inputBinding:
+        prefix: --head-learning-rate
     schedule:
       type: string
       label: schedule

@@ -588,7 +588,7 @@ $graph:
       - 'null'
       - Directory
       label: train.init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
     train_architecture:
       type: string
       label: train.architecture
@@ -691,6 +691,12 @@ $graph:
       label: train.learning_rate
       doc: peak learning rate of AdamW
       default: 0.004
+    train_head_learning_rate:
+      type:
+      - 'null'
+      - double
+      label: train.head_learning_rate
+      doc: 'fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)'
     train_schedule:
       type: string
       label: train.schedule
@@ -1463,6 +1469,7 @@ $graph:
         batch: train_batch
         crop: train_crop
         learning_rate: train_learning_rate
+        head_learning_rate: train_head_learning_rate
         schedule: train_schedule
         weight_decay: train_weight_decay
         warmup: train_warmup
@@ -1731,6 +1738,7 @@ $graph:
         train_batch: train_batch
         train_crop: train_crop
         train_learning_rate: train_learning_rate
+        train_head_learning_rate: train_head_learning_rate
         train_schedule: train_schedule
         train_weight_decay: train_weight_decay
         train_warmup: train_warmup
@@ -2368,7 +2376,7 @@ $graph:
       - 'null'
       - Directory
       label: train.init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
     train_architecture:
       type: string
       label: train.architecture
@@ -2471,6 +2479,12 @@ $graph:
       label: train.learning_rate
       doc: peak learning rate of AdamW
       default: 0.004
+    train_head_learning_rate:
+      type:
+      - 'null'
+      - double
+      label: train.head_learning_rate
+      doc: 'fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)'
     train_schedule:
       type: string
       label: train.schedule
@@ -2847,6 +2861,7 @@ $graph:
         batch: train_batch
         crop: train_crop
         learning_rate: train_learning_rate
+        head_learning_rate: train_head_learning_rate
         schedule: train_schedule
         weight_decay: train_weight_decay
         warmup: train_warmup
@@ -4737,7 +4752,7 @@ $graph:
       - 'null'
       - Directory
       label: init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from'
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
       inputBinding:
         prefix: --init
     architecture:
@@ -4874,6 +4889,14 @@ $graph:
       default: 0.004
       inputBinding:
         prefix: --learning-rate
+    head_learning_rate:
+      type:
+      - 'null'
+      - double
+      label: head learning rate
+      doc: 'fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)'
+      inputBinding:
+        prefix: --head-learning-rate
     schedule:
       type: string
       label: schedule

@@ -38,7 +38,11 @@ def train(
     ] = 0.05,
     init: Annotated[
         Path | None,
-        Input("fine-tuning: model folder of eopipe to initialise the weights from", folder=True, user=True),
+        Input(
+            "fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new",
+            folder=True,
+            user=True,
+        ),
     ] = None,
     architecture: Annotated[
         str,
@@ -112,6 +116,14 @@ def train(
         ),
     ] = None,
     learning_rate: Annotated[float, Option("peak learning rate of AdamW", gt=0)] = 4e-3,
+    head_learning_rate: Annotated[
+        float | None,
+        Option(
+            "fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)",
+            gt=0,
+            advanced=True,
+        ),
+    ] = None,
     schedule: Annotated[
         Literal["cosine", "linear", "polynomial", "step", "constant"], Option("learning-rate schedule after warm-up")
     ] = "cosine",

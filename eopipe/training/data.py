@@ -22,12 +22,14 @@ from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.loader.chip_reader import chip_sources
 from eopipe.models import Architecture
+from eopipe.models.build import unwrapped_name
 from eopipe.models.model_files import libraries
+from eopipe.models.model_folder import read_trained_model
 from eopipe.models.tasks import CHIPWISE, WEIGHT_POWERS
 from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tiles.store import NO_LABEL, Tiles
-from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run
+from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run, head_tensors
 from eopipe.training.schedule import default_crop, training_length
 from eopipe.training_job import Job, Knobs, Pairs, Settings, TrainingLength
 
@@ -117,6 +119,7 @@ class TrainingData:
             "labels": tuple(path.resolve() for path in self.inputs.labels),
             "chips": self.inputs.chips.resolve(),
             "init": self.inputs.init.resolve() if self.inputs.init else None,
+            "new_head": self._new_head(architecture),
             "state": state_root.resolve(),
             "views": views.resolve(),
         }
@@ -148,6 +151,15 @@ class TrainingData:
         counts = count_chips(self.split, self.pairs) if in_chips else self.split["pixels"]["train"]
         return {"loss_weights": loss_weights(settings, counts, self.labels.names)}
 
+    def _new_head(self, architecture: Architecture) -> tuple[str, ...]:
+        """Tensors of the head that are new, because the classes are not those of `init`."""
+        if not self.inputs.init:
+            return ()
+        check_init_fits(self.inputs.init, architecture, self.bands)
+        if read_trained_model(self.inputs.init).classes == self.labels.names:
+            return ()
+        return head_tensors(architecture)
+
     def _crop(self, settings: Settings, architecture: Architecture) -> int:
         """Edge in pixels of the crops; 0 for whole chips. Raises UsageError for crops that the chips do not have."""
         chip, step = self.split["chip"], architecture.factor
@@ -173,8 +185,13 @@ class TrainingData:
     def _check(self, job: Job) -> None:
         """Check what can be checked before any worker starts."""
         settings, chip = job.settings, job.chip
-        if self.inputs.init:
-            check_init_fits(self.inputs.init, job.architecture, job.bands)
+        if settings.head_learning_rate and not job.new_head:
+            raise UsageError(
+                "train.head_learning_rate is for a new head, which a training from train.init with other classes has; "
+                "remove it"
+            )
+        if frozen := [name for name in job.new_head if unwrapped_name(name).startswith(settings.freeze)]:
+            raise UsageError(f"train.freeze has {frozen[0]}, but the head for other classes than train.init has is new")
         module = job.build_model()
         if settings.patience and not len(self.split["samples"]["val"]):
             raise UsageError("train.patience needs validation scores, but the split has no val chips; set it to 0")

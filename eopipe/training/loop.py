@@ -55,7 +55,7 @@ class TrainingLoop:
         torch.manual_seed(self.settings.seed)
         fit = MemoryFit(self.settings.accumulate, self.job.recompute)
         loss = loss_of(self.settings, self.job.loss_weights, self.job.target)
-        self.step = TrainStep(self.job.build_model(), self.settings, loss, self.world, fit)
+        self.step = TrainStep(self.job.build_model(), self.settings, loss, self.world, fit, self.job.new_head)
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint on; leave the last one for the launcher."""
@@ -66,6 +66,8 @@ class TrainingLoop:
         if self.world.is_first:
             log.info("event=world size=%d step=%d", self.world.size, self.progress.step)
             log.info("event=length %s", self.job.length)
+            if self.job.new_head:
+                log.info("event=new_head tensors=%r", ", ".join(self.job.new_head))
             if warning := self.job.length.warning:
                 log.warning("event=short_training advice=%r", warning)
         batches = timed(self.loader.stream(self.requests(self.progress.step)))

@@ -1,6 +1,7 @@
 """Checks of the model before any worker starts: the folder to initialise it from, and a dry run of one empty chip."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,15 +39,27 @@ def check_init_folder(folder: Path) -> None:
 
 
 def check_init_fits(folder: Path, architecture: Architecture, bands: tuple[str, ...]) -> None:
-    """Check by its JSON that the model of `init` fits. Raises BadInputError for another model or other bands."""
+    """Check by its JSON that the model of `init` fits. Raises BadInputError for another model or other bands.
+
+    The classes may be others: then `head_tensors` are new.
+    """
     init = read_trained_model(folder)
     rows = list(differences(_requirements(architecture, bands), _requirements(init.architecture, init.bands)))
     if rows:
         raise BadInputError(f"{folder} does not fit this training: {'; '.join(rows)}; set the same values in train")
 
 
+def head_tensors(architecture: Architecture) -> tuple[str, ...]:
+    """Names of the tensors of a model whose shape follows the number of classes."""
+    shapes, wider = (
+        {name: tensor.shape for name, tensor in replace(architecture, classes=count).build().state_dict().items()}
+        for count in (architecture.classes, architecture.classes + 1)
+    )
+    return tuple(name for name, shape in shapes.items() if wider.get(name) != shape)
+
+
 def _requirements(architecture: Architecture, bands: tuple[str, ...]) -> dict[str, object]:
-    names = ("name", "classes", "width", "depth", "arguments")
+    names = ("name", "width", "depth", "arguments")
     return {"bands": bands} | {f"architecture.{name}": getattr(architecture, name) for name in names}
 
 

@@ -1,7 +1,7 @@
 """One training step: forward, backward, gradient clipping, optimiser step, EMA."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,18 +52,34 @@ class StepResult:
 
 
 class TrainStep:
-    """A model and its optimiser in a world of workers. `fit` is where the search for what fits into memory starts."""
+    """A model and its optimiser in a world of workers. `fit` is where the search for what fits into memory starts.
+
+    Weights with a name in `new_head` have a learning rate of their own, `head_learning_rate`.
+    """
 
     def __init__(
-        self, model: nn.Module, settings: Settings, loss: Loss, world: World, fit: MemoryFit | None = None
+        self,
+        model: nn.Module,
+        settings: Settings,
+        loss: Loss,
+        world: World,
+        fit: MemoryFit | None = None,
+        new_head: Sequence[str] = (),
     ) -> None:
         self.settings, self.loss, self.world = settings, loss, world
         self.fit = fit or MemoryFit(settings.accumulate)
         self.model = place_model(model, settings, world)
-        self.weights = [p for p in self.model.parameters() if p.requires_grad]
+        body, head = (
+            [p for name, p in self.model.named_parameters() if p.requires_grad and (name in new_head) == is_head]
+            for is_head in (False, True)
+        )
+        self.weights = body + head
         # A fused step is one kernel instead of hundreds; it needs a GPU to gain from it.
         fused = world.device.type == "cuda" or None
-        self.optimiser = AdamW(self.weights, settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
+        head_rate = settings.head_learning_rate or settings.learning_rate
+        groups = [{"params": body, "share": 1.0}, {"params": head, "share": head_rate / settings.learning_rate}]
+        groups = [group for group in groups if group["params"]]
+        self.optimiser = AdamW(groups, settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
         self.scale = LossScale() if settings.precision == "fp16" else None
         self.autocast = partial(autocast, settings.precision, world.device)
         self.ema = EMA(self.model, settings.ema) if settings.ema else None
@@ -94,7 +110,7 @@ class TrainStep:
             clipping = min(1.0, (self.settings.clip or math.inf) / max(grad_norm, 1e-12))
             torch._foreach_mul_(gradients, to_mean * clipping)
             for group in self.optimiser.param_groups:
-                group["lr"] = learning_rate
+                group["lr"] = learning_rate * group["share"]
             with phase("optimiser"):
                 self.optimiser.step()
                 if self.ema:

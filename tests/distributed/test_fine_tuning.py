@@ -3,11 +3,20 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
+from torch.testing import assert_close
 from trainings import Data, Training, payload, workers
+
+from eopipe.errors import UsageError
+from eopipe.models.model_folder import TrainedModel, read_weights, write_model_folder
+from eopipe.publish import publish
+from eopipe.tiles.store import Tiles
+from eopipe.training.data import TrainingData, TrainingInputs
+from eopipe.training_job import Job, Knobs, Settings
 
 ALIKE = ("--epochs", "1", "--processes", "2", "--width", "8", "--checkpoint-every", "1")
 
@@ -45,3 +54,40 @@ def test_a_tuned_model_begins_better_and_is_resumed_to_the_bit(
     assert again.returncode == 0, again.stderr
     assert "event=resume" in again.stderr
     assert payload(cut.model) == tuned
+
+
+def job(data: Data, init: Path | None, **other: object) -> Job:
+    """The job of a training that begins with a model."""
+    tables = (data.root / "split.json", data.root / "statistics.json")
+    inputs = TrainingInputs(tuple(map(Path, data.tiles)), (data.root / "all.zarr",), *tables, init)
+    settings = Settings(width=4, epochs=1, batch=8).replace(**other)
+    return TrainingData.open(inputs).job(settings, Knobs(device="cpu"), data.root / "state", data.root / "views")
+
+
+@pytest.mark.parametrize(
+    ("classes", "is_new"), [(None, False), (("water", "land"), True), (("a", "b", "c", "d", "e"), True)]
+)
+def test_a_model_of_other_classes_gives_all_its_weights_but_those_of_the_head(
+    data: Data, tmp_path: Path, classes: tuple[str, ...] | None, is_new: bool
+) -> None:
+    fresh, names = job(data, None), classes or Tiles(data.root / "all.zarr").names
+    architecture = replace(fresh.architecture, classes=len(names))
+    with publish(tmp_path / "base", folder=True) as draft:
+        trained = TrainedModel(architecture, fresh.bands, names, fresh.normaliser, fresh.chip)
+        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
+    base = read_weights(tmp_path / "base")
+
+    tuned = job(data, tmp_path / "base")
+    assert tuned.new_head == (("head.2.weight", "head.2.bias") if is_new else ())
+    weights = tuned.build_model().state_dict()
+    for name, weight in weights.items():
+        if name not in tuned.new_head:
+            assert_close(weight, base[name], rtol=0, atol=0)
+    if is_new:
+        assert weights["head.2.weight"].shape[0] == fresh.architecture.classes
+        assert job(data, tmp_path / "base", head_learning_rate=1e-2).settings.head_learning_rate == 1e-2
+        with pytest.raises(UsageError, match=r"freeze has head\.2\.weight, but the head .* is new"):
+            job(data, tmp_path / "base", freeze=("head.",))
+    else:
+        with pytest.raises(UsageError, match="head_learning_rate is for a new head"):
+            job(data, tmp_path / "base", head_learning_rate=1e-2)

@@ -62,6 +62,29 @@ def test_the_gradient_of_a_step_is_that_of_the_mean_loss_cut_to_the_length_of_th
         torch.testing.assert_close(weight.grad.double(), gradient * share, rtol=1e-4, atol=1e-8)
 
 
+def test_a_new_head_has_a_learning_rate_of_its_own_also_after_a_resume() -> None:
+    settings = Settings(epochs=1, batch=6, learning_rate=1e-3, head_learning_rate=2e-2, weight_decay=0.0)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Conv2d(4, 2, 1), nn.ReLU(), nn.Conv2d(2, 2, 1))
+
+    def changes(step: TrainStep) -> dict[str, float]:
+        before = {name: value.detach().clone() for name, value in step.model.named_parameters()}
+        step(made_up_batch(), 0, 1e-3, torch.zeros(()))
+        return {
+            name: float((value.detach() - before[name]).abs().max()) for name, value in step.model.named_parameters()
+        }
+
+    # The head is in the middle, so the order of the weights is not that of the model.
+    first = TrainStep(model, settings, loss_of(settings), ALONE, new_head=("2.weight", "2.bias"))
+    # The first step of Adam is as long as the learning rate, where there is a gradient.
+    for name, change in changes(first).items():
+        assert change == pytest.approx(2e-2 if name.startswith("2.") else 1e-3, rel=1e-3), name
+    state = deepcopy(first.state())
+    second = TrainStep(deepcopy(model), settings, loss_of(settings), ALONE, new_head=("2.weight", "2.bias"))
+    second.load(state)
+    assert changes(second) == changes(first)
+
+
 def train_half(rank: int, folder: str) -> None:
     """One of two workers, with half of the chips; the first writes the gradient that both have."""
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
