@@ -30,7 +30,7 @@ TEST_FAILED, NOTHING_SELECTED = 1, 5
 # Steps back for the cluster, whose time limits are real.
 NICENESS = 10
 # Files of a suite are a group as long as they take less than this together.
-GROUP_S = 90.0
+GROUP_S = 150.0
 # Of the exhaustive tests near a change, on both lanes.
 NEAR_S, NEAR_STEPS = 240.0, 2
 # A Slurm of its own in a network of its own, where this machine allows that; else one after the other.
