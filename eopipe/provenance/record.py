@@ -34,6 +34,8 @@ HEAD = "# branch.oid "
 MODEL_USERS = ("calibrate", "predict", "export")
 UNFINISHED = "the job has not ended: it runs, or was killed before it could say why"
 CODE = Path(__file__).resolve().parents[2]
+# Written by setup.py.
+BUILT_COMMIT = CODE / "eopipe/commit.txt"
 # The commands of workflow engines, and the packages that contain them.
 ENGINE_COMMANDS = {
     "snakemake": "snakemake",
@@ -211,9 +213,12 @@ def _project_commit() -> str:
 
 
 def commit(checkout: Path = CODE) -> str:
-    """The commit of a checkout (default: eopipe's), with `+` if files are changed; empty if it is not a checkout."""
+    """The commit of a checkout (default: eopipe's), with `+` if files are changed; empty if it is not a checkout.
+
+    An installed eopipe has the one that it was built from.
+    """
     if not (checkout / ".git").exists():
-        return ""
+        return BUILT_COMMIT.read_text() if checkout == CODE and BUILT_COMMIT.is_file() else ""
     with suppress(OSError, subprocess.TimeoutExpired):
         filters = _git(checkout, (), "config", "--includes", "--name-only", "--get-regexp", r"^filter\.")
         switched_off = tuple(f"{name}=" for name in filters if not name.endswith(".required"))
