@@ -1,4 +1,4 @@
-"""Puts the commit of the source into archives and wheels, so that the records of an installed eopipe name their code."""
+"""Puts the commit of the source into archives and wheels, for the records of an installed eopipe."""
 
 import subprocess
 from pathlib import Path

@@ -248,8 +248,8 @@ class Job(Knobs):
             raise UsageError(f"model {self.architecture.name} has no trainable weights")
         if self.init:
             try:
-                own = module.state_dict()
-                module.load_state_dict(read_weights(self.init) | {name: own[name] for name in self.new_head})
+                fresh = module.state_dict()
+                module.load_state_dict(read_weights(self.init) | {name: fresh[name] for name in self.new_head})
             except RuntimeError as error:
                 raise BadInputError(f"the weights of {self.init} do not fit the model: {error}") from error
         return add_lora_adapters(freeze(module, self.settings.freeze), self.settings.freeze, self.settings.lora)
