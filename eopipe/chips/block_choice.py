@@ -22,6 +22,7 @@ SMALLEST, CHIP_STEP = 8, 4
 # A plan with this fraction of its chips in no split is worth a warning.
 UNUSED = 0.5
 BLOCKED = ("blocks", "checkerboard")
+NO_VALIDATION = "no validation chips, so early stopping, the best checkpoint and calibration cannot work"
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def describe_missing_validation(shape: tuple[int, int] | None, plan: SplitPlan) 
 
     `shape` is None for a chip set, which has no grid.
     """
-    head = "no validation chips, so early stopping, the best checkpoint and calibration cannot work"
+    head = NO_VALIDATION
     is_geometric = shape is not None and plan.by_place and plan.method != "group"
     if shape is None or not is_geometric or "val" not in empty_splits(shape, plan):
         more = {
@@ -190,8 +191,11 @@ def plan_warnings(
 
     `splits` is the split of each candidate chip, 255 for none; `shape` that of the grid, None for a chip set.
     """
-    if len(samples) and wants_validation(plan) and not (splits == SPLITS.index("val")).any():
-        yield describe_missing_validation(shape, plan)
+    if len(samples) and not (splits == SPLITS.index("val")).any():
+        if wants_validation(plan):
+            yield describe_missing_validation(shape, plan)
+        elif plan.method == "group" and plan.test_groups:
+            yield f"{NO_VALIDATION}: split.test_groups are given and split.val_groups are not; name some of the others"
     if plan.method in BLOCKED and plan.block % plan.chip:
         fitting = plan.block // plan.chip * plan.chip
         instead = f"; {max(fitting, plan.chip)} or {fitting + plan.chip} would be" if fitting else ""

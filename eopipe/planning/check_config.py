@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.arguments import Parser
-from eopipe.chips.block_choice import describe_empty_split, empty_splits
+from eopipe.chips.block_choice import describe_empty_split, empty_splits, plan_warnings
+from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_set import INDEX
-from eopipe.chips.splits import chip_corners
+from eopipe.chips.chip_set_split import split_chip_set
+from eopipe.chips.splits import SPLITS, chip_corners
 from eopipe.config import URL_AS_PATH, read_config, validate
 from eopipe.config_conflicts import plan_of, refusal
 from eopipe.contract import STAGES, stage
@@ -23,6 +25,7 @@ from eopipe.run.locate import chip_stores, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry
 from eopipe.tiles.cells import read_frame
+from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import check_init_folder
 
 # Vector data sets that are folders.
@@ -43,7 +46,8 @@ def check_command(argv: list[str]) -> int:
     # Stages that take part log what they read.
     logging.getLogger("eopipe").setLevel(logging.ERROR)
     with in_project(config) as path:
-        check_file(path)
+        for sentence in warnings_of(check_file(path)):
+            print(f"warning: {sentence}")
     print(f"{config or path} is valid")
     return 0
 
@@ -60,6 +64,8 @@ def check_file(path: Path) -> Config:
         settings += model_mistakes(config)
     if not settings and not inputs and not config["chip_set"]:
         inputs = scene_mistakes(config)
+    if not settings and not inputs and config["chip_set"]:
+        settings = refusal(lambda: split_of_chip_set(config), "split")
     mistakes = [*settings, *inputs]
     if not mistakes:
         return config
@@ -103,6 +109,9 @@ def _missing(setting: str, path: Path, kind: str) -> Iterator[str]:
 def model_mistakes(config: Config) -> list[str]:
     """Why the model cannot be imported or built; it is built without memory for its weights."""
     train, names = config["train"], config["preprocess"]["bands"]
+    if not all(Path(path).is_file() for path in train["model_files"]):
+        # Listed among the missing files.
+        return []
     classes = 1 if config["label"]["measure"] else len(config["label"]["classes"])
     if config["chip_set"]:
         if not (Path(config["chip_set"]) / INDEX).is_file():
@@ -116,6 +125,38 @@ def model_mistakes(config: Config) -> list[str]:
             ]
     sentences = refusal(lambda: build_without_memory(Architecture.of(train, names, classes), train["freeze"]))
     return [s if "train." in s else f"train.architecture: {s}" for s in sentences]
+
+
+def split_of_chip_set(config: Config) -> list[str]:
+    """The warnings of the split of a chip set, all of whose chips are usable.
+
+    Raises UsageError or BadInputError for a split that the places and columns of the set do not allow.
+    """
+    split, folder = config["split"], Path(config["chip_set"])
+    places = ChipPlaces.of([Tiles(folder / f"tiles/{name}.zarr") for name in chip_stores(config)])
+    if places is None:
+        raise BadInputError(f"{folder} has no index of its chips; run eopipe import again")
+    plan = places.plan(plan_of(split))
+    regions = Path(split["regions"]) if split["regions"] else None
+    splits = split_chip_set(places, places.samples, plan, split["block_km"], regions, split["attribute"])
+    for name in SPLITS:
+        if name != "val" and not (splits == SPLITS.index(name)).any():
+            raise BadInputError(f"split: no chip of {folder} is in the {name} split")
+    return [*plan_warnings(plan, places.samples, splits, None)]
+
+
+def warnings_of(config: Config) -> Iterator[str]:
+    """Sentences about a valid config that may not do what its user expects, here or at all."""
+    if config["chip_set"]:
+        yield from split_of_chip_set(config)
+    processes, cores = config["train"]["processes"], os.cpu_count() or 1
+    if processes > cores:
+        yield f"train.processes is {processes}, and this machine has {cores} cores; each process computes on one"
+    if config["train"]["device"] == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            yield "train.device is cuda, and PyTorch finds no GPU on this machine: train runs only where there is one"
 
 
 def build_without_memory(architecture: Architecture, frozen: tuple[str, ...] = ()) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from scenery import CRS, Catalog, Run, write_raster
 
@@ -51,12 +52,26 @@ def test_a_config_without_a_mistake_is_valid_in_a_project_folder_without_naming_
     assert (completed.code, completed.stderr) == (0, "")
 
 
+def test_what_this_machine_does_not_have_is_a_warning(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    write(folder, train={"processes": 64, "device": "cuda"})
+    completed = run("check")
+    assert completed.code == 0
+    assert "warning: train.processes is 64, and this machine has 2 cores" in completed.stdout
+    assert ("warning: train.device is cuda, and PyTorch finds no GPU" in completed.stdout) != torch.cuda.is_available()
+
+
 MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
     # Files.
     ({"label": {"source": "nolabels.gpkg"}}, "label.source nolabels.gpkg is missing: there is no such file", 3),
     ({"label": {"source": "empty"}}, "label.source empty is a folder; give one file in it", 3),
     ({"search": {"area": "noarea.geojson"}}, "search.area noarea.geojson is missing: there is no such file", 3),
     ({"search": {"area": "notes.txt"}}, "search.area: notes.txt is not valid JSON", 3),
+    (
+        {"train": {"architecture": "own:Net", "model_files": ["own.py"]}},
+        "train.model_files own.py is missing: there is no such file",
+        3,
+    ),
     ({"search": {"catalog": "nowhere"}}, "search.catalog nowhere is missing: there is no such file or folder", 3),
     ({"search": {"catalog": "labels.tif"}}, "labels.tif is a file; give the folder of a static STAC catalog", 3),
     ({"search": {"catalog": "empty"}}, "search: empty has no catalog.json", 3),

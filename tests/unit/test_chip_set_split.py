@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from chip_files import EDGE, chips_of_splits, import_set, separable, write_chip, write_world
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scenery import Run, split_outputs
+from scenery import Completed, Run, split_outputs
 
 from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
 from eopipe.stac.antimeridian import common_bounds
@@ -209,3 +210,46 @@ def test_smaller_chips_are_judged_by_their_own_pixels(run: Run, tmp_path: Path) 
     done = run("split", *import_set(run, tmp_path), *split_outputs(tmp_path), "--min-valid", 0.9, "--block-km", 100)
     assert done.code == 0, done.stderr
     assert "z09-9" in [name for names in chips_of_splits(tmp_path).values() for name in names]
+
+
+@pytest.fixture
+def project(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a chip set in twelve zones."""
+    monkeypatch.chdir(tmp_path)
+    write_world(tmp_path, chips=1)
+    import_set(run, tmp_path)
+    return tmp_path
+
+
+def checked(run: Run, folder: Path, split: dict[str, Any], **train: Any) -> Completed:
+    """What `eopipe check` says to a config of the set."""
+    config = {"chip_set": "set", "split": split, "train": train | {"depth": 1}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return run("check")
+
+
+@pytest.mark.parametrize(
+    ("split", "sentence"),
+    [
+        ({"method": "group", "by": "column", "attribute": "group", "test_groups": ["z99"]}, "z99"),
+        ({"method": "group", "by": "column", "attribute": "continent"}, "continent"),
+        ({"method": "west-east"}, "split.method west-east does not work on a chip set"),
+        ({"method": "blocks", "block_km": 30000}, "choose a smaller split.block_km"),
+    ],
+)
+def test_check_refuses_a_split_that_the_index_of_a_chip_set_does_not_allow(
+    run: Run, project: Path, split: dict[str, Any], sentence: str
+) -> None:
+    completed = checked(run, project, split)
+    assert completed.code == 2
+    assert sentence in completed.stderr
+    assert completed.stderr.count("\n") == 1, "one sentence"
+
+
+def test_check_says_that_a_chip_set_has_no_validation_chips(run: Run, project: Path) -> None:
+    groups = {"method": "group", "by": "column", "attribute": "group", "test_groups": ["z01"]}
+    completed = checked(run, project, groups)
+    assert completed.code == 0
+    assert "warning: no validation chips" in completed.stdout
+    assert "split.val_groups are not; name some of the others" in completed.stdout
+    assert "warning" not in checked(run, project, groups | {"val_groups": ["z02"]}).stdout
