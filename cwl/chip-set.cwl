@@ -257,7 +257,8 @@ inputs:
     - 'null'
     - int
     label: train.steps
-    doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training)'
+    doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training; where a chip has
+      one label 200, or 10 passes over the chips)'
   train_epochs:
     type:
     - 'null'
@@ -265,10 +266,12 @@ inputs:
     label: train.epochs
     doc: number of epochs, passes over the training chips; in place of steps
   train_batch:
-    type: int
+    type:
+    - 'null'
+    - int
     label: train.batch
-    doc: 'global batch size: chips per step over all processes'
-    default: 8
+    doc: 'global batch size: chips per step over all processes (default: 8; where a chip has one label, as many
+      as have 262,144 pixels, from 8 to 64)'
   train_crop:
     type:
     - 'null'

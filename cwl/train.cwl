@@ -217,7 +217,8 @@ inputs:
     - 'null'
     - int
     label: steps
-    doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training)'
+    doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training; where a chip has
+      one label 200, or 10 passes over the chips)'
     inputBinding:
       prefix: --steps
   epochs:
@@ -229,10 +230,12 @@ inputs:
     inputBinding:
       prefix: --epochs
   batch:
-    type: int
+    type:
+    - 'null'
+    - int
     label: batch
-    doc: 'global batch size: chips per step over all processes'
-    default: 8
+    doc: 'global batch size: chips per step over all processes (default: 8; where a chip has one label, as many
+      as have 262,144 pixels, from 8 to 64)'
     inputBinding:
       prefix: --batch
   crop:

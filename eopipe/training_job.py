@@ -159,7 +159,7 @@ class Settings(_Options):
         if self.processes * nodes > self.shards:
             workers = f"train.processes {self.processes}" + (f" on {nodes} nodes" if self.nodes != "1" else "")
             sentences.append(f"{workers} is more than train.shards {self.shards}; raise that")
-        if self.batch < self.shards:
+        if self.batch and self.batch < self.shards:
             sentences.append(f"train.batch {self.batch} is less than train.shards {self.shards}; lower train.shards")
         if self.strategy != "ddp":
             sentences.append("train.deterministic sums whole gradients; it needs train.strategy ddp")

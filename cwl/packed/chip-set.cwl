@@ -256,7 +256,8 @@ $graph:
       - 'null'
       - int
       label: train.steps
-      doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training)'
+      doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training; where a chip
+        has one label 200, or 10 passes over the chips)'
     train_epochs:
       type:
       - 'null'
@@ -264,10 +265,12 @@ $graph:
       label: train.epochs
       doc: number of epochs, passes over the training chips; in place of steps
     train_batch:
-      type: int
+      type:
+      - 'null'
+      - int
       label: train.batch
-      doc: 'global batch size: chips per step over all processes'
-      default: 8
+      doc: 'global batch size: chips per step over all processes (default: 8; where a chip has one label, as many
+        as have 262,144 pixels, from 8 to 64)'
     train_crop:
       type:
       - 'null'
@@ -1646,7 +1649,8 @@ $graph:
       - 'null'
       - int
       label: train.steps
-      doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training)'
+      doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training; where a chip
+        has one label 200, or 10 passes over the chips)'
     train_epochs:
       type:
       - 'null'
@@ -1654,10 +1658,12 @@ $graph:
       label: train.epochs
       doc: number of epochs, passes over the training chips; in place of steps
     train_batch:
-      type: int
+      type:
+      - 'null'
+      - int
       label: train.batch
-      doc: 'global batch size: chips per step over all processes'
-      default: 8
+      doc: 'global batch size: chips per step over all processes (default: 8; where a chip has one label, as many
+        as have 262,144 pixels, from 8 to 64)'
     train_crop:
       type:
       - 'null'
@@ -2940,7 +2946,8 @@ $graph:
       - 'null'
       - int
       label: steps
-      doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training)'
+      doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training; where a chip
+        has one label 200, or 10 passes over the chips)'
       inputBinding:
         prefix: --steps
     epochs:
@@ -2952,10 +2959,12 @@ $graph:
       inputBinding:
         prefix: --epochs
     batch:
-      type: int
+      type:
+      - 'null'
+      - int
       label: batch
-      doc: 'global batch size: chips per step over all processes'
-      default: 8
+      doc: 'global batch size: chips per step over all processes (default: 8; where a chip has one label, as many
+        as have 262,144 pixels, from 8 to 64)'
       inputBinding:
         prefix: --batch
     crop:

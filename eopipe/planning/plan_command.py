@@ -39,7 +39,7 @@ from eopipe.publish import publish, refuse_foreign, write_json
 from eopipe.run.locate import in_project
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Cell
-from eopipe.training.schedule import MOST_STEPS, default_crop, training_length
+from eopipe.training.schedule import MOST_STEPS, default_batch, default_crop, training_length
 from eopipe.training_job import FEWEST_STEPS, TrainingLength
 
 # Seconds to wait for a server's answer about the size of a file.
@@ -137,11 +137,12 @@ def warnings_of(config: Config, forecast: "RunForecast") -> list[str]:
 
 def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | None:
     """The length of the training; None where it depends on labels that are not there yet, or there are no chips."""
-    train, count = config["train"], chips.count("train")
+    train, count, chip = config["train"], chips.count("train"), chips.plan.chip
+    train = train | {"batch": train["batch"] or default_batch(train["task"], chip)}
     if not count or not (chips.has_labels or train["task"] in CHIPWISE):
         return None
     labelled, drawn = chips.ground_pixels, sum(pixels for *_, pixels in chips.class_counts("train")) / count
-    chip, crop = chips.plan.chip, train["crop"]
+    crop = train["crop"]
     if crop is None and not module_of(train["architecture"]):
         crop = default_crop(chip)
     drawn *= (crop / chip) ** 2 if crop else 1

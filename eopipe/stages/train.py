@@ -8,7 +8,7 @@ from eopipe.contract import Input, Knob, Option, Output
 # 2: model.json is a STAC Item. 3: it describes the tiles of the training. 4: classes with descriptions, and the
 # framework in the metadata of the weights. 5: the head of the built-in models sees the spectrum. 6: length in steps.
 # 7: random crops. 8: passes over the labelled pixels.
-REVISION = 8
+REVISION = 9
 
 
 def train(
@@ -101,12 +101,23 @@ def train(
     ] = 0,
     steps: Annotated[
         int | None,
-        Option("number of training steps (default: 200 to 750, by the labelled pixels of the training)", ge=1),
+        Option(
+            "number of training steps (default: 200 to 750, by the labelled pixels of the training; where a "
+            "chip has one label 200, or 10 passes over the chips)",
+            ge=1,
+        ),
     ] = None,
     epochs: Annotated[
         int | None, Option("number of epochs, passes over the training chips; in place of steps", ge=1)
     ] = None,
-    batch: Annotated[int, Option("global batch size: chips per step over all processes", ge=1)] = 8,
+    batch: Annotated[
+        int | None,
+        Option(
+            "global batch size: chips per step over all processes (default: 8; where a chip has one label, as many as "
+            "have 262,144 pixels, from 8 to 64)",
+            ge=1,
+        ),
+    ] = None,
     crop: Annotated[
         int | None,
         Option(

@@ -30,7 +30,7 @@ from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run, head_tensors
-from eopipe.training.schedule import default_crop, training_length
+from eopipe.training.schedule import default_batch, default_crop, training_length
 from eopipe.training_job import Job, Knobs, Pairs, Settings, TrainingLength
 
 log = logging.getLogger("eopipe")
@@ -107,6 +107,7 @@ class TrainingData:
 
     def job(self, settings: Settings, knobs: Knobs, state_root: Path, views: Path) -> Job:
         """The job of a training on these data. Raises UsageError or BadInputError for what cannot work."""
+        settings = settings.replace(batch=settings.batch or default_batch(settings.task, self.split["chip"]))
         if conflicts := settings.conflicts():
             raise UsageError("; ".join(conflicts))
         values = dict(settings) | {"model_files": self.inputs.model_files}

@@ -14,8 +14,10 @@ from torch import nn
 from eopipe.loader.augment import DROP_PROBABILITY, MAX_HAZE, augment, bilinear_field
 from eopipe.training.ema import EMA
 from eopipe.training.schedule import (
+    CHIP_PASSES,
     MOST_STEPS,
     best_validation,
+    default_batch,
     default_steps,
     learning_rate,
     stops_early,
@@ -205,9 +207,20 @@ def test_a_training_that_is_too_short_is_warned_of_and_the_advice_is_enough(
 
 def test_the_default_length_follows_the_labelled_pixels() -> None:
     assert [default_steps(n) for n in (1, 7_000, 47_000, 10**7)] == [FEWEST_STEPS, FEWEST_STEPS, 499, MOST_STEPS]
-    of_chips = training_length(length_values(task="multilabel"), 40_000, 40_000, 1.0)
-    assert (of_chips.steps, of_chips.unit) == (460, "chips")
-    assert of_chips.passes == pytest.approx(460 * 8 / 40_000, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("chips", "chip", "batch", "steps"),
+    [(6_000, 8, 64, 938), (100, 8, 64, 200), (6_000, 120, 18, 3334), (6_000, 512, 8, 7500)],
+)
+def test_chips_with_one_label_are_seen_ten_times_in_batches_that_fit_into_memory(
+    chips: int, chip: int, batch: int, steps: int
+) -> None:
+    assert default_batch("multilabel", chip) == batch
+    length = training_length(length_values(task="multilabel", batch=batch), chips, chips, 1.0)
+    assert (length.steps, length.unit, length.warning) == (steps, "chips", "")
+    assert length.passes >= CHIP_PASSES
+    assert default_batch("segmentation", chip) == 8
 
 
 @given(st.integers(1, 3000))

@@ -99,7 +99,7 @@ def test_the_words_of_a_rule_are_quoted_for_the_shell() -> None:
 
 
 def test_a_knob_is_no_option_and_an_option_no_knob() -> None:
-    assert "--batch 8" in rules.options(CONFIG, "train")
+    assert "--width 16" in rules.options(CONFIG, "train")
     assert "--cache-mb" not in rules.options(CONFIG, "train")
     assert rules.knobs(CONFIG, "train", "--state", "a b").startswith("--state 'a b' --device auto")
 
