@@ -13,3 +13,8 @@ def __getattr__(name: str) -> Any:
     if name not in API:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(API[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The names of the package, also of what is not imported yet: for completion in notebooks."""
+    return sorted({*globals(), *API})

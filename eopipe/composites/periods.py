@@ -11,6 +11,7 @@ from datetime import date, timedelta
 from typing import Any, Literal
 
 from eopipe.errors import BadInputError, UsageError
+from eopipe.scenes.item import datetime_text
 
 PeriodKind = Literal["all", "year", "season", "month"]
 KINDS = ("all", "year", "season", "month")
@@ -37,12 +38,13 @@ class Period:
 
 
 def day_of(properties: Mapping[str, Any], name: str) -> date:
-    """The day in properties of a STAC Item or attributes of a store; the first one of a time range.
+    """The day in properties of a STAC Item or attributes of a store; of a time range the middle one.
 
     Raises BadInputError, which names `name`, without a day.
     """
-    text = str(properties.get("datetime") or properties.get("start_datetime") or "")
+    text = ""
     try:
+        text = datetime_text(properties) or ""
         return date.fromisoformat(text[:10])
     except ValueError as error:
         raise BadInputError(

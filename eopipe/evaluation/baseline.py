@@ -8,7 +8,9 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from eopipe.chips.chips import count_votes
+from eopipe.errors import BadInputError
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.scenes.item import datetime_text
 from eopipe.tiles.store import CHIP_SET, Tiles
 
 SEASONS = ((12, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
@@ -177,7 +179,10 @@ def _box(values: AnyArray, axis: int) -> Float64Array:
 
 
 def _month(store: Tiles) -> int:
-    return int(str(store.attributes["datetime"])[5:7])
+    text = datetime_text(store.attributes)
+    if text is None:
+        raise BadInputError(f"{store.path} has no datetime, so its season is not known; run preprocess again")
+    return int(text[5:7])
 
 
 def _bands(store: Tiles, y: slice, x: slice) -> FloatArray:

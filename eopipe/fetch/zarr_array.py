@@ -5,6 +5,8 @@ import math
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ from eopipe.fetch.cog_window import MAX_PIXELS, OPTIONS, STEP, TILE, describe_wi
 from eopipe.fetch.download import mark_complete
 from eopipe.fetch.range_reader import MAX_BLOCK
 from eopipe.fetch.retry import FetchSession
-from eopipe.fetch.zarr_place import X_NAMES, Place, PlacedArray
+from eopipe.fetch.zarr_place import X_NAMES, Place, PlacedArray, value_type
 from eopipe.fetch.zarr_store import open_store
 from eopipe.publish import publish
 from eopipe.scenes.item import stated_scaling
@@ -90,7 +92,7 @@ def open_array(
         names = _array_names(node)
         arrays = f"its arrays are {', '.join(names)}" if names else "the store does not list its arrays"
         raise BadInputError(f"{label} is the group /{path} of a Zarr store, not an array; {arrays}")
-    array = StoredArray(node, path.strip("/"), label, stated)
+    array = StoredArray(node, path.strip("/"), label, stated, stated_scaling(asset, label).nodata is not None)
     array.check()
     return array
 
@@ -119,8 +121,14 @@ def _array_names(group: Any) -> list[str]:
         return []
 
 
+@dataclass(frozen=True)
 class StoredArray(PlacedArray):
-    """An array of a store: what `needed_window` reads of a raster, and pixels by windows."""
+    """An array of a store: what `needed_window` reads of a raster, and pixels by windows.
+
+    Where the item states nodata (`has_nodata_in_item`), the pixels stay as they are.
+    """
+
+    has_nodata_in_item: bool = False
 
     @property
     def block_shapes(self) -> list[tuple[int, int]]:
@@ -159,34 +167,65 @@ class StoredArray(PlacedArray):
                 raise RefusedError(f"{self.label} is in chunks of other files (virtual), which are not read") from error
             place = f"rows {rows.start} to {rows.stop}, columns {columns.start} to {columns.stop}"
             raise IntegrityError(f"{self.label} is damaged in its {place}: {text}") from error
-        is_mask = pixels.dtype == np.dtype(bool)
-        return pixels.astype(np.uint8 if is_mask else pixels.dtype.newbyteorder("="))
+        pixels = pixels.astype(self.dtype)
+        others = self.fill_values[1:]
+        if others and not self.has_nodata_in_item:
+            # A GeoTIFF has one nodata value.
+            pixels[np.isin(pixels, others)] = self.fill_values[0]
+        return pixels
 
-    def nodata(self) -> float | None:
-        """The value of pixels without data: `_FillValue`, or, of Zarr 2 as in xarray, the fill value of the array."""
+    @cached_property
+    def dtype(self) -> "np.dtype[Any]":
+        """The type of the pixels that are read; a mask is of bytes."""
+        return value_type(self.array.dtype, self.attributes)
+
+    @cached_property
+    def fill_values(self) -> list[float]:
+        """The values of pixels without data: `_FillValue`, `missing_value` and, of Zarr 2 as in xarray, its fill value.
+
+        Where there is none of them, what products have instead.
+        """
+        stated = [self.attributes.get(key) for key in ("_FillValue", "missing_value", "nodata", "fill_value")]
+        of_array = self.array.metadata.fill_value if self.array.metadata.zarr_format == 2 else None
+        candidates = [value for value in (*stated[:2], of_array) if value is not None]
+        candidates = candidates or [value for value in stated[2:] if value is not None][:1]
+        # A list, as some writers have it, means each of its values.
+        values = [
+            self._number(part) for value in candidates for part in (value if isinstance(value, list) else [value])
+        ]
+        is_integer = self.dtype.kind in "iu"
+        return list(dict.fromkeys(value for value in values if not (is_integer and math.isnan(value))))
+
+    def _number(self, value: Any) -> float:
+        """A fill value as the pixels have it, with the sign that they have."""
         from xarray.backends.zarr import FillValueCoder
 
-        keys = ("_FillValue", "missing_value", "nodata")
-        value = next((self.attributes[key] for key in keys if self.attributes.get(key) is not None), None)
-        if value is None and self.array.metadata.zarr_format == 2:
-            value = self.array.metadata.fill_value
-        if value is None:
-            value = self.attributes.get("fill_value")
-        dtype = np.dtype(np.uint8) if self.array.dtype == np.dtype(bool) else self.array.dtype
         try:
             if isinstance(value, str) and value.lower() not in ("nan", "inf", "-inf"):
-                value = FillValueCoder.decode(value, dtype)
-            number = None if value is None else float(value)
+                value = FillValueCoder.decode(value, self.dtype)
+            number = float(value)
         except (TypeError, ValueError) as error:
             raise BadInputError(f"{self.label} has the fill value {value!r}, which is not a number") from error
-        if number is not None and dtype.kind in "iu" and not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
-            raise BadInputError(f"{self.label} has the fill value {number:g}, which its {dtype} pixels cannot hold")
+        if self.dtype.kind not in "iu" or math.isnan(number):
+            return number
+        stored, limits = value_type(self.array.dtype, {}), np.iinfo(self.dtype)
+        # As the pixels are stored; some writers state it as they are read.
+        if stored.kind != self.dtype.kind and np.iinfo(stored).min <= number <= np.iinfo(stored).max:
+            number = float(np.array(number).astype(stored).astype(self.dtype))
+        if not limits.min <= number <= limits.max:
+            raise BadInputError(
+                f"{self.label} has the fill value {number:g}, which its {self.dtype} pixels cannot hold"
+            )
         return number
 
     def scaling(self) -> tuple[float, float]:
         """Scale and offset (CF 8.1): physical value = stored * scale + offset."""
         scale, offset = self.attributes.get("scale_factor"), self.attributes.get("add_offset")
         try:
+            # Some writers put the number into a list.
+            scale, offset = (
+                value[0] if isinstance(value, list) and len(value) == 1 else value for value in (scale, offset)
+            )
             return 1.0 if scale is None else float(scale), 0.0 if offset is None else float(offset)
         except (TypeError, ValueError) as error:
             values = f"scale_factor {scale!r} and add_offset {offset!r}"
@@ -211,9 +250,9 @@ def _write(array: StoredArray, grids: "Sequence[GeoBox]", target: Path) -> None:
     height, width = array.shape
     window = needed_window(array, grids, array.label) if grids else Window(0, 0, width, height)
     scale, offset = array.scaling()
-    dtype = np.dtype(np.uint8) if array.array.dtype == np.dtype(bool) else array.array.dtype.newbyteorder("=")
+    dtype, nodata = array.dtype, next(iter(array.fill_values), None)
     profile = {"driver": "GTiff", "count": 1, "width": window.width, "height": window.height, "dtype": dtype.name}
-    profile |= {"crs": array.crs, "transform": shifted(window, array.transform), "nodata": array.nodata()}
+    profile |= {"crs": array.crs, "transform": shifted(window, array.transform), "nodata": nodata}
     profile |= {"tiled": True, "blockxsize": TILE, "blockysize": TILE, "compress": "DEFLATE", "BIGTIFF": "IF_SAFER"}
     with publish(target) as draft, tempfile.TemporaryFile(dir=target.parent) as file, rasterio.Env(**OPTIONS):
         # Chunks and tiles of the file differ, and a row of chunks need not fit into memory.

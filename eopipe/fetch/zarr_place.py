@@ -5,7 +5,7 @@ CF grid mapping and coordinate arrays (CF 1.11, sections 4 and 5.6), the groups 
 `stac_discovery` of EOPF products), the STAC Item.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -156,13 +156,24 @@ class PlacedArray:
         length = self.shape[number]
         if coordinate is None or coordinate.shape != (length,) or not 2 <= length <= MAX_AXIS:
             return None
-        values = np.asarray(coordinate[:]).astype(np.float64)
+        numbers = np.asarray(coordinate[:])
+        values = numbers.astype(value_type(numbers.dtype, coordinate.attrs)).astype(np.float64)
         values = values * float(coordinate.attrs.get("scale_factor", 1)) + float(coordinate.attrs.get("add_offset", 0))
         step = (values[-1] - values[0]) / (len(values) - 1)
         even = values[0] + step * np.arange(len(values))
         if not step or not np.isfinite(values).all() or np.abs(values - even).max() > EVEN * abs(step):
             raise BadInputError(f"{self.label} has coordinates {names[0]} that are not evenly spaced")
         return float(values[0]), float(step)
+
+
+def value_type(stored: "np.dtype[Any]", attributes: Mapping[str, Any]) -> "np.dtype[Any]":
+    """The type of the values of an array in native byte order: of integers, `_Unsigned` says whether they have a sign.
+
+    The classic netCDF format has no unsigned types, so that files declare them by this attribute (as xarray reads it).
+    """
+    kinds = {("i", "true"): "u", ("u", "false"): "i"}
+    kind = kinds.get((stored.kind, str(attributes.get("_Unsigned"))), stored.kind)
+    return np.dtype(np.uint8) if stored.kind == "b" else np.dtype(f"{kind}{stored.itemsize}")
 
 
 def _stated_crs(attributes: dict[str, Any]) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from xarray.core import indexing
 from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import MANIFEST
+from eopipe.scenes.item import acquisition_time
 from eopipe.tiles.cells import Cell
 from eopipe.tiles.store import Tiles, grid_mapping
 
@@ -27,8 +28,9 @@ def open_cube(
     """Open the stores of a run as one dataset: `image` (time, band, y, x) and `valid` (time, y, x).
 
     `results` is the folder of a run, `source` the folder of stores in it. Stores are in the order of their time, then
-    of their `scene`. `image` is float32 in physical units (scale and offset applied), NaN where the scene of a store
-    has no pixels; `valid` marks the usable ones: `cube.image.where(cube.valid)`. Nothing is read before it is needed.
+    of their `scene`: in UTC, of a scene of an interval its middle. `image` is float32 in physical units (scale and
+    offset applied), NaN where a scene has no pixels or no data. Clouds have data: `valid` marks the usable pixels, so
+    `cube.image.where(cube.valid)` is what to compute with. Nothing is read before it is needed.
     Of a run over several UTM zones, `cell` (such as utm33n) is the one to open: y and x have one CRS.
     With `chunks`, as those of `xarray.Dataset.chunk`, the arrays are of dask, which has to be installed.
 
@@ -59,8 +61,8 @@ def open_cube(
 
 def _time(store: Tiles) -> np.datetime64:
     """The time of a store in UTC; NaT sorts last."""
-    text = str(store.attributes.get("datetime") or "NaT")
-    return np.datetime64(text.removesuffix("Z").partition("+")[0], "ns")
+    time = acquisition_time(store.attributes)
+    return np.datetime64("NaT" if time is None else time.replace(tzinfo=None), "ns")
 
 
 def _check_same(stores: list[Tiles]) -> None:
@@ -91,7 +93,7 @@ def _coordinates(stores: list[Tiles], cell: Cell) -> dict[str, Any]:
 
 
 class ImageStack(BackendArray):
-    """Images of stores in a cell as one array (time, band, y, x) in physical units; NaN beyond what a store holds."""
+    """Images of stores in a cell as one array (time, band, y, x) in physical units; NaN where there are no data."""
 
     def __init__(self, stores: list[Tiles], cell: Cell) -> None:
         self.stores, self.cell = stores, cell
@@ -134,8 +136,19 @@ class ImageStack(BackendArray):
         if stored_y.start < stored_y.stop and stored_x.start < stored_x.stop:
             rows = slice(stored_y.start - y.start, stored_y.stop - y.start)
             columns = slice(stored_x.start - x.start, stored_x.stop - x.start)
-            window[:, rows, columns] = store.physical(store.names, stored_y, stored_x)
+            window[:, rows, columns] = _measured(store, stored_y, stored_x)
         return window
+
+
+def _measured(store: Tiles, y: slice, x: slice) -> FloatArray:
+    """A window of a store (band, y, x) in physical units; NaN where a band has no data.
+
+    These are stored as 0 and not valid. Where `_FillValue` is 0, no data are 0, and it is what xarray reads as NaN.
+    """
+    stored, (scale, offset) = store.read("image", y, x), store.scaling
+    physical: FloatArray = stored.astype(np.float32) * np.float32(scale) + np.float32(offset)
+    physical[(stored == 0) & (store.read("valid", y, x) == 0)] = np.nan
+    return physical
 
 
 class MaskStack(ImageStack):

@@ -23,6 +23,7 @@ from eopipe.planning.footprints import Coverage, belonging
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
 from eopipe.publish import MANIFEST, size, write_json
+from eopipe.scenes.item import time_attributes
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import Tiles
 
@@ -167,7 +168,7 @@ def _images(scenes: FrozenScenes) -> list[PlannedImage]:
         }
         return [PlannedImage(name, {}, unions[name]) for name in sorted(unions)]
     attributes = {
-        name: {key: item["properties"].get(key) for key in ("datetime", "grid:code")}
+        name: time_attributes(item["properties"]) | {"grid:code": item["properties"].get("grid:code")}
         for name, item in scenes.items.items()
     }
     return [PlannedImage(name, attributes[name], scenes.masks[name]) for name in sorted(scenes.items)]

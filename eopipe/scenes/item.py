@@ -1,10 +1,11 @@
-"""A scene as a STAC Item: its name, its hrefs, its bands with scale, offset and nodata."""
+"""A scene as a STAC Item: its name, its time, its hrefs, its bands with scale, offset and nodata."""
 
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ from eopipe.scenes.radiometry import (
 Item = dict[str, Any]
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,119}")
 ITEM_FILE = "scene.json"
+# What an item states instead of `datetime`.
+INTERVAL = ("start_datetime", "end_datetime")
 # The most scenes whose names are in the header of a map.
 LISTED_SCENES = 256
 
@@ -84,6 +87,45 @@ def scene_name(item_id: str) -> str:
         return item_id
     clean = re.sub(r"[^A-Za-z0-9_-]+", "_", item_id).strip("_-")[:80]
     return f"{clean or 'scene'}-{hashlib.sha256(item_id.encode()).hexdigest()[:12]}"
+
+
+def acquisition_time(properties: Mapping[str, Any]) -> datetime | None:
+    """The moment (UTC) in properties of a STAC Item or attributes of a store; None where they state none.
+
+    Raises ValueError for what is not a time.
+    """
+    stated = properties.get("datetime")
+    first, last = (stated or properties.get(key) for key in INTERVAL)
+    if not (first and last):
+        return None
+    start, end = (moment_of(str(text)) for text in (first, last))
+    # Solar days and intervals around it have to exist too; catalogs write the last year for "no end".
+    if not (datetime.min.year < start.year and end.year < datetime.max.year):
+        raise ValueError(f"the year {start.year} or {end.year}")
+    return (start + (end - start) / 2).astimezone(UTC)
+
+
+def datetime_text(properties: Mapping[str, Any]) -> str | None:
+    """`datetime` as it is stated, or the middle of the interval in UTC; None where there is neither.
+
+    Raises ValueError for an interval without valid times.
+    """
+    if stated := properties.get("datetime"):
+        return str(stated)
+    time = acquisition_time(properties)
+    return None if time is None else time.isoformat().replace("+00:00", "Z")
+
+
+def time_attributes(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a store that say when: `datetime`, and the interval where that is its middle."""
+    interval = {key: properties[key] for key in INTERVAL if properties.get(key) and not properties.get("datetime")}
+    return {"datetime": datetime_text(properties)} | interval
+
+
+def moment_of(text: str) -> datetime:
+    """A time as in ISO 8601; UTC if it names no zone."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def safe_href(href: str, label: str) -> str:

@@ -1,30 +1,64 @@
-"""The grid of a run: the one that fits the area of interest and the scenes."""
+"""The grid of a run, or its cells: those that fit the area of interest and the pixels of the scenes.
+
+UTM zones by arithmetic are not those of every scene: Landsat is in UTM north also in the south, with negative
+northings, and around Norway and Svalbard zones are wider.
+"""
 
 import logging
 import math
+from collections import defaultdict
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Item, asset_projection
-from eopipe.stac.antimeridian import Geometry, unwrap
+from eopipe.stac.antimeridian import Geometry, shift_near, unwrap
 from eopipe.stac.query import footprint
-from eopipe.tiles.cells import GAP, ZONE_DEGREES, Frame, utm_zone
+from eopipe.tiles.cells import GAP, ZONE_DEGREES, Frame
 from eopipe.tiles.grid import Bounds, make_grid, utm_crs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from odc.geo.geobox import GeoBox
     from pyproj import Transformer
     from shapely.geometry.base import BaseGeometry
 
 log = logging.getLogger("eopipe")
+T = TypeVar("T")
 # The value of search.crs for one cell in each UTM zone.
 UTM = "utm"
 # Degrees that a cell extends beyond its zone: at 10 m, 100 pixels at the equator, and 50 at 60 degrees.
 ZONE_MARGIN = 0.01
+# Parts of a pixel that lattices may differ by.
+TOLERANCE = 1e-3
 NO_EXTENT = BadInputError("a scene has neither a projection nor a geometry; give search.area or search.bbox")
+
+
+@dataclass(frozen=True, eq=False)
+class SceneLattice:
+    """The pixels of the finest asset of a scene: CRS, edge of a pixel, corner of one, and the footprint in degrees.
+
+    A scene without a footprint may be anywhere.
+    """
+
+    scene: str
+    crs: str
+    step: float
+    origin: tuple[float, float]
+    footprint: "BaseGeometry | None"
+
+    @property
+    def phase(self) -> tuple[float, ...]:
+        """Where the edges of pixels are, in parts of a pixel."""
+        return tuple(round(edge / self.step % 1, 3) % 1 for edge in self.origin)
+
+    def is_on(self, grid: "GeoBox") -> bool:
+        """Whether the pixels are those of a grid, which then are copied."""
+        edges = (~grid.affine) @ self.origin
+        is_same = grid.crs == self.crs and abs(abs(grid.affine.a) - self.step) < TOLERANCE * self.step
+        return is_same and all(abs(edge - round(edge)) < 2 * TOLERANCE for edge in edges)
 
 
 def choose_grid(
@@ -60,9 +94,9 @@ def choose_cells(
 
     Parts of the area in one zone are sites of their own where they are at least `GAP` pixels apart.
 
-    The area is the given geometry, or all scenes. Pixels of a zone are those of its scenes where they state any;
-    all zones have the pixel size of the finest asset. A cell extends a little beyond its zone, so that places at the
-    border have their surroundings.
+    The area is the given geometry, or all scenes. A cell has the CRS and the lattice of most pixels of its scenes, so
+    that they are copied; all cells have the pixel size of the finest asset. A cell extends a little beyond its zone, so
+    that places at the border have their surroundings.
     """
     if crs != UTM:
         return Frame.of_grids([choose_grid(items, assets, geometry, crs, resolution)])
@@ -72,22 +106,116 @@ def choose_cells(
     if not places or (not geometry and len(places) < len(items)):
         raise NO_EXTENT
     zones = zones_of([unwrap(place) for place in places])
-    stated = _stated_projections(items, assets)
-    sizes = [abs(transform[0]) for _, code, transform in stated if utm_zone(code)]
+    sizes = [abs(transform[0]) for _, code, transform in _stated_projections(items, assets) if _zone_of(code)]
     step = resolution or min(sizes, default=None)
     if step is None:
         raise UsageError("search.resolution is needed: no scene states a pixel size in metres of a UTM zone")
-    grids = []
+    lattices, cells = _scene_lattices(items, assets), []
     for zone, area in zones.items():
-        transforms = [transform for _, code, transform in stated if code == zone]
-        native = min(transforms, key=lambda transform: abs(transform[0]), default=None)
-        origin = (native[2], native[5]) if native else (0.0, 0.0)
-        sites = [make_grid(bounds, zone, step, origin) for bounds in _sites(area, zone, GAP * step)]
-        grids += [site for site in sites if 0 not in site.shape]
-    frame = Frame.of_grids(grids)
+        for site in _sites(area, zone, GAP * step):
+            scenes = _pixels_in(lattices, site)
+            chosen, origin = _prevailing_lattice(scenes, zone)
+            grid = make_grid(_bounds_in(site, chosen), chosen, step, origin)
+            if 0 not in grid.shape:
+                cells.append((zone, grid, scenes))
+    frame = Frame.of_grids([grid for _, grid, _ in cells], [zone for zone, _, _ in cells])
     for cell in frame.cells:
         log.info("event=cell id=%s crs=%s pixel='%g m' shape='%d x %d'", cell.id, cell.grid.crs, step, *cell.shape)
+    _warn_of_interpolation(_interpolated_scenes([(grid, scenes) for _, grid, scenes in cells]), frame)
     return frame
+
+
+def _warn_of_interpolation(scenes: list[SceneLattice], frame: Frame) -> None:
+    """Say which scenes have other pixels than the cells that they are in."""
+    if scenes:
+        in_cells = ", ".join(sorted({str(cell.grid.crs) for cell in frame.cells}))
+        crs = ", ".join(sorted({each.crs for each in scenes}))
+        reason = f"their pixels in {crs} are not those of the cells in {in_cells}, which most pixels of scenes have"
+        log.warning("event=scenes_interpolated scenes=%d first=%s reason=%r", len(scenes), scenes[0].scene, reason)
+
+
+def _scene_lattices(items: list[Item], assets: tuple[str, ...]) -> list[SceneLattice]:
+    """The lattices of the scenes whose pixels are squares parallel to the axes of a CRS that they state."""
+    lattices = []
+    for item in items:
+        stated = [row for asset in assets if (row := _lattice(*asset_projection(item, asset)[:2]))]
+        if stated:
+            crs, step, origin = min(stated, key=lambda row: row[1])
+            lattices.append(SceneLattice(str(item["id"]), crs, step, origin, footprint(item)))
+    return lattices
+
+
+def _lattice(code: str | None, transform: list[float] | None) -> tuple[str, float, tuple[float, float]] | None:
+    """CRS, edge of a pixel and a corner; None where pixels are not squares parallel to the axes."""
+    if not code or not transform:
+        return None
+    a, b, x, d, e, y = map(float, transform[:6])
+    is_square = a != 0 and b == d == 0 and abs(abs(a) - abs(e)) < TOLERANCE * abs(a)
+    return (code.upper(), abs(a), (x, y)) if is_square else None
+
+
+@cache
+def _zone_of(crs: str) -> str | None:
+    """The zone of UTM that a CRS is on whatever datum, as 33S; None for another CRS."""
+    from pyproj import CRS
+
+    zone: str | None = CRS(crs).utm_zone
+    return zone
+
+
+def _pixels_in(lattices: list[SceneLattice], area: "BaseGeometry") -> dict[SceneLattice, float]:
+    """The scenes that reach an area, with their pixels in it, on some scale that they share."""
+    from shapely import box, prepare
+
+    prepare(area)
+    around = box(*area.bounds)
+    places = {each: area if each.footprint is None else shift_near(each.footprint, around) for each in lattices}
+    reaching = {each: place for each, place in places.items() if area.intersects(place)}
+    if len({(each.crs, each.step, each.phase) for each in reaching}) == 1:
+        # Nothing is to be decided, and the areas of many scenes take seconds.
+        return dict.fromkeys(reaching, 1.0)
+    pixels = {each: float(place.intersection(area).area) / each.step**2 for each, place in reaching.items()}
+    return {each: count for each, count in pixels.items() if count > 0}
+
+
+def _prevailing_lattice(scenes: dict[SceneLattice, float], zone: str) -> tuple[str, tuple[float, float]]:
+    """CRS and a corner of a pixel for a cell in a UTM zone: those of most pixels, given the pixels of each scene in it.
+
+    Of two with as many pixels the one in the zone, then that of the first scene; without scenes that state pixels in
+    UTM the zone itself and its origin. The finest pixels in the CRS say where the lattice is.
+    """
+    pixels = {each: count for each, count in scenes.items() if _zone_of(each.crs)}
+    if not pixels:
+        return zone, (0.0, 0.0)
+    # Sums of areas are not exact to the last digit, and their order may not decide.
+    least = 1e-6 * sum(pixels.values())
+    crs = _most(pixels, lambda each: each.crs, least, lambda crs: _zone_of(crs) == _zone_of(zone))
+    finest = min(each.step for each in pixels if each.crs == crs)
+    of_crs = {each: count for each, count in pixels.items() if each.crs == crs and each.step == finest}
+    phase = _most(of_crs, lambda each: each.phase, least, lambda _: False)
+    return crs, next(each.origin for each in of_crs if each.phase == phase)
+
+
+def _most(
+    pixels: dict[SceneLattice, float], key: "Callable[[SceneLattice], T]", least: float, prefer: "Callable[[T], bool]"
+) -> T:
+    """The value that most pixels have; of those within `least` of it a preferred one, else the first."""
+    sums: dict[T, float] = defaultdict(float)
+    for lattice, count in pixels.items():
+        sums[key(lattice)] += count
+    best = [value for value, count in sums.items() if count >= max(sums.values()) - least]
+    return next(filter(prefer, best), best[0])
+
+
+def _interpolated_scenes(cells: "Sequence[tuple[GeoBox, Iterable[SceneLattice]]]") -> list[SceneLattice]:
+    """The scenes of the cells' pixel size that keep their pixels in no cell, given the grid and scenes of each cell."""
+    grids_of: dict[SceneLattice, list[GeoBox]] = defaultdict(list)
+    for grid, scenes in cells:
+        for each in scenes:
+            if abs(abs(float(grid.affine.a)) - each.step) < TOLERANCE * each.step:
+                grids_of[each].append(grid)
+    interpolated = [each for each, grids in grids_of.items() if not any(map(each.is_on, grids))]
+    return sorted(interpolated, key=lambda each: each.scene)
 
 
 def _stated_projections(items: list[Item], assets: tuple[str, ...]) -> list[tuple[str, str, list[float]]]:
@@ -124,18 +252,21 @@ def zones_of(places: "Sequence[BaseGeometry]") -> "dict[str, BaseGeometry]":
     return zones
 
 
-def _sites(area: "BaseGeometry", crs: str, distance: float) -> list[Bounds]:
-    """Bounds in a CRS of the parts of an area (degrees); of those closer than a distance the common ones."""
+def _sites(area: "BaseGeometry", crs: str, distance: float) -> "list[BaseGeometry]":
+    """The parts of an area (degrees); those whose bounds in a CRS are closer than a distance are one."""
     from shapely import box, get_parts, union_all
 
-    boxes = [box(*_bounds_in(part, crs)) for part in get_parts(area)]
+    parts = list(get_parts(area))
+    boxes = sites = [box(*_bounds_in(part, crs)) for part in parts]
     while True:
-        around = union_all([each.buffer(distance / 2, join_style="mitre") for each in boxes])
+        around = union_all([each.buffer(distance / 2, join_style="mitre") for each in sites])
         # Common bounds may come close to other ones.
-        sites = [box(*part.bounds).buffer(-distance / 2, join_style="mitre") for part in get_parts(around)]
-        if len(sites) == len(boxes):
-            return [each.bounds for each in boxes]
-        boxes = sites
+        common = [box(*part.bounds).buffer(-distance / 2, join_style="mitre") for part in get_parts(around)]
+        if len(common) == len(sites):
+            break
+        sites = common
+    members = [[part for part, bounds in zip(parts, boxes, strict=True) if site.intersects(bounds)] for site in sites]
+    return [some[0] if len(some) == 1 else union_all(some) for some in members]
 
 
 def _bounds_in(area: "BaseGeometry", crs: str) -> Bounds:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import read_json
-from eopipe.scenes.item import Item
+from eopipe.scenes.item import Item, acquisition_time, moment_of
 from eopipe.stac.antimeridian import Geometry, intersects, split, unwrap
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def _edge(text: str, side: int) -> datetime:
     if text in ("", ".."):
         return ALWAYS[side]
     if not re.fullmatch(r"\d{4}(-\d\d){0,2}", text):
-        return _moment(text)
-    start = _moment(text + "-01" * (2 - text.count("-")))
+        return moment_of(text)
+    start = moment_of(text + "-01" * (2 - text.count("-")))
     return _next(start, text.count("-")) - timedelta(microseconds=1) if side else start
 
 
@@ -52,22 +52,15 @@ def _next(start: datetime, dashes: int) -> datetime:
     return start + timedelta(days=1)
 
 
-def _moment(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 def middle_time(item: Item) -> datetime:
     """The moment (UTC) of acquisition, or the middle of its interval. Raises BadInputError for an item without one."""
-    properties = item["properties"]
-    single = properties.get("datetime")
     try:
-        first, last = (_moment(str(single or properties[key])) for key in ("start_datetime", "end_datetime"))
-    except (KeyError, ValueError) as error:
-        raise BadInputError(f"scene {item['id']} has no valid datetime: {single}") from error
-    if not (datetime.min.year < first.year and last.year < datetime.max.year):
-        raise BadInputError(f"scene {item['id']} has no valid datetime: the year {first.year} or {last.year}")
-    return first + (last - first) / 2
+        time = acquisition_time(item["properties"])
+    except ValueError as error:
+        raise BadInputError(f"scene {item['id']} has no valid datetime: {error}") from error
+    if time is None:
+        raise BadInputError(f"scene {item['id']} has no valid datetime: {item['properties'].get('datetime')}")
+    return time
 
 
 def is_within(item: Item, text: str | None) -> bool:
@@ -80,7 +73,7 @@ def is_within(item: Item, text: str | None) -> bool:
         return False
     start, end = parse_interval(text)
     try:
-        return _moment(str(first)) <= end and _moment(str(last)) >= start
+        return moment_of(str(first)) <= end and moment_of(str(last)) >= start
     except ValueError as error:
         raise BadInputError(f"scene {item['id']} has no valid datetime: {first}") from error
 

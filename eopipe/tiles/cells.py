@@ -6,6 +6,7 @@ cells are never neighbours. On the ground cells of two zones overlap, since chip
 surroundings; each place on Earth belongs to the cell of its own zone, and labels and maps have it there only.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # Pixels between two cells of the frame: more than a chip with its buffer, and than the halo of a model.
 GAP = 2048
+# UTM zone of the places of a cell, and the number of the site where it has several.
+CELL_ID = re.compile(r"utm(0[1-9]|[1-5]\d|60)([ns])(?:-[1-9]\d*)?")
 # Width of a UTM zone.
 ZONE_DEGREES = 6
 
@@ -34,7 +37,8 @@ ZONE_DEGREES = 6
 class Cell:
     """A rectangle of pixels in one CRS, and its first column in the frame; its first row is that of the frame.
 
-    The only cell of a run has no id.
+    The id says in which UTM zone its places are. The CRS is that of most scenes there, which may be another one:
+    Landsat is in UTM north also in the south. The only cell of a run has no id.
     """
 
     id: str
@@ -81,11 +85,29 @@ class Cell:
         longitude, latitude = _to_degrees(str(self.grid.crs)).transform(x, y)
         return longitude, latitude
 
+    @property
+    def is_of_zone(self) -> bool:
+        """Whether the CRS is the zone of the id, or any place between the corners is in it."""
+        from pyproj.exceptions import ProjError
+
+        if utm_zone(str(self.grid.crs)) == _zone_of_id(self.id):
+            return True
+        (height, width), (a, _, c, _, e, f) = self.shape, list(self.grid.affine)[:6]
+        x, y = np.meshgrid([c, c + a * width / 2, c + a * width], [f, f + e * height])
+        try:
+            longitude, latitude = self.degrees(x, y)
+        except ProjError:
+            return False
+        zone, is_north = _zone_of_id(self.id)
+        from_middle = (longitude - ZONE_DEGREES * (zone - 0.5)) % 360 - 180
+        has_longitude = from_middle.min() <= ZONE_DEGREES / 2 and from_middle.max() >= -ZONE_DEGREES / 2
+        return bool(has_longitude and (latitude.max() >= 0 if is_north else latitude.min() < 0))
+
     def _in_zone(self, rows: Any, columns: Any) -> BoolArray:
         """Whether the centres of pixels (every row with every column) have the longitude and hemisphere of the zone."""
         a, _, c, _, e, f = list(self.grid.affine)[:6]
         longitude, latitude = self.degrees(*np.meshgrid(c + a * (columns + 0.5), f + e * (rows + 0.5)))
-        zone, is_north = utm_zone(str(self.grid.crs)) or (0, True)
+        zone, is_north = _zone_of_id(self.id)
         zones = np.floor((longitude + 180) / ZONE_DEGREES).astype(int) % 60 + 1
         return np.asarray((zones == zone) & ((latitude >= 0) == is_north))
 
@@ -101,14 +123,18 @@ class Frame:
     cells: tuple[Cell, ...]
 
     @classmethod
-    def of_grids(cls, grids: Sequence["GeoBox"]) -> "Frame":
-        """The frame of grids in UTM zones, in the order of the zones, then from west to east."""
+    def of_grids(cls, grids: Sequence["GeoBox"], zones: Sequence[str] = ()) -> "Frame":
+        """The frame of grids in UTM zones, in the order of the zones, then from west to east.
+
+        `zones` are those of the places (EPSG:code); by default the CRS of each grid says it.
+        """
         if len(grids) == 1:
             return cls((Cell("", grids[0]),))
-        grids = sorted(grids, key=_place_order)
-        zones = [cell_id(str(grid.crs)) for grid in grids]
+        ids = [cell_id(zone) for zone in zones or [str(grid.crs) for grid in grids]]
+        placed = sorted(zip(ids, grids, strict=True), key=_place_order)
+        zones = [zone for zone, _ in placed]
         cells, column = [], 0
-        for number, (grid, zone) in enumerate(zip(grids, zones, strict=True)):
+        for number, (zone, grid) in enumerate(placed):
             site = f"-{number - zones.index(zone) + 1}" if zones.count(zone) > 1 else ""
             cells.append(Cell(f"{zone}{site}", grid, column))
             column += int(grid.shape[1]) + GAP
@@ -124,9 +150,11 @@ class Frame:
         except (KeyError, TypeError) as error:
             raise BadInputError(f"{name} is not a grid: each of its cells needs an id and a column") from error
         is_valid = all(isinstance(key, str) and type(column) is int for key, column, _ in rows)
-        if not is_valid or any(cell_id(str(row.get("crs"))) != key.partition("-")[0] for key, _, row in rows):
+        if not is_valid or not all(CELL_ID.fullmatch(key) for key, _, _ in rows):
             raise BadInputError(f"{name} is not a grid: the id of a cell is its UTM zone, such as utm33n or utm33n-2")
         frame = cls(tuple(Cell(key, grid_of_document(row, name), column) for key, column, row in rows))
+        if stray := next((cell for cell in frame.cells if not cell.is_of_zone), None):
+            raise BadInputError(f"{name} is not a grid: the id of a cell is its UTM zone, but {stray.id} is elsewhere")
         if len(rows) < 2 or not frame.is_apart:
             raise BadInputError(f"{name} is not a grid: its cells need different ids, and columns that do not overlap")
         return frame
@@ -211,6 +239,13 @@ def _to_degrees(crs: str) -> "Transformer":
     return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
 
 
-def _place_order(grid: "GeoBox") -> tuple[str, float, float]:
+def _zone_of_id(name: str) -> tuple[int, bool]:
+    """Number of the UTM zone of a cell's places, and whether it is the northern one."""
+    match = CELL_ID.fullmatch(name)
+    return (int(match[1]), match[2] == "n") if match else (0, True)
+
+
+def _place_order(placed: tuple[str, "GeoBox"]) -> tuple[str, float, float]:
     """By zone, of one zone the northern hemisphere first; then from west to east, and from north to south."""
-    return cell_id(str(grid.crs)), float(grid.affine.c), -float(grid.affine.f)
+    zone, grid = placed
+    return zone, float(grid.affine.c), -float(grid.affine.f)

@@ -14,7 +14,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, OutsideGridError
-from eopipe.scenes.item import Item, SceneBand, scene_name
+from eopipe.scenes.item import Item, SceneBand, scene_name, time_attributes
 from eopipe.scenes.masks import Mask
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
@@ -173,7 +173,7 @@ def write_tiles(
     shapes = [(int(grid.shape[0]), int(grid.shape[1])) for _, grid, _ in windows]
     check_file_budget(frame, shapes, recipe.layout, max_files)
     names = tuple(band.name for band in recipe.bands)
-    attributes = {"datetime": item["properties"].get("datetime"), "collection": item.get("collection")}
+    attributes = _times(item) | {"collection": item.get("collection")}
     attributes |= _declared(item, recipe)
     total = PixelCounts()
     with ExitStack() as stack:
@@ -329,6 +329,13 @@ def _declared(item: Item, recipe: TileRecipe) -> dict[str, str]:
     units = {"dB"} if recipe.decibel else {band.unit for band in recipe.bands}
     values = {"unit": units.pop() if len(units) == 1 else "", "level": item["properties"].get("processing:level")}
     return {name: str(value) for name, value in values.items() if value}
+
+
+def _times(item: Item) -> dict[str, Any]:
+    try:
+        return time_attributes(item["properties"])
+    except ValueError as error:
+        raise BadInputError(f"scene {item['id']} has no valid time: {error}") from error
 
 
 def _asset_name(item: Item, band: SceneBand) -> str:

@@ -10,6 +10,7 @@ from affine import Affine
 from odc.geo.geobox import GeoBox
 
 from eopipe.arrays import AnyArray, UInt8Array
+from eopipe.errors import BadInputError
 from eopipe.evaluation import baseline
 from eopipe.evaluation.baseline import TREES, TreeBaselines, features_of, training_pixels
 from eopipe.evaluation.evaluate import evaluate_maps
@@ -85,6 +86,21 @@ def test_where_the_season_decides_both_trees_see_the_median_of_the_valid_dates(t
     np.testing.assert_array_equal(winter, physical[0])
     np.testing.assert_allclose(summer[0], physical[[1, 3], 0].mean(0), rtol=1e-6)
     np.testing.assert_allclose(summer[1], np.median(physical[1:, 1], axis=0), rtol=1e-6)
+
+
+def test_the_season_of_a_scene_of_an_interval_is_that_of_its_middle(tmp_path: Path) -> None:
+    values = np.full((3, 1, 64, 64), [[[[1.0]]], [[[2.0]]], [[[3.0]]]])
+    interval = {"datetime": None, "start_datetime": "2020-02-20T00:00:00Z", "end_datetime": "2020-03-20T00:00:00Z"}
+    stores = [
+        store(tmp_path / "winter.zarr", values[0], day="2020-01-10"),
+        store(tmp_path / "spring.zarr", values[1], day="2020-04-10"),
+        store(tmp_path / "interval.zarr", values[2], **interval),
+    ]
+    features = features_of(stores, np.array([5]), np.array([6]))
+    np.testing.assert_allclose(features[0, :2], [1.0, 2.5])
+    undated = store(tmp_path / "undated.zarr", values[2], datetime=None)
+    with pytest.raises(BadInputError, match=r"undated.zarr has no datetime, .* run preprocess again"):
+        features_of([stores[0], undated], np.array([5]), np.array([6]))
 
 
 def test_features_of_windows_are_those_of_the_whole_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

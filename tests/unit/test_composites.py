@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scenery import Run
 
 from eopipe.composites.observations import CompositeRecipe, read_observations, rescale
-from eopipe.composites.periods import Period, part_of, period_of, stack_conflict, true_colour_bands
+from eopipe.composites.periods import Period, day_of, part_of, period_of, stack_conflict, true_colour_bands
 from eopipe.composites.write import block_edge, greenness_rank, layout_of, median, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
@@ -391,6 +391,14 @@ def test_scenes_of_two_periods_are_refused(tmp_path: Path) -> None:
 )
 def test_a_day_belongs_to_its_period(day: str, kind: Any, stack: str, expected: Period) -> None:
     assert period_of(date.fromisoformat(day), kind, stack) == expected
+
+
+def test_a_scene_of_an_interval_belongs_to_the_period_of_its_middle() -> None:
+    interval = {"datetime": None, "start_datetime": "2019-11-20T00:00:00Z", "end_datetime": "2019-12-20T00:00:00Z"}
+    assert day_of(interval, "s") == date(2019, 12, 5)
+    assert day_of({"datetime": "2019-11-20T23:30:00Z"}, "s") == date(2019, 11, 20)
+    with pytest.raises(BadInputError, match=r"s has no date \(nothing\)"):
+        day_of({"datetime": None, "start_datetime": "2019-11-20T00:00:00Z"}, "s")
 
 
 @given(day=st.dates(date(1972, 7, 23), date(2099, 11, 30)), kind=st.sampled_from(["year", "season", "month"]))

@@ -11,12 +11,14 @@ import numpy as np
 import pyproj
 import pytest
 import rasterio
+import xarray
 import zarr
 from affine import Affine
 from loopback import Loopback
 from odc.geo.geobox import GeoBox
 from remote_assets import fetch, item_of, loopback_session
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
+from xarray.backends.zarr import FillValueCoder
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UsageError
@@ -218,6 +220,80 @@ def test_a_chunk_that_was_never_written_reads_as_the_fill_value(tmp_path: Path) 
     assert (pixels[16:32, 16:32] == 7).all()
     pixels[16:32, 16:32] = PIXELS[16:32, 16:32]
     np.testing.assert_array_equal(pixels, PIXELS)
+
+
+# Every number of a type is once at least in the pixels.
+BYTES, SHORTS = (np.resize(np.arange(2 ** (8 * size)), (300, 300)) for size in (1, 2))
+FORMS: dict[str, tuple[AnyArray, str, dict[str, Any], float | None]] = {
+    "unsigned": (BYTES, "int8", {"_Unsigned": "true"}, None),
+    "unsigned with fill value": (BYTES, "int8", {"_Unsigned": "true"}, -1),
+    "unsigned with fill value of few": (BYTES, "int8", {"_Unsigned": "true"}, 7),
+    "unsigned of two bytes": (SHORTS, "int16", {"_Unsigned": "true"}, -2),
+    "unsigned, scaled": (SHORTS, "int16", {"_Unsigned": "true", **SCALE}, -2),
+    # Without a fill value, whose bytes xarray 2026.9 would swap here.
+    "unsigned, big-endian, scaled": (SHORTS, ">i2", {"_Unsigned": "true", **SCALE}, None),
+    "big-endian with fill value": (SHORTS, ">u2", {}, 300),
+    "unsigned of four bytes": (SHORTS * 65_000, "int32", {"_Unsigned": "true"}, None),
+    "signed": (BYTES, "uint8", {"_Unsigned": "false"}, None),
+    "signed with fill value": (SHORTS, "uint16", {"_Unsigned": "false", "scale_factor": 0.5}, 7),
+    "unsigned that says so": (BYTES, "uint8", {"_Unsigned": "true"}, 255),
+    "signed that says so": (BYTES, "int8", {"_Unsigned": "false"}, -1),
+    "float that has no sign to state": (BYTES, "float32", {"_Unsigned": "true"}, 7),
+    "missing value": (BYTES, "uint8", {"missing_value": 9}, None),
+    "missing value beside the fill value": (BYTES, "uint8", {"missing_value": 9, **SCALE}, 8),
+    "missing values": (BYTES, "uint8", {"missing_value": [9, 10]}, None),
+    "missing value that no integer is": (BYTES, "uint8", {"missing_value": float("nan")}, None),
+    "numbers in lists": (BYTES, "uint8", {"scale_factor": [0.5], "add_offset": [3.0]}, None),
+    "offset alone": (BYTES, "uint8", {"add_offset": -3.0}, 0),
+    "float, big-endian": (BYTES, ">f4", {}, 7),
+    "NaN": (BYTES, "float64", {}, float("nan")),
+    "valid range": (BYTES, "uint8", {"valid_range": [10, 20]}, 0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:variable")
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("form", FORMS)
+def test_values_and_gaps_of_every_cf_attribute_are_those_that_xarray_reads(
+    tmp_path: Path, form: str, version: int
+) -> None:
+    numbers, dtype, attributes, fill = FORMS[form]
+    pixels = numbers.astype(np.dtype(dtype))
+    encoded = {} if fill is None else {"_FillValue": fill}
+    if version == 3 and pixels.dtype.kind == "f" and fill is not None:
+        encoded = {"_FillValue": FillValueCoder.encode(fill, pixels.dtype)}
+    # In Zarr 2 xarray keeps `_FillValue` as the fill value of the array.
+    of_array = {"fill_value": fill} if version == 2 else {"fill_value": 5, "attributes": PLACE | attributes | encoded}
+    options = {"attributes": PLACE | attributes, "chunks": (100, 100)} | of_array
+    put(tmp_path / "p.zarr", "b02", pixels, version=version, **options)
+    # The fill value of the array is in a chunk that was never written.
+    (tmp_path / "p.zarr/b02" / ("1.1" if version == 2 else "c/1/1")).unlink()
+    zarr.open_group(tmp_path / "p.zarr", mode="a", zarr_format=version)
+    with xarray.open_zarr(tmp_path / "p.zarr", consolidated=False) as store:
+        expected = store.b02.values.astype(np.float64)
+    with rasterio.open(window({"href": "p.zarr/b02"}, tmp_path)) as file:
+        values = file.read(1).astype(np.float64)
+        gaps = (file.read_masks(1) == 0) | np.isnan(values)
+        values = np.where(gaps, np.nan, values * file.scales[0] + file.offsets[0])
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
+def test_fill_values_that_the_item_overrides_stay_in_the_pixels(tmp_path: Path) -> None:
+    put(tmp_path / "p.zarr", "b02", attributes=PLACE | {"missing_value": 9})
+    asset = {"href": "p.zarr/b02", "raster:bands": [{"nodata": 9}]}
+    np.testing.assert_array_equal(pixels_of(window(asset, tmp_path))[0], PIXELS)
+
+
+def test_coordinates_without_a_sign_give_the_place_that_xarray_reads(tmp_path: Path) -> None:
+    zarr.create_group(tmp_path / "p.zarr", zarr_format=2)
+    for name, count, step in (("x", 48, STEP), ("y", 64, -STEP)):
+        # From 60,000 on, which are negative numbers of two bytes.
+        centres = (60_000 + step * (np.arange(count) + 0.5)).astype(np.uint16).view(np.int16)
+        axis = zarr.create_array(tmp_path / "p.zarr", name=name, data=centres, zarr_format=2)
+        axis.attrs["_Unsigned"] = "true"
+    put(tmp_path / "p.zarr", "b02", attributes={"proj:epsg": 32633})
+    _, transform = pixels_of(window({"href": "p.zarr/b02"}, tmp_path))
+    assert transform == Affine(STEP, 0, 60_000, 0, -STEP, 60_000)
 
 
 def test_an_axis_of_length_1_is_read_and_a_longer_one_refused(tmp_path: Path) -> None:
