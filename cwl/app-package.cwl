@@ -199,7 +199,7 @@ $graph:
         type: array
         items: string
       label: preprocess.bands
-      doc: band names, in channel order
+      doc: band names, in channel order; visual#2 is the second band of an asset
       default:
       - blue
       - green
@@ -1510,7 +1510,7 @@ $graph:
         type: array
         items: string
       label: preprocess.bands
-      doc: band names, in channel order
+      doc: band names, in channel order; visual#2 is the second band of an asset
       default:
       - blue
       - green
@@ -2381,7 +2381,7 @@ $graph:
         type: array
         items: string
       label: bands
-      doc: band names, in channel order
+      doc: band names, in channel order; visual#2 is the second band of an asset
       default:
       - blue
       - green
