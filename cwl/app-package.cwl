@@ -199,7 +199,7 @@ $graph:
         type: array
         items: string
       label: preprocess.bands
-      doc: band names, in channel order
+      doc: band names, in channel order; visual#2 is the second band of an asset
       default:
       - blue
       - green
@@ -1520,7 +1520,7 @@ $graph:
         type: array
         items: string
       label: preprocess.bands
-      doc: band names, in channel order
+      doc: band names, in channel order; visual#2 is the second band of an asset
       default:
       - blue
       - green
@@ -2391,7 +2391,7 @@ $graph:
         type: array
         items: string
       label: bands
-      doc: band names, in channel order
+      doc: band names, in channel order; visual#2 is the second band of an asset
       default:
       - blue
       - green

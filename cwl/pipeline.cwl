@@ -189,7 +189,7 @@ inputs:
       type: array
       items: string
     label: preprocess.bands
-    doc: band names, in channel order
+    doc: band names, in channel order; visual#2 is the second band of an asset
     default:
     - blue
     - green

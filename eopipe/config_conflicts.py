@@ -16,6 +16,7 @@ from eopipe.labels.values import option_conflicts
 from eopipe.labels.vectors import VECTORS, source_conflicts
 from eopipe.models import MODELS_WITH_HEAD
 from eopipe.models.tasks import CHIPWISE
+from eopipe.scenes.item import asset_key
 from eopipe.stac.choose_grid import UTM, check_crs
 from eopipe.stac.query import area_geometry, parse_interval
 
@@ -56,7 +57,8 @@ def _search_conflicts(search: dict[str, Any]) -> list[str]:
 def _asset_conflicts(search: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:
     errors = []
     required = [*tiles["bands"], *([] if tiles["mask"] == "none" else [tiles["mask"]])]
-    missing = [band for band in required if band not in search["assets"]]
+    fetched = set(map(asset_key, search["assets"]))
+    missing = [band for band in required if asset_key(band) not in fetched]
     if missing:
         errors.append(
             f"preprocess needs {', '.join(missing)}, which search.assets does not have; "
@@ -65,7 +67,7 @@ def _asset_conflicts(search: dict[str, Any], tiles: dict[str, Any], label: dict[
     twice = sorted({band for band in tiles["bands"] if tiles["bands"].count(band) > 1})
     if twice:
         errors.append(f"preprocess.bands has {', '.join(twice)} twice; a band is one channel of the model")
-    if label["asset"] and label["asset"] not in search["assets"]:
+    if label["asset"] and asset_key(label["asset"]) not in fetched:
         errors.append(f"label.asset {label['asset']} is not in search.assets; it has {', '.join(search['assets'])}")
     if label["asset"] and label["asset"] in tiles["bands"]:
         errors.append(

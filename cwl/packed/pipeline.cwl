@@ -188,7 +188,7 @@ $graph:
         type: array
         items: string
       label: preprocess.bands
-      doc: band names, in channel order
+      doc: band names, in channel order; visual#2 is the second band of an asset
       default:
       - blue
       - green
@@ -3831,7 +3831,7 @@ $graph:
         type: array
         items: string
       label: bands
-      doc: band names, in channel order
+      doc: band names, in channel order; visual#2 is the second band of an asset
       default:
       - blue
       - green

@@ -19,7 +19,8 @@ from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.publish import read_json
 from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import PixelWindow, pixel_metres
-from eopipe.warp.open_raster import SETTINGS, open_raster, read_window
+from eopipe.warp.open_raster import SETTINGS, only_band, open_raster, read_window
+from eopipe.warp.validity import data_bands, valid_pixels
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -288,13 +289,6 @@ def to_degrees(crs: str) -> Any:
     return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
 
 
-def data_bands(source: Any) -> list[int]:
-    """The numbers of the bands, from 1, without alpha bands."""
-    from rasterio.enums import ColorInterp
-
-    return [n for n, meaning in zip(source.indexes, source.colorinterp, strict=True) if meaning != ColorInterp.alpha]
-
-
 def _date_of(chip: ChipFile, source: Any) -> str | None:
     """The ISO date in the name of the image, else in its tags; TIFFTAG_DATETIME is when the file was written."""
     tags = source.tags() | source.tags(ns="IMAGERY")
@@ -308,6 +302,7 @@ def _date_of(chip: ChipFile, source: Any) -> str | None:
 
 
 def _check_mask(chip: ChipFile, source: Any, mask: Any) -> None:
+    only_band(mask, f"the mask {chip.mask_source}")
     if mask.shape != source.shape:
         raise BadInputError(
             f"the mask {chip.mask_source} has {mask.height} x {mask.width} pixels, its image {source.height} x "
@@ -332,15 +327,14 @@ def read_image(chip: ChipFile, nodata: float | None) -> tuple[AnyArray, BoolArra
     with opened(chip.image, chip.source) as source:
         indexes, part = data_bands(source), Window.from_slices(*chip.part_of(source))
         try:
-            pixels, masks = source.read(indexes, window=part), source.read_masks(indexes, window=part) > 0
+            pixels = source.read(indexes, window=part)
+            masks = np.stack([valid_pixels(source, n, part, values) for n, values in zip(indexes, pixels, strict=True)])
         except RasterioIOError as error:
             raise IntegrityError(f"chip {chip.source} is truncated or damaged: {error}") from error
     if nodata is not None:
         masks = masks & (pixels != nodata)
-    if pixels.dtype.kind == "f":
-        masks &= np.isfinite(pixels)
     pixels[~masks] = 0
-    return pixels, masks.all(0)
+    return pixels, np.asarray(masks.all(0))
 
 
 def read_mask(chip: ChipFile) -> tuple[AnyArray, BoolArray]:

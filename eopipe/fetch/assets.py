@@ -30,7 +30,7 @@ from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.zarr_array import describe_array, fetch_array
 from eopipe.fetch.zarr_store import is_zarr
 from eopipe.publish import link_or_copy, write_json
-from eopipe.scenes.item import ITEM_FILE, Item, asset_projection, scene_name
+from eopipe.scenes.item import ITEM_FILE, Item, asset_projection, scene_name, stated_raster
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -62,7 +62,8 @@ def fetch_assets(
             tasks.append(partial(download_asset, asset, label, catalog, part, session))
             missing += missing_bytes(asset, part)
         else:
-            tasks.append(partial(fetch_window, asset, label, catalog, part, grids, session))
+            raster = stated_raster(item, name)
+            tasks.append(partial(fetch_window, asset, label, catalog, part, grids, session, raster))
     check_free_space(parts, missing)
     return dict(zip(assets, run_parallel(tasks, workers, session.stop), strict=True))
 

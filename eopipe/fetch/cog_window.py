@@ -25,6 +25,8 @@ from eopipe.fetch.range_reader import (
 )
 from eopipe.fetch.retry import FetchSession
 from eopipe.publish import publish, sha256
+from eopipe.scenes.item import StatedRaster
+from eopipe.scenes.item_comparison import compare_place
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -56,11 +58,13 @@ def fetch_window(
     part: Path,
     grids: "Sequence[GeoBox]",
     session: FetchSession,
+    raster: StatedRaster,
 ) -> Path:
     """Fetch the blocks of a GeoTIFF that any of the grids needs into the file `part`; return it.
 
-    Raises BadInputError (missing, not a GeoTIFF, outside the grid), IntegrityError (damaged, another size than the
-    item says), UpstreamError (server).
+    `raster` is what the item says of the whole file: of a part it cannot be compared any more.
+    Raises BadInputError (missing, not a GeoTIFF, outside the grid, another place than the item says), IntegrityError
+    (damaged, another size than the item says), UpstreamError (server).
     """
     if part.with_suffix(".whole").exists():
         return part
@@ -68,7 +72,7 @@ def fetch_window(
     stated = asset.get("file:size")
     if stated is not None and stated != reader.size:
         raise IntegrityError(f"{label} has {reader.size} bytes, the catalog says {stated}: it is another version")
-    write_window(reader, grids, part, label)
+    write_window(reader, grids, part, label, raster)
     return mark_complete(part)
 
 
@@ -82,7 +86,9 @@ def describe_window(asset: dict[str, Any], file: Path) -> dict[str, Any]:
     return fields | projection | {"file:size": file.stat().st_size, "file:checksum": f"1220{sha256(file)}"}
 
 
-def write_window(reader: RangeReader, grids: "Sequence[GeoBox]", target: Path, label: str) -> None:
+def write_window(
+    reader: RangeReader, grids: "Sequence[GeoBox]", target: Path, label: str, raster: StatedRaster | None = None
+) -> None:
     """Write the part of a remote GeoTIFF that grids in any CRS need as the GeoTIFF `target`.
 
     The part consists of whole blocks: pixels, mask, nodata, scale and descriptions are those of the original, in
@@ -97,6 +103,8 @@ def write_window(reader: RangeReader, grids: "Sequence[GeoBox]", target: Path, l
     _check_format(cache.read(0, min(8, reader.size)), label)
     with rasterio.Env(**OPTIONS), open_geotiff(cache) as source:
         _check_size(source, label)
+        if raster is not None and source.crs is not None:
+            compare_place(raster, source, label, grids)
         window = WindowCopy(cache, source, needed_window(source, grids, label))
         try:
             with publish(target) as draft:

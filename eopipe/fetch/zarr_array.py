@@ -22,7 +22,8 @@ from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.zarr_place import X_NAMES, Place, PlacedArray, value_type
 from eopipe.fetch.zarr_store import open_store
 from eopipe.publish import publish
-from eopipe.scenes.item import stated_scaling
+from eopipe.scenes.item import StatedRaster, stated_scaling
+from eopipe.scenes.item_comparison import compare_place
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -51,6 +52,9 @@ def fetch_array(
     if part.with_suffix(".whole").exists():
         return part
     array = open_array(asset, label, catalog, session, stated)
+    crs, transform, shape = stated
+    raster = StatedRaster(crs, tuple(transform[:6]) if transform else None, (shape[0], shape[1]) if shape else None)
+    compare_place(raster, array, label, grids)
     _write(array, grids, part)
     if missing := getattr(getattr(array.array.store, "files", None), "missing", 0):
         log.info("event=missing_chunks asset=%s chunks=%d reason='they read as the fill value'", label, missing)

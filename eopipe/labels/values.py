@@ -29,7 +29,7 @@ from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array
-from eopipe.warp.open_raster import read_window, warped
+from eopipe.warp.open_raster import compare_with_item, read_window, warped
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -123,6 +123,8 @@ def write_values(
     Attributes of the store: the quantity with its unit, the number of labelled pixels, and the range of the values.
     Warns of a scene without any value; raises BadInputError when labels of all scenes have none.
     """
+    if not is_vector(band):
+        compare_with_item(band, f"label {band.name}", [cell.grid for cell in frame.cells])
     count, conflicts, low, high = 0, 0, np.inf, -np.inf
     names, attributes = (quantity.name,), {"unit": quantity.unit}
     with new_label_store(target, frame, names, scene, attributes, layout) as (root, cells):

@@ -20,7 +20,7 @@ from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.store import NO_LABEL, add_array, add_cell, declare_nodata, new_cell_stores, new_store
-from eopipe.warp.open_raster import pixels_per_edge, read_window, stated_nodata, warped
+from eopipe.warp.open_raster import compare_with_item, pixels_per_edge, read_window, stated_nodata, warped
 from eopipe.warp.separable import Resampling
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def write_labels(
     `split` leaves out. Raises BadInputError for values that belong to no class, for a source outside of all cells, and
     when labels of all scenes have no pixel.
     """
+    if not is_vector(band):
+        compare_with_item(band, f"label {band.name}", [cell.grid for cell in frame.cells])
     source = ClassSource(band, legend, options, SourceValues(legend, f"label {band.name}"))
     counts, conflicts = np.zeros(len(legend.classes), np.int64), 0
     with new_label_store(target, frame, legend.classes, scene, {}, layout) as (group, cells):

@@ -18,7 +18,7 @@ from eopipe.planning.frozen_scenes import SEARCH_OUTPUTS, Config, FrozenScenes
 from eopipe.planning.trial_store import StoreSize, sample_size
 from eopipe.publish import MANIFEST, files
 from eopipe.run.rules import each_fold
-from eopipe.scenes.item import Item
+from eopipe.scenes.item import Item, asset_key
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files
@@ -196,7 +196,7 @@ def typical_size(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -
     rates, items = [], {item["id"]: item for item in scenes.items.values()}
     for size in sizes:
         shape = _asset_shape(items[size.scene], size)
-        if size.asset in settings["bands"] and size.bytes and shape:
+        if size.asset in map(asset_key, settings["bands"]) and size.bytes and shape:
             image = size.bytes * (IMAGE_SHARE if max(shape) > OVERVIEWS_FROM else 1)
             rates.append(image / np.prod(shape) * DEFLATE_RATIO / ratio)
     return StoreSize(bands * (float(np.mean(rates)) if rates else 2.0 / ratio), TILE_METADATA)

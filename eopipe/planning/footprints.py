@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import BoolArray, Float64Array
-from eopipe.scenes.item import Item
+from eopipe.scenes.item import Item, asset_key
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.warp.covered import MARGIN, covered_window
@@ -237,7 +237,7 @@ def _stated_window(item: Item, band: str, grid: "GeoBox") -> PixelWindow | None:
     from affine import Affine, TransformNotInvertibleError
     from pyproj.exceptions import CRSError
 
-    stated: dict[str, Any] = item["properties"] | item["assets"].get(band, {})
+    stated: dict[str, Any] = item["properties"] | item["assets"].get(asset_key(band), {})
     code = stated.get("proj:code") or (f"EPSG:{stated['proj:epsg']}" if stated.get("proj:epsg") else None)
     transform, shape = stated.get("proj:transform"), stated.get("proj:shape")
     if not (code and transform and shape):

@@ -4,7 +4,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,8 +27,23 @@ SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,119}")
 ITEM_FILE = "scene.json"
 # What an item states instead of `datetime`.
 INTERVAL = ("start_datetime", "end_datetime")
+# A band of an asset of several bands, by its number from 1.
+BAND_OF_ASSET = re.compile(r"(.+)#([1-9]\d{0,3})")
 # The most scenes whose names are in the header of a map.
 LISTED_SCENES = 256
+# What is written instead of the number of a CRS code that is not known.
+UNKNOWN = ("", "none", "null", "nan", "unknown", "undefined")
+
+
+@dataclass(frozen=True)
+class StatedRaster:
+    """What an item says of the raster of an asset, to be compared with its file; None and 0 where it says nothing."""
+
+    crs: str | None
+    transform: tuple[float, ...] | None
+    shape: tuple[int, int] | None
+    scaling: BandScaling = field(default_factory=BandScaling)
+    band_count: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,8 +51,9 @@ class SceneBand:
     """One asset of a scene on disk: physical value = stored * scale + offset.
 
     `nodata` is what the item states; `product_nodata` is that of the product, where neither item nor file state one.
-    NaN means that every integer is a value. `crs` is the CRS of the file and `unit` the unit of its physical values, as
-    the item states them. `doubt` says why the offset of stored integers is not known; empty where it is.
+    NaN means that every integer is a value. `unit` is the unit of the physical values and `stated` what else is said of
+    the file, both by the item; None for a file without item. `doubt` says why the offset of stored integers is not
+    known; empty where it is. `number` is that of the band in a file of several, from 1; None for the only one.
     """
 
     name: str
@@ -46,9 +62,10 @@ class SceneBand:
     offset: float
     nodata: float | None
     product_nodata: float | None = None
-    crs: str | None = None
+    stated: StatedRaster | None = None
     unit: str = ""
     doubt: str = ""
+    number: int | None = None
 
     def nodata_value(self, in_file: float | None, dtype: np.dtype[Any], label: str) -> float | None:
         """The nodata value of pixels of a type, where the file states `in_file`: the item has priority.
@@ -65,15 +82,6 @@ class SceneBand:
         if not _can_be(dtype, value):
             raise BadInputError(f"{label} has nodata {value:g}, which its {dtype} pixels cannot hold; correct the item")
         return value
-
-    def check_crs(self, epsg: int | None, label: str) -> None:
-        """Compare the EPSG code of the file with that of the item. Raises BadInputError where they contradict."""
-        stated = (self.crs or "").upper()
-        if epsg and stated.startswith("EPSG:") and stated != f"EPSG:{epsg}":
-            raise BadInputError(
-                f"{label} is in EPSG:{epsg} according to {self.path.name}, but in {self.crs} according to its item; "
-                "correct the wrong one"
-            )
 
 
 def _can_be(dtype: np.dtype[Any], value: float | None) -> bool:
@@ -176,7 +184,7 @@ def bands(folder: Path, item: Item, names: tuple[str, ...], offset: float | None
 
     Raises BadInputError that names all missing ones.
     """
-    missing = [name for name in names if name not in item["assets"]]
+    missing = [name for name in names if asset_key(name) not in item["assets"]]
     if missing:
         raise BadInputError(
             f"scene {item['id']} has no band {', '.join(missing)}; it has {', '.join(sorted(item['assets']))}"
@@ -185,9 +193,10 @@ def bands(folder: Path, item: Item, names: tuple[str, ...], offset: float | None
 
 
 def _band(folder: Path, item: Item, name: str, offset_in_doubt: float | None) -> SceneBand:
-    asset, label = item["assets"][name], f"scene {item['id']}, asset {name}"
-    stated = stated_scaling(asset, label)
-    product, doubt = product_scaling(item, name), offset_doubt(item, name, stated)
+    key, number = asset_key(name), band_number(name)
+    asset, label = item["assets"][key], f"scene {item['id']}, asset {name}"
+    stated = stated_scaling(asset, label, number or 1)
+    product, doubt = product_scaling(item, key), offset_doubt(item, key, stated)
     states_neither = stated.scale is None and stated.offset is None
     if doubt and offset_in_doubt is not None:
         stated, doubt = replace(stated, scale=stated.scale or product.scale, offset=offset_in_doubt), ""
@@ -199,23 +208,42 @@ def _band(folder: Path, item: Item, name: str, offset_in_doubt: float | None) ->
     # The offset may have been removed from the pixels already; items that still state it would apply it twice.
     offset = 0.0 if is_offset_applied(item) else stated.offset or 0.0
     scale = 1.0 if stated.scale is None else stated.scale
-    crs = asset_projection(item, name)[0]
-    path, unit = folder / safe_href(asset["href"], label), _stated_unit(asset)
-    return SceneBand(name, path, scale, offset, stated.nodata, product.nodata, crs, unit, doubt)
+    path, unit = folder / safe_href(asset["href"], label), _stated_unit(asset, number or 1)
+    raster = stated_raster(item, name)
+    return SceneBand(name, path, scale, offset, stated.nodata, product.nodata, raster, unit, doubt, number)
 
 
-def _stated_unit(asset: Item) -> str:
+def asset_key(name: str) -> str:
+    """The key of the asset of a band: visual of visual#2, and of visual."""
+    match = BAND_OF_ASSET.fullmatch(name)
+    return match[1] if match else name
+
+
+def band_number(name: str) -> int | None:
+    """The number of a band in its asset: 2 of visual#2; None where only the asset is named."""
+    match = BAND_OF_ASSET.fullmatch(name)
+    return int(match[2]) if match else None
+
+
+def _stated_band(asset: Item, number: int) -> Item:
+    """What an item says of a band of an asset; of the first, where it does not describe as many."""
+    bands_of_asset = asset.get("raster:bands") or asset.get("bands") or [{}]
+    band: Item = bands_of_asset[number - 1 if number <= len(bands_of_asset) else 0]
+    return band
+
+
+def _stated_unit(asset: Item, number: int) -> str:
     """The unit of a band in STAC 1.0 and 1.1; empty if it is not stated."""
-    band = (asset.get("raster:bands") or asset.get("bands") or [{}])[0]
+    band = _stated_band(asset, number)
     return str(next((holder[key] for holder in (band, asset) for key in ("unit", "raster:unit") if key in holder), ""))
 
 
-def stated_scaling(asset: Item, label: str) -> BandScaling:
+def stated_scaling(asset: Item, label: str, number: int = 1) -> BandScaling:
     """What the item says of a band: STAC 1.0 and 1.1 keep it in lists, 1.1 also on the asset itself.
 
     Raises BadInputError for what is not a number.
     """
-    band = (asset.get("raster:bands") or asset.get("bands") or [{}])[0]
+    band = _stated_band(asset, number)
     keys = ("scale", "offset", "nodata")
     values = {k: band.get(k, band.get(f"raster:{k}", asset.get(k, asset.get(f"raster:{k}")))) for k in keys}
     try:
@@ -225,10 +253,28 @@ def stated_scaling(asset: Item, label: str) -> BandScaling:
         raise BadInputError(f"{label} has a scale, offset or nodata that is not a number: {values}") from error
 
 
+def stated_raster(item: Item, name: str) -> StatedRaster:
+    """What the item says of the raster of an asset, or of one of its bands."""
+    key = asset_key(name)
+    asset = item["assets"][key]
+    crs, transform, shape = asset_projection(item, key)
+    count = max(len(asset.get(field_name) or ()) for field_name in ("raster:bands", "bands"))
+    return StatedRaster(
+        crs,
+        tuple(transform[:6]) if transform else None,
+        (shape[0], shape[1]) if shape else None,
+        stated_scaling(asset, f"scene {item['id']}, asset {name}", band_number(name) or 1),
+        count,
+    )
+
+
 def asset_projection(item: Item, asset: str) -> tuple[str | None, list[float] | None, list[int] | None]:
     """CRS, affine transform and shape of an asset, where the item states them."""
     values = item["properties"] | item["assets"][asset]
     code = values.get("proj:code")
+    # Written by programs that format a code which they do not know.
+    if code is not None and code.rpartition(":")[2].strip().lower() in UNKNOWN:
+        code = None
     if code is None and values.get("proj:epsg"):
         code = f"EPSG:{int(values['proj:epsg'])}"
     shape = values.get("proj:shape")

@@ -11,7 +11,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, UInt16Array
 from eopipe.errors import BadInputError, UsageError
-from eopipe.scenes.item import SceneBand
+from eopipe.scenes.item import SceneBand, asset_key
 
 MaskKind = Literal["classes", "bits", "probability"]
 MaskAs = Literal["auto", "classes", "bits", "probability"]
@@ -105,7 +105,7 @@ def mask_of(
 
     Raises UsageError where neither says how the asset is to be read.
     """
-    standard = STANDARD.get(re.sub(r"_\d+m$", "", band.name.lower()))
+    standard = STANDARD.get(re.sub(r"_\d+m$", "", asset_key(band.name).lower()))
     kind = _kind(band.name, standard, mask_as, masked)
     if kind == "probability":
         if masked:

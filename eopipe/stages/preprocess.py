@@ -18,7 +18,9 @@ def preprocess(
         Path, Output("tiles.zarr", "tile store of the scene on the grid: image and valid mask", folder=True)
     ],
     *,
-    bands: Annotated[tuple[str, ...], Option("band names, in channel order")] = ("blue", "green", "red", "nir"),
+    bands: Annotated[
+        tuple[str, ...], Option("band names, in channel order; visual#2 is the second band of an asset")
+    ] = ("blue", "green", "red", "nir"),
     mask: Annotated[str, Option("mask asset, e.g. scl: which pixels are usable; none masks only nodata")] = "scl",
     mask_as: Annotated[
         Literal["auto", "classes", "bits", "probability"],
@@ -67,8 +69,9 @@ def preprocess(
 
     Stored numbers stay those of the scene, with scale and offset as CF attributes. A pixel is valid where
     every band has data and the mask asset does not mask it; a scene without a valid pixel is written with a warning,
-    and split leaves it out. Raises IntegrityError for truncated assets, BadInputError for a missing band, an offset
-    that is not known, or a scene outside of the grid, UsageError for an unknown mask, NoSpaceError for max_files.
+    and split leaves it out. Raises IntegrityError for truncated assets, UsageError for an unknown mask, NoSpaceError
+    for max_files, BadInputError for a missing band, one of several bands that is not chosen, an offset that is not
+    known, a scene outside of the grid, or an item that contradicts its file.
     """
     from eopipe.errors import IntegrityError
     from eopipe.scenes.item import bands as bands_of

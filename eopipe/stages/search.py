@@ -102,6 +102,7 @@ def search(
     """
     from eopipe.errors import BadInputError, UsageError
     from eopipe.publish import publish, write_json
+    from eopipe.scenes.item import asset_key
     from eopipe.stac.api import collection_names, from_url
     from eopipe.stac.choose_grid import choose_cells
     from eopipe.stac.geoparquet import from_disk
@@ -112,6 +113,8 @@ def search(
         raise UsageError("search needs exactly one of --catalog and --url")
     if area is not None and bbox:
         raise UsageError("search takes at most one of --area and --bbox")
+    # Bands of one asset, such as visual#1 and visual#2, are one file.
+    assets, grid_assets = (tuple(dict.fromkeys(map(asset_key, names))) for names in (assets, grid_assets))
     if absent := [asset for asset in grid_assets if asset not in assets]:
         raise UsageError(f"search.grid_assets has {', '.join(absent)}, which search.assets does not have")
     geometry = area_geometry(area, bbox)

@@ -14,6 +14,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import IntegrityError
 from eopipe.tiles.grid import PixelWindow
+from eopipe.warp.validity import not_nodata, read_mask
 
 # Smaller blocks are decoded together up to this edge, since each call costs more than it decodes.
 MIN_EDGE = 256
@@ -32,20 +33,19 @@ class DecodedBlock:
 
 
 class BlockCache:
-    """The first band of a raster. `read` may be called from any thread; `name` is the band's in errors."""
+    """A band of a raster. `read` may be called from any thread; `name` is the band's in errors."""
 
-    def __init__(self, open_dataset: Callable[[], Any], nodata: float | None, name: str) -> None:
-        self._open_dataset, self.name = open_dataset, name
+    def __init__(self, open_dataset: Callable[[], Any], band: int, nodata: float | None, name: str) -> None:
+        self._open_dataset, self.band, self.name = open_dataset, band, name
         self._datasets: SimpleQueue[Any] = SimpleQueue()
         self._lock = Lock()
         self._blocks: dict[BlockKey, Future[DecodedBlock]] = {}
         self._last_use: dict[BlockKey, int] = {}
         with self._dataset() as source:
             self.shape: tuple[int, int] = source.shape
-            self.dtype: np.dtype[Any] = np.dtype(source.dtypes[0])
-            self.edges = _edges(source.block_shapes[0], self.shape)
-            self._has_mask_band = nodata is None and _has_mask(source)
-        self._nodata = None if nodata is None else _as_dtype(nodata, self.dtype)
+            self.dtype: np.dtype[Any] = np.dtype(source.dtypes[band - 1])
+            self.edges = _edges(source.block_shapes[band - 1], self.shape)
+        self._nodata = nodata
         self.non_finite = 0
 
     def plan(self, windows: list[PixelWindow]) -> None:
@@ -122,19 +122,19 @@ class BlockCache:
         window = Window(column, row, min(self.edges[1], width - column), min(self.edges[0], height - row))
         with self._dataset() as source:
             try:
-                values = source.read(1, window=window)
-                valid = source.read_masks(1, window=window) > 0 if self._has_mask_band else None
+                values = source.read(self.band, window=window)
+                mask = read_mask(source, window)
             except RasterioIOError as error:
                 raise IntegrityError(
                     f"{self.name} is truncated or damaged near row {row}, column {column} "
                     f"(block {key[0]}, {key[1]} of {Path(source.name).name}): {error}"
                 ) from error
-        return self._masked(values, valid)
+        return self._masked(values, mask)
 
-    def _masked(self, values: AnyArray, valid: BoolArray | None) -> DecodedBlock:
-        non_finite = 0
-        if self._nodata is not None and not np.isnan(self._nodata):
-            valid = values != self._nodata
+    def _masked(self, values: AnyArray, mask: BoolArray | None) -> DecodedBlock:
+        non_finite, valid = 0, not_nodata(values, self._nodata)
+        if mask is not None:
+            valid = mask if valid is None else valid & mask
         if values.dtype.kind == "f":
             finite = np.isfinite(values)
             # NaN that is declared as nodata is not counted.
@@ -163,19 +163,7 @@ def _edges(block: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
     return (rows, columns) if rows * columns <= MAX_EDGE**2 else (min(rows, MAX_EDGE // 2), min(columns, MAX_EDGE // 2))
 
 
-def _has_mask(source: Any) -> bool:
-    from rasterio.enums import MaskFlags
-
-    return MaskFlags.per_dataset in source.mask_flag_enums[0]
-
-
-def _as_dtype(nodata: float, dtype: np.dtype[Any]) -> Any:
-    # A number that float32 cannot hold becomes infinite, which is not valid either.
-    with np.errstate(over="ignore"):
-        return np.asarray(nodata).astype(dtype)[()]
-
-
-def _is_nan(nodata: Any) -> bool:
+def _is_nan(nodata: float | None) -> bool:
     return nodata is not None and bool(np.isnan(nodata))
 
 

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,10 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, IntegrityError, OutsideGridError, RefusedError
 from eopipe.scenes.item import SceneBand
+from eopipe.scenes.item_comparison import compare_bands, compare_place
 from eopipe.tiles.grid import Bounds, PixelWindow
 from eopipe.warp.separable import Resampling
+from eopipe.warp.validity import data_bands, has_mask, single_band_vrt, valid_pixels
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -47,10 +49,12 @@ def warped(
 
     with ExitStack() as stack:
         stack.enter_context(rasterio.Env(**SETTINGS))
-        source = stack.enter_context(open_raster(band, name))
-        check_location(source, grid, band, name)
+        source, number = stack.enter_context(open_band(band, name))
+        check_location(source, grid, name)
         height, width = grid.shape
-        nodata = band.nodata_value(source.nodata, np.dtype(source.dtypes[0]), name)
+        nodata = band.nodata_value(source.nodata, np.dtype(source.dtypes[number - 1]), name)
+        if source.count > 1 or has_mask(source):
+            source = stack.enter_context(rasterio.open(single_band_vrt(source, number, nodata)))
         yield stack.enter_context(
             WarpedVRT(
                 source,
@@ -81,7 +85,7 @@ def pixels_per_edge(band: SceneBand, grid: "GeoBox", name: str) -> float:
     (height, width), affine = grid.shape, grid.affine
     corners = [affine * (width / 2 + step, height / 2 + step) for step in (-0.5, 0.5)]
     (x0, y0), (x1, y1) = corners
-    with rasterio.Env(**SETTINGS), open_raster(band, name) as source:
+    with rasterio.Env(**SETTINGS), open_band(band, name) as (source, _):
         try:
             edges = transform_bounds(str(grid.crs), source.crs, min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
         except RasterioError:
@@ -96,8 +100,32 @@ def stated_nodata(band: SceneBand, name: str) -> float | None:
     """The nodata value that the item or the file of a band states."""
     import rasterio
 
-    with rasterio.Env(**SETTINGS), open_raster(band, name) as source:
-        return band.nodata_value(source.nodata, np.dtype(source.dtypes[0]), name)
+    with rasterio.Env(**SETTINGS), open_band(band, name) as (source, number):
+        return band.nodata_value(source.nodata, np.dtype(source.dtypes[number - 1]), name)
+
+
+@contextmanager
+def open_band(band: SceneBand, name: str) -> Iterator[tuple[Any, int]]:
+    """Open the file of a band, and the number of its only band of data; raises as `open_raster` and `only_band`."""
+    with open_raster(band, name) as source:
+        yield source, only_band(source, f"{name} ({band.path.name})", band)
+
+
+def only_band(source: Any, name: str, band: SceneBand | None = None) -> int:
+    """The number of the band of data that is meant, from 1; `name` is that of the raster in errors.
+
+    Raises BadInputError where a raster has several and none is named, or not the one that is named.
+    """
+    numbers, number = data_bands(source), band.number if band else None
+    if number in numbers or (number is None and len(numbers) == 1):
+        return number or numbers[0]
+    listed = ", ".join(f"{n} {source.descriptions[n - 1] or source.colorinterp[n - 1].name}" for n in numbers)
+    if number is not None:
+        raise BadInputError(f"{name} has no band {number} of data; its bands are {listed}")
+    cure = f"write it as a file of its own, for example with gdal_translate -b {numbers[0]}"
+    if band and band.stated:
+        cure = f"name it as {band.name}#{numbers[0]}"
+    raise BadInputError(f"{name} has {len(numbers)} bands ({listed}), where one is expected; choose one and {cure}")
 
 
 def open_raster(band: SceneBand, name: str) -> Any:
@@ -135,8 +163,22 @@ def open_raster(band: SceneBand, name: str) -> Any:
     return source
 
 
-def check_location(source: Any, grid: "GeoBox", band: SceneBand, name: str) -> None:
-    """Refuse a raster outside of the grid, which would read as nodata only, or in another CRS than its item says."""
+def compare_with_item(band: SceneBand, name: str, grids: "Sequence[GeoBox]") -> SceneBand:
+    """Warn of what the item of a band says otherwise than its file; the band as `compare_bands` returns it.
+
+    Raises as `open_band` and `compare_place`.
+    """
+    import rasterio
+
+    if band.stated is None:
+        return band
+    with rasterio.Env(**SETTINGS), open_band(band, name) as (source, number):
+        compare_place(band.stated, source, name, grids)
+        return compare_bands(band, source, number, name)
+
+
+def check_location(source: Any, grid: "GeoBox", name: str) -> None:
+    """Refuse a raster outside of the grid, which would read as nodata only."""
     from rasterio.errors import RasterioError
 
     box = grid.extent.boundingbox
@@ -150,7 +192,6 @@ def check_location(source: Any, grid: "GeoBox", band: SceneBand, name: str) -> N
             f"{name} covers {', '.join(f'{edge:g}' for edge in source.bounds)} in {source.crs}, "
             f"which is outside the grid at {', '.join(f'{edge:g}' for edge in box)} in {grid.crs}"
         )
-    band.check_crs(source.crs.to_epsg(), name)
 
 
 @lru_cache(maxsize=64)
@@ -164,19 +205,13 @@ def _bounds(crs: str, target_crs: str, bounds: Bounds) -> Bounds:
 
 def read_window(source: Any, window: PixelWindow, name: str) -> tuple[AnyArray, BoolArray]:
     """Read pixels of an opened band and their valid mask; raises IntegrityError for a damaged block."""
-    from rasterio.enums import ColorInterp
     from rasterio.errors import RasterioIOError
     from rasterio.windows import Window
 
-    box = Window.from_slices(*window)
-    # GDAL takes an alpha band for the mask only of 8 and 16 bits without sign; of other types all would be valid.
-    has_alpha = source.nodata is None and source.colorinterp[-1] == ColorInterp.alpha
+    box, number = Window.from_slices(*window), data_bands(source)[0]
     try:
-        pixels = source.read(1, window=box)
-        valid = (source.read(source.count, window=box) if has_alpha else source.read_masks(1, window=box)) > 0
+        pixels = source.read(number, window=box)
+        return pixels, valid_pixels(source, number, box, pixels)
     except RasterioIOError as error:
         row, column = window[0].start, window[1].start
         raise IntegrityError(f"{name} is truncated or damaged near row {row}, column {column}: {error}") from error
-    if pixels.dtype.kind == "f":
-        valid &= np.isfinite(pixels)
-    return pixels, valid

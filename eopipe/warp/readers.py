@@ -13,7 +13,7 @@ from eopipe.tiles.grid import PixelWindow
 from eopipe.warp.aligned import AlignedResampling
 from eopipe.warp.block_cache import BlockCache
 from eopipe.warp.coordinates import PixelTransform
-from eopipe.warp.open_raster import check_location, open_raster, read_window, warped
+from eopipe.warp.open_raster import check_location, open_band, open_raster, read_window, warped
 from eopipe.warp.reproject import Reprojection
 from eopipe.warp.separable import EDGE_TOLERANCE, WIDENING_RATIO, AxisMapping, Resampling, axis_mapping
 
@@ -104,16 +104,16 @@ class BandOpener:
 
     def open(self, band: SceneBand, resampling: Resampling, name: str) -> BandReader:
         """Open a band, called `name` in errors. Raises the errors of `open_raster` and `check_location`."""
-        with open_raster(band, name) as source:
-            check_location(source, self.grid, band, name)
-            nodata = band.nodata_value(source.nodata, np.dtype(source.dtypes[0]), name)
+        with open_band(band, name) as (source, number):
+            check_location(source, self.grid, name)
+            nodata = band.nodata_value(source.nodata, np.dtype(source.dtypes[number - 1]), name)
             key = (source.crs.to_wkt(), tuple(source.transform), source.shape, resampling)
             if key not in self.resamplers:
                 self.resamplers[key] = resampler_for(source, self.grid, resampling, self.transforms)
         resampler = self.resamplers[key]
         if resampler is None:
             return GdalBandReader(self.stack.enter_context(warped(band, self.grid, resampling, name)), name)
-        blocks = BlockCache(lambda: open_raster(band, name), nodata, name)
+        blocks = BlockCache(lambda: open_raster(band, name), number, nodata, name)
         self.stack.callback(blocks.close)
         return BlockBandReader(blocks, resampler)
 

@@ -22,7 +22,7 @@ from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_bud
 from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.store import add_array, add_cell, declare_nodata, new_cell_stores, new_store
 from eopipe.warp.covered import covered_window
-from eopipe.warp.open_raster import SETTINGS, check_location, open_raster
+from eopipe.warp.open_raster import SETTINGS, check_location, compare_with_item, open_band
 from eopipe.warp.readers import BandOpener, BandReader
 from eopipe.warp.separable import Resampling
 
@@ -170,6 +170,7 @@ def write_tiles(
     core. Raises NoSpaceError where the store would need more than `max_files`.
     """
     windows, scene = reached_windows(item, frame, recipe), scene_name(item["id"])
+    recipe = _compared(item, frame, recipe)
     shapes = [(int(grid.shape[0]), int(grid.shape[1])) for _, grid, _ in windows]
     check_file_budget(frame, shapes, recipe.layout, max_files)
     names = tuple(band.name for band in recipe.bands)
@@ -200,6 +201,15 @@ def write_tiles(
         )
 
 
+def _compared(item: Item, frame: Frame, recipe: TileRecipe) -> TileRecipe:
+    """Compare bands and mask with the item, once for all cells; with the scaling of the files where it states none."""
+    grids = [cell.grid for cell in frame.cells]
+    bands = [compare_with_item(band, _asset_name(item, band), grids) for band in recipe.bands]
+    if recipe.mask:
+        compare_with_item(recipe.mask.band, _asset_name(item, recipe.mask.band), grids)
+    return replace(recipe, bands=bands)
+
+
 def _write_cell(group: Any, item: Item, grid: "GeoBox", recipe: TileRecipe, threads: int) -> PixelCounts:
     """Write the arrays of a scene on a grid into a group of its store."""
     shape = (int(grid.shape[0]), int(grid.shape[1]))
@@ -227,11 +237,11 @@ def reached_windows(item: Item, frame: Frame, recipe: TileRecipe) -> list[tuple[
     windows: dict[str, list[PixelWindow]] = {cell.id: [] for cell in frame.cells}
     with rasterio.Env(**SETTINGS):
         for band in recipe.bands:
-            with open_raster(band, name := _asset_name(item, band)) as source:
+            with open_band(band, name := _asset_name(item, band)) as (source, _):
                 errors = []
                 for cell in frame.cells:
                     try:
-                        check_location(source, cell.grid, band, name)
+                        check_location(source, cell.grid, name)
                     except OutsideGridError as error:
                         errors.append(error)
                         continue

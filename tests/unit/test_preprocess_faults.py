@@ -190,7 +190,7 @@ def test_an_item_and_a_file_that_contradict_each_other_are_reported_with_both(
     completed = preprocess(run, scene)
     assert completed.code == 3, completed.stderr
     assert (
-        f"scene scene, asset {asset} is in EPSG:25833 according to {asset}.tif, but in EPSG:32633 according to its item"
+        f"scene scene, asset {asset} is in EPSG:25833 according to its file, but in EPSG:32633 according to its item"
         in completed.stderr
     )
     catalog.items[0]["properties"]["proj:code"] = "EPSG:25833"
