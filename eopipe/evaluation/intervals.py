@@ -194,7 +194,20 @@ def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Measures) -
             key: None if key in rare else _interval(kind[key], score, parts[key], effect, freedom[_class(key)])
             for key, score in scores.items()
         }
+        if number:
+            result[comparison] = {
+                key: ends and _possible_gain(key.partition(":")[0], others[key], ends)
+                for key, ends in result[comparison].items()
+            }
     return result
+
+
+def _possible_gain(kind: str, baseline: float, ends: list[float]) -> list[float]:
+    """The part of the interval of a gain that a model can reach, whose own score has limits."""
+    lowest, highest = {"kappa": (-1.0, 1.0), "r2": (-np.inf, 1.0), "rmse": (0.0, np.inf), "mae": (0.0, np.inf)}.get(
+        kind, (0.0, 1.0) if kind in SHARES else (-np.inf, np.inf)
+    )
+    return [round(float(np.clip(end, lowest - baseline, highest - baseline)), 6) + 0.0 for end in ends]
 
 
 def _class(key: str) -> str:

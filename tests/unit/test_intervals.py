@@ -164,6 +164,17 @@ def test_the_gain_is_paired_so_that_what_both_get_wrong_does_not_count() -> None
     assert np.diff(result["model"]["accuracy"])[0] > 0.03
 
 
+def test_a_gain_ends_where_the_model_would_be_always_right() -> None:
+    errors = noise(3, rate=0.04)
+    errors[:, ::2] *= 4.0
+    result = measured(tables_of(errors.clip(0, 1)), tables_of(noise(4, rate=0.05)))["intervals"]["gain"]
+    baseline = 1 - np.round(1000 * noise(4, rate=0.05)).sum() / (1000 * SIDE**2)
+    assert result["accuracy"][1] <= 1 - baseline + 1e-6
+    always_right = measured(tables_of(np.zeros((SIDE, SIDE))), tables_of(np.eye(SIDE) * 0.9))["intervals"]["gain"]
+    assert always_right["accuracy"][0] < always_right["accuracy"][1] == pytest.approx(0.9 / SIDE, abs=1e-6)
+    assert always_right["kappa"][1] <= 1.0
+
+
 def test_a_model_that_is_its_own_baseline_gains_nothing_for_sure() -> None:
     gains = measured(tables_of(noise(8)))["intervals"]["gain"]
     assert gains["accuracy"] == gains["miou"] == [0.0, 0.0]
