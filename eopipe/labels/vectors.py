@@ -29,12 +29,17 @@ OTHER_FORMATS = {
 log = logging.getLogger("eopipe")
 # The CRS of GeoParquet without a CRS.
 DEFAULT_CRS = "OGC:CRS84"
+# Vertices of all shapes around a grid: 160 MB, and some seconds.
+MAX_VERTICES = 10_000_000
+# An edge over more degrees of longitude crosses the 180 degree meridian, as in ogr2ogr -wrapdateline.
+CROSSING_DEGREES = 340.0
 
 
 @dataclass(frozen=True)
 class Features:
     """Shapes of a file (shapely, None for a feature without geometry), the values of an attribute or None, the CRS."""
 
+    source: Path
     shapes: ObjectArray
     values: list[Any]
     crs: str
@@ -73,31 +78,109 @@ def read_features(source: Path, attribute: str, layer: str | None = None) -> Fea
     """Read a vector file of one layer, or the named layer.
 
     Raises BadInputError for a file that is not a vector file, for a missing attribute, layer or CRS, RefusedError
-    for XML, which can read other files.
+    for XML, which can read other files. Warns of shapes that are repaired or split at the 180 degree meridian.
     """
+    from pyproj import CRS
+
     refuse_xml(source)
     reader = _from_parquet if source.suffix.lower() in PARQUET else _from_gdal
     wkb, values, crs = reader(source, attribute, layer)
     if not crs:
         raise BadInputError(f"{source} has no CRS, so its shapes cannot be located")
-    return Features(_valid(wkb, source), [_plain(value) for value in values], crs)
+    shapes = _shapes(wkb, source)
+    if CRS.from_user_input(crs).is_geographic:
+        shapes = _split_at_180(shapes, source)
+    return Features(source, _valid(shapes, source), [_plain(value) for value in values], crs)
 
 
 def to_grid(features: Features, grid: "GeoBox") -> ObjectArray:
-    """Shapes in the grid's CRS, clipped to its surroundings, since distant coordinates may not be projectable."""
+    """Shapes in the grid's CRS, clipped to its surroundings, since distant coordinates may not be projectable.
+
+    Raises BadInputError where they have more than 10 million vertices there.
+    """
     from pyproj import Transformer
-    from shapely import clip_by_rect, segmentize, transform
+    from shapely import clip_by_rect, is_empty, segmentize, transform
 
     to_grid_crs = Transformer.from_crs(features.crs, str(grid.crs), always_xy=True)
+    reprojected = np.full(len(features.shapes), None, object)
+    area = np.zeros(len(features.shapes))
+    for west, south, east, north in _surroundings(features, grid):
+        nearby = _areas_only(clip_by_rect(features.shapes, west, south, east, north), features.shapes)
+        area += _area(nearby)
+        # A straight edge in one CRS is a curve in another.
+        step = (north - south) / 1000
+        _check_vertices(features.source, nearby, step)
+        parts = transform(segmentize(nearby, step), lambda p: np.column_stack(to_grid_crs.transform(p[:, 0], p[:, 1])))
+        for number in np.flatnonzero(~is_empty(parts)).tolist():
+            is_first = reprojected[number] is None or reprojected[number].is_empty
+            reprojected[number] = parts[number] if is_first else _one_shape([reprojected[number], parts[number]])
+    _log_clipped(features, area)
+    return reprojected
+
+
+def _surroundings(features: Features, grid: "GeoBox") -> list[tuple[float, float, float, float]]:
+    """Rectangles around a grid in the CRS of the shapes: west, south, east, north.
+
+    In degrees there are several where the shapes are on both sides of the 180 degree meridian, or at 0 to 360 degrees.
+    """
+    from pyproj import CRS, Transformer
+    from shapely import total_bounds
+
     from_grid_crs = Transformer.from_crs(str(grid.crs), features.crs, always_xy=True)
     padded = grid.pad(max(grid.shape) // 10 + 1).extent.boundingbox
     west, south, east, north = from_grid_crs.transform_bounds(*padded)
-    if west > east:
-        west, east = -180.0, 180.0
-    # A straight edge in one CRS is a curve in another.
-    nearby = segmentize(clip_by_rect(features.shapes, west, south, east, north), (north - south) / 1000)
-    reprojected = transform(nearby, lambda p: np.column_stack(to_grid_crs.transform(p[:, 0], p[:, 1])))
-    return np.asarray(reprojected, object)
+    if not CRS.from_user_input(features.crs).is_geographic:
+        return [(west, south, east, north)]
+    east += 360.0 if west > east else 0.0
+    first, _, last, _ = total_bounds(features.shapes)
+    rectangles = [(west + turn, south, east + turn, north) for turn in (0.0, -360.0, 360.0)]
+    return [(low, south, high, north) for low, _, high, _ in rectangles if low < last and high > first] or rectangles[
+        :1
+    ]
+
+
+def _check_vertices(source: Path, shapes: ObjectArray, step: float) -> None:
+    """Raise BadInputError where edges of at most `step` would give too many vertices."""
+    from shapely import get_num_coordinates, length
+
+    vertices = int(get_num_coordinates(shapes).sum() + np.nansum(length(shapes)) / step)
+    if vertices > MAX_VERTICES:
+        raise BadInputError(
+            f"{source} has {vertices:,} vertices around the grid, with the edges divided to follow its CRS; at most "
+            f"{MAX_VERTICES:,} are possible: simplify the shapes, cut them to the area, or reproject them to its CRS"
+        )
+
+
+def _areas_only(shapes: ObjectArray, originals: ObjectArray) -> ObjectArray:
+    """Shapes without the lines and points that are left of polygons, since these would be burned like roads."""
+    from shapely import GeometryType, MultiPolygon, get_parts, get_type_id
+
+    was_area = np.isin(get_type_id(originals), (GeometryType.POLYGON, GeometryType.MULTIPOLYGON))
+    is_area = np.isin(get_type_id(shapes), (GeometryType.POLYGON, GeometryType.MULTIPOLYGON))
+    for number in np.flatnonzero(was_area & ~is_area).tolist():
+        parts = get_parts(get_parts(shapes[number]))
+        shapes[number] = MultiPolygon([part for part in parts if part.geom_type == "Polygon"])
+    return shapes
+
+
+def _area(shapes: ObjectArray) -> Any:
+    from shapely import area
+
+    return np.nan_to_num(area(shapes))
+
+
+def _log_clipped(features: Features, area_inside: Any) -> None:
+    area = _area(features.shapes)
+    # Beyond the rounding of the clip.
+    is_clipped = (area_inside > 0) & (area_inside < area * (1 - 1e-9))
+    if is_clipped.any():
+        share = 1 - area_inside[is_clipped].sum() / area[is_clipped].sum()
+        log.info(
+            "event=shapes_clipped source=%s shapes=%d area_outside_percent=%.3g",
+            features.source.name,
+            int(is_clipped.sum()),
+            100 * share,
+        )
 
 
 def _plain(value: Any) -> Any:
@@ -166,15 +249,92 @@ def _from_parquet(source: Path, attribute: str, layer: str | None) -> tuple[Any,
     return wkb, table[attribute].to_pylist(), json.dumps(crs) if isinstance(crs, dict) else crs or ""
 
 
-def _valid(wkb: Any, source: Path) -> ObjectArray:
-    """Shapes from WKB; invalid ones, such as self-crossing rings, are repaired, since they could not be clipped."""
-    from shapely import from_wkb, is_valid, make_valid
+def _shapes(wkb: Any, source: Path) -> ObjectArray:
+    from shapely import from_wkb
     from shapely.errors import ShapelyError
 
     try:
-        shapes = np.asarray(from_wkb(wkb), object)
+        return np.asarray(from_wkb(wkb), object)
     except (ShapelyError, TypeError) as error:
         raise BadInputError(f"{source} has a shape that cannot be read: {error}") from error
+
+
+def _valid(shapes: ObjectArray, source: Path) -> ObjectArray:
+    """Shapes of which invalid ones, such as self-crossing rings, are repaired, since they could not be clipped.
+
+    What a ring, or parts of a shape, cover twice is inside. Lines and points that a polygon collapses to are dropped.
+    """
+    from shapely import GeometryType, get_type_id, is_valid, make_valid
+
     invalid = np.array([shape is not None for shape in shapes], bool) & ~is_valid(shapes)
-    shapes[invalid] = make_valid(shapes[invalid])
+    if not invalid.any():
+        return shapes
+    is_line = np.isin(get_type_id(shapes), (GeometryType.LINESTRING, GeometryType.MULTILINESTRING))
+    originals, repaired = shapes[invalid], np.array(shapes)
+    repaired[invalid & is_line] = make_valid(shapes[invalid & is_line])
+    is_area = invalid & ~is_line
+    repaired[is_area] = make_valid(shapes[is_area], method="structure", keep_collapsed=False)
+    repaired[invalid] = _areas_only(repaired[invalid], originals)
+    before, after = _area(originals), _area(repaired[invalid])
+    log.warning(
+        "event=shapes_repaired source=%s shapes=%d area_before=%g area_after=%g area_changed=%g units_of_area=%r",
+        source.name,
+        len(originals),
+        before.sum(),
+        after.sum(),
+        np.abs(after - before).sum(),
+        "square units of the file's CRS",
+    )
+    return repaired
+
+
+def _split_at_180(shapes: ObjectArray, source: Path) -> ObjectArray:
+    """Shapes in degrees, of which those with an edge from one side of the 180 degree meridian to the other are split.
+
+    A ring around a pole is not changed.
+    """
+    from shapely import bounds, get_parts
+
+    extent, split = bounds(shapes), 0
+    shapes = np.array(shapes)
+    for number in np.flatnonzero(extent[:, 2] - extent[:, 0] > CROSSING_DEGREES).tolist():
+        parts = [(part, _halves(part)) for part in get_parts(shapes[number])]
+        if any(halves for _, halves in parts):
+            shapes[number] = _one_shape([piece for part, halves in parts for piece in halves or [part]])
+            split += 1
+    if split:
+        log.warning("event=shapes_split_at_180_degrees source=%s shapes=%d", source.name, split)
     return shapes
+
+
+def _halves(part: Any) -> list[Any]:
+    """The parts of a polygon or line west and east of the 180 degree meridian; none where no edge crosses it."""
+    from shapely import affinity, clip_by_rect, make_valid, transform
+
+    jumps = _edge_degrees(part)
+    if not ((jumps > CROSSING_DEGREES) & (jumps < 360)).any():
+        return []
+    turned = transform(part, lambda p: np.column_stack([p[:, 0] % 360, p[:, 1]]))
+    if (_edge_degrees(turned) > 180).any():
+        return []
+    if not turned.is_valid:
+        turned = make_valid(turned, method="structure", keep_collapsed=False)
+    west, east = clip_by_rect(turned, 0, -90, 180, 90), clip_by_rect(turned, 180, -90, 360, 90)
+    return [west, affinity.translate(east, -360)]
+
+
+def _edge_degrees(part: Any) -> Any:
+    """Degrees of longitude that each edge of a polygon or line spans."""
+    from shapely import get_coordinates, get_rings
+
+    rings = get_rings(part) if part.geom_type == "Polygon" else [part]
+    points, ring = get_coordinates(rings, return_index=True)
+    return np.abs(np.diff(points[:, 0]))[np.diff(ring) == 0]
+
+
+def _one_shape(pieces: list[Any]) -> Any:
+    """Pieces as one shape: of polygons a MultiPolygon."""
+    from shapely import GeometryCollection, MultiPolygon, get_parts
+
+    parts = get_parts(pieces).tolist()
+    return (MultiPolygon if all(part.geom_type == "Polygon" for part in parts) else GeometryCollection)(parts)
