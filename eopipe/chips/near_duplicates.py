@@ -9,8 +9,10 @@ to no other.
 
 Where two splits share a place, chips of two days are copies only if their vectors correlate by 0.9995: one place on
 two days reaches 0.999. The cost is eight products of the vectors of two splits, and at most 300 alignments of 64 x 64
-pixels for two splits: those of the highest correlations. In chips below 16 pixels there is too little structure to
-search for it: there only copies whose vectors correlate by 0.9 are aligned, and the threshold is at least 0.995.
+pixels for two splits: those of the highest correlations, each chip with its best partner first, then with the next
+three. Chips that show one simple shape, such as a straight shore, are copies only if their texture agrees too. In chips
+below 16 pixels there is too little structure to search for it: there only copies whose vectors correlate by 0.9 are
+aligned, and the threshold is at least 0.995.
 
 On chips of 16 to 48 pixels of the scenes of the sample all copies that were turned, flipped, moved by half a pixel,
 noisy or at 20 m correlate by 0.97 or more after alignment, blurred ones (1 pixel) mostly; chips of two places by at
@@ -34,7 +36,9 @@ BLOCK = 4096
 CELLS = 4
 # Correlation of the vectors from which on a pair is aligned, and the maximum number of pairs of two splits.
 CANDIDATE_CORRELATION, MAX_ALIGNED = 0.7, 300
-# The same, and the minimum threshold, for chips below this edge.
+# Partners of a chip in each symmetry: of many chips with one simple shape the first may not be the copied one.
+PARTNERS = 4
+# The same as above, and the minimum threshold, for chips below this edge.
 SMALL, SMALL_CORRELATION, SMALL_THRESHOLD = 16, 0.9, 0.995
 # Structure below this fraction of the spread of the training pixels is sensor noise.
 MIN_STRUCTURE = 0.02
@@ -120,13 +124,17 @@ def _structure(values: FloatArray, valid: BoolArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class ChipPair:
-    """A chip of one split that resembles one of another, by number, in a symmetry of the square."""
+    """A chip of one split that resembles one of another, by number, in a symmetry of the square.
+
+    `rank` is 0 for the most similar partner of a chip in this symmetry, 1 for the next.
+    """
 
     correlation: float
     first: int
     second: int
     symmetry: int
     same_place: bool
+    rank: int = 0
 
 
 def find_similar_chips(
@@ -142,9 +150,8 @@ def find_similar_chips(
         number = int(is_duplicate.argmax())
         partner = int((first_digests == second_digests[number]).argmax())
         yield "duplicate", int(is_duplicate.sum()), (partner, number), 1.0
-    pairs = [pair for pair in find_candidates(fingerprints, first, second) if not is_duplicate[pair.second]]
     near: dict[int, tuple[float, int]] = {}
-    for pair in pairs[:MAX_ALIGNED]:
+    for pair in find_candidates(fingerprints, first, second, ~is_duplicate):
         if pair.second not in near:
             correlation = _aligned(fingerprints, first, second, pair)
             if correlation >= fingerprints.threshold:
@@ -163,35 +170,52 @@ def _aligned(fingerprints: ChipFingerprints, first: str, second: str, pair: Chip
     return fingerprints.aligner.correlate(*rows, pair.symmetry)
 
 
-def find_candidates(fingerprints: ChipFingerprints, first: str, second: str) -> list[ChipPair]:
-    """Pairs of two splits that may be near duplicates, those of the highest correlation first.
+def find_candidates(fingerprints: ChipFingerprints, first: str, second: str, is_searched: BoolArray) -> list[ChipPair]:
+    """At most 300 pairs of two splits that may be near duplicates: best partners first, highest correlations first.
 
-    For each chip of `second` the most similar one of `first` in each symmetry; in bounded memory.
+    For each chip of `second` that `is_searched` the most similar ones of `first` in each symmetry; in bounded memory.
     """
-    first_vectors, second_vectors = fingerprints.vectors[first], fingerprints.vectors[second]
+    second_vectors = fingerprints.vectors[second]
     minimum_correlation = SMALL_CORRELATION if fingerprints.chip < SMALL else CANDIDATE_CORRELATION
     pairs: list[ChipPair] = []
     for start in range(0, len(second_vectors), BLOCK):
         rows = slice(start, start + BLOCK)
         for symmetry in SYMMETRIES:
-            turned = _turn(second_vectors[rows], symmetry)
-            highest, partners = np.zeros(len(turned), np.float32), np.zeros(len(turned), np.int64)
-            for begin in range(0, len(first_vectors), BLOCK):
-                columns = slice(begin, begin + BLOCK)
-                correlation = turned @ first_vectors[columns].T
-                is_same_place = _overlap(fingerprints, (first, columns), (second, rows))
-                minimum = SAME_PLACE_CORRELATION if symmetry == 0 and not fingerprints.shares_places else np.inf
-                correlation[is_same_place & (correlation < minimum)] = 0
-                top = correlation.argmax(1)
-                value = correlation[np.arange(len(top)), top]
-                is_higher = value > highest
-                highest[is_higher], partners[is_higher] = value[is_higher], top[is_higher] + begin
-            for number in np.flatnonzero(highest >= minimum_correlation).tolist():
-                partner, chip = int(partners[number]), start + number
+            pairs = sorted(pairs, key=_order)[:MAX_ALIGNED]
+            highest, partners = _best_partners(fingerprints, first, (second, rows), symmetry)
+            for number, rank in np.argwhere((highest >= minimum_correlation) & is_searched[rows, None]).tolist():
+                partner, chip = int(partners[number, rank]), start + number
                 distance = np.abs(fingerprints.samples[first][partner] - fingerprints.samples[second][chip])[1:]
                 is_same = bool((distance < fingerprints.chip).all()) and not fingerprints.has_slots
-                pairs.append(ChipPair(float(highest[number]), partner, chip, symmetry, is_same))
-    return sorted(pairs, key=lambda pair: (-pair.correlation, pair.second, pair.symmetry))
+                pairs.append(ChipPair(float(highest[number, rank]), partner, chip, symmetry, is_same, rank))
+    return sorted(pairs, key=_order)[:MAX_ALIGNED]
+
+
+def _order(pair: ChipPair) -> tuple[int, float, int, int]:
+    return pair.rank, -pair.correlation, pair.second, pair.symmetry
+
+
+def _best_partners(
+    fingerprints: ChipFingerprints, first: str, second: tuple[str, slice], symmetry: int
+) -> tuple[FloatArray, IntArray]:
+    """Correlations (n, partners) of chips of `second` with the most similar ones of `first`, and their numbers."""
+    first_vectors, turned = fingerprints.vectors[first], _turn(fingerprints.vectors[second[0]][second[1]], symmetry)
+    highest, partners = np.zeros((len(turned), 0), np.float32), np.zeros((len(turned), 0), np.int64)
+    every = np.arange(len(turned))
+    for begin in range(0, len(first_vectors), BLOCK):
+        columns = slice(begin, begin + BLOCK)
+        correlation = turned @ first_vectors[columns].T
+        is_same_place = _overlap(fingerprints, (first, columns), second)
+        minimum = SAME_PLACE_CORRELATION if symmetry == 0 and not fingerprints.shares_places else np.inf
+        correlation[is_same_place & (correlation < minimum)] = 0
+        for _ in range(min(PARTNERS, correlation.shape[1])):
+            top = correlation.argmax(1)
+            highest = np.column_stack([highest, correlation[every, top]])
+            partners = np.column_stack([partners, top + begin])
+            correlation[every, top] = 0
+        order = np.argsort(-highest, axis=1, kind="stable")[:, :PARTNERS]
+        highest, partners = np.take_along_axis(highest, order, 1), np.take_along_axis(partners, order, 1)
+    return highest, partners
 
 
 def _turn(vectors: FloatArray, symmetry: int) -> FloatArray:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.clusters.executor_patches import lost_jobs
-from eopipe.clusters.profile import STATUS_INTERVAL_S, job_shape
+from eopipe.clusters.profile import EXECUTOR_GRES, STATUS_INTERVAL_S, job_shape
 from eopipe.clusters.slurm import Partition, Site
 from eopipe.errors import UsageError
 from eopipe.launch.environment import parse_nodes
@@ -101,6 +101,11 @@ def _partition_conflicts(resources: dict[str, Any], partition: Partition, *, req
         yield f"{nodes} nodes need mpi: srun and tasks: {nodes}"
     if nodes == 1 and "mpi" in resources:
         yield "mpi is for many nodes; omit it"
+    if "gres" in resources and not EXECUTOR_GRES.fullmatch(gres := str(resources["gres"])):
+        yield (
+            f"Snakemake's Slurm executor does not accept the gres {gres}; write gpu:NUMBER, or gpu:TYPE:NUMBER with a "
+            "type of letters, digits, _ and . only"
+        )
     if "gres" in resources and resources.get("tasks_per_gpu") != 0:
         yield "a gres needs tasks_per_gpu: 0; otherwise the executor requests more tasks than fit"
 

@@ -11,6 +11,8 @@ from eopipe.launch.environment import NodeRange, parse_nodes
 # Slurm kills a job that is over its walltime half a minute after TERM, too soon for a large checkpoint. A signal other
 # than TERM would end the job's own Snakemake at once, and the job with it.
 EARLY_SIGNAL = "--signal=TERM@300"
+# What snakemake-executor-plugin-slurm 2.8 accepts as gres; a type of Slurm's autodetection may be a100-sxm4-80gb.
+EXECUTOR_GRES = re.compile(r"[a-zA-Z0-9_]+(:[a-zA-Z0-9_.]+)?(:\d+[TGM]?)?")
 # squeue knows a job that has ended only while the controller remembers it.
 STATUS_INTERVAL_S = 20
 SETTINGS = """\
@@ -54,7 +56,8 @@ class JobShape:
 
         On many nodes the job's own Snakemake must not run in a job step of one node, which `mpi` prevents; there is
         one torchrun agent, and so one task, per node. `tasks_per_gpu: 0` keeps the executor from requesting tasks per
-        GPU, which no number of nodes could satisfy.
+        GPU, which no number of nodes could satisfy. A GPU type that the executor does not accept is left out, which
+        requests the same where a partition has no other (see `conflicts`).
         """
         resources: dict[str, int | str] = {"cpus_per_task": self.cpus}
         if self.memory_mb:
@@ -62,8 +65,9 @@ class JobShape:
         if self.nodes > 1:
             resources |= {"nodes": self.nodes, "tasks": self.nodes, "mpi": "srun"}
         if self.gpu_type is not None:
-            gpu_type = f"{self.gpu_type}:" if self.gpu_type else ""
-            resources |= {"gres": f"gpu:{gpu_type}{self.processes}", "tasks_per_gpu": 0}
+            typed, untyped = f"gpu:{self.gpu_type}:{self.processes}", f"gpu:{self.processes}"
+            is_typed = self.gpu_type and EXECUTOR_GRES.fullmatch(typed)
+            resources |= {"gres": typed if is_typed else untyped, "tasks_per_gpu": 0}
         return resources
 
     def conflicts(self, partition: Partition) -> list[str]:
@@ -82,6 +86,13 @@ class JobShape:
             gpu_type = f" {self.gpu_type}" if self.gpu_type else ""
             count = self._max_gpus(partition)
             sentences.append(f"requests {self.processes}{gpu_type} GPUs per node, but {name} has {count}")
+        others = sorted({gpu_type for node in partition.nodes for gpu_type, _ in node.gpus} - {self.gpu_type})
+        if not sentences and self.gpu_type and others and not EXECUTOR_GRES.fullmatch(f"gpu:{self.gpu_type}:1"):
+            sentences.append(
+                f"requests GPUs of type {self.gpu_type}, which Snakemake's Slurm executor does not accept (letters, "
+                f"digits, _ and . only), and {name} also has {', '.join(t or 'GPUs without type' for t in others)}; "
+                "write --gpu without a type and --constraint with a feature of the nodes (sinfo -o '%N %G %f')"
+            )
         if not sentences and len(fitting) < self.nodes:
             sentences.append(f"requests {self.nodes} nodes, but {name} has {len(fitting)} that fit")
         return sentences

@@ -8,7 +8,7 @@ import pytest
 import rasterio
 from scipy.ndimage import gaussian_filter, shift
 
-from eopipe.arrays import Float64Array, IntArray
+from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.chips.near_duplicates import find_similar_chips, fingerprint_chips
 from eopipe.chips.statistics import measure_bands
 from eopipe.tiles.grid import make_grid
@@ -101,3 +101,48 @@ def test_chips_of_west_and_east_of_real_scenes_are_not_alike(tmp_path: Path, edg
     spread = {name: band["std"] for name, band in measure_bands(stores, samples["train"], edge)["bands"].items()}
     fingerprints = fingerprint_chips(stores, samples, edge, spread, THRESHOLD)
     assert list(find_similar_chips(fingerprints, "train", "test")) == []
+
+
+SHAPES: dict[str, Callable[[Float64Array, Float64Array], AnyArray]] = {
+    "a straight shore": lambda y, x: x > 3,
+    "a shore across the grid": lambda y, x: x + 0.7 * y > 1,
+    "the corner of a field": lambda y, x: (x > 1) & (y > -2),
+    "a bay": lambda y, x: x**2 + (y - 6) ** 2 < 64,
+}
+
+
+def places_of_one_shape(shape: str) -> Float64Array:
+    """Bands (band, y, x) of 100 x 100 pixels with one shape around (30, 30), (30, 70), (70, 30) and (70, 70)."""
+    offset = np.arange(100, dtype=np.float64) % 40 - 20
+    y, x = np.meshgrid(np.roll(offset, 10), np.roll(offset, 10), indexing="ij")
+    water = gaussian_filter(SHAPES[shape](y, x).astype(np.float64), 0.5)
+    noise = np.random.default_rng(1).normal(0, 20, (4, 100, 100))
+    return np.asarray(500 + 400 * water * np.array([1, 0.9, 0.8, 0.6])[:, None, None] + noise, np.float64)
+
+
+def similar_chips(
+    path: Path, image: Float64Array, train: list[list[int]], test: list[list[int]]
+) -> list[tuple[str, int]]:
+    """Kind and number of the chips of 16 pixels, given as (row, column) of their centres, that look alike."""
+    store = store_of(path, image)
+    samples = {
+        name: np.array([[0, y - 8, x - 8] for y, x in rows]) for name, rows in (("train", train), ("test", test))
+    }
+    spread = {name: band["std"] for name, band in measure_bands([store], samples["train"], 16)["bands"].items()}
+    results = find_similar_chips(fingerprint_chips([store], samples, 16, spread, THRESHOLD), "train", "test")
+    return [(kind, count) for kind, count, _, _ in results]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_two_places_with_one_simple_shape_are_not_copies(tmp_path: Path, shape: str) -> None:
+    image = places_of_one_shape(shape)
+    assert similar_chips(tmp_path / "s.zarr", image, [[30, 30], [30, 70]], [[70, 30], [70, 70]]) == []
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("change", ["moved by a pixel", "turned", "flipped and moved", "brighter"])
+def test_a_changed_copy_of_a_simple_shape_is_found(tmp_path: Path, shape: str, change: str) -> None:
+    image = places_of_one_shape(shape)
+    image[:, 58:82, 58:82] = CHANGES[change](image[:, 18:42, 18:42])
+    results = similar_chips(tmp_path / "s.zarr", image, [[30, 30], [30, 70]], [[70, 30], [70, 70]])
+    assert results == [("near-duplicate", 1)]

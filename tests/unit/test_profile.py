@@ -1,5 +1,8 @@
 """A Snakemake profile for a cluster: what Slurm has, what a training requests, which file a name means."""
 
+import re
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,43 @@ def test_one_node_requests_no_tasks_and_many_nodes_one_each() -> None:
     }
     resources = JobShape(3, 2, 4, memory_mb=9000).resources()
     assert resources == {"cpus_per_task": 4, "mem_mb": 9000, "nodes": 3, "tasks": 3, "mpi": "srun"}
+
+
+def test_a_gpu_type_with_dashes_is_left_out_where_a_partition_has_no_other() -> None:
+    shape = JobShape(1, 2, 4, gpu_type="a100-sxm4-80gb")
+    partition = replace(FAST, nodes=(*nodes(2, (("a100-sxm4-80gb", 4),)), *nodes(1)))
+    site = replace(SITE, partitions=(BATCH, partition))
+    profile = yaml.safe_load(write_profile(site, ProfileOptions(training_partition="fast", shape=shape)))
+    assert profile["set-resources"]["train"]["gres"] == "gpu:2"
+    assert list(site_conflicts(profile, site)) == []
+
+
+def test_a_gpu_type_with_dashes_is_refused_where_a_partition_has_others() -> None:
+    shape = JobShape(1, 2, 4, gpu_type="a100-sxm4-80gb")
+    for other in ("v100", ""):
+        partition = replace(FAST, nodes=(*nodes(2, (("a100-sxm4-80gb", 4),)), *nodes(1, ((other, 4),))))
+        (sentence,) = shape.conflicts(partition)
+        assert f"partition fast also has {other or 'GPUs without type'}; write --gpu without a type" in sentence
+    assert shape.conflicts(FAST) == ["requests 2 a100-sxm4-80gb GPUs per node, but partition fast has 0"]
+
+
+def test_a_gres_of_the_profile_is_one_that_the_executor_accepts() -> None:
+    plugin = find_spec("snakemake_executor_plugin_slurm")
+    assert plugin is not None
+    executor = Path(str(plugin.origin)).with_name("utils.py")
+    pattern = re.search(r'gres_re = re.compile\(r"(.*?)"\)', executor.read_text())
+    assert pattern is not None
+    for gpu_type in ("", "a100", "nvidia_h100_nvl_1g.12gb", "a100-sxm4-80gb", "a+b", "tesla v100"):
+        assert re.match(pattern[1], str(JobShape(1, 2, gpu_type=gpu_type).resources()["gres"]))
+    assert JobShape(1, 2, gpu_type="nvidia_h100_nvl_1g.12gb").resources()["gres"] == "gpu:nvidia_h100_nvl_1g.12gb:2"
+
+
+def test_a_profile_with_a_gres_that_the_executor_refuses_is_reported() -> None:
+    partition = replace(FAST, nodes=nodes(2, (("a100-sxm4-80gb", 4),)))
+    train = {"gres": "gpu:a100-sxm4-80gb:2", "tasks_per_gpu": 0, "slurm_partition": "fast"}
+    profile = {"executor": "slurm", "set-resources": {"train": train}}
+    conflicts = list(site_conflicts(profile, replace(SITE, partitions=(BATCH, partition))))
+    assert any("does not accept the gres gpu:a100-sxm4-80gb:2; write gpu:NUMBER" in text for text in conflicts)
 
 
 @pytest.mark.parametrize(
