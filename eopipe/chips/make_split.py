@@ -220,13 +220,17 @@ def _reason_without_chips(image: Tiles, valid: BoolArray, labelled: BoolArray, m
 
 
 def _chip_outcomes(scenes: list[str], candidates: CandidateChips, splits: UInt8Array) -> list[dict[str, Any]]:
-    """Chips of each scene by outcome: unlabelled, too few usable pixels, in no split (spare), or a sample."""
+    """Positions of each scene by outcome: unlabelled, too few usable pixels, in no split (spare), or in one or more.
+
+    Where polygons are split, one position may be a sample of several splits.
+    """
     rows = []
     for number, (scene, unlabelled, positions) in enumerate(
         zip(scenes, candidates.unlabelled, candidates.positions, strict=True)
     ):
-        splits_of_scene = splits[candidates.samples[:, 0] == number]
-        count, used = len(splits_of_scene), int(np.count_nonzero(splits_of_scene != NO_SPLIT))
+        is_of_scene = candidates.samples[:, 0] == number
+        is_used = is_of_scene & (splits != NO_SPLIT)
+        count, used = (len(np.unique(candidates.samples[chosen], axis=0)) for chosen in (is_of_scene, is_used))
         unusable = positions - unlabelled - count
         rows.append(
             {"scene": scene, "unlabelled": unlabelled, "unusable": unusable, "spare": count - used, "samples": used}

@@ -1,5 +1,6 @@
 """Labels on a grid: class numbers from rasters or vectors, and where they are valid."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 Overlap = Literal["invalid", "last", "first"]
+
+
+def nfc(text: str) -> str:
+    """Text in Unicode normal form C: files of macOS have accents as characters of their own, which look the same."""
+    return unicodedata.normalize("NFC", text)
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,10 @@ class Legend:
 
     @cached_property
     def table(self) -> dict[str, int]:
-        """Class number of each value as text; 255 for values that mean unlabelled."""
+        """Class number of each value as text (NFC); 255 for values that mean unlabelled."""
+        return {nfc(value): number for value, number in self._numbers().items()}
+
+    def _numbers(self) -> dict[str, int]:
         ignored = {str(value): NO_LABEL for value in self.ignore}
         if self.values:
             pairs = [entry.partition("=") for entry in self.values]
@@ -51,7 +60,7 @@ class Legend:
 
     def number(self, value: Any) -> int | None:
         """Class number of a feature's value; 255 for a missing or ignored one, None for an unknown one."""
-        return NO_LABEL if value is None else self.table.get(str(value))
+        return NO_LABEL if value is None else self.table.get(nfc(str(value)))
 
     def classify(self, values: AnyArray, valid: BoolArray) -> UInt8Array:
         """Class numbers of raster values where they are valid (uint8, 255 where unlabelled).
@@ -86,7 +95,7 @@ def legend_conflicts(
 ) -> list[str]:
     """A sentence for each contradiction between the options that define classes; `eopipe check` reports them too."""
     count = len(classes)
-    repeated = ", ".join(sorted(_repeated(classes)))
+    repeated = ", ".join(sorted(_repeated([nfc(name) for name in classes])))
     errors = [f"label.classes has {repeated} twice; each class has a name of its own"] if repeated else []
     if count > NO_LABEL:
         errors.append(f"label.classes has {count} names; {NO_LABEL} are possible")
@@ -114,7 +123,7 @@ def _value_conflicts(classes: Sequence[str], values: Sequence[str]) -> list[str]
     pairs = [entry.partition("=") for entry in values]
     unknown = sorted({name for name, _, _ in pairs if name} - set(classes))
     without = [name for name in classes if name not in {name for name, _, _ in pairs}]
-    repeated = sorted(_repeated([value for _, _, value in pairs]))
+    repeated = sorted(_repeated([nfc(value) for _, _, value in pairs]))
     errors = [f"{entry} is not class=value" for entry, (_, equals, _) in zip(values, pairs, strict=True) if not equals]
     errors += [f"there is no class {', '.join(unknown)}"] if unknown else []
     errors += [f"value {', '.join(repeated)} is given twice"] if repeated else []

@@ -104,13 +104,16 @@ def to_grid(features: Features, grid: "GeoBox") -> ObjectArray:
     to_grid_crs = Transformer.from_crs(features.crs, str(grid.crs), always_xy=True)
     reprojected = np.full(len(features.shapes), None, object)
     area = np.zeros(len(features.shapes))
-    for west, south, east, north in _surroundings(features, grid):
-        nearby = _areas_only(clip_by_rect(features.shapes, west, south, east, north), features.shapes)
+    for rectangle, turn in _surroundings(features, grid):
+        nearby = _areas_only(clip_by_rect(features.shapes, *rectangle), features.shapes)
         area += _area(nearby)
         # A straight edge in one CRS is a curve in another.
-        step = (north - south) / 1000
+        step = (rectangle[3] - rectangle[1]) / 1000
         _check_vertices(features.source, nearby, step)
-        parts = transform(segmentize(nearby, step), lambda p: np.column_stack(to_grid_crs.transform(p[:, 0], p[:, 1])))
+        parts = transform(
+            segmentize(nearby, step),
+            lambda p, turn=turn: np.column_stack(to_grid_crs.transform(p[:, 0] - turn, p[:, 1])),
+        )
         for number in np.flatnonzero(~is_empty(parts)).tolist():
             is_first = reprojected[number] is None or reprojected[number].is_empty
             reprojected[number] = parts[number] if is_first else _one_shape([reprojected[number], parts[number]])
@@ -118,10 +121,11 @@ def to_grid(features: Features, grid: "GeoBox") -> ObjectArray:
     return reprojected
 
 
-def _surroundings(features: Features, grid: "GeoBox") -> list[tuple[float, float, float, float]]:
-    """Rectangles around a grid in the CRS of the shapes: west, south, east, north.
+def _surroundings(features: Features, grid: "GeoBox") -> list[tuple[tuple[float, float, float, float], float]]:
+    """Rectangles around a grid in the CRS of the shapes (west, south, east, north), and how far each is turned.
 
-    In degrees there are several where the shapes are on both sides of the 180 degree meridian, or at 0 to 360 degrees.
+    In degrees there are several where the shapes are on both sides of the 180 degree meridian; they are turned by 360
+    where the shapes are at 0 to 360 degrees and the grid is not.
     """
     from pyproj import CRS, Transformer
     from shapely import total_bounds
@@ -130,13 +134,11 @@ def _surroundings(features: Features, grid: "GeoBox") -> list[tuple[float, float
     padded = grid.pad(max(grid.shape) // 10 + 1).extent.boundingbox
     west, south, east, north = from_grid_crs.transform_bounds(*padded)
     if not CRS.from_user_input(features.crs).is_geographic:
-        return [(west, south, east, north)]
+        return [((west, south, east, north), 0.0)]
     east += 360.0 if west > east else 0.0
     first, _, last, _ = total_bounds(features.shapes)
-    rectangles = [(west + turn, south, east + turn, north) for turn in (0.0, -360.0, 360.0)]
-    return [(low, south, high, north) for low, _, high, _ in rectangles if low < last and high > first] or rectangles[
-        :1
-    ]
+    turns = [turn for turn in (0.0, -360.0, 360.0) if west + turn < last and east + turn > first]
+    return [((west + turn, south, east + turn, north), turn) for turn in turns]
 
 
 def _check_vertices(source: Path, shapes: ObjectArray, step: float) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,20 @@ def test_values_in_another_language_mean_classes(tmp_path: Path, run: Run) -> No
     arguments = ("--classes", "wood", "--values", "wood=Laubwald", "wood=Nadelwald", "=unklar")
     assert label(run, tmp_path, "--source", source, *arguments).code == 0
     assert Tiles(tmp_path / "labels.zarr").attributes["pixels"] == {"wood": 171}
+
+
+@pytest.mark.parametrize("forms", [("NFD", "NFC"), ("NFC", "NFD")])
+def test_class_names_that_look_the_same_are_the_same(tmp_path: Path, run: Run, forms: tuple[str, str]) -> None:
+    in_file, in_config = (unicodedata.normalize(form, "forêt") for form in forms)
+    source = write_vectors(tmp_path / "truth.geojson", (in_file, square(0, 0, 9, 9)), ("Föhre", square(10, 0, 20, 9)))
+    values = (f"{in_config}={in_config}", f"{in_config}={unicodedata.normalize(forms[1], 'Föhre')}")
+    assert label(run, tmp_path, "--source", source, "--classes", in_config, "--values", *values).code == 0
+    assert Tiles(tmp_path / "labels.zarr").attributes["pixels"] == {in_config: 171}
+
+
+def test_two_classes_that_look_the_same_are_refused() -> None:
+    with pytest.raises(UsageError, match="classes has forêt twice"):
+        Legend((unicodedata.normalize("NFD", "forêt"), unicodedata.normalize("NFC", "forêt")))
 
 
 def test_many_and_negative_values_mean_one_class_in_rasters(tmp_path: Path, run: Run) -> None:

@@ -329,6 +329,15 @@ def test_every_polygon_is_in_one_split_and_every_class_in_all(tmp_path: Path, ru
     assert describe_test(result).startswith("All scores are from polygons of the labels that were not used in training")
 
 
+def test_a_chip_that_several_splits_use_is_counted_once(tmp_path: Path, run: Run) -> None:
+    _, _, result = polygon_split(run, tmp_path)
+    (fate,) = result["fates"]
+    places = {tuple(sample) for samples in result["samples"].values() for sample in samples}
+    assert len(places) < sum(len(samples) for samples in result["samples"].values())
+    # 64 x 96 pixels are 4 x 6 chips of 16.
+    assert fate == {"scene": "a", "samples": len(places), "unlabelled": 0, "spare": 0, "unusable": 24 - len(places)}
+
+
 def test_train_polygons_keep_the_buffer_to_those_of_test(tmp_path: Path, run: Run) -> None:
     _, labels, result = polygon_split(run, tmp_path, "--buffer", 4, "--fractions", 0.8, 0.1, 0.1)
     splits = splits_of_pixels(Tiles(labels), result["polygons"])

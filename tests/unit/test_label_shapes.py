@@ -136,6 +136,14 @@ def test_shapes_across_180_degrees_label_the_pixels_whose_centre_they_hold(tmp_p
     np.testing.assert_array_equal(result[is_clear], shapely.contains(meaning, centres)[is_clear])
 
 
+def test_shapes_at_0_to_360_degrees_label_a_grid_in_degrees(tmp_path: Path) -> None:
+    grid = GeoBox((40, 40), Affine(0.1, 0, -177, 0, -0.1, 4), "EPSG:4326")
+    result = labelled(write(tmp_path / "a.geojson", box(184, 1, 186, 3), crs=None), grid)
+    expected = np.zeros((40, 40), bool)
+    expected[10:30, 10:30] = True
+    np.testing.assert_array_equal(result, expected)
+
+
 def test_a_wide_shape_across_180_degrees_has_few_vertices(tmp_path: Path) -> None:
     shape = MultiPolygon([box(100, -30, 180, 10), box(-180, -30, -100, 10)])
     features = read_features(write(tmp_path / "a.geojson", shape, crs=None), "class")
