@@ -144,4 +144,6 @@ def test_validation_is_wanted_with_a_fraction_folds_a_second_date_or_named_group
     plan = replace(plan_of(), **changes)
     assert wants_validation(plan) == is_wanted
     train_only = plan_warnings(plan, np.zeros((1, 3), np.int64), np.zeros(1, np.uint8), None)
-    assert any("no validation chips" in sentence for sentence in train_only) == is_wanted
+    # Named groups without those of val may be a mistake.
+    is_said = any("no validation chips" in sentence for sentence in train_only)
+    assert is_said == (is_wanted or bool(plan.test_groups))

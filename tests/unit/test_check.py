@@ -116,7 +116,7 @@ MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
     ({"train": {"epochs": "many"}}, "train.epochs is 'many': write a whole number", 2),
     ({"train": {"epochs": 2.5}}, "train.epochs is 2.5: write a whole number", 2),
     ({"train": {"epochs": -2}}, "train.epochs is -2: write at least 1", 2),
-    ({"train": {"batch": None}}, "train.batch has no value; write one, or remove the line", 2),
+    ({"train": {"width": None}}, "train.width has no value; write one, or remove the line", 2),
     ({"train": {"learning_rate": "4e-3s"}}, "train.learning_rate is '4e-3s': write a number", 2),
     ({"train": {"deterministic": "maybe"}}, "train.deterministic is 'maybe': write true or false", 2),
     ({"train": {"task": "detection"}}, "write 'segmentation', 'classification', 'multilabel' or 'regression'", 2),
