@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv/installed
 	@eopipe run --profile profiles/local
 
-# Format, types, imports, and the tests that a change reaches, nearest first.
+# Format, types, imports, derived files, and the tests that a change reaches, nearest first.
 quick: .venv/tests
 	@python -m dev.quick
 

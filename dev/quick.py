@@ -1,4 +1,4 @@
-"""`make quick`: format, types, imports, and the tests nearest to what changed, in less than a minute.
+"""`make quick`: format, types, imports, derived files, and the tests nearest to what changed, in less than a minute.
 
 What changed is what differs from HEAD, or the last commit where nothing does. Which tests that concerns follows from
 imports: of the package, where a text that names a module counts too, since a process starts it; of each test with the
@@ -46,6 +46,7 @@ CHECKS = (
     ["ruff", "format", "--quiet", "--check", "."],
     ["mypy"],
     ["lint-imports", "--no-cache"],
+    [sys.executable, "-m", "dev.sync", "--check"],
 )
 # Changes of these are looked at by the contract tests.
 DERIVED = ("workflow/", "profiles/", "cwl/", "config/", "docs/", "README.md", "pyproject.toml", "Makefile", "Snakefile")
