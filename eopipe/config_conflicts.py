@@ -179,6 +179,11 @@ def _train_conflicts(train: dict[str, Any], label: dict[str, Any]) -> list[str]:
 
     task, measure = train["task"], label["measure"]
     errors = Settings.of(train).conflicts()
+    if train["head_learning_rate"] and not train["init"]:
+        errors.append(
+            "train.head_learning_rate is for the new head of a training from train.init with other classes, and "
+            "train.init is not set; remove it"
+        )
     if task == "regression" and not measure:
         errors.append("train.task regression needs label.measure, the name of the quantity that the labels hold")
     if measure and task != "regression":

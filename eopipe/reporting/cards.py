@@ -246,7 +246,7 @@ def _interval_limits(run: RunData) -> Iterator[str]:
         metres = format_length(distance * run.pixel[0])
         yield f"Errors are correlated over about {distance:.3g} pixels ({metres}), as measured in the test areas."
     if not any((intervals.get("model") or {}).values()):
-        yield f"No confidence interval is given: {intervals.get('reason') or 'the metrics contain none'}."
+        yield f"The scores of the model have no confidence interval: {intervals.get('reason') or 'the metrics contain none'}."
         return
     yield SEEDS
     missing = intervals.get("missing") or {}

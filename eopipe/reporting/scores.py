@@ -125,7 +125,7 @@ def interval_note(metrics: dict[str, Any]) -> str:
     """What the intervals of the table are, or why it has none, as sentences."""
     intervals = metrics.get("intervals") or {}
     if not any((intervals.get("model") or {}).values()):
-        return f"No confidence interval is given: {intervals.get('reason') or 'the metrics contain none'}."
+        return f"The scores of the model have no confidence interval: {intervals.get('reason') or 'the metrics contain none'}."
     return f"Below a score is its confidence interval of {100 * intervals['level']:.0f} %. {SEEDS}"
 
 

@@ -110,6 +110,7 @@ MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
     ({"train": {"architecture": "torch.nn:Conv2d"}}, "model torch.nn:Conv2d cannot be built", 2),
     ({"train": {"arguments": ["hiden=3"]}}, "UNet does not take hiden", 2),
     ({"train": {"freeze": ["encoder."]}}, "train.freeze is encoder., but no parameter has that prefix", 2),
+    ({"train": {"head_learning_rate": 0.01}}, "train.head_learning_rate is for the new head of a training from", 2),
     # Numbers.
     ({"train": {"crop": 15}}, "train.crop is 15; choose a multiple of 4 up to ", 2),
     ({"train": {"crop": 400}}, "train.crop is 400; choose a multiple of 4 up to ", 2),

@@ -351,7 +351,7 @@ def test_intervals_are_beside_the_scores_and_a_difference_that_may_be_chance_has
     _, text, _ = run.report(name="none")
     assert "The model cannot be told apart from the per-pixel trees (gain " in text
     assert text.count("without a confidence interval") >= 2
-    assert "No confidence interval is given: too few independent pieces to say." in text
+    assert "The scores of the model have no confidence interval: too few independent pieces to say." in text
 
 
 def test_each_test_scene_has_its_scores_where_scenes_are_split(tmp_path: Path) -> None:
