@@ -107,19 +107,21 @@ def audit(
     fingerprints: ChipFingerprints | None,
     reasons: dict[str, str],
     label_findings: Iterable[Finding] = (),
+    polygon_gaps: dict[str, int] | None = None,
 ) -> dict[str, Any]:
     """The audit in the split file: gaps in pixels between splits, the findings that are allowed, and warnings.
 
+    Where polygons are split, the gaps are those between polygons, since a chip may be in several splits.
     Raises IntegrityError that names every finding without a reason, with a pair of chips.
     """
-    gaps, findings = ({}, []) if split.plan.by_polygon else _gaps(split)
+    gaps, findings = (polygon_gaps or {}, []) if split.plan.by_polygon else _gaps(split)
     findings += [*_shared_units(split), *_shared_sources(split), *_random_neighbours(split)]
     findings += _similar_chips(split, fingerprints) if fingerprints else ()
     findings += label_findings
     unexplained = [finding for finding in findings if finding.kind not in reasons]
     raise_findings([finding for finding in unexplained if finding.kind not in WARNINGS])
     return {
-        "gap_pixels": gaps if split.plan.by_place else {},
+        "gap_pixels": gaps if split.plan.by_place or split.plan.by_polygon else {},
         "buffer": split.plan.buffer,
         "allow": reasons,
         "allowed": [f.json | {"reason": reasons[f.kind]} for f in findings if f.kind in reasons],

@@ -19,7 +19,7 @@ from eopipe.chips.groups import SplitImage, day_of, groups_of, region_zones, spl
 from eopipe.chips.label_leaks import find_label_bands, find_repeated_places, find_split_polygons
 from eopipe.chips.label_range import find_autocorrelation, label_range
 from eopipe.chips.near_duplicates import fingerprint_chips
-from eopipe.chips.polygons import split_polygons, splits_of_pixels
+from eopipe.chips.polygons import polygon_gaps, split_polygons, splits_of_pixels
 from eopipe.chips.splits import (
     NO_SPLIT,
     SPLITS,
@@ -60,7 +60,7 @@ class SplitRequest:
 class SplitResult:
     """A split: content of the split file and the statistics file; samples of each split and their pixels by class.
 
-    `places` are those of a chip set, whose positions in the frame are slots.
+    `places` are those of a chip set, whose positions in the frame are slots; `labels` are the stores of the labels.
     """
 
     document: dict[str, Any]
@@ -68,6 +68,7 @@ class SplitResult:
     samples: dict[str, IntArray]
     pixels: dict[str, IntArray]
     frame: Frame
+    labels: Sequence[Tiles]
     places: ChipPlaces | None = None
 
 
@@ -116,7 +117,7 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         "by_scene": plan.by_scene,
         "left_out": _left_out(scenes, candidates),
         "fates": _chip_outcomes(scenes, candidates, splits),
-        "audit": audit_split(pairs, samples, plan, request, statistics, places),
+        "audit": audit_split(pairs, samples, plan, request, statistics, places, polygons),
         "warnings": warnings,
         "pixels": {k: dict(zip(classes, v.sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "chips": {k: dict(zip(classes, (v > 0).sum(0).tolist(), strict=True)) for k, v in pixels.items()},
@@ -125,7 +126,8 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     if places:
         document["chip_set"] = {"block_km": request.block_km, "pixel_m": round(places.pixel_m, 6)}
     _log_split(document)
-    return SplitResult(document, statistics, samples, pixels, stores[0].frame, places)
+    labels = [*{label.scene: label for _, label in pairs}.values()]
+    return SplitResult(document, statistics, samples, pixels, stores[0].frame, labels, places)
 
 
 def _without_column(plan: SplitPlan) -> SplitPlan:
@@ -158,6 +160,7 @@ def audit_split(
     request: SplitRequest,
     statistics: dict[str, Any],
     places: ChipPlaces | None = None,
+    polygons: dict[str, list[int]] | None = None,
 ) -> dict[str, Any]:
     """The leakage audit of samples in the split file, with the range of the labels in pixels."""
     stores = [image for image, _ in pairs]
@@ -175,7 +178,8 @@ def audit_split(
         *find_label_bands(split, pairs),
         *find_autocorrelation(split, distance, stores[0].shape),
     ]
-    return audit(split, fingerprints, parse_allowed(request.allow), findings) | {"label_range": distance}
+    gaps = polygon_gaps(pairs, polygons, samples, plan.chip) if polygons else None
+    return audit(split, fingerprints, parse_allowed(request.allow), findings, gaps) | {"label_range": distance}
 
 
 def _log_split(document: dict[str, Any]) -> None:

@@ -6,13 +6,14 @@ polygons only. No label is in two splits; what a chip shows around them may be.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, Int32Array, IntArray, UInt8Array
 from eopipe.chips.groups import without_empty_splits
-from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, assign_at_random
+from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, assign_at_random, covered_pixels
 from eopipe.errors import BadInputError
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -63,6 +64,29 @@ def _without_neighbours(polygons: Int32Array, splits: UInt8Array, buffer: int) -
         near = near[by_pixel[near] == SPLITS.index(name)]
         by_pixel[near] = NO_SPLIT
     return by_pixel[1:]
+
+
+def polygon_gaps(
+    pairs: Sequence[tuple[Any, Tiles]], polygons: dict[str, list[int]], samples: Mapping[str, IntArray], chip: int
+) -> dict[str, int]:
+    """The gap in pixels between the nearest labelled polygons of every two splits, in the chips of the split.
+
+    It is the Chebyshev distance minus one within a cell; splits that are in no cell together have none.
+    """
+    from scipy.ndimage import distance_transform_cdt
+
+    areas = {name: covered_pixels(pairs[0][1].shape, rows, chip) for name, rows in samples.items()}
+    gaps: dict[str, int] = {}
+    for label in {label.scene: label for _, label in pairs}.values():
+        for cell in label.frame.cells:
+            splits = splits_of_pixels(label, polygons, *cell.window)
+            of_cell = {name: areas[name][cell.window] & (splits == SPLITS.index(name)) for name in SPLITS}
+            for first, second in combinations(SPLITS, 2):
+                if of_cell[first].any() and of_cell[second].any():
+                    distance = distance_transform_cdt(~of_cell[first], "chessboard")[of_cell[second]].min()
+                    key = f"{first}-{second}"
+                    gaps[key] = min(gaps.get(key, int(distance) - 1), int(distance) - 1)
+    return gaps
 
 
 def splits_of_pixels(

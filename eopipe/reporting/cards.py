@@ -13,7 +13,7 @@ from eopipe import __version__
 from eopipe.reporting import data_tables
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
-from eopipe.reporting.scores import fold_score_rows, measures_of, scene_score_rows
+from eopipe.reporting.scores import fold_score_rows, measures_of, no_interval_text, scene_score_rows
 from eopipe.reporting.verdict import GAINS, SEEDS, verdict
 from eopipe.reporting.wording import (
     DASH,
@@ -246,7 +246,7 @@ def _interval_limits(run: RunData) -> Iterator[str]:
         metres = format_length(distance * run.pixel[0])
         yield f"Errors are correlated over about {distance:.3g} pixels ({metres}), as measured in the test areas."
     if not any((intervals.get("model") or {}).values()):
-        yield f"The scores of the model have no confidence interval: {intervals.get('reason') or 'the metrics contain none'}."
+        yield no_interval_text(intervals)
         return
     yield SEEDS
     missing = intervals.get("missing") or {}
@@ -367,14 +367,14 @@ def _content_text(run: RunData) -> Iterator[str]:
 
 def _splits_section(run: RunData) -> CardSection:
     split_heads = ("Class", "Train", "Validation", "Test")
-    gap_heads = ("Splits", "Pixels", "On the ground")
+    gap_heads, unit = ("Splits", "Pixels", "On the ground"), data_tables.split_unit(run.split)
     leak_heads = ("Kind", "Number", "Example", "Reason")
     return CardSection(
         "Labels and splits",
         tables=(
             CardTable("Labelled pixels and chips of each split", split_heads, data_tables.pixel_rows(run.split)),
             CardTable("Chips that are used, and not", ("Chips", "Number", "Share"), data_tables.chip_rows(run.split)),
-            CardTable("Gap between the nearest chips", gap_heads, data_tables.gap_rows(run.split, run.pairs)),
+            CardTable(f"Gap between the nearest {unit}", gap_heads, data_tables.gap_rows(run.split, run.pairs)),
             CardTable("Leaks that the config allows, and warnings", leak_heads, data_tables.finding_rows(run.split)),
         ),
     )
@@ -387,8 +387,7 @@ def _data_limits(run: RunData) -> Iterator[str]:
         yield f"Scene {scene} is an outlier: its histogram of {band} is shifted by {shift:.1f} interquartile ranges."
     for scene in run.split.get("left_out") or []:
         yield f"Scene {scene['scene']} is not used: {scene['reason']}."
-    gap = data_tables.gap_text(run.split, run.pairs)
-    yield from filter(None, [gap])
+    yield from filter(None, [data_tables.gap_text(run.split, run.pairs)])
 
 
 def _data_front_matter(run: RunData) -> dict[str, Any]:

@@ -102,8 +102,13 @@ def chip_rows(split: dict[str, Any]) -> list[TextRow]:
     return [(reason, format_count(sums[key]), format_percent(sums[key] / total)) for key, reason in names.items()]
 
 
+def split_unit(split: dict[str, Any]) -> str:
+    """What the gaps of a split are between: a chip may show polygons of several splits."""
+    return "polygons" if split.get("polygons") else "chips"
+
+
 def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[TextRow]:
-    """Pair of splits, gap between their nearest chips in pixels and on the ground."""
+    """Pair of splits, gap between their nearest chips or polygons in pixels and on the ground."""
     edge, gaps = min(pixel_metres(pairs[0][0].frame.cells[0].grid)), split["audit"]["gap_pixels"]
     named = {pair: pair.replace("-", " to ").replace("val", "validation") for pair in gaps}
     return [
@@ -131,14 +136,15 @@ def gap_text(split: dict[str, Any], pairs: Pairs) -> str:
     gap = split["audit"]["gap_pixels"].get("train-test")
     if gap is None:
         return ""
+    unit = split_unit(split)
     if gap == 0:
         return (
-            "Training and test chips do not overlap but touch: neighbouring pixels are similar, "
+            f"Training and test {unit} do not overlap but touch: neighbouring pixels are similar, "
             "so the scores may be slightly too high."
         )
     metres = format_length(gap * min(pixel_metres(pairs[0][0].frame.cells[0].grid)))
     return (
-        f"The nearest training and test chips are {format_count(gap)} pixels ({metres}) apart, measured on the chips."
+        f"The nearest training and test {unit} are {format_count(gap)} pixels ({metres}) apart, measured on the {unit}."
     )
 
 

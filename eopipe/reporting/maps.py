@@ -4,15 +4,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eopipe.arrays import Float64Array, IntArray, ObjectArray, UInt8Array
+from eopipe.arrays import Float64Array, UInt8Array
 from eopipe.chips.chip_set import NOT_A_PLACE
-from eopipe.chips.make_split import SplitResult
-from eopipe.chips.splits import SPLITS
-from eopipe.reporting.chip_set_maps import degrees_frame, on_map, outlines_of
 from eopipe.reporting.figures import (
     DPI,
     FAINT,
@@ -29,14 +26,10 @@ from eopipe.reporting.figures import (
     text_width,
     wrapped,
 )
-from eopipe.reporting.palette import SPLIT_COLORS, ValueScale, rgb
+from eopipe.reporting.palette import ValueScale, rgb
 from eopipe.reporting.wording import (
     TIMES,
-    format_count,
     format_length,
-    format_percent,
-    join_words,
-    plural,
     round_length,
 )
 from eopipe.tiles.cells import Frame
@@ -54,11 +47,7 @@ WIDTH, MARGIN, LEGEND_WIDTH, GAP = 7.0, 0.28, 1.6, 0.2
 TALLEST, TICKS, PANEL_TITLE = 5.0, 0.24, 0.2
 LEGEND_ROW, SCALE_HEIGHT = 0.21, 0.85
 BAR_WIDTH, BAR_HEIGHT = 0.16, 1.5
-NO_DATA, UNUSED_COLOR = "#c6cbc8", "#e9e9e6"
-TITLES = {"train": "Training", "val": "Validation", "test": "Test"}
-SPLIT_MAP_EDGE = 1100
-# GeoPackage records when a layer was changed; the same chips must give the same bytes.
-LAYER_DATE = "2000-01-01T00:00:00.000Z"
+NO_DATA = "#c6cbc8"
 
 
 @dataclass(frozen=True)
@@ -280,121 +269,3 @@ def add_scale_bar(
     names = ["chips side by side, not as on the ground" if NOT_A_PLACE in str(g.crs) else str(g.crs) for g in grids]
     for text in (*texts, f"pixels of {format_length(width)}", *names):
         top = add_text(figure, text, (left, top), LEGEND_WIDTH, 7.5, FAINT)
-
-
-def draw_split(path: Path, result: SplitResult) -> None:
-    """Write a map of the training, validation and test areas as PNG; a map for each where scenes are split."""
-    result = on_map(result) if result.places else result
-    step = -(-max(result.frame.shape) // SPLIT_MAP_EDGE)
-    names = [name for name in SPLITS if len(result.samples[name])]
-    groups = [[name] for name in names] if result.document["by_scene"] else [names]
-    # Numbers of splits without chips have no colour.
-    order = np.full(256, len(names), np.uint8)
-    order[[SPLITS.index(name) for name in names]] = np.arange(len(names))
-    panels = []
-    for group in groups:
-        numbers = order[_split_numbers(result, group, step)]
-        title = _scenes_title(result, group[0]) if result.document["by_scene"] else ""
-        everything = slice(0, numbers.shape[0]), slice(0, numbers.shape[1])
-        panels += cell_panels(title, numbers, everything, result.frame, step)
-    content = MapContent(
-        title="Training, validation and test areas",
-        subtitle=_split_text(result.document),
-        credit="   ".join(_class_shares(result.document, name) for name in names),
-        classes=(*(f"{TITLES[name]}, {plural(len(result.samples[name]), 'chip')}" for name in names), "in no split"),
-        colors=(*(SPLIT_COLORS[SPLITS.index(name)] for name in names), UNUSED_COLOR),
-        frame=result.frame,
-        step=step,
-        panels=panels,
-    )
-    write_map(path, content)
-
-
-def _scenes_title(result: SplitResult, name: str) -> str:
-    scenes = np.unique(result.samples[name][:, 0])
-    return f"{TITLES[name]}: {plural(len(scenes), 'scene')}"
-
-
-def _split_text(split: dict[str, Any]) -> str:
-    """Method of the split, measured gap, allowed leaks and size of a chip."""
-    plan, gap = split["plan"], split["audit"]["gap_pixels"].get("train-test")
-    parts = [f"Method {plan['method']}" + (f" by {plan['by']}" if plan["method"] == "group" else "")]
-    parts += [f"test fold {plan['fold']} of {plan['folds']}"] if plan["folds"] else []
-    parts += [f"{format_count(gap)} pixels between training and test"] if gap is not None else []
-    leaks = sorted({finding["kind"] for finding in split["audit"]["allowed"]})
-    parts += [f"leaks allowed by the config: {join_words(leaks)}"] if leaks else []
-    return "; ".join([*parts, f"chips of {split['chip']} pixels"]) + "."
-
-
-def _class_shares(split: dict[str, Any], name: str) -> str:
-    pixels = split["pixels"][name]
-    total = max(sum(pixels.values()), 1)
-    return f"{TITLES[name]}: {join_words([f'{c} {format_percent(n / total)}' for c, n in pixels.items()])}."
-
-
-def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Array:
-    """The split of each block of `step` pixels (y, x); 255 outside of the chips."""
-    rows, cols = (-(-edge // step) for edge in result.frame.shape)
-    numbers = np.full((rows, cols), 255, np.uint8)
-    for name in names:
-        for row, col in np.unique(result.samples[name][:, 1:], axis=0).tolist():
-            blocks = (slice(start // step, -(-(start + result.document["chip"]) // step)) for start in (row, col))
-            numbers[tuple(blocks)] = SPLITS.index(name)
-    return numbers
-
-
-def write_chip_polygons(path: Path, result: SplitResult) -> None:
-    """Write the layer `chips`: a square for each, with split, scene, row, column and the pixels of each class."""
-    import pyogrio
-    import pyogrio.raw
-
-    samples = np.concatenate([result.samples[name] for name in SPLITS])
-    pixels = np.concatenate([result.pixels[name] for name in SPLITS])
-    frame = degrees_frame(result.places) if result.places else result.frame
-    fields = {
-        "split": np.repeat(np.array(SPLITS, object), [len(result.samples[name]) for name in SPLITS]),
-        "scene": np.array(result.document["scenes"], object)[samples[:, 0]],
-        "row": samples[:, 1],
-        "column": samples[:, 2],
-    } | {f"pixels {name}": pixels[:, number] for number, name in enumerate(result.document["classes"])}
-    # The threads of the driver read global settings only; the setting is restored.
-    before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")
-    pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": LAYER_DATE})
-    try:
-        pyogrio.raw.write(
-            path,
-            outlines_of(result.places, samples) if result.places else _squares(samples, result.document["chip"], frame),
-            list(fields.values()),
-            list(fields),
-            layer="chips",
-            driver="GPKG",
-            geometry_type="MultiPolygon" if result.places else "Polygon",
-            crs=_crs_of_squares(frame),
-        )
-    finally:
-        pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})
-
-
-def _crs_of_squares(frame: Frame) -> str:
-    """The CRS of the layer of chips as WKT: that of the grid, or degrees where there are several."""
-    from pyproj import CRS
-
-    return str(frame.only.crs.to_wkt()) if frame.only is not None and frame.only.crs else str(CRS("EPSG:4326").to_wkt())
-
-
-def _squares(samples: IntArray, chip: int, frame: Frame) -> ObjectArray:
-    """Well-known binary of the chips (n,), in the CRS of the layer."""
-    from shapely import box, get_coordinates, set_coordinates, to_wkb
-
-    squares = np.empty(len(samples), object)
-    for cell in frame.cells:
-        columns, affine = cell.window[1], cell.grid.affine
-        chosen = (samples[:, 2] >= columns.start) & (samples[:, 2] < columns.stop)
-        top, left = samples[chosen, 1], samples[chosen, 2] - cell.column
-        x = [affine.c + affine.a * (left + part) for part in (0, chip)]
-        y = [affine.f + affine.e * (top + part) for part in (chip, 0)]
-        parts = box(x[0], y[0], x[1], y[1])
-        if frame.only is None:
-            parts = set_coordinates(parts, np.column_stack(cell.degrees(*get_coordinates(parts).T)))
-        squares[chosen] = to_wkb(parts)
-    return squares

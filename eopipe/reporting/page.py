@@ -57,6 +57,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "gap": data_tables.gap_text(run.split, run.pairs),
         "scored_size": scored_size(run.metrics),
         "unit": scored_unit(run.metrics),
+        "split_unit": data_tables.split_unit(run.split),
         "legend": {} if run.scale else dict(zip(run.classes, run.colors, strict=True)),
         "scale_bar": partial(scale_bar, run),
         "confidence_colors": ", ".join(CONFIDENCE_COLORS),

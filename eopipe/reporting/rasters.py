@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray, UInt8Array
-from eopipe.chips.splits import NO_SPLIT, SPLITS
+from eopipe.chips.splits import SPLITS
 from eopipe.composites.periods import true_colour_bands
 from eopipe.errors import BadInputError
 from eopipe.reporting.palette import ValueScale
@@ -338,19 +338,6 @@ def read_map(
     quicklook = read_quicklook([tiles for tiles, _ in in_map], decimation)
     window = _bounding_window((classes != NO_LABEL) | quicklook.has_data)
     return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, values, presence)
-
-
-def split_roles(split: dict[str, Any], decimation: Decimation, scene: str = "") -> UInt8Array:
-    """The split of each pixel of the image: 0 train, 1 val, 2 test, 255 none; of one scene if it has its own chips."""
-    number = split["scenes"].index(scene) if scene and (split.get("by_scene") or "chip_set" in split) else None
-    role = np.full(decimation.shape, NO_SPLIT, np.uint8)
-    rows, cols = decimation.centres(0), decimation.centres(1)
-    for value, samples in enumerate(split["samples"][name] for name in SPLITS):
-        of_map = samples if number is None else samples[samples[:, 0] == number]
-        for row, col in np.unique(of_map[:, 1:], axis=0):
-            y, x = (np.searchsorted(axis, (start, start + split["chip"])) for axis, start in ((rows, row), (cols, col)))
-            role[y[0] : y[1], x[0] : x[1]] = value
-    return role
 
 
 def read_quicklook(stores: list[Tiles], decimation: Decimation) -> Quicklook:

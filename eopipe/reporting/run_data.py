@@ -17,7 +17,6 @@ from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.models.tasks import CHIPWISE
 from eopipe.publish import read_json
 from eopipe.reporting.change import with_change_panel
-from eopipe.reporting.chip_set_maps import describe_places
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.maps import MapContent, cell_panels
 from eopipe.reporting.multilabel import label_headline
@@ -34,14 +33,17 @@ from eopipe.reporting.rasters import (
     read_map,
     read_quicklook,
     select_maps,
-    split_roles,
 )
 from eopipe.reporting.scores import headline, scale_of, value_headline
-from eopipe.reporting.wording import TIMES, format_bounds, format_length, join_words, plural
+from eopipe.reporting.split_maps import split_roles
+from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
+from eopipe.stac.antimeridian import common_bounds
 from eopipe.telemetry.journal import METRICS, read_journal
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import pixel_metres
 from eopipe.training_job import TrainingLength
+
+CRS_LISTED = 3
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class RunData:
         """Size of the grid and of a pixel, CRS and bounds, as text."""
         decimation = f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
         if self.places:
-            return describe_places(self.places, self.pixel[0]) + decimation
+            return _describe_places(self.places, self.pixel[0]) + decimation
         return "; ".join(map(_extent_of, self.frame.cells)) + decimation
 
 
@@ -186,7 +188,7 @@ def read_run(
     files.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
     selected, decimation = select_maps(files, split), page_decimation(files, pairs)
     palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
-    maps = [read_map(f, pairs, split_roles(split, decimation, f.scene), decimation, scale) for f in selected]
+    maps = [read_map(f, pairs, split_roles(split, pairs, decimation, f.scene), decimation, scale) for f in selected]
     return RunData(
         title=title,
         attribution=attribution,
@@ -252,7 +254,7 @@ def _split_panel(maps: list[MapView], pairs: Pairs, split: dict[str, Any], decim
     """The splits over a quicklook; several cells are side by side, and of a chip set it is the first store."""
     if "chip_set" in split:
         return split_panel(maps[0].quicklook, maps[0].role)
-    role = split_roles(split, decimation)
+    role = split_roles(split, pairs, decimation)
     mosaics = [view.quicklook for view in maps if not view.scene]
     quicklook = mosaics[0] if mosaics else read_quicklook([tiles for tiles, _ in pairs], decimation)
     frame = pairs[0][0].frame
@@ -300,3 +302,16 @@ def map_content(run: RunData) -> MapContent:
             )
         ],
     )
+
+
+def _describe_places(places: ChipPlaces, pixel_m: float) -> str:
+    """Slots, pixel size, CRSs and bounds of the chips of a set, as text."""
+    crs = sorted({row["crs"] for row in places.rows})
+    names = join_words(crs) if len(crs) <= CRS_LISTED else f"{len(crs)} CRSs"
+    edges = places.outlines
+    boxes = [(*chip[7], *chip[3]) for chip in edges]
+    west, _, east, _ = common_bounds(boxes)
+    south, north = float(edges[..., 1].min()), float(edges[..., 1].max())
+    bounds = format_degrees((west, south, east, north))
+    size = f"{places.slot}{TIMES}{places.slot} pixels of {format_length(pixel_m)}"
+    return f"chips in slots of {size}, side by side, not as on the ground; {names}, {bounds}"

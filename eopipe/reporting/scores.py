@@ -121,11 +121,17 @@ def _gain_text(score: float | None, baseline: float | None, unit: str) -> str:
     return format_value(score - baseline, unit) if unit else format_gain(score - baseline)
 
 
+def no_interval_text(intervals: dict[str, Any]) -> str:
+    """Why the scores of the model have no interval; the gains over the baselines may have one."""
+    reason = intervals.get("reason") or "the metrics contain none"
+    return f"The scores of the model have no confidence interval: {reason}."
+
+
 def interval_note(metrics: dict[str, Any]) -> str:
     """What the intervals of the table are, or why it has none, as sentences."""
     intervals = metrics.get("intervals") or {}
     if not any((intervals.get("model") or {}).values()):
-        return f"The scores of the model have no confidence interval: {intervals.get('reason') or 'the metrics contain none'}."
+        return no_interval_text(intervals)
     return f"Below a score is its confidence interval of {100 * intervals['level']:.0f} %. {SEEDS}"
 
 

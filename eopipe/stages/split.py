@@ -7,8 +7,8 @@ from eopipe.contract import Input, Option, Output
 
 # 2: scenes without a valid or labelled pixel are left out with the reason; the last rows and columns are in chips;
 # blocks that the grid cuts are assigned apart; the audit has more kinds. 3: chips begin at the edge of each strip or
-# block; a val split without chips is a warning.
-REVISION = 3
+# block; a val split without chips is a warning. 4: gaps between polygons where these are split, and their map.
+REVISION = 4
 
 
 def split(
@@ -111,7 +111,7 @@ def split(
     from eopipe.chips.make_split import SplitRequest, make_split
     from eopipe.chips.splits import SplitPlan
     from eopipe.publish import publish, write_json
-    from eopipe.reporting.maps import draw_split, write_chip_polygons
+    from eopipe.reporting.split_maps import draw_split, write_chip_polygons
 
     plan = SplitPlan(
         method, fractions, chip, stride or chip, buffer, block, folds, fold, seed, by, dates, val_groups, test_groups

@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from scenery import Completed, Run, split_outputs
 
 from eopipe.arrays import AnyArray, Float64Array
@@ -18,6 +20,10 @@ from eopipe.errors import UsageError
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.loader.chip_reader import ChipArrays, ChipReader, ChipRequest, chip_sources
 from eopipe.publish import read_json, write_json
+from eopipe.reporting.data_tables import gap_rows, gap_text
+from eopipe.reporting.palette import SPLIT_COLORS, rgb
+from eopipe.reporting.rasters import Decimation
+from eopipe.reporting.split_maps import UNUSED_COLOR, split_roles
 from eopipe.reporting.wording import describe_test
 from eopipe.tiles.grid import grid_json, make_grid
 from eopipe.tiles.layout import Layout
@@ -343,6 +349,35 @@ def test_train_polygons_keep_the_buffer_to_those_of_test(tmp_path: Path, run: Ru
     splits = splits_of_pixels(Tiles(labels), result["polygons"])
     train, test = (np.argwhere(splits == number) for number in (0, 2))
     assert np.abs(train[:, None] - test[None]).max(-1).min() > 4
+    areas = {}
+    for number, name in enumerate(SPLITS):
+        areas[name] = np.argwhere(covered_pixels(SHAPE, result["samples"][name], CHIP) & (splits == number))
+    expected = {
+        f"{first}-{second}": int(np.abs(areas[first][:, None] - areas[second][None]).max(-1).min()) - 1
+        for first, second in combinations(SPLITS, 2)
+    }
+    assert result["audit"]["gap_pixels"] == expected
+    assert min(expected.values()) >= 4
+    (row, *_) = gap_rows(result, [(Tiles(tmp_path / "a.zarr"), Tiles(labels))])
+    assert row[:2] == ("train to test", str(expected["train-test"]))
+    text = gap_text(result, [(Tiles(tmp_path / "a.zarr"), Tiles(labels))])
+    assert text.startswith(f"The nearest training and test polygons are {expected['train-test']} pixels (")
+
+
+def test_pictures_show_the_split_of_each_polygon_and_not_of_whole_chips(tmp_path: Path, run: Run) -> None:
+    tiles, labels, result = polygon_split(run, tmp_path)
+    splits = splits_of_pixels(Tiles(labels), result["polygons"])
+    expected = np.full(SHAPE, NO_SPLIT)
+    for number, name in enumerate(SPLITS):
+        expected[covered_pixels(SHAPE, result["samples"][name], CHIP) & (splits == number)] = number
+    assert (expected == splits).mean() > 0.9
+    role = split_roles(result, [(Tiles(tiles), Tiles(labels))], Decimation(SHAPE, 1))
+    np.testing.assert_array_equal(role, expected)
+    pixels = np.asarray(Image.open(tmp_path / "split.png").convert("RGB")).reshape(-1, 3)
+    shares = [np.mean(np.abs(pixels.astype(int) - rgb(color)).max(1) < 8) for color in (*SPLIT_COLORS, UNUSED_COLOR)]
+    # About as much of the map as the polygons of each split, and the rest of the chips in no colour of a split.
+    of_map = [np.mean(splits == number) for number in range(3)]
+    assert np.array(shares[:3]) / sum(shares[:3]) == pytest.approx(np.array(of_map) / sum(of_map), abs=0.06)
 
 
 def test_training_and_evaluation_see_the_labels_of_their_polygons_only(tmp_path: Path, run: Run) -> None:

@@ -1,0 +1,245 @@
+"""The split of each pixel of a map, the figure of a split, and its chips as polygons, of a set at their true places."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eopipe.arrays import Float64Array, IntArray, ObjectArray, UInt8Array
+from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.make_split import SplitResult
+from eopipe.chips.polygons import splits_of_pixels
+from eopipe.chips.splits import NO_SPLIT, SPLITS
+from eopipe.reporting.maps import MapContent, cell_panels, write_map
+from eopipe.reporting.palette import SPLIT_COLORS
+from eopipe.reporting.rasters import Decimation, Pairs, read_centres
+from eopipe.reporting.wording import format_count, format_percent, join_words, plural
+from eopipe.tiles.cells import Cell, Frame
+from eopipe.tiles.store import Tiles
+
+TITLES = {"train": "Training", "val": "Validation", "test": "Test"}
+SPLIT_MAP_EDGE = 1100
+UNUSED_COLOR, EDGE_COLOR = "#e9e9e6", "#b4b4ad"
+# The number of the edges of chips in a map of split polygons.
+CHIP_EDGE = 254
+# GeoPackage records when a layer was changed; the same chips must give the same bytes.
+LAYER_DATE = "2000-01-01T00:00:00.000Z"
+# Dots along the longer edge of the map of a chip set.
+DOTS = 160
+CIRCLE = 360.0
+
+
+def split_roles(split: dict[str, Any], pairs: Pairs, decimation: Decimation, scene: str = "") -> UInt8Array:
+    """The split of each pixel of the image: 0 train, 1 val, 2 test, 255 none; of one scene if it has its own chips.
+
+    Where polygons are split, that of the polygon, since the other pixels of a chip have no label in its split.
+    """
+    number = split["scenes"].index(scene) if scene and (split.get("by_scene") or "chip_set" in split) else None
+    labels = [label for tiles, label in pairs if scene in ("", tiles.scene)]
+    of_polygons = read_polygon_splits(labels, split["polygons"], decimation) if split.get("polygons") else None
+    role = np.full(decimation.shape, NO_SPLIT, np.uint8)
+    rows, cols = decimation.centres(0), decimation.centres(1)
+    for value, samples in enumerate(split["samples"][name] for name in SPLITS):
+        of_map = samples if number is None else samples[samples[:, 0] == number]
+        is_of_split = True if of_polygons is None else of_polygons == value
+        is_covered = np.zeros(decimation.shape, bool)
+        for row, col in np.unique(of_map[:, 1:], axis=0):
+            y, x = (np.searchsorted(axis, (start, start + split["chip"])) for axis, start in ((rows, row), (cols, col)))
+            is_covered[y[0] : y[1], x[0] : x[1]] = True
+        role[is_covered & is_of_split] = value
+    return role
+
+
+def read_polygon_splits(labels: Sequence[Tiles], polygons: dict[str, list[int]], decimation: Decimation) -> UInt8Array:
+    """The split of the polygon at the centre of each pixel of the image; 255 for none."""
+    splits = np.full(decimation.shape, NO_SPLIT, np.uint8)
+    for label in {label.scene: label for label in labels}.values():
+        of_label = read_centres(partial(splits_of_pixels, label, polygons), decimation)
+        splits = np.where(splits == NO_SPLIT, of_label, splits)
+    return splits
+
+
+def draw_split(path: Path, result: SplitResult) -> None:
+    """Write a map of the training, validation and test areas as PNG; a map for each where scenes are split."""
+    result = on_map(result) if result.places else result
+    step = -(-max(result.frame.shape) // SPLIT_MAP_EDGE)
+    names = [name for name in SPLITS if len(result.samples[name])]
+    groups = [[name] for name in names] if result.document["by_scene"] else [names]
+    # Numbers of splits without chips have no colour.
+    order = np.full(256, len(names), np.uint8)
+    order[[SPLITS.index(name) for name in names]] = np.arange(len(names))
+    order[CHIP_EDGE] = len(names) + 1
+    polygons = result.document.get("polygons")
+    panels = []
+    for group in groups:
+        numbers = order[_split_numbers(result, group, step)]
+        title = _scenes_title(result, group[0]) if result.document["by_scene"] else ""
+        everything = slice(0, numbers.shape[0]), slice(0, numbers.shape[1])
+        panels += cell_panels(title, numbers, everything, result.frame, step)
+    content = MapContent(
+        title="Training, validation and test areas",
+        subtitle=_split_text(result.document),
+        credit="   ".join(_class_shares(result.document, name) for name in names),
+        classes=(*(_legend_text(result, name) for name in names), "in no split", *["edges of chips"] * bool(polygons)),
+        colors=(*(SPLIT_COLORS[SPLITS.index(name)] for name in names), UNUSED_COLOR, *[EDGE_COLOR] * bool(polygons)),
+        frame=result.frame,
+        step=step,
+        panels=panels,
+    )
+    write_map(path, content)
+
+
+def _scenes_title(result: SplitResult, name: str) -> str:
+    scenes = np.unique(result.samples[name][:, 0])
+    return f"{TITLES[name]}: {plural(len(scenes), 'scene')}"
+
+
+def _split_text(split: dict[str, Any]) -> str:
+    """Method of the split, measured gap, allowed leaks and size of a chip."""
+    plan, gap = split["plan"], split["audit"]["gap_pixels"].get("train-test")
+    parts = [f"Method {plan['method']}" + (f" by {plan['by']}" if plan["method"] == "group" else "")]
+    parts += [f"test fold {plan['fold']} of {plan['folds']}"] if plan["folds"] else []
+    parts += [f"{format_count(gap)} pixels between training and test"] if gap is not None else []
+    leaks = sorted({finding["kind"] for finding in split["audit"]["allowed"]})
+    parts += [f"leaks allowed by the config: {join_words(leaks)}"] if leaks else []
+    return "; ".join([*parts, f"chips of {split['chip']} pixels"]) + "."
+
+
+def _class_shares(split: dict[str, Any], name: str) -> str:
+    pixels = split["pixels"][name]
+    total = max(sum(pixels.values()), 1)
+    return f"{TITLES[name]}: {join_words([f'{c} {format_percent(n / total)}' for c, n in pixels.items()])}."
+
+
+def _legend_text(result: SplitResult, name: str) -> str:
+    if polygons := result.document.get("polygons"):
+        count = sum(numbers.count(SPLITS.index(name)) for numbers in polygons.values())
+        return f"{TITLES[name]}, {plural(count, 'polygon')}"
+    return f"{TITLES[name]}, {plural(len(result.samples[name]), 'chip')}"
+
+
+def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Array:
+    """The split of each block of `step` pixels (y, x); 255 outside of the chips.
+
+    Where polygons are split, that of the polygon, between the edges of the chips.
+    """
+    polygons, chip = result.document.get("polygons"), result.document["chip"]
+    decimation = Decimation(result.frame.shape, step)
+    numbers = np.full(decimation.shape, NO_SPLIT, np.uint8)
+    for name in names:
+        for row, col in np.unique(result.samples[name][:, 1:], axis=0).tolist():
+            y, x = (slice(start // step, -(-(start + chip) // step)) for start in (row, col))
+            if polygons:
+                numbers[[y.start, y.stop - 1], x] = numbers[y, [x.start, x.stop - 1]] = CHIP_EDGE
+            else:
+                numbers[y, x] = SPLITS.index(name)
+    if polygons:
+        of_polygons = read_polygon_splits(result.labels, polygons, decimation)
+        numbers = np.where(of_polygons == NO_SPLIT, numbers, of_polygons)
+    return numbers
+
+
+def write_chip_polygons(path: Path, result: SplitResult) -> None:
+    """Write the layer `chips`: a square for each, with split, scene, row, column and the pixels of each class."""
+    import pyogrio
+    import pyogrio.raw
+
+    samples = np.concatenate([result.samples[name] for name in SPLITS])
+    pixels = np.concatenate([result.pixels[name] for name in SPLITS])
+    frame = degrees_frame(result.places) if result.places else result.frame
+    fields = {
+        "split": np.repeat(np.array(SPLITS, object), [len(result.samples[name]) for name in SPLITS]),
+        "scene": np.array(result.document["scenes"], object)[samples[:, 0]],
+        "row": samples[:, 1],
+        "column": samples[:, 2],
+    } | {f"pixels {name}": pixels[:, number] for number, name in enumerate(result.document["classes"])}
+    # The threads of the driver read global settings only; the setting is restored.
+    before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")
+    pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": LAYER_DATE})
+    try:
+        pyogrio.raw.write(
+            path,
+            outlines_of(result.places, samples) if result.places else _squares(samples, result.document["chip"], frame),
+            list(fields.values()),
+            list(fields),
+            layer="chips",
+            driver="GPKG",
+            geometry_type="MultiPolygon" if result.places else "Polygon",
+            crs=_crs_of_squares(frame),
+        )
+    finally:
+        pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})
+
+
+def _crs_of_squares(frame: Frame) -> str:
+    """The CRS of the layer of chips as WKT: that of the grid, or degrees where there are several."""
+    from pyproj import CRS
+
+    return str(frame.only.crs.to_wkt()) if frame.only is not None and frame.only.crs else str(CRS("EPSG:4326").to_wkt())
+
+
+def _squares(samples: IntArray, chip: int, frame: Frame) -> ObjectArray:
+    """Well-known binary of the chips (n,), in the CRS of the layer."""
+    from shapely import box, get_coordinates, set_coordinates, to_wkb
+
+    squares = np.empty(len(samples), object)
+    for cell in frame.cells:
+        columns, affine = cell.window[1], cell.grid.affine
+        chosen = (samples[:, 2] >= columns.start) & (samples[:, 2] < columns.stop)
+        top, left = samples[chosen, 1], samples[chosen, 2] - cell.column
+        x = [affine.c + affine.a * (left + part) for part in (0, chip)]
+        y = [affine.f + affine.e * (top + part) for part in (chip, 0)]
+        parts = box(x[0], y[0], x[1], y[1])
+        if frame.only is None:
+            parts = set_coordinates(parts, np.column_stack(cell.degrees(*get_coordinates(parts).T)))
+        squares[chosen] = to_wkb(parts)
+    return squares
+
+
+def unrolled(longitude: Float64Array) -> Float64Array:
+    """Longitudes that continue beyond 180 degrees where the chips then are in a narrower box."""
+    beyond = np.where(longitude < 0, longitude + CIRCLE, longitude)
+    return beyond if np.ptp(beyond) < np.ptp(longitude) else longitude
+
+
+def degrees_frame(places: ChipPlaces) -> Frame:
+    """A grid in degrees with all chips, in which an edge of a slot in pixels is the edge of a dot."""
+    from affine import Affine
+    from odc.geo.geobox import GeoBox
+
+    longitude, latitude = unrolled(places.degrees[:, 0]), places.degrees[:, 1]
+    dot = max(float(np.ptp(longitude)), float(np.ptp(latitude)), 0.01) / (DOTS - 2)
+    columns, rows = (int(np.ptp(axis) / dot) + 3 for axis in (longitude, latitude))
+    step, slot = dot / places.slot, places.slot
+    affine = Affine(step, 0, float(longitude.min()) - dot, 0, -step, float(latitude.max()) + dot)
+    return Frame((Cell("", GeoBox((rows * slot, columns * slot), affine, "EPSG:4326")),))
+
+
+def on_map(result: SplitResult) -> SplitResult:
+    """The split with its chips as dots at their true places in a grid in degrees."""
+    places = result.places
+    assert places is not None
+    frame, longitude = degrees_frame(places), unrolled(places.degrees[:, 0])
+    affine = frame.cells[0].grid.affine
+    columns = ((longitude - affine.c) / affine.a - places.slot / 2).round().astype(np.int64)
+    rows = ((places.degrees[:, 1] - affine.f) / affine.e - places.slot / 2).round().astype(np.int64)
+    positions = np.column_stack([places.samples[:, 0], rows, columns])
+    samples = {name: positions[places.numbers(chosen)] for name, chosen in result.samples.items()}
+    return replace(result, samples=samples, frame=frame)
+
+
+def outlines_of(places: ChipPlaces, samples: IntArray) -> ObjectArray:
+    """Well-known binary of the outlines (n,) of chips in degrees, cut at 180 degrees."""
+    from shapely import MultiPolygon, Polygon, get_parts, to_wkb
+
+    from eopipe.stac.antimeridian import split
+
+    shapes = np.empty(len(samples), object)
+    for number, chip in enumerate(places.numbers(samples).tolist()):
+        outline = places.outlines[chip].copy()
+        outline[:, 0] = np.unwrap(outline[:, 0], period=CIRCLE)
+        shapes[number] = MultiPolygon([*get_parts(split(Polygon(outline)))])
+    return np.asarray(to_wkb(shapes), object)
