@@ -20,8 +20,6 @@ from dev.cwl import (
 from eopipe.contract import STAGES, Knob, Option, Port, stage
 
 Cwl = dict[str, Any]
-# Set by the pipeline itself.
-FIXED = {("crate", "engine")}
 # With it cwltool's checker does not warn of what `pickValue` has removed.
 SELF = {"valueFrom": "$(self)"}
 MERGED = {"linkMerge": "merge_flattened", "pickValue": "all_non_null"}
@@ -59,7 +57,7 @@ def tools() -> dict[str, Cwl]:
 def settings(name: str) -> list[Port]:
     """The ports of a stage that a config sets, in its own section or in that of another stage."""
     shared = [port for port in stage(name).of(Option, Knob) if port.section]
-    return [port for port in (*stage(name).settings, *shared) if (name, port.name) not in FIXED]
+    return [*stage(name).settings, *shared]
 
 
 def input_name(name: str, port: Port) -> str:

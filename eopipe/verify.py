@@ -1,8 +1,9 @@
 """`eopipe verify`: find what is damaged below a folder, and on request run just those stages again.
 
 Folders are compared with their manifests. Files, and manifests as a whole, are compared with the run records
-beside them, so that a folder that was replaced by another or removed is found too. What has no run record is compared
-with the crates among the results. What none of them names is listed as not checked.
+beside them, so that a folder that was replaced by another or removed is found too, also where its record is gone but
+another names it as an input. What has no run record is compared with the crates among the results. What none of them
+names is listed as not checked, except logs and benchmarks.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from eopipe.contract import STAGES, Knob, Output, Port, stage, to_args
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, is_crate, read_crate
+from eopipe.provenance.jobs import missing_inputs
 from eopipe.publish import (
     ENGINE,
     MANIFEST,
@@ -36,6 +38,8 @@ from eopipe.publish import (
     sha256,
 )
 
+# Folders of what Snakemake's jobs print and measure, which no digest covers.
+OF_JOBS = ("logs", "benchmarks")
 # More paths than these are counted, not listed.
 LISTED_PATHS = 20
 
@@ -98,6 +102,11 @@ def scan(root: Path, threads: int) -> ScanResult:
         record = PublishedOutput(path, folder=False)
         result.checked.append(record)
         result.damaged[record] = [Damage("it is not a readable run record, so its job and outputs are unknown")]
+    commands = {output.path: output.command for output in survey.recorded if output.command}
+    for path, derived in missing_inputs(root, commands, survey.folders).items():
+        missing = PublishedOutput(path, folder=False)
+        result.checked.append(missing)
+        result.damaged[missing] = [Damage(f"it is missing, and {derived} was made of it")]
     if not result.checked:
         raise BadInputError(f"{root} is not an output of eopipe: there is no {MANIFEST} and no run record")
     if survey.drafts:
@@ -120,6 +129,7 @@ def _survey(root: Path) -> Survey:
             continue
         drafts += [Path(parent, name) for name in sorted([*subfolders, *names]) if is_draft(name)]
         subfolders[:] = sorted(name for name in subfolders if not is_draft(name) and not name.startswith("."))
+        subfolders[:] = [name for name in subfolders if name not in OF_JOBS]
         paths = [Path(parent, name) for name in sorted(set(names) - ENGINE) if not is_draft(name)]
         records += [path for path in paths if path.name.endswith(RECORD)]
         others += [path for path in paths if not path.name.endswith(RECORD)]

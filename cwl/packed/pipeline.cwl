@@ -1085,11 +1085,6 @@ $graph:
       label: time limit of catalog
       doc: seconds after which the job is ended
       default: 5400
-    crate_engine_version:
-      type: string
-      label: crate.engine_version
-      doc: version of the workflow engine
-      default: ''
     crate_title:
       type: string
       label: crate.title
@@ -1937,7 +1932,6 @@ $graph:
       run: '#stage-crate'
       when: $(inputs.wanted)
       in:
-        engine_version: crate_engine_version
         title: crate_title
         description: crate_description
         license: crate_license

@@ -1,8 +1,9 @@
 """The jobs of a run, read from their run records: in the order of the stages, each with a unique label."""
 
 import json
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from eopipe.contract import STAGES
-from eopipe.errors import BadInputError
+from eopipe import contract
+from eopipe.arguments import parse
+from eopipe.contract import STAGES, Input, Output
+from eopipe.errors import BadInputError, EopipeError
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
-from eopipe.publish import read_json
+from eopipe.publish import RECORD, read_json
 
 IMMUTABLE = ConfigDict(frozen=True, extra="ignore")
 # The command of a job that reads many files lists this many of them per option; its inputs list them all.
@@ -117,6 +120,42 @@ class RecordedJob:
     def settings(self) -> dict[str, Any]:
         """The settings that have a value, without paths of the machine and credentials."""
         return {k: _redact_setting(v) for k, v in sorted(self.record.settings.items()) if v not in (None, "", [])}
+
+
+def missing_inputs(root: Path, commands: Mapping[Path, Sequence[str]], folders: Sequence[Path]) -> dict[Path, Path]:
+    """Inputs at or below a path that are not there, each with an output that was made of it.
+
+    `commands` are those of recorded outputs, `folders` other published ones: what is in these is compared with
+    their manifests. Inputs of a user elsewhere may be gone.
+    """
+    top, known = root.absolute(), {path.absolute() for path in (*commands, *folders)}
+    missing: dict[Path, Path] = {}
+    for command, output in {tuple(command): path for path, command in commands.items()}.items():
+        for path in _input_paths(command, output):
+            is_known = not known.isdisjoint((path, *path.parents)) or path.name.endswith(RECORD)
+            if path.is_relative_to(top) and not is_known and not path.exists():
+                missing.setdefault(root / path.relative_to(top), output)
+    return missing
+
+
+def _input_paths(command: Sequence[str], output: Path) -> Iterator[Path]:
+    """The absolute paths of what a recorded command reads, by where its output is now.
+
+    None if the output was moved alone: then nobody knows where the others are. None for what is no command of a stage.
+    """
+    try:
+        definition = contract.stage(command[1])
+        values = parse(definition, command[2:])
+    except (EopipeError, IndexError, SystemExit):
+        return
+    parts = output.absolute().parts
+    targets = [values[port.name] for port in definition.of(Output) if values[port.name]]
+    is_of_output = (path.is_absolute() or parts[-len(path.parts) :] == path.parts for path in targets)
+    if target := next((path for path, chosen in zip(targets, is_of_output, strict=True) if chosen), None):
+        folder = Path() if target.is_absolute() else Path(*parts[: -len(target.parts)])
+        for value in (values[port.name] for port in definition.of(Input)):
+            paths = value if isinstance(value, tuple) else (value,)
+            yield from (Path(os.path.normpath(folder / path)) for path in paths if path)
 
 
 def _shorten(arguments: Sequence[str]) -> list[str]:

@@ -252,10 +252,11 @@ def engine() -> str:
     Engines do not identify themselves to their jobs. Empty for a job that a person or a container started.
     """
     for arguments in _parent_commands(os.getppid()):
-        # The command follows the interpreter and its option; later arguments may be anything.
-        for argument in arguments[:3]:
+        # The command, or the script or module that follows an interpreter and its options; later ones may be anything.
+        program = next((argument for argument in arguments[1:] if not argument.startswith("-")), "")
+        for argument in (arguments[0], program):
             if package := ENGINE_COMMANDS.get(Path(argument).name):
-                return f"{package} {_engine_version(package, arguments)}".strip()
+                return f"{package} {_engine_version(package, arguments[0], program)}".strip()
     return ""
 
 
@@ -276,10 +277,9 @@ def container() -> str:
     return url_without_credentials(name) if "://" in name else Path(name).name if name.startswith("/") else name
 
 
-def _engine_version(package: str, arguments: list[str]) -> str:
-    """The version of the package that is installed beside the command or its interpreter."""
-    # Of the two, the folder of the command takes precedence.
-    prefixes = [Path(argument).parent.parent for argument in arguments[1::-1] if argument.startswith("/")]
+def _engine_version(package: str, command: str, program: str) -> str:
+    """The version of the package that is installed beside the program or the command, its interpreter."""
+    prefixes = [Path(argument).parent.parent for argument in (program, command) if argument.startswith("/")]
     folders = [str(folder) for prefix in prefixes for folder in prefix.glob("lib/python*/*-packages")]
     return next((distribution.version for distribution in distributions(name=package, path=folders)), "")
 

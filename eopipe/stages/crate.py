@@ -27,8 +27,10 @@ def crate(
     lock: Annotated[
         Path | None, Input("pinned versions of the software, such as constraints.txt", format="text/plain")
     ] = None,
-    engine: Annotated[Literal["snakemake", "cwl"], Option("workflow engine that ran the jobs")] = "snakemake",
-    engine_version: Annotated[str, Option("version of the workflow engine")] = "",
+    engine: Annotated[
+        Literal["snakemake", "cwl"], Option("workflow engine that ran the jobs", of_job=True)
+    ] = "snakemake",
+    engine_version: Annotated[str, Option("version of the workflow engine", of_job=True)] = "",
     title: Annotated[str, Option("name of the crate", min_length=1)] = "eopipe run",
     description: Annotated[str, Option("description of the crate", min_length=1)] = (
         "Satellite scenes to a trained, measured and mapped model, with the record of every job."

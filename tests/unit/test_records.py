@@ -58,3 +58,11 @@ def test_a_record_names_the_engine_above_the_job(parents: list[str], tmp_path: P
     command = [*parents, sys.executable, "-c", PRINT_ENGINE]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
     assert subprocess.run([engine, *command], capture_output=True, text=True, check=True).stdout == "cwltool 9.9\n"
+    # As `eopipe run` starts Snakemake: a module behind options of the interpreter, which is that of an environment.
+    module = tmp_path / "cwltool.py"
+    module.write_text(engine.read_text())
+    python = tmp_path / "bin/python"
+    python.symlink_to(sys.executable)
+    line = [python, "-B", "-m", "cwltool", *command]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "cwltool 9.9\n"

@@ -127,7 +127,30 @@ def test_a_second_output_that_is_gone_is_found_and_one_that_was_put_elsewhere_is
     assert broken(results) == {"grid.json": "it is missing"}
     search = ("search", "--catalog", "catalog", "--assets", "red", "nir", "--items", "results/items")
     assert run(*search, "--grid", "elsewhere/grid.json", "--selection", "results/selection.json").code == 0
-    assert broken(results) == {}
+    # Its record names the new one, but what was made of the old one is there.
+    assert broken(results) == {"grid.json": "it is missing, and results/tiles/a.zarr was made of it"}
+
+
+def test_an_input_that_is_gone_with_its_record_is_found_wherever_the_command_is_typed(
+    results: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(results / "scenes/b")
+    (results / "scenes/b.run.json").unlink()
+    completed = run("verify", "results")
+    assert completed.code == 4
+    assert "results/scenes/b is damaged: it is missing, and results/tiles/b.zarr was made of it" in completed.stderr
+    monkeypatch.chdir(results)
+    assert "scenes/b is damaged: it is missing, and tiles/b.zarr was made of it" in run("verify", ".").stderr
+    # Of a folder that was moved alone nobody knows where its inputs are.
+    assert run("verify", "tiles").code == 0
+
+
+def test_intact_results_are_one_line(results: Path, run: Run) -> None:
+    for name in ("logs/fetch/a.log", "benchmarks/fetch/a.tsv"):
+        (results / name).parent.mkdir(parents=True)
+        (results / name).write_text("1\n")
+    completed = run("verify", "results")
+    assert (completed.code, len(completed.stdout.splitlines()), completed.stderr) == (0, 1, "")
 
 
 def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(results: Path, run: Run) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,11 @@ def changed(crate: Path, to: Path, change: Callable[[Entities], object]) -> Path
     change({entity["@id"]: entity for entity in metadata["@graph"]})
     write_json(to / METADATA, metadata)
     return to
+
+
+def test_the_crate_of_a_run_names_the_version_of_snakemake(finished: Project) -> None:
+    engine = entities(finished.results / "crate")["https://snakemake.github.io/"]
+    assert (engine["softwareVersion"], engine["description"]) == (version("snakemake"), "Workflow engine: snakemake")
 
 
 def test_the_crate_of_a_run_has_what_the_profiles_require_and_recommend(crate: Path, cache: Path) -> None:
