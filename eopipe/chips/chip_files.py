@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.errors import BadInputError, IntegrityError, UsageError
+from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
 from eopipe.publish import read_json
 from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import PixelWindow, pixel_metres
@@ -85,6 +85,23 @@ class ChipHeader:
         return len(self.bands), self.dtype, self.scaling
 
 
+def refuse_outside(chips: Sequence[ChipFile], folders: Sequence[Path]) -> None:
+    """Raise RefusedError for an image or a mask that is in none of these folders, links followed.
+
+    Lists and links come with the chips of other people, and what is read here is packed into what is published.
+    """
+    roots = [folder.resolve() for folder in folders]
+    for chip in chips:
+        for kind, path in (("image", chip.image), ("mask", chip.mask)):
+            actual = path and path.resolve()
+            if actual is None or any(actual.is_relative_to(root) for root in roots):
+                continue
+            raise RefusedError(
+                f"chip {chip.id} has the {kind} {path}, which is {actual}, outside of {folders[0]}; if files there may "
+                f"be read, add --allow-folder {actual.parent}"
+            )
+
+
 def chip_pairs(images: str, masks: str) -> list[ChipFile]:
     """The images and masks of two patterns, matched by what their `*` represents, sorted by it.
 
@@ -117,7 +134,7 @@ def matches_of(pattern: str) -> dict[str, Path]:
     if pattern.count("*") != 1:
         raise UsageError(f"the pattern {pattern!r} needs exactly one *, which is the id of a chip")
     before, after = pattern.split("*")
-    anchor = Path(before) if before.endswith("/") else Path(before).parent if before else Path()
+    anchor = folder_of(pattern)
     rest = before[len(str(anchor)) :].lstrip("/") if str(anchor) != "." else before.removeprefix("./")
     expression = re.compile(f"{re.escape(rest)}([^/]+){re.escape(after)}")
     paths = anchor.glob(f"{escape(rest)}*{escape(after)}") if anchor.is_dir() else ()
@@ -125,9 +142,14 @@ def matches_of(pattern: str) -> dict[str, Path]:
     return {match[1]: path for match, path in by_name if match and path.is_file()}
 
 
+def folder_of(pattern: str) -> Path:
+    """The folder that a pattern names before its `*`."""
+    return Path(pattern.partition("*")[0] + "x").parent
+
+
 def source_name(pattern: str, path: Path) -> str:
     """The path of a file from the folder before the `*` on, which says nothing of this machine."""
-    folder = Path(pattern.partition("*")[0] + "x").parent
+    folder = folder_of(pattern)
     return (Path(folder.name) / path.relative_to(folder)).as_posix()
 
 

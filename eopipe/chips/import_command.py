@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from eopipe.arguments import Parser
-from eopipe.chips.chip_files import ChipFile, chip_pairs, chip_windows, class_folders
+from eopipe.chips.chip_files import ChipFile, chip_pairs, chip_windows, class_folders, folder_of, refuse_outside
 from eopipe.chips.chip_set import ImportOptions, import_chips
 from eopipe.errors import UsageError
 from eopipe.labels.classes import Legend
@@ -25,6 +25,7 @@ def import_command(argv: list[str]) -> int:
     start = time.monotonic()
     _check_pattern(arguments.group)
     legend, chips = _choose(arguments)
+    refuse_outside(chips, [*_folders(arguments), *arguments.allow_folder])
     options = ImportOptions(
         *(tuple(arguments.bands), arguments.nodata, arguments.scale, arguments.offset),
         *(arguments.collection, arguments.group, arguments.threads),
@@ -69,6 +70,16 @@ def _choose(arguments: argparse.Namespace) -> tuple[Legend, list[ChipFile]]:
     return Legend(tuple(arguments.classes), bins, codes, ignore, tuple(arguments.values)), chips
 
 
+def _folders(arguments: argparse.Namespace) -> list[Path]:
+    """The folders that a command names: that of the list of windows, else those of the chips and the current one."""
+    if arguments.windows is not None:
+        return [arguments.windows.parent]
+    named = (
+        [arguments.folders] if arguments.folders is not None else map(folder_of, (arguments.images, arguments.masks))
+    )
+    return [*named, Path()]
+
+
 def _classes_of_labels(chips: list[ChipFile], classes: tuple[str, ...]) -> tuple[str, ...]:
     """The given classes, else all labels, sorted. Raises UsageError for labels of none, or a single class."""
     labels = sorted({chip.label for chip in chips})
@@ -101,6 +112,13 @@ def _parser() -> Parser:
     add("--nodata", type=float, help="number that means nodata in an image [what the file states]")
     add("--scale", type=float, help="physical value = stored * scale + offset [what the files state, else 1]")
     add("--offset", type=float, help="offset of physical values [what the files state, else 0]")
+    add(
+        "--allow-folder",
+        nargs="+",
+        type=Path,
+        default=[],
+        help="folders outside of that of the chips, or of the list of windows, to which its paths and links may lead",
+    )
     add("--group", default="", help="regular expression: what it matches in the id of a chip is its group, for split")
     add("--collection", help="name of the chip set, for model cards and the crate")
     add(

@@ -129,15 +129,14 @@ def test_the_store_has_the_pixel_size_and_the_bounds_of_its_chips(run: Run, tmp_
 def write_windows(folder: Path, *rows: dict[str, object]) -> Path:
     """Two images of 50 x 70 pixels with masks, and a list of windows of them."""
     write_pairs(folder, [(50, 70), (50, 70)])
-    path = folder / "lists/windows.json"
-    path.parent.mkdir(exist_ok=True)
+    path = folder / "windows.json"
     path.write_text(json.dumps(rows))
     return path
 
 
 def window_entry(key: str, scene: str, window: list[int], **label: str) -> dict[str, object]:
-    return {"id": key, "image": f"../S2/{scene}_S2.tif", "window": window} | (
-        label or {"mask": f"../labels/{scene}_label.tif"}
+    return {"id": key, "image": f"S2/{scene}_S2.tif", "window": window} | (
+        label or {"mask": f"labels/{scene}_label.tif"}
     )
 
 
@@ -153,7 +152,7 @@ def test_windows_of_larger_images_become_chips_with_their_own_place(run: Run, tm
     tiles, labels = (Tiles(tmp_path / f"set/{kind}/chips-0000.zarr") for kind in ("tiles", "labels"))
     for key, (scene, (column, row, width, height)) in windows.items():
         chip = rows[key]
-        assert (chip["source"], chip["window"]) == (f"../S2/{scene}_S2.tif", [column, row, width, height])
+        assert (chip["source"], chip["window"]) == (f"S2/{scene}_S2.tif", [column, row, width, height])
         slot = np.s_[chip["row"] : chip["row"] + height, chip["column"] : chip["column"] + width]
         part = np.s_[row : row + height, column : column + width]
         with (
@@ -200,6 +199,41 @@ def test_a_list_of_windows_that_cannot_be_read_is_one_sentence(
     done = run("import", tmp_path / "set", "--windows", write_windows(tmp_path, *entries), "--classes", "a", "b", "c")
     assert (done.code, sentence in done.stderr) == (3, True), done.stderr
     assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize("way", ["above", "absolute", "link"])
+@pytest.mark.parametrize("kind", ["image", "mask"])
+def test_a_list_of_windows_reads_no_file_outside_of_its_folder(run: Run, tmp_path: Path, kind: str, way: str) -> None:
+    private = write_chip(tmp_path / "private/own.tif", np.ones((50, 70), np.int16), crs="EPSG:32601")
+    (tmp_path / "received").mkdir()
+    (tmp_path / "received/link.tif").symlink_to(private)
+    name = {"above": "../private/own.tif", "absolute": str(private), "link": "link.tif"}[way]
+    entries = [window_entry("a", "00", [0, 0, 9, 9]), window_entry("b", "00", [9, 0, 9, 9]) | {kind: name}]
+    listed = write_windows(tmp_path / "received", *entries)
+    if kind == "image":
+        # One band, as that file.
+        write_chip(tmp_path / "received/S2/00_S2.tif", np.ones((50, 70), np.int16), crs="EPSG:32601")
+    done = run("import", tmp_path / "set", "--windows", listed, *CLASSES)
+    assert done.code == 8
+    assert f"chip b has the {kind} " in done.stderr
+    assert f"{name}, which is {private}, outside of {listed.parent}; if" in done.stderr
+    assert f"--allow-folder {private.parent}\n" in done.stderr
+    assert not (tmp_path / "set").exists()
+    allowed = run("import", tmp_path / "set", "--windows", listed, *CLASSES, "--allow-folder", private.parent)
+    assert allowed.code == 0, allowed.stderr
+
+
+def test_links_among_pairs_and_class_folders_lead_out_only_where_that_is_allowed(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "received", [(16, 16)] * 2)
+    private = (tmp_path / "received/labels/01_label.tif").rename(tmp_path / "own.tif")
+    (tmp_path / "received/labels/01_label.tif").symlink_to(private)
+    assert "chip 01 has the mask" in (refused := import_pairs(run, tmp_path / "received")).stderr
+    assert refused.code == 8
+    assert import_pairs(run, tmp_path / "received", *CLASSES, "--allow-folder", tmp_path).code == 0
+    write_chip(tmp_path / "c/crop/a.tif", np.ones((16, 16), np.uint8))
+    (tmp_path / "c/lake").symlink_to(tmp_path / "received/S2")
+    refused = run("import", tmp_path / "classes", "--folders", tmp_path / "c")
+    assert (refused.code, "chip lake/00_S2 has the image" in refused.stderr) == (8, True), refused.stderr
 
 
 @pytest.mark.parametrize("target", ["thesis", "S2"])
