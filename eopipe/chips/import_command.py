@@ -1,14 +1,19 @@
 """`eopipe import`: chips that exist already, as pairs, folders by class or windows, become packed stores."""
 
 import argparse
+import atexit
+import fcntl
 import logging
+import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from eopipe.arguments import Parser
 from eopipe.chips.chip_files import ChipFile, chip_pairs, chip_windows, class_folders, folder_of, refuse_outside
-from eopipe.chips.chip_set import ImportOptions, import_chips
+from eopipe.chips.chip_set import INDEX, ImportOptions, import_chips
 from eopipe.errors import UsageError
 from eopipe.labels.classes import Legend
 
@@ -30,13 +35,56 @@ def import_command(argv: list[str]) -> int:
         *(tuple(arguments.bands), arguments.nodata, arguments.scale, arguments.offset),
         *(arguments.collection, arguments.group, arguments.threads),
     )
-    index = import_chips(arguments.target, chips, legend, options)
+    with _replacing(arguments.target):
+        index = import_chips(arguments.target, chips, legend, options)
     log.info(
         "event=imported chips=%d slot=%d stores=%d without_label=%d without_valid_pixel=%d seconds=%.1f wrote=%r",
         *(len(index["chips"]), index["slot"], len(index["stores"]), len(index["without_label"])),
         *(len(index["without_valid_pixel"]), time.monotonic() - start, str(arguments.target)),
     )
     return 0
+
+
+def hold_chip_set(folder: Path) -> None:
+    """Share the lock of a chip set with others that read it, to the end of this process.
+
+    Nothing is held where a file system has no locks, or the set no index. Raises UsageError where it is being replaced.
+    """
+    with suppress(FileNotFoundError):
+        index = (folder / INDEX).open("rb")
+        # It keeps the file open, too.
+        atexit.register(index.close)
+        if not _can_lock(index.fileno(), fcntl.LOCK_SH):
+            raise UsageError(
+                f"{folder} is being replaced by `eopipe import`; wait for it, and run the same command again"
+            )
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[None]:
+    """Have the lock of a chip set alone, as far as there is one. Raises UsageError where a run reads it."""
+    path = folder / INDEX
+    if not path.is_file():
+        yield
+        return
+    # Over NFS only a file that is open for writing can be locked by one process alone.
+    with path.open("rb+" if os.access(path, os.W_OK) else "rb") as index:
+        if not _can_lock(index.fileno(), fcntl.LOCK_EX):
+            raise UsageError(
+                f"{folder} is not replaced, for a run reads it; wait until that has ended, or choose another folder"
+            )
+        yield
+
+
+def _can_lock(file: int, kind: int) -> bool:
+    """Whether an open file could be locked, or cannot be locked by anyone."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _check_pattern(text: str) -> None:

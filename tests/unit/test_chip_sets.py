@@ -1,6 +1,9 @@
 """Chip sets: what is at each slot, the index, counts of files, and sentences for bad input."""
 
+import fcntl
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -248,6 +251,31 @@ def test_a_folder_of_other_files_is_not_replaced_by_a_set(run: Run, tmp_path: Pa
     assert f"{target} contains" in completed.stderr
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
     assert import_pairs(run, tmp_path).code == 0
+
+
+def test_a_set_that_a_run_reads_is_not_replaced(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, SHAPES)
+    assert import_pairs(run, tmp_path).code == 0
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    script = "import sys; from pathlib import Path; from eopipe.chips.import_command import hold_chip_set as hold\n"
+    command = [sys.executable, "-c", f"{script}hold(Path(sys.argv[1])); print('held', flush=True); input()"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    # Several runs may read a set.
+    with subprocess.Popen([*command, tmp_path / "set"], **pipes) as first:
+        with subprocess.Popen([*command, tmp_path / "set"], **pipes) as second:
+            assert [process.stdout.readline() for process in (first, second)] == ["held\n"] * 2
+            second.communicate("\n")
+        done = import_pairs(run, tmp_path)
+        assert (done.code, done.stderr.count("\n")) == (2, 1)
+        assert "set is not replaced, for a run reads it; wait until that has ended" in done.stderr
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+        assert import_pairs(run, tmp_path, target="other").code == 0
+        first.communicate("\n")
+    assert import_pairs(run, tmp_path).code == 0
+    with (tmp_path / "set/chips.json").open("rb+") as index:
+        fcntl.flock(index, fcntl.LOCK_EX)
+        late = subprocess.run([*command, tmp_path / "set"], capture_output=True, text=True, check=False)
+    assert "set is being replaced by `eopipe import`; wait for it" in late.stderr
 
 
 def test_a_chip_is_exported_on_its_own_grid(run: Run, tmp_path: Path) -> None:
