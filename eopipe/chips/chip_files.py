@@ -132,7 +132,8 @@ def chip_pairs(images: str, masks: str) -> list[ChipFile]:
 def matches_of(pattern: str) -> dict[str, Path]:
     """The files of a pattern by what its only `*` represents."""
     if pattern.count("*") != 1:
-        raise UsageError(f"the pattern {pattern!r} needs exactly one *, which is the id of a chip")
+        quoted = "; quote it, so that the shell does not replace it by a file" if Path(pattern).is_file() else ""
+        raise UsageError(f"the pattern {pattern!r} needs exactly one *, which is the id of a chip{quoted}")
     before, after = pattern.split("*")
     anchor = folder_of(pattern)
     rest = before[len(str(anchor)) :].lstrip("/") if str(anchor) != "." else before.removeprefix("./")

@@ -9,15 +9,17 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 
 from eopipe.arguments import Parser
 from eopipe.chips.chip_files import ChipFile, chip_pairs, chip_windows, class_folders, folder_of, refuse_outside
 from eopipe.chips.chip_set import INDEX, ImportOptions, import_chips
-from eopipe.errors import UsageError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.classes import Legend
 
 log = logging.getLogger("eopipe")
+SETTING = r"(?<![\w./])label\.(classes|bins|codes|ignore|values)\b(?![./])"
 
 
 def import_command(argv: list[str]) -> int:
@@ -26,16 +28,18 @@ def import_command(argv: list[str]) -> int:
     Give --images, --masks and --classes for image/mask pairs, --folders for a folder of chips for each class, or
     --windows for parts of larger images.
     """
+    _refuse_expanded(argv)
     arguments = _parser().parse_args(argv)
     start = time.monotonic()
     _check_pattern(arguments.group)
-    legend, chips = _choose(arguments)
+    with _named_by_options():
+        legend, chips = _choose(arguments)
     refuse_outside(chips, [*_folders(arguments), *arguments.allow_folder])
     options = ImportOptions(
         *(tuple(arguments.bands), arguments.nodata, arguments.scale, arguments.offset),
         *(arguments.collection, arguments.group, arguments.threads),
     )
-    with _replacing(arguments.target):
+    with _named_by_options(), _replacing(arguments.target):
         index = import_chips(arguments.target, chips, legend, options)
     log.info(
         "event=imported chips=%d slot=%d stores=%d without_label=%d without_valid_pixel=%d seconds=%.1f wrote=%r",
@@ -85,6 +89,31 @@ def _can_lock(file: int, kind: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def _refuse_expanded(argv: list[str]) -> None:
+    """Raise UsageError where the shell has put the names of files in the place of a pattern."""
+    for option in {"--images", "--masks"} & {*argv}:
+        words = [*takewhile(lambda word: not word.startswith("-"), argv[argv.index(option) + 1 :])]
+        if len(words) > 1 and all(Path(word).is_file() for word in words[:2]):
+            pattern = str(Path(words[0]).with_name(f"*{Path(words[0]).suffix}"))
+            raise UsageError(
+                f"{option} has {len(words)} words, such as {words[0]}, for the shell replaces a pattern by the files "
+                f"that match it; quote the pattern, as in {option} '{pattern}'"
+            )
+
+
+@contextmanager
+def _named_by_options() -> Iterator[None]:
+    """Errors within name the options of this command (`--ignore 255`), not the settings of a config."""
+    try:
+        yield
+    except (UsageError, BadInputError) as error:
+        # Regression is not for chip sets.
+        text = str(error).replace(", or set label.measure", "")
+        text = re.sub(rf"{SETTING}: \[(.*?)\]", lambda m: f"--{m[1]} {m[2].replace(',', '')}", text)
+        text = re.sub(r"set (?=--)", "give ", re.sub(SETTING, r"--\1", text))
+        raise type(error)(text) from error
 
 
 def _check_pattern(text: str) -> None:

@@ -428,6 +428,44 @@ def test_unfit_files_are_refused_and_named(run: Run, tmp_path: Path, fault: str,
 
 
 @pytest.mark.parametrize(
+    ("added", "options", "sentences"),
+    [
+        (
+            255,
+            CLASSES,
+            ["error: mask labels/01_label.tif has values that belong", "mean unlabelled, give --ignore 255; if not"],
+        ),
+        (1, ("--classes", "a", "b"), ["mask labels/00_label.tif, as 1 other, has", "if that is so", "--ignore 2 3;"]),
+        (1, ("--classes", "a", "b", "c", "d", "--codes", 1, 2), ["--codes has 2 values for 4 classes"]),
+        (0, ("--classes", "a", "b", "--values", "a=0", "b=1", "c=2"), ["--values: there is no class c"]),
+    ],
+)
+def test_messages_name_the_file_and_the_option(
+    run: Run, tmp_path: Path, added: int, options: tuple[object, ...], sentences: list[str]
+) -> None:
+    write_pairs(tmp_path, [(16, 16)] * 2)
+    with rasterio.open(tmp_path / "labels/01_label.tif", "r+") as mask:
+        mask.write(mask.read() + (added if added < 255 else 0))
+        if added == 255:
+            mask.write(np.full((1, 1), 255, np.int16), 1, window=((0, 1), (0, 1)))
+    done = import_pairs(run, tmp_path, *options)
+    assert done.code in (2, 3)
+    assert not [sentence for sentence in sentences if sentence not in done.stderr], done.stderr
+    assert not {"label.", "chips-0000"} & {word for word in ("label.", "chips-0000") if f" {word}" in done.stderr}
+
+
+def test_patterns_that_the_shell_replaced_by_files_are_to_be_quoted(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, [(16, 16)] * 3)
+    images, masks = (sorted(map(str, (tmp_path / name).iterdir())) for name in ("S2", "labels"))
+    done = run("import", tmp_path / "set", "--images", *images, "--masks", *masks, *CLASSES)
+    assert (done.code, done.stderr.count("\n")) == (2, 1)
+    assert "has 3 words, such as" in done.stderr
+    assert "; quote the pattern, as in --" in done.stderr
+    done = run("import", tmp_path / "set", "--images", images[0], "--masks", masks[0], *CLASSES)
+    assert (done.code, "quote it, so that the shell does not replace it" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("--images", "a.tif", "--masks", "*.tif", *CLASSES), "needs exactly one *"),
