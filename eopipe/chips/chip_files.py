@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Of larger images a folder of scenes is made, not a chip set.
 MAX_EDGE = 4096
-SUFFIXES = (".tif", ".tiff")
+SUFFIXES, PICTURES = (".tif", ".tiff"), (".png", ".jpg", ".jpeg")
 DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
 # Tags of the acquisition. TIFFTAG_DATETIME is not among them: it is the time at which the file was written.
 DATE_TAGS = ("ACQUISITIONDATETIME", "ACQUISITION_DATE", "ACQUISITION_DATETIME", "DATE_ACQUIRED")
@@ -168,7 +168,7 @@ def class_folders(root: Path) -> tuple[tuple[str, ...], list[ChipFile]]:
         # GDAL writes statistics beside a file.
         paths = [path for path in paths if not path.name.endswith(".aux.xml")]
         if other := [path for path in paths if path.suffix.lower() not in SUFFIXES]:
-            raise BadInputError(f"{other[0]} is not a GeoTIFF by its name: chips are files *.tif or *.tiff")
+            raise BadInputError(_not_geotiff(str(other[0])))
         if not paths:
             raise BadInputError(f"{root / name} has no GeoTIFF, so class {name} has no chip; remove the folder")
         chips += [ChipFile(f"{name}/{path.stem}", path, f"{name}/{path.name}", label=name) for path in paths]
@@ -232,7 +232,7 @@ def opened(path: Path, name: str) -> Iterator[Any]:
     import rasterio
 
     if path.suffix.lower() not in SUFFIXES:
-        raise BadInputError(f"{name} is not a GeoTIFF by its name: chips are files *.tif or *.tiff")
+        raise BadInputError(_not_geotiff(name))
     with rasterio.Env(**SETTINGS):
         try:
             source = open_raster(SceneBand(name, path, 1.0, 0.0, None), f"chip {name}")
@@ -240,6 +240,18 @@ def opened(path: Path, name: str) -> Iterator[Any]:
             raise BadInputError(f"{name} is not a GeoTIFF that can be read: {error}") from error
         with source:
             yield source
+
+
+def _not_geotiff(name: str) -> str:
+    """What to do with a file whose name is not that of a GeoTIFF; a picture may have its place in a world file."""
+    sentence = f"{name} is not a GeoTIFF by its name: chips are files *.tif or *.tiff"
+    if Path(name).suffix.lower() not in PICTURES:
+        return sentence
+    return (
+        f"{sentence}, each with a place on the ground; write one of each picture, with a world file (.pgw, .jgw) "
+        f"beside it by `gdal_translate -a_srs EPSG:CODE {name} {Path(name).with_suffix('.tif')}`, else with its "
+        "corners too, -a_ullr LEFT TOP RIGHT BOTTOM"
+    )
 
 
 def read_header(chip: ChipFile) -> ChipHeader:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+from affine import Affine
 from chip_files import numbered_chip, write_chip, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -463,6 +464,25 @@ def test_patterns_that_the_shell_replaced_by_files_are_to_be_quoted(run: Run, tm
     assert "; quote the pattern, as in --" in done.stderr
     done = run("import", tmp_path / "set", "--images", images[0], "--masks", masks[0], *CLASSES)
     assert (done.code, "quote it, so that the shell does not replace it" in done.stderr) == (2, True)
+
+
+def test_pictures_without_a_place_are_refused_with_the_way_to_give_them_one(run: Run, tmp_path: Path) -> None:
+    cure = "`gdal_translate -a_srs EPSG:CODE {0}.png {0}.tif`, else with its corners too, -a_ullr LEFT TOP RIGHT BOTTOM"
+    write_pairs(tmp_path, [(16, 16)])
+    with rasterio.open(tmp_path / "labels/00_label.tif") as mask:
+        profile = {"driver": "PNG", "count": 1, "height": 16, "width": 16, "dtype": "uint8", "crs": mask.crs}
+        pixels = mask.read().astype(np.uint8)
+    for path in ("labels/00_label.png", "c/crop/a.png", "c/lake/b.png"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        with rasterio.open(tmp_path / path, "w", **profile, transform=Affine(10, 0, 5e5, 0, -10, 5e6)) as picture:
+            picture.write(pixels)
+    done = run(
+        *("import", tmp_path / "set", "--images", tmp_path / "S2/*_S2.tif", "--masks", tmp_path / "labels/*_label.png"),
+        *CLASSES,
+    )
+    assert (done.code, cure.format("labels/00_label") in done.stderr) == (3, True), done.stderr
+    done = run("import", tmp_path / "set", "--folders", tmp_path / "c")
+    assert (done.code, cure.format(tmp_path / "c/crop/a") in done.stderr) == (3, True), done.stderr
 
 
 @pytest.mark.parametrize(
