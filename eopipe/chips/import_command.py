@@ -37,7 +37,7 @@ def import_command(argv: list[str]) -> int:
     refuse_outside(chips, [*_folders(arguments), *arguments.allow_folder])
     options = ImportOptions(
         *(tuple(arguments.bands), arguments.nodata, arguments.scale, arguments.offset),
-        *(arguments.collection, arguments.group, arguments.threads),
+        *(arguments.collection or arguments.target.absolute().name, arguments.group, arguments.threads),
     )
     with _named_by_options(), _replacing(arguments.target):
         index = import_chips(arguments.target, chips, legend, options)
@@ -197,7 +197,7 @@ def _parser() -> Parser:
         help="folders outside of that of the chips, or of the list of windows, to which its paths and links may lead",
     )
     add("--group", default="", help="regular expression: what it matches in the id of a chip is its group, for split")
-    add("--collection", help="name of the chip set, for model cards and the crate")
+    add("--collection", help="name of the chip set in report, cards and crate [that of its folder]")
     add(
         "--threads",
         type=int,

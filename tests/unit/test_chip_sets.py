@@ -301,8 +301,8 @@ def test_a_chip_is_exported_on_its_own_grid(run: Run, tmp_path: Path) -> None:
 def test_bytes_do_not_depend_on_threads(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path, SHAPES)
     for threads in (1, 4):
-        assert import_pairs(run, tmp_path, *CLASSES, "--threads", threads, target=f"set{threads}").code == 0
-    assert digest(tmp_path / "set1") == digest(tmp_path / "set4")
+        assert import_pairs(run, tmp_path, *CLASSES, "--threads", threads, target=f"with{threads}/set").code == 0
+    assert digest(tmp_path / "with1/set") == digest(tmp_path / "with4/set")
 
 
 def test_sets_of_several_stores_continue_in_the_next_one(

@@ -125,7 +125,7 @@ def test_the_map_of_a_chip_is_written_at_its_place(mapped: Project) -> None:
 
 def test_report_cards_catalog_and_crate_are_of_chips(mapped: Project) -> None:
     card = (mapped.results / "data-card.md").read_text()
-    assert "504 chips of an unnamed collection, unknown dates: chips in slots of 32" in card
+    assert "504 chips of chips, unknown dates: chips in slots of 32" in card
     assert "12 CRSs" in card
     assert "0 scenes" not in (mapped.results / "report.html").read_text() + card
     item = json.loads((mapped.results / "catalog/tiles/chips-0000/chips-0000.json").read_text())
