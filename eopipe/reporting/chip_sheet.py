@@ -12,6 +12,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
 from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chips import label_sets
 from eopipe.chips.splits import NO_SPLIT, SPLITS
 from eopipe.composites.periods import true_colour_bands
 from eopipe.reporting.chip_set_maps import unrolled
@@ -141,7 +142,7 @@ class _ChipReader:
                 yield number, float((label != mapped[0])[tested].mean())
             else:
                 counts = np.bincount(label[label != NO_LABEL], minlength=len(mapped))
-                truth = counts >= self.min_share * counts.sum()
+                (truth,) = label_sets(counts[None], self.min_share)
                 yield number, float((truth != (mapped[:, tested] == 1).any(1)).mean())
 
     def read(self, number: int, error: float) -> SheetChip:
