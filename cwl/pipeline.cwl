@@ -1024,7 +1024,7 @@ inputs:
   report_title:
     type: string
     label: report.title
-    doc: title of page, map and cards
+    doc: title of page, map and cards; of a chip set its name, if not given
     default: eopipe run
   report_attribution:
     type: string

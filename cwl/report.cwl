@@ -137,7 +137,7 @@ inputs:
   picture_name:
     type: string
     label: picture
-    doc: map sheet with axes, legend and scale bar
+    doc: map sheet with axes, legend and scale bar; of a chip set its worst, median and best test chips
     default: map.png
     inputBinding:
       prefix: --picture
@@ -174,7 +174,7 @@ inputs:
   title:
     type: string
     label: title
-    doc: title of page, map and cards
+    doc: title of page, map and cards; of a chip set its name, if not given
     default: eopipe run
     inputBinding:
       prefix: --title
@@ -246,7 +246,7 @@ outputs:
     type: File
     format: iana:image/png
     label: picture
-    doc: map sheet with axes, legend and scale bar
+    doc: map sheet with axes, legend and scale bar; of a chip set its worst, median and best test chips
     outputBinding:
       glob: $(inputs.picture_name)
   model_card:

@@ -613,7 +613,7 @@ $graph:
     report_title:
       type: string
       label: report.title
-      doc: title of page, map and cards
+      doc: title of page, map and cards; of a chip set its name, if not given
       default: eopipe run
     report_attribution:
       type: string
@@ -4072,7 +4072,7 @@ $graph:
     picture_name:
       type: string
       label: picture
-      doc: map sheet with axes, legend and scale bar
+      doc: map sheet with axes, legend and scale bar; of a chip set its worst, median and best test chips
       default: map.png
       inputBinding:
         prefix: --picture
@@ -4109,7 +4109,7 @@ $graph:
     title:
       type: string
       label: title
-      doc: title of page, map and cards
+      doc: title of page, map and cards; of a chip set its name, if not given
       default: eopipe run
       inputBinding:
         prefix: --title
@@ -4181,7 +4181,7 @@ $graph:
       type: File
       format: iana:image/png
       label: picture
-      doc: map sheet with axes, legend and scale bar
+      doc: map sheet with axes, legend and scale bar; of a chip set its worst, median and best test chips
       outputBinding:
         glob: $(inputs.picture_name)
     model_card:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.errors import BadInputError, IntegrityError, UsageError
+from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
 from eopipe.publish import read_json
 from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import PixelWindow, pixel_metres
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Of larger images a folder of scenes is made, not a chip set.
 MAX_EDGE = 4096
-SUFFIXES = (".tif", ".tiff")
+SUFFIXES, PICTURES = (".tif", ".tiff"), (".png", ".jpg", ".jpeg")
 DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
 # Tags of the acquisition. TIFFTAG_DATETIME is not among them: it is the time at which the file was written.
 DATE_TAGS = ("ACQUISITIONDATETIME", "ACQUISITION_DATE", "ACQUISITION_DATETIME", "DATE_ACQUIRED")
@@ -85,6 +85,23 @@ class ChipHeader:
         return len(self.bands), self.dtype, self.scaling
 
 
+def refuse_outside(chips: Sequence[ChipFile], folders: Sequence[Path]) -> None:
+    """Raise RefusedError for an image or a mask that is in none of these folders, links followed.
+
+    Lists and links come with the chips of other people, and what is read here is packed into what is published.
+    """
+    roots = [folder.resolve() for folder in folders]
+    for chip in chips:
+        for kind, path in (("image", chip.image), ("mask", chip.mask)):
+            actual = path and path.resolve()
+            if actual is None or any(actual.is_relative_to(root) for root in roots):
+                continue
+            raise RefusedError(
+                f"chip {chip.id} has the {kind} {path}, which is {actual}, outside of {folders[0]}; if files there may "
+                f"be read, add --allow-folder {actual.parent}"
+            )
+
+
 def chip_pairs(images: str, masks: str) -> list[ChipFile]:
     """The images and masks of two patterns, matched by what their `*` represents, sorted by it.
 
@@ -115,9 +132,10 @@ def chip_pairs(images: str, masks: str) -> list[ChipFile]:
 def matches_of(pattern: str) -> dict[str, Path]:
     """The files of a pattern by what its only `*` represents."""
     if pattern.count("*") != 1:
-        raise UsageError(f"the pattern {pattern!r} needs exactly one *, which is the id of a chip")
+        quoted = "; quote it, so that the shell does not replace it by a file" if Path(pattern).is_file() else ""
+        raise UsageError(f"the pattern {pattern!r} needs exactly one *, which is the id of a chip{quoted}")
     before, after = pattern.split("*")
-    anchor = Path(before) if before.endswith("/") else Path(before).parent if before else Path()
+    anchor = folder_of(pattern)
     rest = before[len(str(anchor)) :].lstrip("/") if str(anchor) != "." else before.removeprefix("./")
     expression = re.compile(f"{re.escape(rest)}([^/]+){re.escape(after)}")
     paths = anchor.glob(f"{escape(rest)}*{escape(after)}") if anchor.is_dir() else ()
@@ -125,9 +143,14 @@ def matches_of(pattern: str) -> dict[str, Path]:
     return {match[1]: path for match, path in by_name if match and path.is_file()}
 
 
+def folder_of(pattern: str) -> Path:
+    """The folder that a pattern names before its `*`."""
+    return Path(pattern.partition("*")[0] + "x").parent
+
+
 def source_name(pattern: str, path: Path) -> str:
     """The path of a file from the folder before the `*` on, which says nothing of this machine."""
-    folder = Path(pattern.partition("*")[0] + "x").parent
+    folder = folder_of(pattern)
     return (Path(folder.name) / path.relative_to(folder)).as_posix()
 
 
@@ -145,7 +168,7 @@ def class_folders(root: Path) -> tuple[tuple[str, ...], list[ChipFile]]:
         # GDAL writes statistics beside a file.
         paths = [path for path in paths if not path.name.endswith(".aux.xml")]
         if other := [path for path in paths if path.suffix.lower() not in SUFFIXES]:
-            raise BadInputError(f"{other[0]} is not a GeoTIFF by its name: chips are files *.tif or *.tiff")
+            raise BadInputError(_not_geotiff(str(other[0])))
         if not paths:
             raise BadInputError(f"{root / name} has no GeoTIFF, so class {name} has no chip; remove the folder")
         chips += [ChipFile(f"{name}/{path.stem}", path, f"{name}/{path.name}", label=name) for path in paths]
@@ -209,7 +232,7 @@ def opened(path: Path, name: str) -> Iterator[Any]:
     import rasterio
 
     if path.suffix.lower() not in SUFFIXES:
-        raise BadInputError(f"{name} is not a GeoTIFF by its name: chips are files *.tif or *.tiff")
+        raise BadInputError(_not_geotiff(name))
     with rasterio.Env(**SETTINGS):
         try:
             source = open_raster(SceneBand(name, path, 1.0, 0.0, None), f"chip {name}")
@@ -217,6 +240,18 @@ def opened(path: Path, name: str) -> Iterator[Any]:
             raise BadInputError(f"{name} is not a GeoTIFF that can be read: {error}") from error
         with source:
             yield source
+
+
+def _not_geotiff(name: str) -> str:
+    """What to do with a file whose name is not that of a GeoTIFF; a picture may have its place in a world file."""
+    sentence = f"{name} is not a GeoTIFF by its name: chips are files *.tif or *.tiff"
+    if Path(name).suffix.lower() not in PICTURES:
+        return sentence
+    return (
+        f"{sentence}, each with a place on the ground; write one of each picture, with a world file (.pgw, .jgw) "
+        f"beside it by `gdal_translate -a_srs EPSG:CODE {name} {Path(name).with_suffix('.tif')}`, else with its "
+        "corners too, -a_ullr LEFT TOP RIGHT BOTTOM"
+    )
 
 
 def read_header(chip: ChipFile) -> ChipHeader:

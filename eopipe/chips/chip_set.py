@@ -139,7 +139,7 @@ class ChipSetWriter:
         self.chips, self.headers, self.legend, self.options = chips, headers, legend, options
         largest = max(max(header.height, header.width) for header in headers)
         self.slots = SlotGrid.for_chips(len(chips), largest)
-        self._lock = Lock()
+        self._lock, self._unexplained = Lock(), list[str]()
 
     @property
     def bands(self) -> tuple[str, ...]:
@@ -148,8 +148,7 @@ class ChipSetWriter:
 
     def write_store(self, folder: Path, number: int) -> list[dict[str, Any]]:
         """Publish a tile store and its label store; return the rows of the index."""
-        name, slots = f"chips-{number:04d}", self.slots
-        values = SourceValues(self.legend, f"mask of {name}")
+        name, slots, values = f"chips-{number:04d}", self.slots, SourceValues(self.legend, "")
         chips = slots.chips_of(number, len(self.chips))
         bbox = list(common_bounds([self.headers[chip].bounds for chip in chips]))
         description = {"slot": slots.edge, "rows": slots.rows, "columns": slots.columns, "chips": len(chips)}
@@ -163,7 +162,7 @@ class ChipSetWriter:
             arrays = self._arrays(tiles, labels)
             rows, pixels, zeros = self._write(arrays, number, values)
             if not self.chips[0].label:
-                values.check()
+                self._check_values(values)
                 labels.attrs.update(attributes_of(values.rows()))
             labels.attrs["pixels"] = dict(zip(names, pixels.tolist(), strict=True))
             share = sum(row["valid_pixels"] for row in rows) / math.prod(slots.shape)
@@ -244,9 +243,21 @@ class ChipSetWriter:
             return np.full((header.height, header.width), number, np.uint8)
         numbers, has_value = read_mask(chip)
         ignored = np.isin(numbers, self.legend.ignore)
+        classified = self.legend.classify(numbers, has_value & ~ignored)
+        without_class = numbers[has_value & ~ignored & (classified == NO_LABEL)]
         with self._lock:
+            values.name = f"mask {chip.mask_source}"
             values.add(numbers, has_value, ignored)
-        return self.legend.classify(numbers, has_value & ~ignored)
+            if not values.explains(without_class):
+                self._unexplained.append(chip.mask_source)
+        return classified
+
+    def _check_values(self, values: SourceValues) -> None:
+        """Raise BadInputError with the name of a mask, the values of all and a cure where one belongs to no class."""
+        if masks := sorted(self._unexplained):
+            others = f", as {len(masks) - 1} other{'s' * (len(masks) > 2)}," if len(masks) > 1 else ""
+            values.name = f"mask {masks[0]}{others}"
+        values.check()
 
     def _row(self, number: int, labelled: IntArray, valid: int) -> dict[str, Any]:
         """The row of a chip in the index; its class is the most frequent one."""

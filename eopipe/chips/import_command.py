@@ -1,18 +1,25 @@
 """`eopipe import`: chips that exist already, as pairs, folders by class or windows, become packed stores."""
 
 import argparse
+import atexit
+import fcntl
 import logging
+import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 
 from eopipe.arguments import Parser
-from eopipe.chips.chip_files import ChipFile, chip_pairs, chip_windows, class_folders
-from eopipe.chips.chip_set import ImportOptions, import_chips
-from eopipe.errors import UsageError
+from eopipe.chips.chip_files import ChipFile, chip_pairs, chip_windows, class_folders, folder_of, refuse_outside
+from eopipe.chips.chip_set import INDEX, ImportOptions, import_chips
+from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.classes import Legend
 
 log = logging.getLogger("eopipe")
+SETTING = r"(?<![\w./])label\.(classes|bins|codes|ignore|values)\b(?![./])"
 
 
 def import_command(argv: list[str]) -> int:
@@ -21,21 +28,92 @@ def import_command(argv: list[str]) -> int:
     Give --images, --masks and --classes for image/mask pairs, --folders for a folder of chips for each class, or
     --windows for parts of larger images.
     """
+    _refuse_expanded(argv)
     arguments = _parser().parse_args(argv)
     start = time.monotonic()
     _check_pattern(arguments.group)
-    legend, chips = _choose(arguments)
+    with _named_by_options():
+        legend, chips = _choose(arguments)
+    refuse_outside(chips, [*_folders(arguments), *arguments.allow_folder])
     options = ImportOptions(
         *(tuple(arguments.bands), arguments.nodata, arguments.scale, arguments.offset),
-        *(arguments.collection, arguments.group, arguments.threads),
+        *(arguments.collection or arguments.target.absolute().name, arguments.group, arguments.threads),
     )
-    index = import_chips(arguments.target, chips, legend, options)
+    with _named_by_options(), _replacing(arguments.target):
+        index = import_chips(arguments.target, chips, legend, options)
     log.info(
         "event=imported chips=%d slot=%d stores=%d without_label=%d without_valid_pixel=%d seconds=%.1f wrote=%r",
         *(len(index["chips"]), index["slot"], len(index["stores"]), len(index["without_label"])),
         *(len(index["without_valid_pixel"]), time.monotonic() - start, str(arguments.target)),
     )
     return 0
+
+
+def hold_chip_set(folder: Path) -> None:
+    """Share the lock of a chip set with others that read it, to the end of this process.
+
+    Nothing is held where a file system has no locks, or the set no index. Raises UsageError where it is being replaced.
+    """
+    with suppress(FileNotFoundError):
+        index = (folder / INDEX).open("rb")
+        # It keeps the file open, too.
+        atexit.register(index.close)
+        if not _can_lock(index.fileno(), fcntl.LOCK_SH):
+            raise UsageError(
+                f"{folder} is being replaced by `eopipe import`; wait for it, and run the same command again"
+            )
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[None]:
+    """Have the lock of a chip set alone, as far as there is one. Raises UsageError where a run reads it."""
+    path = folder / INDEX
+    if not path.is_file():
+        yield
+        return
+    # Over NFS only a file that is open for writing can be locked by one process alone.
+    with path.open("rb+" if os.access(path, os.W_OK) else "rb") as index:
+        if not _can_lock(index.fileno(), fcntl.LOCK_EX):
+            raise UsageError(
+                f"{folder} is not replaced, for a run reads it; wait until that has ended, or choose another folder"
+            )
+        yield
+
+
+def _can_lock(file: int, kind: int) -> bool:
+    """Whether an open file could be locked, or cannot be locked by anyone."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _refuse_expanded(argv: list[str]) -> None:
+    """Raise UsageError where the shell has put the names of files in the place of a pattern."""
+    for option in {"--images", "--masks"} & {*argv}:
+        words = [*takewhile(lambda word: not word.startswith("-"), argv[argv.index(option) + 1 :])]
+        if len(words) > 1 and all(Path(word).is_file() for word in words[:2]):
+            pattern = str(Path(words[0]).with_name(f"*{Path(words[0]).suffix}"))
+            raise UsageError(
+                f"{option} has {len(words)} words, such as {words[0]}, for the shell replaces a pattern by the files "
+                f"that match it; quote the pattern, as in {option} '{pattern}'"
+            )
+
+
+@contextmanager
+def _named_by_options() -> Iterator[None]:
+    """Errors within name the options of this command (`--ignore 255`), not the settings of a config."""
+    try:
+        yield
+    except (UsageError, BadInputError) as error:
+        # Regression is not for chip sets.
+        text = str(error).replace(", or set label.measure", "")
+        text = re.sub(rf"{SETTING}: \[(.*?)\]", lambda m: f"--{m[1]} {m[2].replace(',', '')}", text)
+        text = re.sub(r"set (?=--)", "give ", re.sub(SETTING, r"--\1", text))
+        raise type(error)(text) from error
 
 
 def _check_pattern(text: str) -> None:
@@ -67,6 +145,16 @@ def _choose(arguments: argparse.Namespace) -> tuple[Legend, list[ChipFile]]:
         raise UsageError("import needs --images, --masks and --classes, or --folders, or --windows")
     bins, codes, ignore = tuple(arguments.bins), tuple(arguments.codes), tuple(arguments.ignore)
     return Legend(tuple(arguments.classes), bins, codes, ignore, tuple(arguments.values)), chips
+
+
+def _folders(arguments: argparse.Namespace) -> list[Path]:
+    """The folders that a command names: that of the list of windows, else those of the chips and the current one."""
+    if arguments.windows is not None:
+        return [arguments.windows.parent]
+    named = (
+        [arguments.folders] if arguments.folders is not None else map(folder_of, (arguments.images, arguments.masks))
+    )
+    return [*named, Path()]
 
 
 def _classes_of_labels(chips: list[ChipFile], classes: tuple[str, ...]) -> tuple[str, ...]:
@@ -101,8 +189,15 @@ def _parser() -> Parser:
     add("--nodata", type=float, help="number that means nodata in an image [what the file states]")
     add("--scale", type=float, help="physical value = stored * scale + offset [what the files state, else 1]")
     add("--offset", type=float, help="offset of physical values [what the files state, else 0]")
+    add(
+        "--allow-folder",
+        nargs="+",
+        type=Path,
+        default=[],
+        help="folders outside of that of the chips, or of the list of windows, to which its paths and links may lead",
+    )
     add("--group", default="", help="regular expression: what it matches in the id of a chip is its group, for split")
-    add("--collection", help="name of the chip set, for model cards and the crate")
+    add("--collection", help="name of the chip set in report, cards and crate [that of its folder]")
     add(
         "--threads",
         type=int,

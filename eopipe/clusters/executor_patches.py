@@ -136,10 +136,18 @@ def _write_once(path: Path, text: str) -> None:
 
 def begin_run(workflow: Any, config: dict[str, Any]) -> None:
     """What Snakemake does before its first job."""
+    from snakemake.exceptions import WorkflowError
+
+    from eopipe.chips.import_command import hold_chip_set
     from eopipe.run.project import hold_lock
     from eopipe.run.rules import reset_future_times
 
     hold_lock()
+    if config["chip_set"]:
+        try:
+            hold_chip_set(Path(config["chip_set"]))
+        except UsageError as error:
+            raise WorkflowError(str(error)) from None
     survive_repeated_signals()
     prepare_executor(workflow)
     print(reset_future_times(config), end="")

@@ -79,6 +79,10 @@ class SourceValues:
             table = "\n".join(f"  {line}" for line in format_values(rows))
             raise BadInputError(f"{self.name} has values that belong to no class:\n{table}\n{self._cure()}")
 
+    def explains(self, values: AnyArray) -> bool:
+        """Whether each of these values belongs to a class or means unlabelled."""
+        return bool(self.legend.bins) or {*np.unique(values).tolist()} <= self._labels().keys()
+
     def _labels(self) -> dict[float, str]:
         """The class of each value of the legend."""
         ignored = {float(value): UNLABELLED for value in self.legend.ignore}

@@ -55,7 +55,9 @@ def write_plan_figure(path: Path, scenes: FrozenScenes, rows: list[SceneRow], ch
         width = min(WIDTH - 2 * MARGIN - LEGEND_WIDTH - GAP - TICKS, TALLEST / aspect)
         box: Box = (MARGIN + TICKS, top, width, width * aspect)
         corner = (box[0] + width + GAP + 0.1, top)
-        end = add_legend(figure, corner, [*legend, ("scene coverage", COVERAGE), ("grid", "none")])
+        end = add_legend(
+            figure, corner, [*legend, ("scene coverage", COVERAGE), ("grid", "none")], WIDTH - MARGIN - corner[0]
+        )
         bottom = max(box[1] + box[3], end + SCALE_HEIGHT)
         figure.set_figheight(bottom + 0.75 + TIMELINE_HEIGHT + TIMELINE_LABEL)
         axes = axes_at(figure, box)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from markupsafe import Markup
 
@@ -149,7 +149,7 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure((width, height), dpi=DPI)
 
 
-def save_png(figure: "Figure", path: Path) -> None:
+def save_png(figure: "Figure", path: Path | BinaryIO) -> None:
     """Write a figure as PNG without the name of a program: the same figure gives the same bytes."""
     figure.savefig(path, format="png", metadata={"Software": None}, pil_kwargs={"optimize": True})
 

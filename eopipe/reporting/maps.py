@@ -4,12 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from eopipe.arrays import Float64Array, UInt8Array
-from eopipe.chips.chip_set import NOT_A_PLACE
 from eopipe.reporting.figures import (
     DPI,
     FAINT,
@@ -96,7 +95,7 @@ class MapContent:
         return [*known, *[("no data", NO_DATA)] * any((p.numbers == NO_LABEL).any() for p in self.panels)]
 
 
-def write_map(path: Path, content: MapContent) -> None:
+def write_map(path: Path | BinaryIO, content: MapContent) -> None:
     """Draw maps with one legend and write them as PNG; the same content gives the same bytes."""
     texts = (content.title, content.subtitle, content.credit, *content.classes, *(p.name for p in content.panels))
     with figure_style(*texts):
@@ -107,7 +106,7 @@ def write_map(path: Path, content: MapContent) -> None:
         left = max(box[0] + box[2] for box in boxes) + GAP + 0.1
         title = wrapped(content.classes[0], 9, LEGEND_WIDTH) if content.scale else []
         end = boxes[0][1] + (BAR_HEIGHT + 0.3 + 9 * LINE_HEIGHT * len(title) if content.scale else 0)
-        end = add_legend(figure, (left, end), content.legend) if content.legend else end
+        end = add_legend(figure, (left, end), content.legend, WIDTH - MARGIN - left) if content.legend else end
         bottom = max(boxes[-1][1] + boxes[-1][3], end + SCALE_HEIGHT)
         end = add_text(figure, content.credit, (MARGIN, bottom + TICKS + 0.08), width, 7.5, FAINT)
         figure.set_figheight(end + MARGIN / 2)
@@ -156,10 +155,7 @@ def _draw_panel(figure: "Figure", content: MapContent, panel: MapPanel, box: Box
     axes = axes_at(figure, box)
     axes.imshow(colors[panel.numbers], extent=(left, right, lower, upper), interpolation="nearest", aspect="auto")
     axes.set_title(shorten_to_width(panel.name, 7.5, box[2]), loc="left", size=7.5)
-    if NOT_A_PLACE in str(panel.grid.crs):
-        axes.set(xticks=[], yticks=[])
-    else:
-        label_degrees(axes, str(panel.grid.crs))
+    label_degrees(axes, str(panel.grid.crs))
 
 
 def label_degrees(axes: "Axes", crs: str) -> None:
@@ -216,11 +212,11 @@ def degrees(value: float, step: float, sides: str) -> str:
     return f"{abs(value):.{digits}f}° {sides[int(value > 0)] if round(value, digits) else ''}".strip()
 
 
-def add_legend(figure: "Figure", corner: tuple[float, float], entries: list[tuple[str, str]]) -> float:
-    """A legend of names and colours below (left, top) in inches; returns about where it ends."""
+def add_legend(figure: "Figure", corner: tuple[float, float], entries: list[tuple[str, str]], width: float) -> float:
+    """A legend of names and colours below (left, top), of a width in inches; returns about where it ends."""
     from matplotlib.patches import Patch
 
-    labels = [wrapped(name, 9, WIDTH - MARGIN - corner[0] - 0.35) for name, _ in entries]
+    labels = [wrapped(name, 9, width - 0.35) for name, _ in entries]
     figure.legend(
         handles=[Patch(facecolor=color, edgecolor=FAINT, linewidth=0.4) for _, color in entries],
         labels=["\n".join(lines) for lines in labels],
@@ -266,6 +262,5 @@ def add_scale_bar(
     for grid in grids:
         (width, height), (rows, cols) = pixel_metres(grid), grid.shape
         texts.append(f"{format_length(cols * width)}{TIMES}{format_length(rows * height)}")
-    names = ["chips side by side, not as on the ground" if NOT_A_PLACE in str(g.crs) else str(g.crs) for g in grids]
-    for text in (*texts, f"pixels of {format_length(width)}", *names):
+    for text in (*texts, f"pixels of {format_length(width)}", *(str(grid.crs) for grid in grids)):
         top = add_text(figure, text, (left, top), LEGEND_WIDTH, 7.5, FAINT)

@@ -1,8 +1,11 @@
 """The page as HTML: everything inline, nothing from the network, no script."""
 
+from base64 import b64encode
 from functools import partial
 from importlib.resources import files
-from typing import Any
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -13,10 +16,12 @@ from eopipe.reporting import data_tables, scores
 from eopipe.reporting.cards import Card
 from eopipe.reporting.change import change_sections
 from eopipe.reporting.charts import error_charts, reliability_chart, ridge_chart
+from eopipe.reporting.chip_sheet import draw_chip_sheet
+from eopipe.reporting.maps import write_map
 from eopipe.reporting.multilabel import label_sections
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, PanelGroup
-from eopipe.reporting.run_data import RunData
+from eopipe.reporting.run_data import RunData, map_content, map_subtitle
 from eopipe.reporting.verdict import best_trees, verdict
 from eopipe.reporting.wording import (
     TREES,
@@ -43,6 +48,23 @@ def render(run: RunData, cards: tuple[Card, ...]) -> str:
     return environment.get_template(TEMPLATE).render(sections | {"cards": cards})
 
 
+def write_picture(target: Path | BinaryIO, run: RunData) -> None:
+    """Write the map of a run, or the sheet of a chip set, as PNG."""
+    if run.sheet is None:
+        write_map(target, map_content(run))
+    else:
+        legend = dict(zip(run.classes, run.colors, strict=True))
+        draw_chip_sheet(target, run.sheet, (run.title, map_subtitle(run), run.attribution), legend)
+
+
+def _sheet_uri(run: RunData) -> str:
+    """The sheet of a chip set as a data URI; empty for other runs."""
+    if run.sheet is None:
+        return ""
+    write_picture(buffer := BytesIO(), run)
+    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"
+
+
 def _source(name: str) -> str:
     return (files("eopipe.reporting") / name).read_text(encoding="utf-8")
 
@@ -59,6 +81,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "unit": scored_unit(run.metrics),
         "split_unit": data_tables.split_unit(run.split),
         "legend": {} if run.scale else dict(zip(run.classes, run.colors, strict=True)),
+        "sheet_uri": _sheet_uri(run),
         "scale_bar": partial(scale_bar, run),
         "confidence_colors": ", ".join(CONFIDENCE_COLORS),
         "split_legend": dict(zip(("train", "validation", "test"), SPLIT_COLORS, strict=True)),

@@ -17,6 +17,7 @@ from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.models.tasks import CHIPWISE
 from eopipe.publish import read_json
 from eopipe.reporting.change import with_change_panel
+from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.maps import MapContent, cell_panels
 from eopipe.reporting.multilabel import label_headline
@@ -44,6 +45,7 @@ from eopipe.tiles.grid import pixel_metres
 from eopipe.training_job import TrainingLength
 
 CRS_LISTED = 3
+DEFAULT_TITLE = "eopipe run"
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class RunData:
     """The content of the page, the map and the cards; a pixel of the images shows `step` x `step` pixels of the grid.
 
     `scale` is the colour scale of continuous values, None where the map is of classes; `folds` are the scores of a
-    cross-validation by the names of its folds.
+    cross-validation by the names of its folds. A chip set has a sheet of chips, and no panels of maps and splits.
     """
 
     title: str
@@ -92,7 +94,8 @@ class RunData:
     quality: DataQuality
     maps: list[MapView]
     map_panels: list[PanelGroup]
-    split_panel: PanelGroup
+    split_panel: PanelGroup | None
+    sheet: ChipSheet | None
     omitted_maps: int
     step: int
     digests: list[TextRow]
@@ -189,6 +192,9 @@ def read_run(
     selected, decimation = select_maps(files, split), page_decimation(files, pairs)
     palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
     maps = [read_map(f, pairs, split_roles(split, pairs, decimation, f.scene), decimation, scale) for f in selected]
+    sheet = read_chip_sheet(files, pairs, split, metrics)
+    if sheet and title == DEFAULT_TITLE:
+        title = pairs[0][0].attributes.get("collection") or title
     return RunData(
         title=title,
         attribution=attribution,
@@ -204,10 +210,11 @@ def read_run(
         maps=maps,
         map_panels=[
             with_change_panel(map_panels(part, heading, classes, palette, unit), part, metrics)
-            for view in maps
+            for view in ([] if sheet else maps)
             for heading, part in _views_of_cells(view, _map_heading(view.scene, dates), pairs, decimation.step)
         ],
-        split_panel=_split_panel(maps, pairs, split, decimation),
+        split_panel=None if sheet else _split_panel(maps, pairs, split, decimation),
+        sheet=sheet,
         omitted_maps=len(files) - len(selected),
         step=decimation.step,
         digests=_digests(inputs, files, pairs),
@@ -251,9 +258,7 @@ def _views_of_cells(view: MapView, heading: str, pairs: Pairs, step: int) -> Ite
 
 
 def _split_panel(maps: list[MapView], pairs: Pairs, split: dict[str, Any], decimation: Decimation) -> PanelGroup:
-    """The splits over a quicklook; several cells are side by side, and of a chip set it is the first store."""
-    if "chip_set" in split:
-        return split_panel(maps[0].quicklook, maps[0].role)
+    """The splits over a quicklook; several cells are side by side."""
     role = split_roles(split, pairs, decimation)
     mosaics = [view.quicklook for view in maps if not view.scene]
     quicklook = mosaics[0] if mosaics else read_quicklook([tiles for tiles, _ in pairs], decimation)
@@ -276,7 +281,8 @@ def _digests(inputs: ReportInputs, files: list[MapFile], pairs: Pairs) -> list[T
     return digest_rows(named, files, pairs)
 
 
-def _headline(run: RunData) -> str:
+def map_subtitle(run: RunData) -> str:
+    """The scores of a run in a sentence."""
     if run.task == "multilabel":
         return label_headline(run.metrics)
     return value_headline(run.metrics) if run.scale else headline(run.metrics)
@@ -287,7 +293,7 @@ def map_content(run: RunData) -> MapContent:
     dates = item_dates(run.items)
     return MapContent(
         title=run.title,
-        subtitle=_headline(run),
+        subtitle=map_subtitle(run),
         credit=run.attribution,
         classes=run.classes,
         colors=run.colors,

@@ -11,7 +11,7 @@ from eopipe.contract import Input, Option, Output
 # 7: trees with texture and season; the verdict is on the best trees, and "better" only by an interval.
 # 8: length of the training; classes that are never predicted or mapped.
 # 9: true colour of stacked seasons.
-# 10: gains have intervals where the scores of the model have none.
+# 10: the scores that have no interval are named; of a chip set a sheet of test chips, titled by the name of the set.
 REVISION = 10
 
 
@@ -26,7 +26,14 @@ def report(
     tiles: Annotated[tuple[Path, ...], Input("tile stores, for the quicklook", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
     page: Annotated[Path, Output("report.html", "report: one self-contained HTML page", format="text/html")],
-    picture: Annotated[Path, Output("map.png", "map sheet with axes, legend and scale bar", format="image/png")],
+    picture: Annotated[
+        Path,
+        Output(
+            "map.png",
+            "map sheet with axes, legend and scale bar; of a chip set its worst, median and best test chips",
+            format="image/png",
+        ),
+    ],
     model_card: Annotated[
         Path, Output("model-card.md", "model card in the format of Hugging Face", format="text/markdown")
     ],
@@ -40,7 +47,7 @@ def report(
     fold_metrics: Annotated[
         tuple[Path, ...], Input("metrics files of the folds of a cross-validation", format="application/json")
     ] = (),
-    title: Annotated[str, Option("title of page, map and cards")] = "eopipe run",
+    title: Annotated[str, Option("title of page, map and cards; of a chip set its name, if not given")] = "eopipe run",
     attribution: Annotated[str, Option("credit line of the data, on page and map")] = "",
     use: Annotated[str, Option("intended use of the model, for the model card")] = "",
     limits: Annotated[tuple[str, ...], Option("known limits and unsuitable uses, for the model card")] = (),
@@ -68,9 +75,8 @@ def report(
     """
     from eopipe.publish import publish
     from eopipe.reporting import cards
-    from eopipe.reporting.maps import write_map
-    from eopipe.reporting.page import render
-    from eopipe.reporting.run_data import AuthorStatements, ReportInputs, map_content, read_run
+    from eopipe.reporting.page import render, write_picture
+    from eopipe.reporting.run_data import AuthorStatements, ReportInputs, read_run
 
     inputs = ReportInputs(metrics, model, chips, classes, probabilities, tiles, labels, scenes, fold_metrics)
     run = read_run(inputs, title, attribution, colors, AuthorStatements(use, limits, author, license))
@@ -82,6 +88,6 @@ def report(
         publish(data_card) as data_draft,
     ):
         page_draft.write_text(render(run, (of_model, of_data)), encoding="utf-8")
-        write_map(picture_draft, map_content(run))
+        write_picture(picture_draft, run)
         for card, draft in ((of_model, model_draft), (of_data, data_draft)):
             draft.write_text(cards.markdown(card), encoding="utf-8", newline="\n")

@@ -1,11 +1,15 @@
 """Chip sets: what is at each slot, the index, counts of files, and sentences for bad input."""
 
+import fcntl
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import rasterio
+from affine import Affine
 from chip_files import numbered_chip, write_chip, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,15 +133,14 @@ def test_the_store_has_the_pixel_size_and_the_bounds_of_its_chips(run: Run, tmp_
 def write_windows(folder: Path, *rows: dict[str, object]) -> Path:
     """Two images of 50 x 70 pixels with masks, and a list of windows of them."""
     write_pairs(folder, [(50, 70), (50, 70)])
-    path = folder / "lists/windows.json"
-    path.parent.mkdir(exist_ok=True)
+    path = folder / "windows.json"
     path.write_text(json.dumps(rows))
     return path
 
 
 def window_entry(key: str, scene: str, window: list[int], **label: str) -> dict[str, object]:
-    return {"id": key, "image": f"../S2/{scene}_S2.tif", "window": window} | (
-        label or {"mask": f"../labels/{scene}_label.tif"}
+    return {"id": key, "image": f"S2/{scene}_S2.tif", "window": window} | (
+        label or {"mask": f"labels/{scene}_label.tif"}
     )
 
 
@@ -153,7 +156,7 @@ def test_windows_of_larger_images_become_chips_with_their_own_place(run: Run, tm
     tiles, labels = (Tiles(tmp_path / f"set/{kind}/chips-0000.zarr") for kind in ("tiles", "labels"))
     for key, (scene, (column, row, width, height)) in windows.items():
         chip = rows[key]
-        assert (chip["source"], chip["window"]) == (f"../S2/{scene}_S2.tif", [column, row, width, height])
+        assert (chip["source"], chip["window"]) == (f"S2/{scene}_S2.tif", [column, row, width, height])
         slot = np.s_[chip["row"] : chip["row"] + height, chip["column"] : chip["column"] + width]
         part = np.s_[row : row + height, column : column + width]
         with (
@@ -202,6 +205,41 @@ def test_a_list_of_windows_that_cannot_be_read_is_one_sentence(
     assert not (tmp_path / "set").exists()
 
 
+@pytest.mark.parametrize("way", ["above", "absolute", "link"])
+@pytest.mark.parametrize("kind", ["image", "mask"])
+def test_a_list_of_windows_reads_no_file_outside_of_its_folder(run: Run, tmp_path: Path, kind: str, way: str) -> None:
+    private = write_chip(tmp_path / "private/own.tif", np.ones((50, 70), np.int16), crs="EPSG:32601")
+    (tmp_path / "received").mkdir()
+    (tmp_path / "received/link.tif").symlink_to(private)
+    name = {"above": "../private/own.tif", "absolute": str(private), "link": "link.tif"}[way]
+    entries = [window_entry("a", "00", [0, 0, 9, 9]), window_entry("b", "00", [9, 0, 9, 9]) | {kind: name}]
+    listed = write_windows(tmp_path / "received", *entries)
+    if kind == "image":
+        # One band, as that file.
+        write_chip(tmp_path / "received/S2/00_S2.tif", np.ones((50, 70), np.int16), crs="EPSG:32601")
+    done = run("import", tmp_path / "set", "--windows", listed, *CLASSES)
+    assert done.code == 8
+    assert f"chip b has the {kind} " in done.stderr
+    assert f"{name}, which is {private}, outside of {listed.parent}; if" in done.stderr
+    assert f"--allow-folder {private.parent}\n" in done.stderr
+    assert not (tmp_path / "set").exists()
+    allowed = run("import", tmp_path / "set", "--windows", listed, *CLASSES, "--allow-folder", private.parent)
+    assert allowed.code == 0, allowed.stderr
+
+
+def test_links_among_pairs_and_class_folders_lead_out_only_where_that_is_allowed(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "received", [(16, 16)] * 2)
+    private = (tmp_path / "received/labels/01_label.tif").rename(tmp_path / "own.tif")
+    (tmp_path / "received/labels/01_label.tif").symlink_to(private)
+    assert "chip 01 has the mask" in (refused := import_pairs(run, tmp_path / "received")).stderr
+    assert refused.code == 8
+    assert import_pairs(run, tmp_path / "received", *CLASSES, "--allow-folder", tmp_path).code == 0
+    write_chip(tmp_path / "c/crop/a.tif", np.ones((16, 16), np.uint8))
+    (tmp_path / "c/lake").symlink_to(tmp_path / "received/S2")
+    refused = run("import", tmp_path / "classes", "--folders", tmp_path / "c")
+    assert (refused.code, "chip lake/00_S2 has the image" in refused.stderr) == (8, True), refused.stderr
+
+
 @pytest.mark.parametrize("target", ["thesis", "S2"])
 def test_a_folder_of_other_files_is_not_replaced_by_a_set(run: Run, tmp_path: Path, target: str) -> None:
     write_pairs(tmp_path, SHAPES)
@@ -214,6 +252,31 @@ def test_a_folder_of_other_files_is_not_replaced_by_a_set(run: Run, tmp_path: Pa
     assert f"{target} contains" in completed.stderr
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
     assert import_pairs(run, tmp_path).code == 0
+
+
+def test_a_set_that_a_run_reads_is_not_replaced(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, SHAPES)
+    assert import_pairs(run, tmp_path).code == 0
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    script = "import sys; from pathlib import Path; from eopipe.chips.import_command import hold_chip_set as hold\n"
+    command = [sys.executable, "-c", f"{script}hold(Path(sys.argv[1])); print('held', flush=True); input()"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    # Several runs may read a set.
+    with subprocess.Popen([*command, tmp_path / "set"], **pipes) as first:
+        with subprocess.Popen([*command, tmp_path / "set"], **pipes) as second:
+            assert [process.stdout.readline() for process in (first, second)] == ["held\n"] * 2
+            second.communicate("\n")
+        done = import_pairs(run, tmp_path)
+        assert (done.code, done.stderr.count("\n")) == (2, 1)
+        assert "set is not replaced, for a run reads it; wait until that has ended" in done.stderr
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+        assert import_pairs(run, tmp_path, target="other").code == 0
+        first.communicate("\n")
+    assert import_pairs(run, tmp_path).code == 0
+    with (tmp_path / "set/chips.json").open("rb+") as index:
+        fcntl.flock(index, fcntl.LOCK_EX)
+        late = subprocess.run([*command, tmp_path / "set"], capture_output=True, text=True, check=False)
+    assert "set is being replaced by `eopipe import`; wait for it" in late.stderr
 
 
 def test_a_chip_is_exported_on_its_own_grid(run: Run, tmp_path: Path) -> None:
@@ -238,8 +301,8 @@ def test_a_chip_is_exported_on_its_own_grid(run: Run, tmp_path: Path) -> None:
 def test_bytes_do_not_depend_on_threads(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path, SHAPES)
     for threads in (1, 4):
-        assert import_pairs(run, tmp_path, *CLASSES, "--threads", threads, target=f"set{threads}").code == 0
-    assert digest(tmp_path / "set1") == digest(tmp_path / "set4")
+        assert import_pairs(run, tmp_path, *CLASSES, "--threads", threads, target=f"with{threads}/set").code == 0
+    assert digest(tmp_path / "with1/set") == digest(tmp_path / "with4/set")
 
 
 def test_sets_of_several_stores_continue_in_the_next_one(
@@ -363,6 +426,63 @@ def test_unfit_files_are_refused_and_named(run: Run, tmp_path: Path, fault: str,
     assert done.code == code
     assert not (tmp_path / "set").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["S2", "labels"]
+
+
+@pytest.mark.parametrize(
+    ("added", "options", "sentences"),
+    [
+        (
+            255,
+            CLASSES,
+            ["error: mask labels/01_label.tif has values that belong", "mean unlabelled, give --ignore 255; if not"],
+        ),
+        (1, ("--classes", "a", "b"), ["mask labels/00_label.tif, as 1 other, has", "if that is so", "--ignore 2 3;"]),
+        (1, ("--classes", "a", "b", "c", "d", "--codes", 1, 2), ["--codes has 2 values for 4 classes"]),
+        (0, ("--classes", "a", "b", "--values", "a=0", "b=1", "c=2"), ["--values: there is no class c"]),
+    ],
+)
+def test_messages_name_the_file_and_the_option(
+    run: Run, tmp_path: Path, added: int, options: tuple[object, ...], sentences: list[str]
+) -> None:
+    write_pairs(tmp_path, [(16, 16)] * 2)
+    with rasterio.open(tmp_path / "labels/01_label.tif", "r+") as mask:
+        mask.write(mask.read() + (added if added < 255 else 0))
+        if added == 255:
+            mask.write(np.full((1, 1), 255, np.int16), 1, window=((0, 1), (0, 1)))
+    done = import_pairs(run, tmp_path, *options)
+    assert done.code in (2, 3)
+    assert not [sentence for sentence in sentences if sentence not in done.stderr], done.stderr
+    assert not {"label.", "chips-0000"} & {word for word in ("label.", "chips-0000") if f" {word}" in done.stderr}
+
+
+def test_patterns_that_the_shell_replaced_by_files_are_to_be_quoted(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, [(16, 16)] * 3)
+    images, masks = (sorted(map(str, (tmp_path / name).iterdir())) for name in ("S2", "labels"))
+    done = run("import", tmp_path / "set", "--images", *images, "--masks", *masks, *CLASSES)
+    assert (done.code, done.stderr.count("\n")) == (2, 1)
+    assert "has 3 words, such as" in done.stderr
+    assert "; quote the pattern, as in --" in done.stderr
+    done = run("import", tmp_path / "set", "--images", images[0], "--masks", masks[0], *CLASSES)
+    assert (done.code, "quote it, so that the shell does not replace it" in done.stderr) == (2, True)
+
+
+def test_pictures_without_a_place_are_refused_with_the_way_to_give_them_one(run: Run, tmp_path: Path) -> None:
+    cure = "`gdal_translate -a_srs EPSG:CODE {0}.png {0}.tif`, else with its corners too, -a_ullr LEFT TOP RIGHT BOTTOM"
+    write_pairs(tmp_path, [(16, 16)])
+    with rasterio.open(tmp_path / "labels/00_label.tif") as mask:
+        profile = {"driver": "PNG", "count": 1, "height": 16, "width": 16, "dtype": "uint8", "crs": mask.crs}
+        pixels = mask.read().astype(np.uint8)
+    for path in ("labels/00_label.png", "c/crop/a.png", "c/lake/b.png"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        with rasterio.open(tmp_path / path, "w", **profile, transform=Affine(10, 0, 5e5, 0, -10, 5e6)) as picture:
+            picture.write(pixels)
+    done = run(
+        *("import", tmp_path / "set", "--images", tmp_path / "S2/*_S2.tif", "--masks", tmp_path / "labels/*_label.png"),
+        *CLASSES,
+    )
+    assert (done.code, cure.format("labels/00_label") in done.stderr) == (3, True), done.stderr
+    done = run("import", tmp_path / "set", "--folders", tmp_path / "c")
+    assert (done.code, cure.format(tmp_path / "c/crop/a") in done.stderr) == (3, True), done.stderr
 
 
 @pytest.mark.parametrize(

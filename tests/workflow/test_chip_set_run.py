@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_the_map_of_a_chip_is_written_at_its_place(mapped: Project) -> None:
 
 def test_report_cards_catalog_and_crate_are_of_chips(mapped: Project) -> None:
     card = (mapped.results / "data-card.md").read_text()
-    assert "504 chips of an unnamed collection, unknown dates: chips in slots of 32" in card
+    assert "504 chips of chips, unknown dates: chips in slots of 32" in card
     assert "12 CRSs" in card
     assert "0 scenes" not in (mapped.results / "report.html").read_text() + card
     item = json.loads((mapped.results / "catalog/tiles/chips-0000/chips-0000.json").read_text())
@@ -151,6 +152,22 @@ def test_a_set_that_is_imported_again_reruns_what_depends_on_it(mapped: Project)
         mask.write(1 - mask.read())
     assert eopipe(mapped.folder, "import", "chips", *patterns).returncode == 0
     assert {"split", "train", "predict", "evaluate", "report", "crate"} <= {*mapped.planned()}
+
+
+def test_a_set_is_not_replaced_while_a_run_reads_it(mapped: Project) -> None:
+    patterns = ("--images", "images/*.tif", "--masks", "masks/*.tif", "--classes", "water", "land")
+    run = mapped.command("--forcerun", "train", "--", "results/model/manifest.json")
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(run, cwd=mapped.folder, env=environment(), **pipes) as process:
+        assert process.stdout is not None
+        assert any("training starts" in line for line in process.stdout)
+        before = (mapped.folder / "chips/chips.json").read_bytes()
+        refused = eopipe(mapped.folder, "import", "chips", *patterns)
+        assert (refused.returncode, process.poll()) == (2, None), refused.stderr
+        assert "chips is not replaced, for a run reads it" in refused.stderr
+        assert (mapped.folder / "chips/chips.json").read_bytes() == before
+        process.stdout.read()
+    assert process.returncode == 0
 
 
 def test_sections_that_a_chip_set_replaces_are_refused(mapped: Project, tmp_path: Path) -> None:

@@ -1,0 +1,298 @@
+"""The picture of a chip set run: its worst, median and best test chips, and where on Earth they are.
+
+Chips are beside each other in their stores, but not on the ground, so that a map of a store would be a false one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
+from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chips import label_sets
+from eopipe.chips.splits import NO_SPLIT, SPLITS
+from eopipe.composites.periods import true_colour_bands
+from eopipe.reporting.figures import (
+    FAINT,
+    INK,
+    LINE_HEIGHT,
+    Box,
+    add_text,
+    axes_at,
+    figure_style,
+    new_figure,
+    save_png,
+    shorten_to_width,
+)
+from eopipe.reporting.maps import GAP, MARGIN, NO_DATA, TICKS, add_legend, label_degrees
+from eopipe.reporting.palette import SPLIT_COLORS, rgb
+from eopipe.reporting.panels import CORRECT, INCORRECT, stretch_contrast
+from eopipe.reporting.rasters import MapFile, Pairs, open_maps
+from eopipe.reporting.split_maps import TITLES, UNUSED_COLOR, unrolled
+from eopipe.reporting.wording import format_percent, plural
+from eopipe.tiles.store import NO_LABEL
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OF_A_GROUP = 3
+GROUPS = ("Worst", "Median", "Best")
+# In inches.
+WIDTH, NAMES_WIDTH, CELL_GAP, GROUP_GAP, HEADER = 9.0, 0.75, 0.05, 0.18, 0.5
+LOCATOR = (4.3, 3.0)
+# Degrees around the chips of a locator map.
+MARGIN_DEGREES = 0.02
+DOT = 9
+
+
+@dataclass(frozen=True)
+class SheetChip:
+    """A test chip: red, green and blue (y, x, 3), numbers of its label and map (y, x), and its share of errors.
+
+    `number` is that in `ChipPlaces`; `has_data` (y, x) is where the image is valid.
+    """
+
+    number: int
+    error: float
+    pixels: UInt8Array
+    has_data: BoolArray
+    label: UInt8Array
+    mapped: UInt8Array
+
+
+@dataclass(frozen=True)
+class ChipSheet:
+    """The chips of a sheet by the names of their groups, the places of all, and the split (n,) of each."""
+
+    places: ChipPlaces
+    splits: UInt8Array
+    groups: dict[str, list[SheetChip]]
+    is_multilabel: bool
+    image_name: str
+
+    @property
+    def chips(self) -> list[SheetChip]:
+        """The chips of all groups in their order."""
+        return [chip for group in self.groups.values() for chip in group]
+
+
+def read_chip_sheet(
+    files: Sequence[MapFile], pairs: Pairs, split: dict[str, Any], metrics: dict[str, Any]
+) -> ChipSheet | None:
+    """The test chips of a chip set with the most, median and fewest errors; None where scenes are mapped.
+
+    A chip without a labelled and mapped pixel has no errors to be counted, so it is not among them.
+    """
+    places = ChipPlaces.of([tiles for tiles, _ in pairs])
+    if places is None:
+        return None
+    splits = np.full(len(places.rows), NO_SPLIT, np.uint8)
+    for number, name in enumerate(SPLITS):
+        splits[places.numbers(split["samples"][name])] = number
+    reader = _ChipReader(files, pairs, places, metrics["min_share"] if metrics.get("task") == "multilabel" else None)
+    errors = dict(reader.errors(np.flatnonzero(splits == SPLITS.index("test"))))
+    worst_first = sorted(errors, key=lambda number: (-errors[number], number))
+    groups = {
+        name: [reader.read(number, errors[number]) for number in numbers]
+        for name, numbers in choose_groups(worst_first).items()
+    }
+    names = reader.bands
+    image_name = "True colour" if len(names) == 3 else f"Band {names[0]}"
+    return ChipSheet(places, splits, groups, reader.min_share is not None, image_name)
+
+
+def choose_groups(worst_first: list[int]) -> dict[str, list[int]]:
+    """Three chips at the start, in the middle and at the end; all in one group where there are no more than these."""
+    if len(worst_first) <= len(GROUPS) * OF_A_GROUP:
+        return {"All test chips, the worst first": worst_first}
+    middle = (len(worst_first) - OF_A_GROUP) // 2
+    starts = (0, middle, len(worst_first) - OF_A_GROUP)
+    return {name: worst_first[start : start + OF_A_GROUP] for name, start in zip(GROUPS, starts, strict=True)}
+
+
+@dataclass(frozen=True)
+class _ChipReader:
+    """Reads chips and their maps; `min_share` is that of several labels for each chip, None for classes of pixels."""
+
+    files: Sequence[MapFile]
+    pairs: Pairs
+    places: ChipPlaces
+    min_share: float | None
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """Red, green and blue, or the first band."""
+        names = self.pairs[0][0].names
+        return true_colour_bands(names) or names[:1]
+
+    def errors(self, numbers: IntArray) -> Iterator[tuple[int, float]]:
+        """Chips with their shares of wrong pixels, or of wrong labels."""
+        for number in numbers.tolist():
+            store, window = self._window(number)
+            label = self._label(store, window)
+            with open_maps(self._file(store).classes, self.pairs[store][0].frame) as source:
+                mapped = source.read(*window)
+            tested = (label != NO_LABEL) & (mapped[0] != NO_LABEL)
+            if not tested.any():
+                continue
+            if self.min_share is None:
+                yield number, float((label != mapped[0])[tested].mean())
+            else:
+                counts = np.bincount(label[label != NO_LABEL], minlength=len(mapped))
+                (truth,) = label_sets(counts[None], self.min_share)
+                yield number, float((truth != (mapped[:, tested] == 1).any(1)).mean())
+
+    def read(self, number: int, error: float) -> SheetChip:
+        """A chip with its image, label and map."""
+        store, window = self._window(number)
+        tiles, file = self.pairs[store][0], self._file(store)
+        image = tiles.read("image", *window)[[tiles.names.index(name) for name in self.bands]]
+        has_data = np.asarray(tiles.read("valid", *window) > 0)
+        pixels = stretch_contrast(np.asarray(image, np.float32), has_data)
+        with open_maps(file.classes if self.min_share is None else file.probabilities, tiles.frame) as source:
+            stored = source.read(*window)
+            mapped = stored[0] if self.min_share is None else _most_probable(stored, source.first.nodata)
+        return SheetChip(number, error, pixels, has_data, self._label(store, window), mapped.astype(np.uint8))
+
+    def _window(self, number: int) -> tuple[int, tuple[slice, slice]]:
+        """The store of a chip, and its rows and columns there without the padding of its slot."""
+        (store, row, column), chip = self.places.samples[number].tolist(), self.places.rows[number]
+        return store, (slice(row, row + chip["height"]), slice(column, column + chip["width"]))
+
+    def _file(self, store: int) -> MapFile:
+        names = {file.scene: file for file in self.files}
+        return names.get(self.pairs[store][0].scene) or names[""]
+
+    def _label(self, store: int, window: tuple[slice, slice]) -> UInt8Array:
+        return np.asarray(self.pairs[store][1].read("label", *window), np.uint8)
+
+
+def _most_probable(stored: AnyArray, nodata: float) -> AnyArray:
+    return np.where((stored != nodata).all(0), stored.argmax(0), NO_LABEL)
+
+
+def draw_chip_sheet(
+    target: Path | BinaryIO, sheet: ChipSheet, texts: tuple[str, str, str], legend: dict[str, str]
+) -> None:
+    """Write a sheet as PNG; `texts` are title, subtitle and credit, `legend` has the colours of the classes."""
+    chips, (title, subtitle, credit) = sheet.chips, texts
+    ids = [str(sheet.places.rows[chip.number]["id"]) for chip in chips]
+    with figure_style(*texts, *legend, *ids):
+        figure, width = new_figure(WIDTH, WIDTH), WIDTH - 2 * MARGIN
+        top = add_text(figure, title, (MARGIN, MARGIN), width, 15)
+        top = add_text(figure, subtitle, (MARGIN, top), width, 9, FAINT) + 0.12
+        edge, lefts = _columns(sheet)
+        rows = _rows(sheet, legend)
+        first = top + HEADER
+        bottom = first + len(rows) * (edge + CELL_GAP) + GAP
+        box, window = locator_box(sheet.places, bottom)
+        low, right = bottom, box[0] + box[2] + 2 * GAP
+        for entries in _legends(sheet, legend):
+            low = add_legend(figure, (right, low), entries, WIDTH - MARGIN - right) + 0.1 if entries else low
+        low = max(low, bottom + box[3] + TICKS)
+        end = add_text(figure, credit, (MARGIN, low + 0.08), width, 7.5, FAINT)
+        figure.set_figheight(end + MARGIN / 2)
+        # Axes are placed once the height is known.
+        _add_headers(figure, sheet, lefts, top, edge)
+        for row, (name, images) in enumerate(rows.items()):
+            down = first + row * (edge + CELL_GAP)
+            add_text(figure, name, (MARGIN, down + edge / 2 - 0.08), NAMES_WIDTH, 8, FAINT)
+            for left, image in zip(lefts, images, strict=True):
+                axes = axes_at(figure, (left, down, edge, edge))
+                axes.imshow(image, interpolation="nearest" if max(image.shape) < 200 else "antialiased")
+                axes.set(xticks=[], yticks=[])
+        _draw_locator(figure, sheet, box, window)
+        save_png(figure, target)
+
+
+def _columns(sheet: ChipSheet) -> tuple[float, list[float]]:
+    """The edge of a picture and the left of each column, in inches."""
+    count, groups = len(GROUPS) * OF_A_GROUP, [len(chips) for chips in sheet.groups.values()]
+    space = WIDTH - 2 * MARGIN - NAMES_WIDTH - count * CELL_GAP - (len(GROUPS) - 1) * GROUP_GAP
+    edge, lefts, left = space / count, list[float](), MARGIN + NAMES_WIDTH
+    for size in groups:
+        lefts += [left + n * (edge + CELL_GAP) for n in range(size)]
+        left = lefts[-1] + edge + CELL_GAP + GROUP_GAP if lefts else left
+    return edge, lefts
+
+
+def _rows(sheet: ChipSheet, legend: dict[str, str]) -> dict[str, list[UInt8Array]]:
+    """The pictures (y, x, 3) of all chips by the names of the rows."""
+    colors = np.full((256, 3), rgb(NO_DATA), np.uint8)
+    colors[: len(legend)] = [rgb(color) for color in legend.values()]
+    outcomes = np.array([rgb(CORRECT), rgb(INCORRECT), rgb(NO_DATA)], np.uint8)
+    rows: dict[str, list[UInt8Array]] = {
+        sheet.image_name: [np.where(c.has_data[..., None], c.pixels, colors[NO_LABEL]) for c in sheet.chips],
+        "Label": [colors[chip.label] for chip in sheet.chips],
+    }
+    if sheet.is_multilabel:
+        return rows | {"Most probable class": [colors[chip.mapped] for chip in sheet.chips]}
+    rows["Map"] = [colors[chip.mapped] for chip in sheet.chips]
+    tested = [(chip.label != NO_LABEL) & (chip.mapped != NO_LABEL) for chip in sheet.chips]
+    pairs = zip(sheet.chips, tested, strict=True)
+    rows["Errors"] = [outcomes[np.where(is_tested, chip.label != chip.mapped, 2)] for chip, is_tested in pairs]
+    return rows
+
+
+def _add_headers(figure: "Figure", sheet: ChipSheet, lefts: list[float], top: float, edge: float) -> None:
+    """The name of each group, and number, id and share of errors of each chip."""
+    column = iter(enumerate(lefts, 1))
+    for name, chips in sheet.groups.items():
+        for place, chip in enumerate(chips):
+            number, left = next(column)
+            below = top + 9 * LINE_HEIGHT
+            if not place:
+                add_text(figure, name, (left, top), WIDTH, 9)
+            text = f"{number}  {sheet.places.rows[chip.number]['id']}"
+            below = add_text(figure, shorten_to_width(text, 7, edge), (left, below), WIDTH, 7)
+            add_text(figure, f"{format_percent(chip.error)} wrong", (left, below), WIDTH, 7, FAINT)
+
+
+def _legends(sheet: ChipSheet, legend: dict[str, str]) -> list[list[tuple[str, str]]]:
+    """Names and colours of classes, of errors, and of the dots of the locator map."""
+    splits = [
+        (f"{TITLES[name]}, {plural(int((sheet.splits == number).sum()), 'chip')}", SPLIT_COLORS[number])
+        for number, name in enumerate(SPLITS)
+    ]
+    unused = int((sheet.splits == NO_SPLIT).sum())
+    splits += [(f"in no split, {plural(unused, 'chip')}", UNUSED_COLOR)] if unused else []
+    errors = [] if sheet.is_multilabel else [("correct", CORRECT), ("incorrect", INCORRECT)]
+    return [[*legend.items(), ("no data or no label", NO_DATA)], errors, splits]
+
+
+def locator_box(places: ChipPlaces, top: float) -> tuple[Box, tuple[float, float, float, float]]:
+    """The box of a locator map below `top`, and its west, east, south and north: alike in metres at its middle."""
+    longitude, latitude = unrolled(places.degrees[:, 0]), places.degrees[:, 1]
+    shrink = max(float(np.cos(np.radians(latitude.mean()))), 0.1)
+    half_width, half_height = (0.55 * float(np.ptp(axis)) + MARGIN_DEGREES for axis in (longitude, latitude))
+    # A narrow map gets the width of half its height, and a flat one the height of half its width.
+    half_width = max(half_width, half_height / 2 / shrink)
+    half_height = max(half_height, half_width * shrink / 2)
+    x, y = (float(axis.min() + axis.max()) / 2 for axis in (longitude, latitude))
+    south, north = max(y - half_height, -90.0), min(y + half_height, 90.0)
+    scale = min(LOCATOR[0] / (2 * half_width * shrink), LOCATOR[1] / (north - south))
+    box = (MARGIN + TICKS, top, 2 * half_width * shrink * scale, (north - south) * scale)
+    return box, (x - half_width, x + half_width, south, north)
+
+
+def _draw_locator(figure: "Figure", sheet: ChipSheet, box: Box, window: tuple[float, float, float, float]) -> None:
+    """All chips as dots at their true places, in the colours of their splits; those of the sheet have their numbers."""
+    axes = axes_at(figure, box)
+    axes.set(xlim=window[:2], ylim=window[2:])
+    longitude, latitude = unrolled(sheet.places.degrees[:, 0]), sheet.places.degrees[:, 1]
+    # Test chips are drawn over the others.
+    for number in (NO_SPLIT, *range(len(SPLITS))):
+        chosen = sheet.splits == number
+        color = UNUSED_COLOR if number == NO_SPLIT else SPLIT_COLORS[number]
+        axes.scatter(longitude[chosen], latitude[chosen], DOT, color, linewidths=0)
+    for number, chip in enumerate(sheet.chips, 1):
+        place = (longitude[chip.number], latitude[chip.number])
+        axes.scatter(*place, DOT, SPLIT_COLORS[SPLITS.index("test")], edgecolors=INK, linewidths=0.6)
+        # Around the dot, so that the numbers of neighbours are not above each other.
+        angle = 2.4 * number
+        offset = (7 * np.cos(angle), 7 * np.sin(angle))
+        axes.annotate(str(number), place, offset, textcoords="offset points", size=7, ha="center", va="center")
+    label_degrees(axes, "EPSG:4326")
