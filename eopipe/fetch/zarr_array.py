@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -258,26 +258,45 @@ def _write(array: StoredArray, grids: "Sequence[GeoBox]", target: Path) -> None:
     profile = {"driver": "GTiff", "count": 1, "width": window.width, "height": window.height, "dtype": dtype.name}
     profile |= {"crs": array.crs, "transform": shifted(window, array.transform), "nodata": nodata}
     profile |= {"tiled": True, "blockxsize": TILE, "blockysize": TILE, "compress": "DEFLATE", "BIGTIFF": "IF_SAFER"}
-    with publish(target) as draft, tempfile.TemporaryFile(dir=target.parent) as file, rasterio.Env(**OPTIONS):
-        # Chunks and tiles of the file differ, and a row of chunks need not fit into memory.
-        pixels = np.memmap(file, dtype, "w+", shape=(window.height, window.width))
-        for rows, columns in _steps(array, window):
-            to = np.s_[rows.start - window.row_off : rows.stop - window.row_off]
-            pixels[to, columns.start - window.col_off : columns.stop - window.col_off] = array.read(rows, columns)
-        strips = [Window(0, row, window.width, min(TILE, window.height - row)) for row in range(0, window.height, TILE)]
-        try:
+    strips = [Window(0, row, window.width, min(TILE, window.height - row)) for row in range(0, window.height, TILE)]
+    try:
+        with publish(target) as draft, tempfile.TemporaryFile(dir=target.parent) as file, rasterio.Env(**OPTIONS):
+            _store_pixels(array, window, file)
+            stored = again = zlib.crc32(b"")
             with rasterio.open(draft, "w", **profile) as raster:
                 raster.scales, raster.offsets = (scale,), (offset,)
                 for strip in strips:
-                    raster.write(pixels[strip.row_off : strip.row_off + strip.height], 1, window=strip)
+                    pixels = _pixels(file, strip, dtype)
+                    stored = zlib.crc32(pixels.data, stored)
+                    raster.write(pixels, 1, window=strip)
             with rasterio.open(draft) as raster:
-                again = zlib.crc32(b"")
                 for strip in strips:
                     again = zlib.crc32(raster.read(1, window=strip).data, again)
-        except RasterioError as error:
-            raise IntegrityError(f"the window of {array.label} could not be written: {_first_line(error)}") from error
-        if again != zlib.crc32(pixels.data):
-            raise IntegrityError(f"the window of {array.label} could not be written: the stored pixels differ")
+            if again != stored:
+                raise IntegrityError(f"the window of {array.label} could not be written: the stored pixels differ")
+    except RasterioError as error:
+        # Behind `publish`, which says that the disk is full where that is the reason.
+        raise IntegrityError(f"the window of {array.label} could not be written: {_first_line(error)}") from error
+
+
+def _store_pixels(array: StoredArray, window: Any, file: BinaryIO) -> None:
+    """Write the pixels of a window into a file, row by row of the window.
+
+    Chunks and tiles of the GeoTIFF differ, and a row of chunks need not fit into memory. Not through a mapping, where a
+    full disk is a signal that ends the process.
+    """
+    for rows, columns in _steps(array, window):
+        for row, line in enumerate(array.read(rows, columns), rows.start - window.row_off):
+            file.seek((row * window.width + columns.start - window.col_off) * array.dtype.itemsize)
+            file.write(line.tobytes())
+    file.flush()
+
+
+def _pixels(file: BinaryIO, strip: Any, dtype: "np.dtype[Any]") -> AnyArray:
+    """Rows of a file of whole rows of pixels."""
+    file.seek(strip.row_off * strip.width * dtype.itemsize)
+    data = file.read(strip.height * strip.width * dtype.itemsize)
+    return np.frombuffer(data, dtype).reshape(strip.height, strip.width)
 
 
 def _steps(array: StoredArray, window: Any) -> Iterator[tuple[slice, slice]]:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +363,21 @@ def test_what_cannot_be_read_is_one_sentence_and_leaves_nothing(
     with pytest.raises(kind, match=f"{WHERE}.*{message}"):
         window({"href": href}, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["p.zarr"]
+
+
+@pytest.mark.parametrize("size", ["100k", "300k"], ids=["pixels", "GeoTIFF"])
+def test_a_full_disk_ends_with_code_6_and_leaves_nothing(
+    tmp_path: Path, run: Run, small_disk: Callable[[str], Path], size: str
+) -> None:
+    disk = small_disk(f"size={size}")
+    noise = np.random.default_rng(1).integers(1, 60_000, (320, 320), np.uint16)
+    put(tmp_path / "p.zarr", "b02", noise, chunks=(32, 32))
+    asset = {"href": "p.zarr/b02", "type": TYPE}
+    write_json(tmp_path / "item.geojson", item_of({"red": asset}))
+    completed = run("fetch", "--item", tmp_path / "item.geojson", "--scene", disk / "scene", "--catalog", tmp_path)
+    assert completed.code == 6, completed.stderr
+    assert "no space left while writing red" in completed.stderr
+    assert {path.name for path in disk.rglob("*")} <= {".scene.parts", "scene.run.json"}
 
 
 def test_an_array_without_a_place_and_one_outside_of_the_grid_are_refused(tmp_path: Path) -> None:
