@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from eopipe.arrays import AnyArray
-from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError
 from eopipe.fetch.cog_window import MAX_PIXELS, OPTIONS, STEP, TILE, describe_window, needed_window
 from eopipe.fetch.download import mark_complete
 from eopipe.fetch.range_reader import MAX_BLOCK
 from eopipe.fetch.retry import FetchSession
-from eopipe.fetch.zarr_place import X_NAMES, Place, PlacedArray, value_type
-from eopipe.fetch.zarr_store import open_store
-from eopipe.publish import publish
+from eopipe.fetch.zarr_place import METADATA, X_NAMES, Place, PlacedArray, value_type
+from eopipe.fetch.zarr_store import check_versions, open_store, read_versions
+from eopipe.publish import publish, read_json, write_json
 from eopipe.scenes.item import StatedRaster, stated_scaling
 from eopipe.scenes.item_comparison import compare_place
 
@@ -33,6 +33,8 @@ DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "flo
 # Codecs that run code of the store, or whose values are objects.
 OBJECT_CODECS = {"pickle", "json2", "msgpack2", "vlen-utf8", "vlen-bytes", "vlen-array", "categorize"}
 GEOTIFF = "image/tiff; application=geotiff"
+# Ending of the file beside a part that has the versions of what was read for it.
+VERSIONS = ".versions"
 
 
 def fetch_array(
@@ -49,16 +51,34 @@ def fetch_array(
     Raises BadInputError (missing, not an array, no CRS, outside the grid), IntegrityError (damaged), UpstreamError
     (server), RefusedError (unsafe address or codec, absurd size), UsageError (a package is needed).
     """
-    if part.with_suffix(".whole").exists():
+    if part.with_suffix(".whole").exists() and part.with_suffix(VERSIONS).exists():
         return part
     array = open_array(asset, label, catalog, session, stated)
     crs, transform, shape = stated
     raster = StatedRaster(crs, tuple(transform[:6]) if transform else None, (shape[0], shape[1]) if shape else None)
     compare_place(raster, array, label, grids)
     _write(array, grids, part)
-    if missing := getattr(getattr(array.array.store, "files", None), "missing", 0):
+    versions = read_versions(array.array.store)
+    if missing := sum(version is None for key, version in versions.items() if key.rpartition("/")[2] not in METADATA):
         log.info("event=missing_chunks asset=%s chunks=%d reason='they read as the fill value'", label, missing)
+    with publish(part.with_suffix(VERSIONS)) as draft:
+        write_json(draft, versions)
     return mark_complete(part)
+
+
+def confirm_array(asset: dict[str, Any], label: str, catalog: Path | None, part: Path, session: FetchSession) -> Path:
+    """Compare the store of a fetched array, also of an earlier run, with what was read of it.
+
+    Raises UpstreamError where it has changed; the next run fetches the array again. Called when all assets of a scene are
+    there, this shows that all of them existed together at that moment.
+    """
+    store, _ = open_store(asset, label, catalog, session)
+    try:
+        check_versions(store, read_json(part.with_suffix(VERSIONS)), label)
+    except UpstreamError:
+        part.with_suffix(VERSIONS).unlink()
+        raise
+    return part
 
 
 def describe_array(asset: dict[str, Any], file: Path, label: str) -> dict[str, Any]:

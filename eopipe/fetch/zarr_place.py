@@ -17,6 +17,8 @@ from eopipe.errors import BadInputError
 
 # CRS, transform and shape as the item states them.
 Place = tuple[str | None, list[float] | None, list[int] | None]
+# Names of the files of a store that describe its nodes; all others are chunks.
+METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 X_NAMES, Y_NAMES = ("x", "lon", "longitude", "easting"), ("y", "lat", "latitude", "northing")
 CRS_KEYS = ("proj:code", "proj:epsg", "proj:wkt2", "proj:projjson", "horizontal_CRS_code", "horizontal_crs_code")
 # How far a pixel centre may be from an even spacing, in pixels.

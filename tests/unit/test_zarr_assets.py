@@ -15,7 +15,7 @@ import rasterio
 import xarray
 import zarr
 from affine import Affine
-from loopback import Loopback
+from loopback import Fault, Loopback, Request
 from odc.geo.geobox import GeoBox
 from remote_assets import fetch, item_of, loopback_session
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
@@ -378,6 +378,54 @@ def test_a_full_disk_ends_with_code_6_and_leaves_nothing(
     assert completed.code == 6, completed.stderr
     assert "no space left while writing red" in completed.stderr
     assert {path.name for path in disk.rglob("*")} <= {".scene.parts", "scene.run.json"}
+
+
+def two_assets(root: str = "") -> dict[str, Any]:
+    return item_of({name: {"href": f"{root}p.zarr/{name}", "type": TYPE} for name in ("b02", "b03")})
+
+
+def put_version(folder: Path, value: int) -> None:
+    for name in ("b02", "b03"):
+        put(folder / "p.zarr", name, np.full((64, 48), value, np.uint16), overwrite=True)
+
+
+def values_in(scene: Path) -> set[int]:
+    return {int(value) for name in ("b02", "b03") for value in np.unique(pixels_of(scene / f"{name}.tif")[0])}
+
+
+@pytest.mark.parametrize("drop", [(), ("ETag",)], ids=["ETag", "no ETag"])
+@pytest.mark.parametrize("moment", ["b02/0.0", "b02/2.1", "b03/3.2"])
+def test_a_store_that_is_rewritten_while_it_is_fetched_is_never_mixed(
+    tmp_path: Path, web: Loopback, run: Run, moment: str, drop: tuple[str, ...]
+) -> None:
+    put_version(web.folder, 1)
+
+    def rewrite(request: Request) -> Fault:
+        if request.path == f"/p.zarr/{moment}" and not (web.folder / "rewritten").exists():
+            put_version(web.folder, 2)
+            (web.folder / "rewritten").touch()
+        return Fault(drop=drop)
+
+    web.random_fault = rewrite
+    completed = fetch(run, tmp_path, two_assets(f"{web.url}/"), "--workers", 1)
+    assert completed.code == 5, completed.stderr
+    assert "is of a Zarr store that was written while it was fetched" in completed.stderr
+    assert not (tmp_path / "scene").exists()
+    assert fetch(run, tmp_path, two_assets(f"{web.url}/")).code == 0
+    assert values_in(tmp_path / "scene") == {2}
+
+
+def test_a_resumed_fetch_does_not_mix_two_versions_of_a_store(tmp_path: Path, run: Run) -> None:
+    put_version(tmp_path, 1)
+    shutil.rmtree(tmp_path / "p.zarr/b03")
+    options = ("--catalog", tmp_path, "--workers", 1)
+    assert fetch(run, tmp_path, two_assets(), *options).code == 3
+    put_version(tmp_path, 2)
+    completed = fetch(run, tmp_path, two_assets(), *options)
+    assert completed.code == 5, completed.stderr
+    assert "asset b02 is of a Zarr store that was written while it was fetched" in completed.stderr
+    assert fetch(run, tmp_path, two_assets(), *options).code == 0
+    assert values_in(tmp_path / "scene") == {2}
 
 
 def test_an_array_without_a_place_and_one_outside_of_the_grid_are_refused(tmp_path: Path) -> None:
