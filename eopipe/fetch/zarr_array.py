@@ -35,6 +35,8 @@ OBJECT_CODECS = {"pickle", "json2", "msgpack2", "vlen-utf8", "vlen-bytes", "vlen
 GEOTIFF = "image/tiff; application=geotiff"
 # Ending of the file beside a part that has the versions of what was read for it.
 VERSIONS = ".versions"
+# Chunks that are asked for to learn whether an array has any.
+MAX_PROBES = 256
 
 
 def fetch_array(
@@ -59,8 +61,6 @@ def fetch_array(
     compare_place(raster, array, label, grids)
     _write(array, grids, part)
     versions = read_versions(array.array.store)
-    if missing := sum(version is None for key, version in versions.items() if key.rpartition("/")[2] not in METADATA):
-        log.info("event=missing_chunks asset=%s chunks=%d reason='they read as the fill value'", label, missing)
     with publish(part.with_suffix(VERSIONS)) as draft:
         write_json(draft, versions)
     return mark_complete(part)
@@ -69,8 +69,8 @@ def fetch_array(
 def confirm_array(asset: dict[str, Any], label: str, catalog: Path | None, part: Path, session: FetchSession) -> Path:
     """Compare the store of a fetched array, also of an earlier run, with what was read of it.
 
-    Raises UpstreamError where it has changed; the next run fetches the array again. Called when all assets of a scene are
-    there, this shows that all of them existed together at that moment.
+    Raises UpstreamError where it has changed; the next run fetches the array again. When all assets of a scene are
+    fetched, this shows that all of them existed together at that moment.
     """
     store, _ = open_store(asset, label, catalog, session)
     try:
@@ -178,6 +178,36 @@ class StoredArray(PlacedArray):
                 f"{label} declares {shape[-1]} x {shape[-2]} pixels in chunks of {decoded} bytes, which no scene has"
             )
 
+    def check_chunks(self) -> None:
+        """Raise BadInputError where no chunk of the array exists; warn of chunks that were read and do not exist.
+
+        They read as the fill value, so that an address that is wrong for all of them would be a scene of one value.
+        """
+        versions = read_versions(self.array.store)
+        folder = f"{self.path}/".lstrip("/")
+        keys = [key for key in versions if key.startswith(folder) and key.rpartition("/")[2] not in METADATA]
+        missing = sum(versions[key] is None for key in keys)
+        if missing == len(keys) and not self._has_chunk():
+            raise BadInputError(f"{self.label} has metadata but no pixels: none of the chunks of /{self.path} exists")
+        if missing:
+            log.warning(
+                "event=missing_chunks asset=%s chunks=%d share=%.2f reason='they read as the fill value'",
+                self.label, missing, missing / len(keys),
+            )  # fmt: skip
+
+    def _has_chunk(self) -> bool:
+        """Whether any chunk exists: of many the first, the last and others with the same distance."""
+        from zarr.core.sync import sync
+
+        metadata, files = self.array.metadata, self.array.shards or self.array.chunks
+        counts = [-(-length // edge) for length, edge in zip(self.array.shape, files, strict=True)]
+        total = math.prod(counts)
+        for number in sorted({round(place) for place in np.linspace(0, total - 1, min(total, MAX_PROBES))}):
+            key = metadata.encode_chunk_key(tuple(map(int, np.unravel_index(number, counts))))
+            if sync(self.array.store.exists(f"{self.path}/{key}".lstrip("/"))):
+                return True
+        return False
+
     def read(self, rows: slice, columns: slice) -> AnyArray:
         """A window (y, x). Raises IntegrityError, with its place, for a chunk that cannot be decoded."""
         first = (0,) * (len(self.array.shape) - 2)
@@ -282,6 +312,7 @@ def _write(array: StoredArray, grids: "Sequence[GeoBox]", target: Path) -> None:
     try:
         with publish(target) as draft, tempfile.TemporaryFile(dir=target.parent) as file, rasterio.Env(**OPTIONS):
             _store_pixels(array, window, file)
+            array.check_chunks()
             stored = again = zlib.crc32(b"")
             with rasterio.open(draft, "w", **profile) as raster:
                 raster.scales, raster.offsets = (scale,), (offset,)

@@ -223,6 +223,48 @@ def test_a_chunk_that_was_never_written_reads_as_the_fill_value(tmp_path: Path) 
     np.testing.assert_array_equal(pixels, PIXELS)
 
 
+@pytest.mark.parametrize("form", [{"version": 2}, {"version": 3}, {"version": 3, "shards": (32, 32)}])
+@pytest.mark.parametrize("grids", [(), (GRID,)], ids=["whole", "window"])
+@pytest.mark.parametrize("is_remote", [False, True], ids=["disk", "server"])
+def test_an_array_without_a_chunk_is_not_a_scene_of_fill_values(
+    tmp_path: Path, web: Loopback, form: dict[str, Any], grids: tuple[GeoBox, ...], is_remote: bool
+) -> None:
+    put(tmp_path / "p.zarr", "m/b02", np.zeros_like(PIXELS), **form)
+    href = {"href": f"{web.url if is_remote else ''}/p.zarr/m/b02".lstrip("/")}
+    with pytest.raises(BadInputError, match="asset red has metadata but no pixels: none of the chunks of /m/b02 exist"):
+        window(href, tmp_path, *grids)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.zarr"]
+
+
+def test_an_icechunk_array_without_a_chunk_is_not_a_scene_of_fill_values(tmp_path: Path) -> None:
+    created = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "p.icechunk")))
+    session = created.writable_session("main")
+    put(session.store, "b02", np.zeros_like(PIXELS), version=3)
+    session.commit("nothing")
+    with pytest.raises(BadInputError, match="none of the chunks of /b02 exist"):
+        window({"href": "p.icechunk/b02"}, tmp_path)
+
+
+def test_a_warning_has_the_share_of_chunks_that_do_not_exist(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path / "p.zarr", "b02", attributes={"proj:epsg": 32633}, fill_value=7)
+    # Coordinates have chunks too, which are not pixels.
+    coordinates(tmp_path / "p.zarr", "")
+    for name in ("b02/1.1", "b02/0.2", "b02/3.0"):
+        (tmp_path / "p.zarr" / name).unlink()
+    window({"href": "p.zarr/b02"}, tmp_path)
+    (record,) = [record for record in caplog.records if "missing_chunks" in record.message]
+    assert record.levelname == "WARNING"
+    assert "asset=scene S, asset red chunks=3 share=0.25 " in record.message
+
+
+def test_a_window_without_a_chunk_of_an_array_that_has_others_is_read(tmp_path: Path) -> None:
+    put(tmp_path / "p.zarr", "b02", fill_value=7)
+    for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        (tmp_path / f"p.zarr/b02/{row}.{column}").unlink()
+    pixels, _ = pixels_of(window({"href": "p.zarr/b02"}, tmp_path, GRID.translate_pix(-10, -10)))
+    assert np.unique(pixels).tolist() == [7]
+
+
 # Every number of a type is once at least in the pixels.
 BYTES, SHORTS = (np.resize(np.arange(2 ** (8 * size)), (300, 300)) for size in (1, 2))
 FORMS: dict[str, tuple[AnyArray, str, dict[str, Any], float | None]] = {
