@@ -35,6 +35,7 @@ from eopipe.publish import (
     read_json,
     sha256,
 )
+from eopipe.text_table import message_line
 
 # More paths than these are counted, not listed.
 LISTED_PATHS = 20
@@ -209,7 +210,7 @@ def verify(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     result = scan(arguments.path, max(1, arguments.threads))
     for output, damage in sorted(result.damaged.items(), key=lambda entry: entry[0].path):
-        print(f"error: {damage_message(output.path, damage)}", file=sys.stderr)
+        print(message_line("error", damage_message(output.path, damage)), file=sys.stderr)
         if output.command and not arguments.repair:
             print(f"  {shlex.join(output.command)}", file=sys.stderr)
     if arguments.repair and result.damaged:
@@ -226,7 +227,7 @@ def verify(argv: list[str]) -> int:
 def _print_unchecked(result: ScanResult) -> None:
     """Print what the number of intact files and folders does not cover."""
     for sentence in result.warnings:
-        print(f"warning: {sentence}", file=sys.stderr)
+        print(message_line("warning", sentence), file=sys.stderr)
     if result.manifest_only:
         print(f"without run record, compared with their own manifest only: {_listed(result.manifest_only)}")
     if result.unchecked:
@@ -341,7 +342,7 @@ def _repair_all(result: ScanResult, repair: Repair) -> int:
         try:
             print(f"{output.path} {_repair(output, result.damaged[output], repair)}")
         except EopipeError as error:
-            print(f"error: {output.path}: {error}", file=sys.stderr)
+            print(message_line("error", f"{output.path}: {error}"), file=sys.stderr)
             code = code or error.code
     return code
 
