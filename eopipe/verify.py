@@ -39,6 +39,8 @@ from eopipe.text_table import message_line
 
 # More paths than these are counted, not listed.
 LISTED_PATHS = 20
+# Knobs with names that a repair uses where the command line permits them.
+PERMITTED = ("allow_code", "private_hosts")
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,13 @@ def verify(argv: list[str]) -> int:
         metavar="NAME",
         help="permission for --repair to run the code of a custom model: the train.architecture of the run",
     )
+    parser.add_argument(
+        "--private-hosts",
+        metavar="HOST",
+        nargs="+",
+        default=(),
+        help="permission for --repair to fetch from these hosts: the fetch.private_hosts of the run",
+    )
     arguments = parser.parse_args(argv)
     result = scan(arguments.path, max(1, arguments.threads))
     for output, damage in sorted(result.damaged.items(), key=lambda entry: entry[0].path):
@@ -214,7 +223,7 @@ def verify(argv: list[str]) -> int:
         if output.command and not arguments.repair:
             print(f"  {shlex.join(output.command)}", file=sys.stderr)
     if arguments.repair and result.damaged:
-        return _repair_all(result, Repair.of(arguments.path, result, arguments.allow_code))
+        return _repair_all(result, Repair.of(arguments.path, result, arguments.allow_code, arguments.private_hosts))
     if not result.damaged and is_crate(arguments.path):
         checksums = len(list(read_crate(arguments.path).data_entities()))
         print(f"{checksums} checksums of the metadata are right; digest of the crate: {digest(arguments.path)}")
@@ -291,16 +300,17 @@ def _compare_with_crates(result: ScanResult, survey: Survey, crates: list[RunCra
 
 @dataclass(frozen=True)
 class Repair:
-    """What a repair may do: write below a resolved folder, and run the code of one custom model."""
+    """What a repair may do: write below a resolved folder, run the code of one model, fetch from private hosts."""
 
     folder: Path
     allow_code: str | None
+    private_hosts: Sequence[str]
 
     @classmethod
-    def of(cls, path: Path, result: ScanResult, allow_code: str | None) -> "Repair":
+    def of(cls, path: Path, result: ScanResult, allow_code: str | None, private_hosts: Sequence[str]) -> "Repair":
         """The repair of a folder of results; of one output, files beside it may be written too."""
         is_output = any(output.path == path for output in result.checked)
-        return cls((path.parent if is_output else path).resolve(), allow_code)
+        return cls((path.parent if is_output else path).resolve(), allow_code, private_hosts)
 
     def check_inside(self, path: Path, owner: str) -> None:
         """Raise RefusedError for a path outside of the folder, links followed."""
@@ -313,7 +323,7 @@ class Repair:
     def command(self, recorded: Sequence[str]) -> list[str]:
         """The command of a stage as it was recorded, without knobs that name folders or programs.
 
-        Raises RefusedError where it would write outside of the folder, or run code that is not allowed.
+        Raises RefusedError where it would write outside of the folder, or run code or ask hosts that are not allowed.
         """
         definition = stage(recorded[1])
         try:
@@ -325,8 +335,14 @@ class Repair:
                 self.check_inside(values[port.name], f"the command in its run record, eopipe {definition.name},")
         if not is_permitted(values.get("architecture", ""), (self.allow_code,)):
             raise RefusedError(permission_message("its run record", values["architecture"]))
+        hosts = values.get("private_hosts") or ()
+        if missing := [host for host in hosts if host not in self.private_hosts]:
+            raise RefusedError(
+                f"its run record names hosts inside a private network, {', '.join(missing)}, and a record from others "
+                f"can name any; if you trust it add --private-hosts {shlex.join(hosts)}"
+            )
         values |= {"allow_code": self.allow_code}
-        ports = [port for port in definition.ports if not _names_place(port) or port.name == "allow_code"]
+        ports = [port for port in definition.ports if not _names_place(port) or port.name in PERMITTED]
         return [definition.name, *(word for port in ports for word in to_args(port, values[port.name]))]
 
 
