@@ -5,7 +5,7 @@ import math
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -118,7 +118,10 @@ def open_array(
         raise BadInputError(f"{label} is the group /{path} of a Zarr store, not an array; {arrays}")
     array = StoredArray(node, path.strip("/"), label, stated, stated_scaling(asset, label).nodata is not None)
     array.check()
-    return array
+    # zarr is imported only now.
+    from eopipe.fetch.zarr_codecs import limit_codecs
+
+    return replace(array, array=limit_codecs(array.array, label))
 
 
 def _open_node(store: Any, path: str, label: str) -> Any:

@@ -158,7 +158,10 @@ class PlacedArray:
         length = self.shape[number]
         if coordinate is None or coordinate.shape != (length,) or not 2 <= length <= MAX_AXIS:
             return None
-        numbers = np.asarray(coordinate[:])
+        # zarr is imported only now.
+        from eopipe.fetch.zarr_codecs import limit_codecs
+
+        numbers = np.asarray(limit_codecs(coordinate, self.label)[:])
         values = numbers.astype(value_type(numbers.dtype, coordinate.attrs)).astype(np.float64)
         values = values * float(coordinate.attrs.get("scale_factor", 1)) + float(coordinate.attrs.get("add_offset", 0))
         step = (values[-1] - values[0]) / (len(values) - 1)

@@ -3,11 +3,13 @@
 import json
 import shutil
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import icechunk
+import numcodecs
 import numpy as np
 import pyproj
 import pytest
@@ -20,6 +22,7 @@ from odc.geo.geobox import GeoBox
 from remote_assets import fetch, item_of, loopback_session
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
 from xarray.backends.zarr import FillValueCoder
+from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UsageError
@@ -77,8 +80,6 @@ def test_pixels_and_place_are_those_of_the_store(
     tmp_path: Path, web: Loopback, form: dict[str, Any], is_remote: bool
 ) -> None:
     if "compressors" in form:
-        import numcodecs
-
         form = form | {"compressors": numcodecs.get_codec(form["compressors"])}
     put(tmp_path / "p.zarr", "r10m/b02", **form)
     root = f"{web.url}/" if is_remote else ""
@@ -468,6 +469,56 @@ def test_a_resumed_fetch_does_not_mix_two_versions_of_a_store(tmp_path: Path, ru
     assert "asset b02 is of a Zarr store that was written while it was fetched" in completed.stderr
     assert fetch(run, tmp_path, two_assets(), *options).code == 0
     assert values_in(tmp_path / "scene") == {2}
+
+
+# A frame of zstd that does not declare its size: 200 blocks of one byte that is repeated.
+OPEN_FRAME = b"\x28\xb5\x2f\xfd\x00\x38" + b"".join(
+    ((1 << 20) + 2 + (number == 199)).to_bytes(3, "little") + b"\0" for number in range(200)
+)
+BOMBS: dict[str, tuple[Any, Any]] = {
+    "gzip": (numcodecs.GZip(), GzipCodec()),
+    "zstd": (numcodecs.Zstd(), ZstdCodec()),
+    "blosc": (numcodecs.Blosc(), BloscCodec()),
+    "zlib": (numcodecs.Zlib(), None),
+    "bz2": (numcodecs.BZ2(), None),
+    "lzma": (numcodecs.LZMA(), None),
+    "lz4": (numcodecs.LZ4(), None),
+}
+
+
+@pytest.mark.parametrize("is_coordinate", [False, True], ids=["pixels", "coordinate"])
+@pytest.mark.parametrize(
+    ("codec", "version"),
+    [
+        *((codec, 2) for codec in (*BOMBS, "open zstd")),
+        *((codec, 3) for codec in ("gzip", "zstd", "blosc", "open zstd")),
+    ],
+)
+def test_a_chunk_that_decodes_to_far_more_than_it_declares_is_refused(
+    tmp_path: Path, codec: str, version: int, is_coordinate: bool
+) -> None:
+    encoder, of_version_3 = BOMBS[codec.removeprefix("open ")]
+    compressor = encoder if version == 2 else of_version_3
+    bomb = OPEN_FRAME if codec == "open zstd" else encoder.encode(bytes(20 << 20))
+    if not is_coordinate:
+        put(tmp_path / "p.zarr", "b02", version=version, compressors=compressor)
+        np.testing.assert_array_equal(pixels_of(window({"href": "p.zarr/b02"}, tmp_path))[0], PIXELS)
+        (tmp_path / "red.whole").unlink()
+        (tmp_path / "p.zarr/b02" / ("1.1" if version == 2 else "c/1/1")).write_bytes(bomb)
+    else:
+        put(tmp_path / "p.zarr", "b02", version=version, attributes={"proj:epsg": 32633})
+        centres = LEFT + STEP * (np.arange(48) + 0.5)
+        zarr.create_array(tmp_path / "p.zarr", name="x", data=centres, zarr_format=version, compressors=compressor)
+        (tmp_path / "p.zarr/x" / ("0" if version == 2 else "c/0")).write_bytes(bomb)
+    tracemalloc.start()
+    with pytest.raises(
+        RefusedError, match=f"red has a chunk that is more than .* bytes by {codec.removeprefix('open ')}"
+    ):
+        window({"href": "p.zarr/b02"}, tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # lzma itself needs 8 MiB for each chunk that is decoded at a time.
+    assert peak < (10 << 20) or codec == "lzma"
 
 
 def test_an_array_without_a_place_and_one_outside_of_the_grid_are_refused(tmp_path: Path) -> None:
