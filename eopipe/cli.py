@@ -16,7 +16,7 @@ from eopipe.arguments import Parser, check_inputs, expand_lists, parse
 from eopipe.contract import STAGES, Stage, stage, summary
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError, is_full, model_code_error, no_space
 from eopipe.telemetry.progress import log_to_stderr
-from eopipe.text_table import printable_output
+from eopipe.text_table import message_line, printable_output
 
 log = logging.getLogger("eopipe")
 # Set by the workflow for its jobs.
@@ -92,13 +92,14 @@ def report_error(error: Exception) -> int:
     if isinstance(error, ModelCodeError):
         print("".join(f"  {redact_for_terminal(line)}\n" for line in error.frames), end="", file=sys.stderr)
     if isinstance(error, EopipeError):
-        print(f"error: {redact_for_terminal(str(error))}", file=sys.stderr)
+        print(message_line("error", redact_for_terminal(str(error))), file=sys.stderr)
         return error.code
     if is_full(error):
-        print(f"error: {no_space(Path.cwd())}", file=sys.stderr)
+        print(message_line("error", str(no_space(Path.cwd()))), file=sys.stderr)
         return 6
     if isinstance(error, MemoryError):
-        print(f"error: not enough memory: {error}; choose a smaller area, or a machine with more", file=sys.stderr)
+        text = f"not enough memory: {error}; choose a smaller area, or a machine with more"
+        print(message_line("error", text), file=sys.stderr)
         return 6
     # These lines are to be sent to others.
     print(redact_message("".join(traceback.format_exception(error))), end="", file=sys.stderr)

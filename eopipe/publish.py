@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, UsageError, is_full, no_space
+from eopipe.processes import is_alive
 
 MANIFEST = "manifest.json"
 # Ending of the run record beside an output.
@@ -141,17 +142,6 @@ def _age_s(draft: Path) -> float:
     with suppress(OSError):
         return time.time() - max(path.stat().st_mtime for path in (draft, *draft.rglob("*")))
     return 0.0
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of this host runs."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def make_executable(path: Path) -> None:

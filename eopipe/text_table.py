@@ -6,13 +6,21 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from typing import Any, TextIO, cast
 
 TextRow = Sequence[str]
-# Commands of a terminal, and characters that reverse the direction of the text after them.
-UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Commands of a terminal, characters that reverse the direction of the text after them, and unusual line ends.
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
     """A text whose control characters, but for line ends and tabs, are written as their codes."""
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def message_line(kind: str, text: str) -> str:
+    """An error or warning as it is printed: line ends in ids and file names of others begin no message of their own.
+
+    They are written as their codes, but for those before an indented line, as lists in messages have them.
+    """
+    return f"{kind}: " + re.sub(r"\n(?!  )", r"\\n", text.strip())
 
 
 class PrintableStream:

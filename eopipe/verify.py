@@ -1,9 +1,8 @@
 """`eopipe verify`: find what is damaged below a folder, and on request run just those stages again.
 
-Folders are compared with their manifests. Files, and manifests as a whole, are compared with the run records
-beside them, so that a folder that was replaced by another or removed is found too, also where its record is gone but
-another names it as an input. What has no run record is compared with the crates among the results. What none of them
-names is listed as not checked, except logs and benchmarks.
+Folders are compared with their manifests. Files, and manifests as a whole, are compared with the run records beside
+them, so that a folder that was replaced or removed is found too, also where only another record names it, as an input.
+What has no run record is compared with the crates among the results. The rest, but for logs, is listed as not checked.
 """
 
 import argparse
@@ -24,6 +23,7 @@ from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedErr
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, is_crate, read_crate
 from eopipe.provenance.jobs import missing_inputs
+from eopipe.provenance.record import record_path
 from eopipe.publish import (
     ENGINE,
     MANIFEST,
@@ -37,11 +37,14 @@ from eopipe.publish import (
     read_json,
     sha256,
 )
+from eopipe.text_table import message_line
 
 # Folders of what Snakemake's jobs print and measure, which no digest covers.
 OF_JOBS = ("logs", "benchmarks")
 # More paths than these are counted, not listed.
 LISTED_PATHS = 20
+# Knobs with names that a repair uses where the command line permits them.
+PERMITTED = ("allow_code", "private_hosts")
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def scan(root: Path, threads: int) -> ScanResult:
     Raises BadInputError when the path does not exist or holds no output of eopipe, and for a crate by other software
     or of a newer version that was asked for.
     """
-    if not root.exists() and not _record_of(root).is_file():
+    if not root.exists() and not record_path(root).is_file():
         raise BadInputError(f"there is no {root}; give a file or folder that eopipe made")
     survey = _survey(root)
     result = ScanResult([*survey.recorded, *(PublishedOutput(path, folder=True) for path in survey.folders)])
@@ -104,9 +107,8 @@ def scan(root: Path, threads: int) -> ScanResult:
         result.damaged[record] = [Damage("it is not a readable run record, so its job and outputs are unknown")]
     commands = {output.path: output.command for output in survey.recorded if output.command}
     for path, derived in missing_inputs(root, commands, survey.folders).items():
-        missing = PublishedOutput(path, folder=False)
-        result.checked.append(missing)
-        result.damaged[missing] = [Damage(f"it is missing, and {derived} was made of it")]
+        result.checked.append(PublishedOutput(path, folder=False))
+        result.damaged[result.checked[-1]] = [Damage(f"it is missing, and {derived} was made of it")]
     if not result.checked:
         raise BadInputError(f"{root} is not an output of eopipe: there is no {MANIFEST} and no run record")
     if survey.drafts:
@@ -135,7 +137,7 @@ def _survey(root: Path) -> Survey:
         others += [path for path in paths if not path.name.endswith(RECORD)]
     recorded: dict[Path, PublishedOutput] = {}
     unreadable = []
-    for record in sorted({*records, *filter(Path.is_file, [_record_of(root)])}):
+    for record in sorted({*records, *filter(Path.is_file, [record_path(root)])}):
         try:
             recorded |= {output.path: output for output in _outputs(record)}
         except (AttributeError, BadInputError, KeyError, TypeError, ValueError):
@@ -143,10 +145,6 @@ def _survey(root: Path) -> Survey:
     recorded = {path: output for path, output in recorded.items() if path == root or root in path.parents}
     unrecorded = [[path for path in paths if path not in recorded] for paths in (folders, others)]
     return Survey(list(recorded.values()), unreadable, unrecorded[0], unrecorded[1], drafts)
-
-
-def _record_of(path: Path) -> Path:
-    return path.parent / f"{path.name}{RECORD}"
 
 
 def _outputs(record: Path) -> list[PublishedOutput]:
@@ -216,14 +214,19 @@ def verify(argv: list[str]) -> int:
         metavar="NAME",
         help="permission for --repair to run the code of a custom model: the train.architecture of the run",
     )
+    help_of_hosts = "permission for --repair to fetch from these: the fetch.private_hosts of the run"
+    parser.add_argument("--private-hosts", metavar="HOST", nargs="+", default=(), help=help_of_hosts)
     arguments = parser.parse_args(argv)
     result = scan(arguments.path, max(1, arguments.threads))
     for output, damage in sorted(result.damaged.items(), key=lambda entry: entry[0].path):
-        print(f"error: {damage_message(output.path, damage)}", file=sys.stderr)
+        print(message_line("error", damage_message(output.path, damage)), file=sys.stderr)
         if output.command and not arguments.repair:
             print(f"  {shlex.join(output.command)}", file=sys.stderr)
     if arguments.repair and result.damaged:
-        return _repair_all(result, Repair.of(arguments.path, result, arguments.allow_code))
+        # Files beside one output may be written too.
+        is_output = any(output.path == arguments.path for output in result.checked)
+        folder = (arguments.path.parent if is_output else arguments.path).resolve()
+        return _repair_all(result, Repair(folder, arguments.allow_code, arguments.private_hosts))
     if not result.damaged and is_crate(arguments.path):
         checksums = len(list(read_crate(arguments.path).data_entities()))
         print(f"{checksums} checksums of the metadata are right; digest of the crate: {digest(arguments.path)}")
@@ -236,7 +239,7 @@ def verify(argv: list[str]) -> int:
 def _print_unchecked(result: ScanResult) -> None:
     """Print what the number of intact files and folders does not cover."""
     for sentence in result.warnings:
-        print(f"warning: {sentence}", file=sys.stderr)
+        print(message_line("warning", sentence), file=sys.stderr)
     if result.manifest_only:
         print(f"without run record, compared with their own manifest only: {_listed(result.manifest_only)}")
     if result.unchecked:
@@ -300,16 +303,11 @@ def _compare_with_crates(result: ScanResult, survey: Survey, crates: list[RunCra
 
 @dataclass(frozen=True)
 class Repair:
-    """What a repair may do: write below a resolved folder, and run the code of one custom model."""
+    """What a repair may do: write below a resolved folder, run the code of one model, fetch from private hosts."""
 
     folder: Path
     allow_code: str | None
-
-    @classmethod
-    def of(cls, path: Path, result: ScanResult, allow_code: str | None) -> "Repair":
-        """The repair of a folder of results; of one output, files beside it may be written too."""
-        is_output = any(output.path == path for output in result.checked)
-        return cls((path.parent if is_output else path).resolve(), allow_code)
+    private_hosts: Sequence[str]
 
     def check_inside(self, path: Path, owner: str) -> None:
         """Raise RefusedError for a path outside of the folder, links followed."""
@@ -322,7 +320,7 @@ class Repair:
     def command(self, recorded: Sequence[str]) -> list[str]:
         """The command of a stage as it was recorded, without knobs that name folders or programs.
 
-        Raises RefusedError where it would write outside of the folder, or run code that is not allowed.
+        Raises RefusedError where it would write outside of the folder, or run code or ask hosts that are not allowed.
         """
         definition = stage(recorded[1])
         try:
@@ -334,8 +332,14 @@ class Repair:
                 self.check_inside(values[port.name], f"the command in its run record, eopipe {definition.name},")
         if not is_permitted(values.get("architecture", ""), (self.allow_code,)):
             raise RefusedError(permission_message("its run record", values["architecture"]))
+        hosts = values.get("private_hosts") or ()
+        if missing := [host for host in hosts if host not in self.private_hosts]:
+            raise RefusedError(
+                f"its run record names hosts inside a private network, {', '.join(missing)}, and a record from others "
+                f"can name any; if you trust it add --private-hosts {shlex.join(hosts)}"
+            )
         values |= {"allow_code": self.allow_code}
-        ports = [port for port in definition.ports if not _names_place(port) or port.name == "allow_code"]
+        ports = [port for port in definition.ports if not _names_place(port) or port.name in PERMITTED]
         return [definition.name, *(word for port in ports for word in to_args(port, values[port.name]))]
 
 
@@ -351,7 +355,7 @@ def _repair_all(result: ScanResult, repair: Repair) -> int:
         try:
             print(f"{output.path} {_repair(output, result.damaged[output], repair)}")
         except EopipeError as error:
-            print(f"error: {output.path}: {error}", file=sys.stderr)
+            print(message_line("error", f"{output.path}: {error}"), file=sys.stderr)
             code = code or error.code
     return code
 

@@ -15,6 +15,7 @@ from eopipe.config import load
 from eopipe.errors import UsageError
 from eopipe.run import project
 from eopipe.run.locate import find_config, project_folder
+from eopipe.text_table import message_line
 
 LOGS = Path(".snakemake/log")
 # With these nothing is submitted.
@@ -97,7 +98,7 @@ def run(argv: list[str]) -> int:
     if code:
         new = sorted(set((folder / LOGS).glob("*.snakemake.log")) - before)
         for sentence in failed_jobs("".join(file.read_text(errors="replace") for file in new)):
-            print(f"error: {sentence}", file=sys.stderr)
+            print(message_line("error", sentence), file=sys.stderr)
     return code or warn_of_missing_results(arguments, folder)
 
 

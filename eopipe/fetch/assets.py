@@ -27,7 +27,7 @@ from eopipe.errors import (
 from eopipe.fetch.cog_window import describe_window, fetch_window
 from eopipe.fetch.download import download_asset, missing_bytes, part_name, raster_suffix
 from eopipe.fetch.retry import FetchSession
-from eopipe.fetch.zarr_array import describe_array, fetch_array
+from eopipe.fetch.zarr_array import confirm_array, describe_array, fetch_array
 from eopipe.fetch.zarr_store import is_zarr
 from eopipe.publish import link_or_copy, write_json
 from eopipe.scenes.item import ITEM_FILE, Item, asset_projection, scene_name, stated_raster
@@ -65,7 +65,14 @@ def fetch_assets(
             raster = stated_raster(item, name)
             tasks.append(partial(fetch_window, asset, label, catalog, part, grids, session, raster))
     check_free_space(parts, missing)
-    return dict(zip(assets, run_parallel(tasks, workers, session.stop), strict=True))
+    fetched = dict(zip(assets, run_parallel(tasks, workers, session.stop), strict=True))
+    arrays = [
+        partial(confirm_array, asset, _label(item, name), catalog, fetched[name], session)
+        for name, asset in assets.items()
+        if is_zarr(asset)
+    ]
+    run_parallel(arrays, workers, session.stop)
+    return fetched
 
 
 def _label(item: Item, name: str) -> str:

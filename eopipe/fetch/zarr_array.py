@@ -5,23 +5,23 @@ import math
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from eopipe.arrays import AnyArray
-from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError
 from eopipe.fetch.cog_window import MAX_PIXELS, OPTIONS, STEP, TILE, describe_window, needed_window
 from eopipe.fetch.download import mark_complete
 from eopipe.fetch.range_reader import MAX_BLOCK
 from eopipe.fetch.retry import FetchSession
-from eopipe.fetch.zarr_place import X_NAMES, Place, PlacedArray, value_type
-from eopipe.fetch.zarr_store import open_store
-from eopipe.publish import publish
+from eopipe.fetch.zarr_place import METADATA, X_NAMES, Place, PlacedArray, value_type
+from eopipe.fetch.zarr_store import check_versions, open_store, read_versions
+from eopipe.publish import publish, read_json, write_json
 from eopipe.scenes.item import StatedRaster, stated_scaling
 from eopipe.scenes.item_comparison import compare_place
 
@@ -33,6 +33,10 @@ DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "flo
 # Codecs that run code of the store, or whose values are objects.
 OBJECT_CODECS = {"pickle", "json2", "msgpack2", "vlen-utf8", "vlen-bytes", "vlen-array", "categorize"}
 GEOTIFF = "image/tiff; application=geotiff"
+# Ending of the file beside a part that has the versions of what was read for it.
+VERSIONS = ".versions"
+# Chunks that are asked for to learn whether an array has any.
+MAX_PROBES = 256
 
 
 def fetch_array(
@@ -49,16 +53,32 @@ def fetch_array(
     Raises BadInputError (missing, not an array, no CRS, outside the grid), IntegrityError (damaged), UpstreamError
     (server), RefusedError (unsafe address or codec, absurd size), UsageError (a package is needed).
     """
-    if part.with_suffix(".whole").exists():
+    if part.with_suffix(".whole").exists() and part.with_suffix(VERSIONS).exists():
         return part
     array = open_array(asset, label, catalog, session, stated)
     crs, transform, shape = stated
     raster = StatedRaster(crs, tuple(transform[:6]) if transform else None, (shape[0], shape[1]) if shape else None)
     compare_place(raster, array, label, grids)
     _write(array, grids, part)
-    if missing := getattr(getattr(array.array.store, "files", None), "missing", 0):
-        log.info("event=missing_chunks asset=%s chunks=%d reason='they read as the fill value'", label, missing)
+    versions = read_versions(array.array.store)
+    with publish(part.with_suffix(VERSIONS)) as draft:
+        write_json(draft, versions)
     return mark_complete(part)
+
+
+def confirm_array(asset: dict[str, Any], label: str, catalog: Path | None, part: Path, session: FetchSession) -> Path:
+    """Compare the store of a fetched array, also of an earlier run, with what was read of it.
+
+    Raises UpstreamError where it has changed; the next run fetches the array again. When all assets of a scene are
+    fetched, this shows that all of them existed together at that moment.
+    """
+    store, _ = open_store(asset, label, catalog, session)
+    try:
+        check_versions(store, read_json(part.with_suffix(VERSIONS)), label)
+    except UpstreamError:
+        part.with_suffix(VERSIONS).unlink()
+        raise
+    return part
 
 
 def describe_array(asset: dict[str, Any], file: Path, label: str) -> dict[str, Any]:
@@ -98,7 +118,10 @@ def open_array(
         raise BadInputError(f"{label} is the group /{path} of a Zarr store, not an array; {arrays}")
     array = StoredArray(node, path.strip("/"), label, stated, stated_scaling(asset, label).nodata is not None)
     array.check()
-    return array
+    # zarr is imported only now.
+    from eopipe.fetch.zarr_codecs import limit_codecs
+
+    return replace(array, array=limit_codecs(array.array, label))
 
 
 def _open_node(store: Any, path: str, label: str) -> Any:
@@ -157,6 +180,36 @@ class StoredArray(PlacedArray):
             raise RefusedError(
                 f"{label} declares {shape[-1]} x {shape[-2]} pixels in chunks of {decoded} bytes, which no scene has"
             )
+
+    def check_chunks(self) -> None:
+        """Raise BadInputError where no chunk of the array exists; warn of chunks that were read and do not exist.
+
+        They read as the fill value, so that an address that is wrong for all of them would be a scene of one value.
+        """
+        versions = read_versions(self.array.store)
+        folder = f"{self.path}/".lstrip("/")
+        keys = [key for key in versions if key.startswith(folder) and key.rpartition("/")[2] not in METADATA]
+        missing = sum(versions[key] is None for key in keys)
+        if missing == len(keys) and not self._has_chunk():
+            raise BadInputError(f"{self.label} has metadata but no pixels: none of the chunks of /{self.path} exists")
+        if missing:
+            log.warning(
+                "event=missing_chunks asset=%s chunks=%d share=%.2f reason='they read as the fill value'",
+                self.label, missing, missing / len(keys),
+            )  # fmt: skip
+
+    def _has_chunk(self) -> bool:
+        """Whether any chunk exists: of many the first, the last and others with the same distance."""
+        from zarr.core.sync import sync
+
+        metadata, files = self.array.metadata, self.array.shards or self.array.chunks
+        counts = [-(-length // edge) for length, edge in zip(self.array.shape, files, strict=True)]
+        total = math.prod(counts)
+        for number in sorted({round(place) for place in np.linspace(0, total - 1, min(total, MAX_PROBES))}):
+            key = metadata.encode_chunk_key(tuple(map(int, np.unravel_index(number, counts))))
+            if sync(self.array.store.exists(f"{self.path}/{key}".lstrip("/"))):
+                return True
+        return False
 
     def read(self, rows: slice, columns: slice) -> AnyArray:
         """A window (y, x). Raises IntegrityError, with its place, for a chunk that cannot be decoded."""
@@ -258,26 +311,46 @@ def _write(array: StoredArray, grids: "Sequence[GeoBox]", target: Path) -> None:
     profile = {"driver": "GTiff", "count": 1, "width": window.width, "height": window.height, "dtype": dtype.name}
     profile |= {"crs": array.crs, "transform": shifted(window, array.transform), "nodata": nodata}
     profile |= {"tiled": True, "blockxsize": TILE, "blockysize": TILE, "compress": "DEFLATE", "BIGTIFF": "IF_SAFER"}
-    with publish(target) as draft, tempfile.TemporaryFile(dir=target.parent) as file, rasterio.Env(**OPTIONS):
-        # Chunks and tiles of the file differ, and a row of chunks need not fit into memory.
-        pixels = np.memmap(file, dtype, "w+", shape=(window.height, window.width))
-        for rows, columns in _steps(array, window):
-            to = np.s_[rows.start - window.row_off : rows.stop - window.row_off]
-            pixels[to, columns.start - window.col_off : columns.stop - window.col_off] = array.read(rows, columns)
-        strips = [Window(0, row, window.width, min(TILE, window.height - row)) for row in range(0, window.height, TILE)]
-        try:
+    strips = [Window(0, row, window.width, min(TILE, window.height - row)) for row in range(0, window.height, TILE)]
+    try:
+        with publish(target) as draft, tempfile.TemporaryFile(dir=target.parent) as file, rasterio.Env(**OPTIONS):
+            _store_pixels(array, window, file)
+            array.check_chunks()
+            stored = again = zlib.crc32(b"")
             with rasterio.open(draft, "w", **profile) as raster:
                 raster.scales, raster.offsets = (scale,), (offset,)
                 for strip in strips:
-                    raster.write(pixels[strip.row_off : strip.row_off + strip.height], 1, window=strip)
+                    pixels = _pixels(file, strip, dtype)
+                    stored = zlib.crc32(pixels.data, stored)
+                    raster.write(pixels, 1, window=strip)
             with rasterio.open(draft) as raster:
-                again = zlib.crc32(b"")
                 for strip in strips:
                     again = zlib.crc32(raster.read(1, window=strip).data, again)
-        except RasterioError as error:
-            raise IntegrityError(f"the window of {array.label} could not be written: {_first_line(error)}") from error
-        if again != zlib.crc32(pixels.data):
-            raise IntegrityError(f"the window of {array.label} could not be written: the stored pixels differ")
+            if again != stored:
+                raise IntegrityError(f"the window of {array.label} could not be written: the stored pixels differ")
+    except RasterioError as error:
+        # Behind `publish`, which says that the disk is full where that is the reason.
+        raise IntegrityError(f"the window of {array.label} could not be written: {_first_line(error)}") from error
+
+
+def _store_pixels(array: StoredArray, window: Any, file: BinaryIO) -> None:
+    """Write the pixels of a window into a file, row by row of the window.
+
+    Chunks and tiles of the GeoTIFF differ, and a row of chunks need not fit into memory. Not through a mapping, where a
+    full disk is a signal that ends the process.
+    """
+    for rows, columns in _steps(array, window):
+        for row, line in enumerate(array.read(rows, columns), rows.start - window.row_off):
+            file.seek((row * window.width + columns.start - window.col_off) * array.dtype.itemsize)
+            file.write(line.tobytes())
+    file.flush()
+
+
+def _pixels(file: BinaryIO, strip: Any, dtype: "np.dtype[Any]") -> AnyArray:
+    """Rows of a file of whole rows of pixels."""
+    file.seek(strip.row_off * strip.width * dtype.itemsize)
+    data = file.read(strip.height * strip.width * dtype.itemsize)
+    return np.frombuffer(data, dtype).reshape(strip.height, strip.width)
 
 
 def _steps(array: StoredArray, window: Any) -> Iterator[tuple[slice, slice]]:

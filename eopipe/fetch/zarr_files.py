@@ -1,60 +1,72 @@
 """Files of a Zarr store, on disk or on a server, as a store of zarr.
 
 zarr decodes chunks but opens no address: it reads files through the requests of this package, with their retries,
-signatures and checks.
+signatures and checks. A store is many files that nothing holds together, so the version of each one that was read is
+kept and compared with what is there at the end.
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 
-from eopipe.errors import MissingFileError, RefusedError
-from eopipe.fetch.range_reader import MAX_BLOCK, LocalRangeReader, RangeReader, ServerRangeReader
+from eopipe.errors import MissingFileError, RefusedError, UpstreamError
+from eopipe.fetch.range_reader import MAX_BLOCK, WORKERS, LocalRangeReader, RangeReader, ServerRangeReader
 from eopipe.fetch.remote_file import remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError, retry
+from eopipe.fetch.zarr_place import METADATA
 
-# Names of the files that describe nodes; all others are chunks.
-METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 MAX_METADATA = 1 << 26
 
 
 class StoreFiles(Protocol):
-    """The files of a store; `missing` counts the chunks that were requested and do not exist."""
+    """The files of a store. A version is a text that another content of the file has not; None is a missing file."""
 
     label: str
-    missing: int
 
-    def whole(self, key: str) -> bytes | None:
-        """A whole file; None where it does not exist."""
+    def whole(self, key: str) -> tuple[bytes | None, str | None]:
+        """A whole file and its version; None where it does not exist."""
 
-    def reader(self, key: str) -> RangeReader | None:
-        """What reads ranges of a file; None where it does not exist."""
+    def reader(self, key: str) -> tuple[RangeReader | None, str | None]:
+        """What reads ranges of a file, and its version; None where it does not exist."""
+
+    def version(self, key: str) -> str | None:
+        """The present version of a file; None where it does not exist."""
 
 
 class LocalFiles:
     """The files of a store in a catalog on disk."""
 
     def __init__(self, folder: Path, root: Path, label: str) -> None:
-        self.folder, self.root, self.label, self.missing = folder, root, label, 0
+        self.folder, self.root, self.label = folder, root, label
 
-    def whole(self, key: str) -> bytes | None:
-        """A whole file; None where it does not exist."""
-        reader = self.reader(key)
+    def whole(self, key: str) -> tuple[bytes | None, str | None]:
+        """A whole file and its version; None where it does not exist."""
+        reader, version = self.reader(key)
         if reader is None:
-            return None
+            return None, None
         _check_length(reader.size, key, self.label)
-        return reader.read(0, reader.size)
+        return reader.read(0, reader.size), version
 
-    def reader(self, key: str) -> RangeReader | None:
-        """What reads ranges of a file; None where it does not exist."""
+    def version(self, key: str) -> str | None:
+        """The present version of a file; None where it does not exist."""
+        return self.reader(key)[1]
+
+    def reader(self, key: str) -> tuple[RangeReader | None, str | None]:
+        """What reads ranges of a file, and its version; None where it does not exist."""
         file = (self.folder / key).resolve()
         if not file.is_relative_to(self.root):
             raise RefusedError(f"{self.label} has the file {key!r}, outside the catalog")
-        return LocalRangeReader(file, self.label) if file.is_file() else None
+        if not file.is_file():
+            return None, None
+        reader = LocalRangeReader(file, self.label)
+        status = reader.status
+        return reader, f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"
 
     def names(self, prefix: str) -> list[str]:
         """The names in a folder of the store."""
@@ -67,42 +79,66 @@ class ServerFiles:
     """The files of a store on a web server or in a bucket."""
 
     def __init__(self, address: str, label: str, session: FetchSession) -> None:
-        self.parts, self.label, self.session, self.missing = urlsplit(address), label, session, 0
+        self.parts, self.label, self.session = urlsplit(address), label, session
         self.deadline = session.clock.now() + session.deadline
 
-    def whole(self, key: str) -> bytes | None:
-        """A whole file, requested again where the connection breaks; None where it does not exist."""
+    def whole(self, key: str) -> tuple[bytes | None, str | None]:
+        """A whole file, requested again where the connection breaks, and its version; None where it does not exist."""
+        return self._request(key, None)
+
+    def version(self, key: str) -> str | None:
+        """The present version of a file; None where it does not exist."""
+        return self._request(key, 1)[1]
+
+    def _request(self, key: str, stop: int | None) -> tuple[bytes | None, str | None]:
+        """The bytes of a file up to `stop`, all where that is None or its version is unknown, and its version."""
         file = remote_file(self._address(key), self.label, self.session)
         budget, data = RetryBudget(self.label, file.host, self.session, self.deadline), bytearray()
+        version = ""
 
         def attempt() -> None:
+            nonlocal version
             data.clear()
             try:
-                with file.request(0, None, "", budget) as response:
+                with file.request(0, stop, "", budget) as response:
+                    if (version := response.tag or response.modified) and stop:
+                        return
                     for chunk in response.body:
                         data.extend(chunk)
                         _check_length(len(data), key, self.label)
             except ChangedError:
                 raise TransientError("the file on the server has changed") from None
-            if response.total is not None and len(data) != response.total:
+            if not stop and response.total is not None and len(data) != response.total:
                 raise TransientError(f"{len(data)} of {response.total} bytes arrived")
 
         try:
             # No attempt continues another, so none counts as progress.
             retry(attempt, lambda: 0, budget)
         except MissingFileError:
-            return None
-        return bytes(data)
+            return None, None
+        if stop and not version:
+            return self._request(key, None)
+        return bytes(data), version or hashlib.sha256(data).hexdigest()
 
-    def reader(self, key: str) -> RangeReader | None:
-        """What reads ranges of a file; None where it does not exist."""
+    def reader(self, key: str) -> tuple[RangeReader | None, str | None]:
+        """What reads ranges of a file, and its version; None where it does not exist."""
         try:
-            return ServerRangeReader(self._address(key), self.label, self.session)
+            reader = ServerRangeReader(self._address(key), self.label, self.session)
         except MissingFileError:
-            return None
+            return None, None
+        # A file without either is short, and was read whole.
+        return reader, reader.version or reader.modified or hashlib.sha256(reader.first_bytes).hexdigest()
 
     def _address(self, key: str) -> str:
         return self.parts._replace(path=f"{self.parts.path.rstrip('/')}/{key}").geturl()
+
+
+def changed_error(label: str, key: str) -> UpstreamError:
+    """The error for a store that is written while it is read."""
+    return UpstreamError(
+        f"{label} is of a Zarr store that was written while it was fetched ({key} changed), so that two versions could "
+        "be mixed; run the same command again"
+    )
 
 
 def _check_length(length: int, key: str, label: str) -> None:
@@ -112,13 +148,16 @@ def _check_length(length: int, key: str, label: str) -> None:
 
 
 class FileStore(Store):
-    """Files that are read through the requests of this package."""
+    """Files that are read through the requests of this package; `versions` has that of each file that was asked for.
+
+    Raises UpstreamError where a file has another version than when it was read before.
+    """
 
     supports_writes = supports_deletes = supports_partial_writes = False
 
     def __init__(self, files: StoreFiles) -> None:
         super().__init__(read_only=True)
-        self.files = files
+        self.files, self.versions = files, dict[str, str | None]()
         self._readers: dict[str, RangeReader | None] = {}
 
     @property
@@ -140,17 +179,29 @@ class FileStore(Store):
         return None if data is None else prototype.buffer.from_bytes(data)
 
     def _read(self, key: str, byte_range: Any) -> bytes | None:
-        data = self.files.whole(key) if byte_range is None else self._range(key, byte_range)
-        if data is None and key.rpartition("/")[2] not in METADATA:
-            self.files.missing += 1
+        if byte_range is not None:
+            return self._range(key, byte_range)
+        data, version = self.files.whole(key)
+        self._note(key, version)
         return data
+
+    def _note(self, key: str, version: str | None) -> None:
+        if self.versions.setdefault(key, version) != version:
+            raise changed_error(self.files.label, key)
+
+    def changed(self, versions: dict[str, str | None]) -> str:
+        """A file that has another version now than these; empty where there is none."""
+        with ThreadPoolExecutor(WORKERS) as pool:
+            rows = zip(versions, pool.map(self.files.version, versions), strict=True)
+            return next((key for key, version in rows if version != versions[key]), "")
 
     def _range(self, key: str, byte_range: Any) -> bytes | None:
         if key not in self._readers:
             # The first bytes of few shards are in memory at a time.
             for name in list(self._readers)[:-16]:
                 self._readers.pop(name, None)
-            self._readers[key] = self.files.reader(key)
+            self._readers[key], version = self.files.reader(key)
+            self._note(key, version)
         reader = self._readers.get(key)
         if reader is None:
             return None
@@ -170,7 +221,7 @@ class FileStore(Store):
 
     async def exists(self, key: str) -> bool:
         """Whether there is such a file."""
-        return await asyncio.to_thread(self.files.whole, key) is not None
+        return await asyncio.to_thread(self._read, key, None) is not None
 
     async def set(self, key: str, value: Any) -> None:
         """Nothing is written."""

@@ -17,6 +17,8 @@ from eopipe.errors import BadInputError
 
 # CRS, transform and shape as the item states them.
 Place = tuple[str | None, list[float] | None, list[int] | None]
+# Names of the files of a store that describe its nodes; all others are chunks.
+METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 X_NAMES, Y_NAMES = ("x", "lon", "longitude", "easting"), ("y", "lat", "latitude", "northing")
 CRS_KEYS = ("proj:code", "proj:epsg", "proj:wkt2", "proj:projjson", "horizontal_CRS_code", "horizontal_crs_code")
 # How far a pixel centre may be from an even spacing, in pixels.
@@ -156,7 +158,10 @@ class PlacedArray:
         length = self.shape[number]
         if coordinate is None or coordinate.shape != (length,) or not 2 <= length <= MAX_AXIS:
             return None
-        numbers = np.asarray(coordinate[:])
+        # zarr is imported only now.
+        from eopipe.fetch.zarr_codecs import limit_codecs
+
+        numbers = np.asarray(limit_codecs(coordinate, self.label)[:])
         values = numbers.astype(value_type(numbers.dtype, coordinate.attrs)).astype(np.float64)
         values = values * float(coordinate.attrs.get("scale_factor", 1)) + float(coordinate.attrs.get("add_offset", 0))
         step = (values[-1] - values[0]) / (len(values) - 1)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = re.compile(r"application/(vnd[.+]|x-)?zarr\b")
 RASTERS = (".tif", ".tiff", ".jp2")
+# Replaces the files of an Icechunk repository: the snapshot that is read never changes.
+SNAPSHOT = "snapshot_id"
 # Fields of an asset that name the version of an Icechunk repository, and what each is for its library.
 VERSIONS = {"icechunk:branch": "branch", "icechunk:tag": "tag", "icechunk:snapshot_id": "snapshot_id"}
 
@@ -56,6 +58,24 @@ def open_store(asset: dict[str, Any], label: str, catalog: Path | None, session:
     if scheme(href):
         return FileStore(ServerFiles(root, label, session)), path
     return FileStore(LocalFiles(*_local_folder(root, label, catalog), label)), path
+
+
+def read_versions(store: "Store") -> dict[str, str | None]:
+    """The version of each file that was read of a store; of an Icechunk repository its snapshot alone."""
+    versions: dict[str, str | None] | None = getattr(store, "versions", None)
+    return {SNAPSHOT: store.session.snapshot_id} if versions is None else versions  # type: ignore[attr-defined]
+
+
+def check_versions(store: "Store", versions: dict[str, str | None], label: str) -> None:
+    """Raise UpstreamError where a store is no longer what was read of it (`read_versions`)."""
+    from eopipe.fetch.zarr_files import FileStore, changed_error
+
+    if isinstance(store, FileStore):
+        key = store.changed(versions)
+    else:
+        key = "" if read_versions(store) == versions else "its branch"
+    if key:
+        raise changed_error(label, key)
 
 
 def _split(href: str, suffixes: tuple[str, ...]) -> tuple[str, str] | None:

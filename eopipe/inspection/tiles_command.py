@@ -11,6 +11,7 @@ from eopipe.inspection.contact_sheet import write_contact_sheet
 from eopipe.inspection.describe_store import describe_store, store_table
 from eopipe.inspection.export_store import export_map, export_store
 from eopipe.publish import is_draft, publish
+from eopipe.text_table import message_line
 from eopipe.tiles.store import CHIP_SET, Tiles
 
 
@@ -83,7 +84,7 @@ def _check(stores: list[Tiles]) -> int:
         errors = find_errors(store)
         damaged += bool(errors)
         for error in errors:
-            print(f"error: {store.path}: {error}", file=sys.stderr)
+            print(message_line("error", f"{store.path}: {error}"), file=sys.stderr)
         if not errors:
             print(f"{store.path} is intact: every chunk decodes, masks and counts of files agree")
     return IntegrityError.code if damaged else 0

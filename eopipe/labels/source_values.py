@@ -77,7 +77,7 @@ class SourceValues:
         rows = self.rows()
         if any(row.label == NO_CLASS for row in rows):
             table = "\n".join(f"  {line}" for line in format_values(rows))
-            raise BadInputError(f"{self.name} has values that belong to no class:\n{table}\n{self._cure()}")
+            raise BadInputError(f"{self.name} has values that belong to no class:\n{table}\n  {self._cure()}")
 
     def explains(self, values: AnyArray) -> bool:
         """Whether each of these values belongs to a class or means unlabelled."""

@@ -18,6 +18,7 @@ from threading import Event, Thread
 from typing import Any
 
 from eopipe.errors import NoSpaceError, UsageError
+from eopipe.processes import start_time
 from eopipe.publish import host_id, publish, write_json
 
 log = logging.getLogger("eopipe")
@@ -111,14 +112,7 @@ def _await_silence(folder: Path, token: int, holder: dict[str, Any], stale_s: fl
 
 def _process_lives(holder: dict[str, Any]) -> bool:
     """Whether the process exists and is the one that took the lease, not a later one with its number."""
-    return bool(_start_time(int(holder["pid"])) == holder["began"])
-
-
-def _start_time(pid: int) -> str:
-    """The start of a process in clock ticks since boot, which distinguishes it from others with its number."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
-    return ""
+    return bool(start_time(int(holder["pid"])) == holder["began"])
 
 
 def _beat(folder: Path, token: int, every_s: float, done: Event, group: str) -> None:
@@ -132,7 +126,7 @@ def _beat(folder: Path, token: int, every_s: float, done: Event, group: str) -> 
 
 def _write(folder: Path, token: int, *, beat: int = 0, is_held: bool = True, group: str = "") -> None:
     job = os.environ.get("SLURM_JOB_ID", "")
-    process = {"host": host_id(), "pid": os.getpid(), "began": _start_time(os.getpid()), "job": job, "group": group}
+    process = {"host": host_id(), "pid": os.getpid(), "began": start_time(os.getpid()), "job": job, "group": group}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with publish(_path(folder, token)) as draft:
         write_json(draft, process | {"token": token, "held": is_held, "beat": beat, "time": now})

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
+from eopipe.processes import start_time
 from eopipe.telemetry.timing import phase
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 PR_SET_PDEATHSIG = 1
-# The Snakemake that starts a stage: its process id, and the machine and namespace in which that number is valid.
+# The Snakemake that starts a stage: its process id and start, and the machine and namespace where these are valid.
 ENGINE = "EOPIPE_ENGINE"
 # Every tool of CWL sets it.
 TOOL_OF_CWL = "EOPIPE_VERSION"
@@ -177,7 +178,7 @@ def die_with_parent(parent: int = 0) -> None:
 
 def announce_engine() -> None:
     """Name this process in the environment of the stages that it starts: they must not outlive it."""
-    os.environ[ENGINE] = f"{os.getpid()} {_machine()}"
+    os.environ[ENGINE] = f"{os.getpid()} {start_time(os.getpid())} {_machine()}"
 
 
 def die_with_engine() -> None:
@@ -186,14 +187,14 @@ def die_with_engine() -> None:
     Snakemake names itself, on its machine only; a process between the two, such as that of a container, is left alone.
     An engine of CWL starts a stage as its own child, or as that of a container.
     """
-    engine, _, machine = os.environ.get(ENGINE, "").partition(" ")
+    engine, began, machine = (*os.environ.get(ENGINE, "").split(" ", 2), "", "", "")[:3]
     if TOOL_OF_CWL in os.environ and not engine:
         die_with_parent()
     if not machine or machine != _machine():
         return
     if os.getppid() == int(engine):
         die_with_parent(int(engine))
-    elif not Path("/proc", engine).exists():
+    elif start_time(int(engine)) != began:
         # It died before we could ask.
         os.kill(os.getpid(), signal.SIGKILL)
 

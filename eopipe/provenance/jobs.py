@@ -141,7 +141,7 @@ def missing_inputs(root: Path, commands: Mapping[Path, Sequence[str]], folders: 
 def _input_paths(command: Sequence[str], output: Path) -> Iterator[Path]:
     """The absolute paths of what a recorded command reads, by where its output is now.
 
-    None if the output was moved alone: then nobody knows where the others are. None for what is no command of a stage.
+    None if the output was moved alone, since nobody knows where the others are, and where it is no command of a stage.
     """
     try:
         definition = contract.stage(command[1])

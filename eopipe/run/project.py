@@ -19,8 +19,9 @@ from typing import Any, TextIO
 
 from eopipe.errors import UsageError
 from eopipe.launch.world import die_with_parent
+from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
-from eopipe.publish import is_alive, read_json
+from eopipe.publish import read_json
 from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import TREES, describe_test
 

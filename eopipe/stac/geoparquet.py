@@ -2,7 +2,8 @@
 
 Rows become items as the specification 1.1 of STAC-GeoParquet says: columns that an Item has at its top stay there, all
 others are properties, a missing value of a row is a missing field, `geometry` is WKB and `bbox` a struct. Row groups
-whose statistics exclude the dates or the bounding box of the query are not read, so memory is that of one row group.
+whose statistics exclude the dates or the bounding box of the query are not read, so memory is that of one row group,
+whose declared size is limited: a few bytes of Parquet can be any number of rows.
 """
 
 import json
@@ -12,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, RefusedError, UsageError
 from eopipe.scenes.item import Item, as_item
 from eopipe.stac.antimeridian import unwrap
 from eopipe.stac.query import Query, parse_interval
@@ -24,6 +25,8 @@ REQUIRED = ("id", "geometry", "assets")
 METADATA = b"stac-geoparquet"
 # Items of a catalog without a match that explain why.
 MAX_EXPLAINED = 1000
+# Bytes of a row group before compression, rows of a file that one query reads, and rows that are decoded at a time.
+MAX_GROUP, MAX_ROWS, BATCH = 1 << 31, 1 << 22, 1 << 10
 
 
 def from_disk(catalog: Path, query: Query) -> list[Item]:
@@ -69,13 +72,24 @@ def _items(file: Path, query: Query) -> Iterator[Item]:
         from pyarrow.lib import ArrowException
     except ImportError as error:
         raise UsageError(f"{file} is GeoParquet, which needs pyarrow: pip install 'eopipe[parquet]'") from error
+    if file.exists() and not file.is_file():
+        raise BadInputError(f"{file} is not a regular file, which GeoParquet has to be")
+    rows = 0
     try:
         with parquet.ParquetFile(file) as source:
             collections = _collections(source, file)
             for number in range(source.num_row_groups):
-                if not _may_match(source.metadata.row_group(number), query):
+                group = source.metadata.row_group(number)
+                if not _may_match(group, query):
                     continue
-                for row in source.read_row_group(number).to_pylist():
+                rows += group.num_rows
+                if group.total_byte_size > MAX_GROUP or rows > MAX_ROWS:
+                    raise RefusedError(
+                        f"{file} has a row group of {group.num_rows} rows and {group.total_byte_size} bytes; a search "
+                        f"reads {MAX_ROWS} rows of a file, in groups of {MAX_GROUP} bytes: narrow its dates or area"
+                    )
+                batches = source.iter_batches(BATCH, row_groups=[number])
+                for row in (row for batch in batches for row in batch.to_pylist()):
                     item = _item(row, file)
                     if query.matches(item):
                         yield add_credits(item, collections.get(str(item.get("collection")), {}))

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from loopback import Loopback
+from remote_assets import item_of
 from safetensors.torch import save_file
 from scenery import Catalog, Completed, Run
 from stores import make_scene
@@ -598,3 +599,32 @@ def test_text_of_others_is_no_markup_in_the_readme_of_a_crate() -> None:
     assert "<script" not in text.replace("\\<script", "")
     assert "[x](" not in text.replace("\\[x\\](", "")
     assert "\n# heading" not in text
+
+
+FORGED = "a\nerror: nothing was found\r\nwarning: x\u2028error: y"
+
+
+def test_line_ends_in_an_id_begin_no_message(run: Run, tmp_path: Path) -> None:
+    item = item_of({"red": {"href": "missing.tif"}}) | {"id": FORGED}
+    (tmp_path / "item.geojson").write_text(json.dumps(item))
+    completed = run("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene", "--catalog", tmp_path)
+    assert completed.code == 3
+    lines = [line for line in completed.stderr.splitlines() if line.startswith(("error:", "warning:"))]
+    assert len(lines) == 1, completed.stderr
+    assert r"a\nerror: nothing was found\r\nwarning: x\u2028error: y" in lines[0]
+
+
+def test_line_ends_in_a_file_name_begin_no_message(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "a\nerror: nothing was found"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text('{"files": [{"path": "b", "bytes": 1, "sha256": "0"}]}')
+    completed = run("verify", tmp_path / "results")
+    assert completed.code == 4, completed.stderr
+    lines = [line for line in completed.stderr.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1, completed.stderr
+
+
+def test_lists_in_messages_keep_their_lines() -> None:
+    from eopipe.text_table import message_line
+
+    assert message_line("error", "2 mistakes\n  one\n  two\n") == "error: 2 mistakes\n  one\n  two"

@@ -1,16 +1,18 @@
 """STAC-GeoParquet, written by rustac, gives the items of the static catalog that it was made of."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import rustac
 from pyarrow import parquet
 from scenery import Catalog, Run
 
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, RefusedError
 from eopipe.stac.geoparquet import from_parquet
 from eopipe.stac.query import Query
 
@@ -144,3 +146,32 @@ def test_what_is_not_stac_geoparquet_is_refused_in_a_sentence(catalog: Catalog, 
     done = run("search", "--catalog", good, *outputs, *ASSETS, "--datetime", "2020")
     assert done.code == 3
     assert "without the dates 6 of 6 would" in done.stderr
+
+
+def test_a_row_group_of_few_bytes_and_millions_of_rows_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    count = (1 << 22) + 1
+    same = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), ["a"])
+    table = pa.table(dict.fromkeys(("id", "geometry", "assets"), same))
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=count)
+    assert (tmp_path / "a.parquet").stat().st_size < 100_000
+    with pytest.raises(RefusedError, match=f"a.parquet has a row group of {count} rows and .* bytes; a search reads"):
+        from_parquet(tmp_path / "a.parquet", Query())
+
+
+def test_a_row_group_that_declares_too_many_bytes_is_refused(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(catalog)
+    file = write_parquet(catalog, catalog.root / "items.parquet")
+    assert len(from_parquet(file, Query())) == 6
+    monkeypatch.setattr("eopipe.stac.geoparquet.MAX_GROUP", 100)
+    with pytest.raises(RefusedError, match=r"has a row group of 6 rows and \d+ bytes; .* in groups of 100 bytes"):
+        from_parquet(file, Query())
+
+
+def test_a_pipe_or_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").symlink_to("/dev/zero")
+    for name in ("a.parquet", "b.parquet"):
+        with pytest.raises(BadInputError, match=f"{name} is not a regular file"):
+            from_parquet(tmp_path / name, Query())

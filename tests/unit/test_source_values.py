@@ -22,8 +22,8 @@ def striped(*values: float, dtype: str = "uint8") -> AnyArray:
 
 
 def lines_of(stderr: str) -> list[list[str]]:
-    """The cells of the table in a message."""
-    return [line.split() for line in stderr.splitlines() if line.startswith("  ")]
+    """The cells of the table in a message, whose last line is the cure."""
+    return [line.split() for line in stderr.splitlines() if line.startswith("  ")][:-1]
 
 
 def test_classes_coded_from_1_with_0_as_unlabelled_stop_with_the_table_and_the_codes_to_write(

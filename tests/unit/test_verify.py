@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from loopback import Loopback
+from remote_assets import fetch, put, tif
 from scenery import Catalog, Run
 
 from eopipe.errors import BadInputError
@@ -319,3 +321,22 @@ def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(
     assert "results/tiles/b.zarr: there is no run record" in completed.stderr
     assert set(broken(damaged_results)) == {"scenes/a", "tiles/a.zarr", "tiles/b.zarr"}, "a needs its scene"
     assert digest(damaged_results / "tiles/c.zarr") == before
+
+
+def test_a_scene_from_a_private_host_is_rebuilt_with_permission(
+    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fetch(run, Path(), put(web, {"red": tif(4_000)})).code == 0
+    before = digest(Path("scene"))
+    flip(Path("scene/red.tif"), random.Random(0))
+    web.reset()
+    host = web.url.removeprefix("http://")
+    completed = run("verify", "scene", "--repair")
+    assert completed.code == 8, completed.stderr
+    assert f"its run record names hosts inside a private network, {host}," in completed.stderr
+    assert f"add --private-hosts {host}" in completed.stderr
+    assert web.received == []
+    assert run("verify", "scene", "--repair", "--private-hosts", host).code == 0
+    assert digest(Path("scene")) == before
+    assert broken(Path("scene")) == {}

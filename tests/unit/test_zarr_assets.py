@@ -3,10 +3,13 @@
 import json
 import shutil
 import sys
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import icechunk
+import numcodecs
 import numpy as np
 import pyproj
 import pytest
@@ -14,11 +17,12 @@ import rasterio
 import xarray
 import zarr
 from affine import Affine
-from loopback import Loopback
+from loopback import Fault, Loopback, Request
 from odc.geo.geobox import GeoBox
 from remote_assets import fetch, item_of, loopback_session
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
 from xarray.backends.zarr import FillValueCoder
+from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UsageError
@@ -76,8 +80,6 @@ def test_pixels_and_place_are_those_of_the_store(
     tmp_path: Path, web: Loopback, form: dict[str, Any], is_remote: bool
 ) -> None:
     if "compressors" in form:
-        import numcodecs
-
         form = form | {"compressors": numcodecs.get_codec(form["compressors"])}
     put(tmp_path / "p.zarr", "r10m/b02", **form)
     root = f"{web.url}/" if is_remote else ""
@@ -222,6 +224,48 @@ def test_a_chunk_that_was_never_written_reads_as_the_fill_value(tmp_path: Path) 
     np.testing.assert_array_equal(pixels, PIXELS)
 
 
+@pytest.mark.parametrize("form", [{"version": 2}, {"version": 3}, {"version": 3, "shards": (32, 32)}])
+@pytest.mark.parametrize("grids", [(), (GRID,)], ids=["whole", "window"])
+@pytest.mark.parametrize("is_remote", [False, True], ids=["disk", "server"])
+def test_an_array_without_a_chunk_is_not_a_scene_of_fill_values(
+    tmp_path: Path, web: Loopback, form: dict[str, Any], grids: tuple[GeoBox, ...], is_remote: bool
+) -> None:
+    put(tmp_path / "p.zarr", "m/b02", np.zeros_like(PIXELS), **form)
+    href = {"href": f"{web.url if is_remote else ''}/p.zarr/m/b02".lstrip("/")}
+    with pytest.raises(BadInputError, match="asset red has metadata but no pixels: none of the chunks of /m/b02 exist"):
+        window(href, tmp_path, *grids)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.zarr"]
+
+
+def test_an_icechunk_array_without_a_chunk_is_not_a_scene_of_fill_values(tmp_path: Path) -> None:
+    created = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "p.icechunk")))
+    session = created.writable_session("main")
+    put(session.store, "b02", np.zeros_like(PIXELS), version=3)
+    session.commit("nothing")
+    with pytest.raises(BadInputError, match="none of the chunks of /b02 exist"):
+        window({"href": "p.icechunk/b02"}, tmp_path)
+
+
+def test_a_warning_has_the_share_of_chunks_that_do_not_exist(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path / "p.zarr", "b02", attributes={"proj:epsg": 32633}, fill_value=7)
+    # Coordinates have chunks too, which are not pixels.
+    coordinates(tmp_path / "p.zarr", "")
+    for name in ("b02/1.1", "b02/0.2", "b02/3.0"):
+        (tmp_path / "p.zarr" / name).unlink()
+    window({"href": "p.zarr/b02"}, tmp_path)
+    (record,) = [record for record in caplog.records if "missing_chunks" in record.message]
+    assert record.levelname == "WARNING"
+    assert "asset=scene S, asset red chunks=3 share=0.25 " in record.message
+
+
+def test_a_window_without_a_chunk_of_an_array_that_has_others_is_read(tmp_path: Path) -> None:
+    put(tmp_path / "p.zarr", "b02", fill_value=7)
+    for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        (tmp_path / f"p.zarr/b02/{row}.{column}").unlink()
+    pixels, _ = pixels_of(window({"href": "p.zarr/b02"}, tmp_path, GRID.translate_pix(-10, -10)))
+    assert np.unique(pixels).tolist() == [7]
+
+
 # Every number of a type is once at least in the pixels.
 BYTES, SHORTS = (np.resize(np.arange(2 ** (8 * size)), (300, 300)) for size in (1, 2))
 FORMS: dict[str, tuple[AnyArray, str, dict[str, Any], float | None]] = {
@@ -362,6 +406,119 @@ def test_what_cannot_be_read_is_one_sentence_and_leaves_nothing(
     with pytest.raises(kind, match=f"{WHERE}.*{message}"):
         window({"href": href}, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["p.zarr"]
+
+
+@pytest.mark.parametrize("size", ["100k", "300k"], ids=["pixels", "GeoTIFF"])
+def test_a_full_disk_ends_with_code_6_and_leaves_nothing(
+    tmp_path: Path, run: Run, small_disk: Callable[[str], Path], size: str
+) -> None:
+    disk = small_disk(f"size={size}")
+    noise = np.random.default_rng(1).integers(1, 60_000, (320, 320), np.uint16)
+    put(tmp_path / "p.zarr", "b02", noise, chunks=(32, 32))
+    asset = {"href": "p.zarr/b02", "type": TYPE}
+    write_json(tmp_path / "item.geojson", item_of({"red": asset}))
+    completed = run("fetch", "--item", tmp_path / "item.geojson", "--scene", disk / "scene", "--catalog", tmp_path)
+    assert completed.code == 6, completed.stderr
+    assert "no space left while writing red" in completed.stderr
+    assert {path.name for path in disk.rglob("*")} <= {".scene.parts", "scene.run.json"}
+
+
+def two_assets(root: str = "") -> dict[str, Any]:
+    return item_of({name: {"href": f"{root}p.zarr/{name}", "type": TYPE} for name in ("b02", "b03")})
+
+
+def put_version(folder: Path, value: int) -> None:
+    for name in ("b02", "b03"):
+        put(folder / "p.zarr", name, np.full((64, 48), value, np.uint16), overwrite=True)
+
+
+def values_in(scene: Path) -> set[int]:
+    return {int(value) for name in ("b02", "b03") for value in np.unique(pixels_of(scene / f"{name}.tif")[0])}
+
+
+@pytest.mark.parametrize("drop", [(), ("ETag",)], ids=["ETag", "no ETag"])
+@pytest.mark.parametrize("moment", ["b02/0.0", "b02/2.1", "b03/3.2"])
+def test_a_store_that_is_rewritten_while_it_is_fetched_is_never_mixed(
+    tmp_path: Path, web: Loopback, run: Run, moment: str, drop: tuple[str, ...]
+) -> None:
+    put_version(web.folder, 1)
+
+    def rewrite(request: Request) -> Fault:
+        if request.path == f"/p.zarr/{moment}" and not (web.folder / "rewritten").exists():
+            put_version(web.folder, 2)
+            (web.folder / "rewritten").touch()
+        return Fault(drop=drop)
+
+    web.random_fault = rewrite
+    completed = fetch(run, tmp_path, two_assets(f"{web.url}/"), "--workers", 1)
+    assert completed.code == 5, completed.stderr
+    assert "is of a Zarr store that was written while it was fetched" in completed.stderr
+    assert not (tmp_path / "scene").exists()
+    assert fetch(run, tmp_path, two_assets(f"{web.url}/")).code == 0
+    assert values_in(tmp_path / "scene") == {2}
+
+
+def test_a_resumed_fetch_does_not_mix_two_versions_of_a_store(tmp_path: Path, run: Run) -> None:
+    put_version(tmp_path, 1)
+    shutil.rmtree(tmp_path / "p.zarr/b03")
+    options = ("--catalog", tmp_path, "--workers", 1)
+    assert fetch(run, tmp_path, two_assets(), *options).code == 3
+    put_version(tmp_path, 2)
+    completed = fetch(run, tmp_path, two_assets(), *options)
+    assert completed.code == 5, completed.stderr
+    assert "asset b02 is of a Zarr store that was written while it was fetched" in completed.stderr
+    assert fetch(run, tmp_path, two_assets(), *options).code == 0
+    assert values_in(tmp_path / "scene") == {2}
+
+
+# A frame of zstd that does not declare its size: 200 blocks of one byte that is repeated.
+OPEN_FRAME = b"\x28\xb5\x2f\xfd\x00\x38" + b"".join(
+    ((1 << 20) + 2 + (number == 199)).to_bytes(3, "little") + b"\0" for number in range(200)
+)
+BOMBS: dict[str, tuple[Any, Any]] = {
+    "gzip": (numcodecs.GZip(), GzipCodec()),
+    "zstd": (numcodecs.Zstd(), ZstdCodec()),
+    "blosc": (numcodecs.Blosc(), BloscCodec()),
+    "zlib": (numcodecs.Zlib(), None),
+    "bz2": (numcodecs.BZ2(), None),
+    "lzma": (numcodecs.LZMA(), None),
+    "lz4": (numcodecs.LZ4(), None),
+}
+
+
+@pytest.mark.parametrize("is_coordinate", [False, True], ids=["pixels", "coordinate"])
+@pytest.mark.parametrize(
+    ("codec", "version"),
+    [
+        *((codec, 2) for codec in (*BOMBS, "open zstd")),
+        *((codec, 3) for codec in ("gzip", "zstd", "blosc", "open zstd")),
+    ],
+)
+def test_a_chunk_that_decodes_to_far_more_than_it_declares_is_refused(
+    tmp_path: Path, codec: str, version: int, is_coordinate: bool
+) -> None:
+    encoder, of_version_3 = BOMBS[codec.removeprefix("open ")]
+    compressor = encoder if version == 2 else of_version_3
+    bomb = OPEN_FRAME if codec == "open zstd" else encoder.encode(bytes(20 << 20))
+    if not is_coordinate:
+        put(tmp_path / "p.zarr", "b02", version=version, compressors=compressor)
+        np.testing.assert_array_equal(pixels_of(window({"href": "p.zarr/b02"}, tmp_path))[0], PIXELS)
+        (tmp_path / "red.whole").unlink()
+        (tmp_path / "p.zarr/b02" / ("1.1" if version == 2 else "c/1/1")).write_bytes(bomb)
+    else:
+        put(tmp_path / "p.zarr", "b02", version=version, attributes={"proj:epsg": 32633})
+        centres = LEFT + STEP * (np.arange(48) + 0.5)
+        zarr.create_array(tmp_path / "p.zarr", name="x", data=centres, zarr_format=version, compressors=compressor)
+        (tmp_path / "p.zarr/x" / ("0" if version == 2 else "c/0")).write_bytes(bomb)
+    tracemalloc.start()
+    with pytest.raises(
+        RefusedError, match=f"red has a chunk that is more than .* bytes by {codec.removeprefix('open ')}"
+    ):
+        window({"href": "p.zarr/b02"}, tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # lzma itself needs 8 MiB for each chunk that is decoded at a time.
+    assert peak < (10 << 20) or codec == "lzma"
 
 
 def test_an_array_without_a_place_and_one_outside_of_the_grid_are_refused(tmp_path: Path) -> None:
