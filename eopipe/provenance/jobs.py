@@ -141,7 +141,7 @@ def missing_inputs(root: Path, commands: Mapping[Path, Sequence[str]], folders: 
 def _input_paths(command: Sequence[str], output: Path) -> Iterator[Path]:
     """The absolute paths of what a recorded command reads, by where its output is now.
 
-    None if the output was moved alone, since nobody knows where the others are, and where it is no command of a stage.
+    Nothing if the output was moved alone, since nobody knows where the others are, or if the command is another one's.
     """
     try:
         definition = contract.stage(command[1])
