@@ -114,4 +114,5 @@ def zarr_asset(folder: Path) -> Change:
 DOCUMENTS: dict[str, tuple[int, Callable[[Path], Change]]] = {
     # The share of each reader in all mutations, in percent, as in `fuzz.py`.
     "GeoParquet": (8, geoparquet),
+    "Zarr asset": (10, zarr_asset),
 }
