@@ -26,6 +26,9 @@ EXPECTED = {
     "missing": "it is needed",
     "string_type": "write text",
     "string_too_short": "write some text",
+    "string_unicode": "write Unicode text",
+    "int_type": "write a whole number",
+    "float_type": "write a number",
     "list_type": "write a list",
     "dict_type": "write an object",
     "model_type": "write an object",
@@ -47,21 +50,10 @@ def whole(value: Any) -> Any:
     return value
 
 
-def _count(value: Any) -> Any:
-    if not 0 <= whole(value) < MAX_WHOLE:
-        raise ValueError("write a whole number that is not negative")
-    return value
-
-
-def _positive_count(value: Any) -> Any:
-    if not _count(value):
-        raise ValueError("write a whole number from 1 on")
-    return value
-
-
 Number = Annotated[Any, BeforeValidator(number)]
-Count = Annotated[Any, BeforeValidator(_count)]
-PositiveCount = Annotated[Any, BeforeValidator(_positive_count)]
+# Whole numbers and numbers of documents of eopipe itself, which always writes them as such.
+Count = Annotated[int, Field(ge=0, lt=MAX_WHOLE)]
+PositiveCount = Annotated[int, Field(ge=1, lt=MAX_WHOLE)]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -79,12 +71,19 @@ def checked(kind: Any, value: Any, label: str, noun: str) -> Any:
 
 def mistakes(kind: Any, value: Any) -> list[str]:
     """What of a value is not as in a kind of document, each with its field; empty for one of the kind."""
+    return _few(list(_not_json(value))) or typed_mistakes(kind, value)
+
+
+def typed_mistakes(kind: Any, value: Any) -> list[str]:
+    """The same of a value whose model has a type for every entry, so that all of it is JSON if it is of the kind."""
     try:
-        sentences = list(_not_json(value))
-        if not sentences:
-            _adapter(kind).validate_python(value)
+        _adapter(kind).validate_python(value)
     except ValidationError as error:
-        sentences = list(dict.fromkeys(_sentence(row) for row in error.errors(include_url=False)))
+        return _few(list(dict.fromkeys(_sentence(row) for row in error.errors(include_url=False))))
+    return []
+
+
+def _few(sentences: list[str]) -> list[str]:
     more = len(sentences) - MAX_SENTENCES
     return sentences[:MAX_SENTENCES] + ([f"and {more} more"] if more > 0 else [])
 

@@ -111,8 +111,62 @@ def zarr_asset(folder: Path) -> Change:
     return change
 
 
+def chip_set(folder: Path) -> Change:
+    """The index of a chip set, and attributes and rows of the index in its stores, through check, split and plan."""
+    import numpy as np
+    import zarr
+    from chip_files import write_pairs
+
+    from eopipe.chips.chip_files import chip_pairs
+    from eopipe.chips.chip_places import ChipPlaces, read_index
+    from eopipe.chips.chip_set import ImportOptions, import_chips
+    from eopipe.chips.chip_set_split import split_chip_set
+    from eopipe.chips.splits import SplitPlan
+    from eopipe.inspection.describe_store import describe_store
+    from eopipe.labels.classes import Legend
+    from eopipe.reporting.chip_set_maps import describe_places, outlines_of
+    from eopipe.stac.write import extent_of
+    from eopipe.tiles.store import Tiles
+
+    write_pairs(folder, [(8, 8)] * 4)
+    chips = chip_pairs(str(folder / "S2/*_S2.tif"), str(folder / "labels/*_label.tif"))
+    index = import_chips(folder / "set", chips, Legend(("land", "water", "snow")), ImportOptions(group="^."))
+    store, file = folder / "set/tiles/chips-0000.zarr", folder / "set/chips.json"
+    metadata, rows = json.loads((store / "zarr.json").read_text()), index["chips"]
+    sizes = ((0.5, 0.25, 0.25), 16, 16, 1, 16, 0, 0, 1)
+    splits = [SplitPlan("random", *sizes), SplitPlan("blocks", *sizes), SplitPlan("group", *sizes, by="column")]
+
+    def read() -> None:
+        read_index(folder / "set")
+        tiles = Tiles(store)
+        describe_store(tiles)
+        extent_of([tiles.grid], [tiles.attributes])
+        places = ChipPlaces.of([tiles])
+        if places is None:
+            return
+        for plan in splits:
+            split_chip_set(places, places.samples, places.plan(plan), 100.0, None, "id")
+        _ = places.corners(0), places.sizes(0), places.id_of(places.samples[0]), outlines_of(places, places.samples)
+        describe_places(places, places.pixel_m)
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        documents = [metadata, rows, index]
+        number = dice.randrange(3)
+        documents[number] = mutated(documents[number], dice)
+        (store / "zarr.json").write_text(json.dumps(documents[0]))
+        texts = [json.dumps(row) for row in documents[1]]
+        shutil.rmtree(store / "chips", ignore_errors=True)
+        array = zarr.create_array(store / "chips", shape=(len(texts),), chunks=(max(len(texts), 1),), dtype="string")
+        array[:] = np.array(texts, object)
+        file.write_text(json.dumps(documents[2]))
+        return read
+
+    return change
+
+
 DOCUMENTS: dict[str, tuple[int, Callable[[Path], Change]]] = {
     # The share of each reader in all mutations, in percent, as in `fuzz.py`.
     "GeoParquet": (8, geoparquet),
     "Zarr asset": (10, zarr_asset),
+    "chip set": (12, chip_set),
 }

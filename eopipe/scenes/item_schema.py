@@ -41,7 +41,8 @@ def _band_number(value: Any) -> Any:
     return value
 
 
-def _invertible(value: list[Any]) -> list[Any]:
+def invertible(value: list[Any]) -> list[Any]:
+    """The numbers of an affine transform that has an inverse."""
     if len(value) not in (6, 9):
         raise ValueError("write the six or nine numbers of an affine transform")
     a, b, _, d, e, _ = value[:6]
@@ -72,7 +73,7 @@ class _Projected(BaseModel):
 
     code: Annotated[str, AfterValidator(_code)] | None = Field(None, alias="proj:code")
     epsg: Annotated[Any, BeforeValidator(_epsg)] | None = Field(None, alias="proj:epsg")
-    transform: Annotated[list[Number], AfterValidator(_invertible)] | None = Field(None, alias="proj:transform")
+    transform: Annotated[list[Number], AfterValidator(invertible)] | None = Field(None, alias="proj:transform")
     shape: Annotated[list[Annotated[Any, BeforeValidator(_positive)]], Field(min_length=2, max_length=2)] | None = (
         Field(None, alias="proj:shape")
     )
