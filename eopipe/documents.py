@@ -57,21 +57,25 @@ PositiveCount = Annotated[int, Field(ge=1, lt=MAX_WHOLE)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-def read_document(path: Path, kind: Any, noun: str) -> Any:
-    """The content of a JSON file, unchanged. Raises BadInputError with the file and the fields that are wrong."""
-    return checked(kind, read_json(path), str(path), noun)
+def read_document(path: Path, kind: Any, noun: str, *typed: str) -> Any:
+    """The content of a JSON file, unchanged. Raises BadInputError with the file and the fields that are wrong.
+
+    `typed` are long fields that have a type for every entry inside, which is enough to be JSON.
+    """
+    return checked(kind, read_json(path), str(path), noun, *typed)
 
 
-def checked(kind: Any, value: Any, label: str, noun: str) -> Any:
+def checked(kind: Any, value: Any, label: str, noun: str, *typed: str) -> Any:
     """A value that is of a kind (a model, or a type of pydantic), unchanged. Raises BadInputError for any other."""
-    if sentences := mistakes(kind, value):
+    if sentences := mistakes(kind, value, *typed):
         raise BadInputError(f"{label} is not {noun}: {'; '.join(sentences)}")
     return value
 
 
-def mistakes(kind: Any, value: Any) -> list[str]:
+def mistakes(kind: Any, value: Any, *typed: str) -> list[str]:
     """What of a value is not as in a kind of document, each with its field; empty for one of the kind."""
-    return _few(list(_not_json(value))) or typed_mistakes(kind, value)
+    free = {key: entry for key, entry in value.items() if key not in typed} if isinstance(value, dict) else value
+    return _few(list(_not_json(free))) or typed_mistakes(kind, value)
 
 
 def typed_mistakes(kind: Any, value: Any) -> list[str]:

@@ -164,9 +164,88 @@ def chip_set(folder: Path) -> Change:
     return change
 
 
+def stage_documents(folder: Path) -> Change:
+    """The split, statistics, calibration, metrics and cells that stages wrote, as later stages and `run` read them."""
+    from eopipe.chips.splits import covered_pixels, read_split
+    from eopipe.chips.statistics import band_normaliser, label_scaling, read_statistics
+    from eopipe.inference.temperature import read_calibration
+    from eopipe.reporting.verdict import read_metrics
+    from eopipe.reporting.wording import calibration_text, scored_size, split_warnings
+    from eopipe.run.project import summary
+    from eopipe.run.rules import cell_names
+    from eopipe.tiles.cells import Frame
+    from eopipe.tiles.grid import make_grid
+
+    def scores(**more: Any) -> dict[str, Any]:
+        return {"accuracy": 0.9, "miou": 0.8} | more
+
+    interval, audit = [0.01, 0.2], {"kind": "place", "example": "a place", "splits": "train-test", "share": 0.1}
+    probabilities = {"ece": 0.1, "brier": 0.1, "nll": 0.2, "confidence": 0.9, "accuracy": 0.9, "description": "none"}
+    probabilities |= {"intervals": {"ece": interval, "brier": interval, "nll": None}}
+    gains = {key: {"accuracy": interval, "miou": interval} for key in ("gain", "texture_gain", "simple_gain")}
+    of_classes = {"model": scores(), "pixel_baseline": scores(), "texture_baseline": scores()}
+    of_classes |= {"majority": scores(**{"class": "a"}), "test_pixels": 9, "calibration": probabilities}
+    of_classes |= {"intervals": gains | {"model": gains["gain"]}, "not_mapped": ["b"]}
+    errors = {"rmse": 1.0, "mae": 0.5, "bias": 0.1}
+    keys = ("model", "pixel_baseline", "texture_baseline", "mean")
+    of_values: dict[str, Any] = {"task": "regression", "unit": "%", "test_pixels": 9} | dict.fromkeys(keys, errors)
+    of_values |= {"intervals": {"gain": {"rmse": interval}}}
+    shares = {"f1_micro": 0.8, "f1_macro": 0.7}
+    of_labels: dict[str, Any] = {"task": "multilabel", "test_chips": 9} | dict.fromkeys(keys[:3], shares)
+    of_labels |= {"majority": shares | {"labels": ["a"]}, "intervals": None}
+    split = {
+        "scenes": ["s0", "s1"],
+        "classes": ["a", "b"],
+        "chip": 8,
+        "plan": {"method": "blocks", "min_valid": 0.5},
+        "audit": {"gap_pixels": {"train-test": 4}, "allowed": [audit], "warnings": [audit], "allow": {"place": "no"}},
+        "samples": {"train": [[0, 0, 0], [1, 0, 8]], "val": [], "test": [[0, 8, 0]]},
+        "pixels": {name: {"a": 1, "b": 2} for name in ("train", "val", "test")},
+        "by_scene": False,
+        "warnings": ["a sentence"],
+    }
+    numbers = {"mean": 1.0, "std": 0.5, "count": 9}
+    others = {
+        "split.json": split,
+        "statistics.json": {
+            "bands": {"red": numbers, "nir": numbers},
+            "pixels": {"s0": 9},
+            "samples": "0",
+            "labels": numbers,
+        },
+        "calibration.json": {"temperature": 1.5, "model": "m", "scenes": ["s0"], "summary": "a sentence"},
+        "grid.json": Frame.of_grids(
+            [make_grid((0, 0, 160, 160), crs, 10.0, (0, 0)) for crs in ("EPSG:32632", "EPSG:32633")]
+        ).json(),
+    }
+    runs = [others | {"metrics.json": metrics} for metrics in (of_classes, of_values, of_labels)]
+
+    def read() -> None:
+        summary(str(folder))
+        metrics, split = read_metrics(folder / "metrics.json"), read_split(folder / "split.json")
+        _ = calibration_text(metrics), scored_size(metrics), split_warnings(split)
+        covered_pixels((16, 16), split["samples"]["train"], min(split["chip"], 16))
+        statistics = read_statistics(folder / "statistics.json")
+        band_normaliser(statistics, ("red", "nir"))
+        label_scaling(statistics, folder / "statistics.json")
+        read_calibration(folder / "calibration.json")
+        cell_names(folder / "grid.json")
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        documents: dict[str, Any] = dict(dice.choice(runs))
+        name = dice.choice(sorted(documents))
+        documents[name] = mutated(documents[name], dice)
+        for file, value in documents.items():
+            (folder / file).write_text(json.dumps(value))
+        return read
+
+    return change
+
+
 DOCUMENTS: dict[str, tuple[int, Callable[[Path], Change]]] = {
     # The share of each reader in all mutations, in percent, as in `fuzz.py`.
     "GeoParquet": (8, geoparquet),
     "Zarr asset": (10, zarr_asset),
     "chip set": (12, chip_set),
+    "stages": (12, stage_documents),
 }

@@ -73,7 +73,7 @@ class _ChipIndex(BaseModel):
 
 def read_index(folder: Path) -> dict[str, Any]:
     """The index of a chip set. Raises BadInputError for a file that `eopipe import` did not write."""
-    index: dict[str, Any] = read_document(folder / INDEX, _ChipIndex, "the index of a chip set")
+    index: dict[str, Any] = read_document(folder / INDEX, _ChipIndex, "the index of a chip set", "chips")
     return index
 
 
