@@ -426,3 +426,22 @@ def test_wrong_attributes_and_an_index_of_other_fields_are_refused_in_a_sentence
     (tmp_path / "set/chips.json").write_text('{"slot": [], "bands": "red"}')
     with pytest.raises(BadInputError, match=r"chips.json is not the index of a chip set: slot is \[\]: write a whole"):
         read_index(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"image": "a" * 300 + ".tif"}, "a.tif cannot be read: File name too long"),
+        ({"id": "x\ud800"}, "w.json is not a list of windows: 0.id is 'x\\ud800': it is not Unicode text"),
+        ({"label": [[]] * 2 + [float("inf")]}, "0.label.2 is inf, which JSON does not have"),
+    ],
+    ids=["long name", "surrogate", "infinite"],
+)
+def test_texts_of_windows_that_no_file_has_are_refused_in_a_sentence(
+    change: dict[str, object], text: str, run: Run, tmp_path: Path
+) -> None:
+    write_chip(tmp_path / "a.tif", numbered_chip(0, (16, 16)))
+    rows = [{"id": name, "image": "a.tif", "window": [0, 0, 8, 8], "label": name} for name in "ab"]
+    (tmp_path / "w.json").write_text(json.dumps([rows[0] | change, rows[1]]))
+    done = run("import", tmp_path / "set", "--windows", tmp_path / "w.json")
+    assert (done.code, text in done.stderr) == (3, True), done.stderr
