@@ -104,7 +104,8 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except RecursionError as error:
         raise UsageError(f"{path} is not a config: it is nested too deeply") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    # A ValueError is about bytes that are not text, or a number with thousands of digits.
+    except (yaml.YAMLError, ValueError) as error:
         raise UsageError(f"{path} is not valid YAML: {_yaml_reason(error)}") from error
     if duplicates:
         rows = "; ".join(f"{key} on lines {first} and {second}" for first, second, key in duplicates)

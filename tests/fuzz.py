@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fuzz_documents import DOCUMENTS
+from mutations import YAML, Change, json_file, mutated, mutated_bytes
 from scenery import Catalog, numbered
 from synthetic_run import synthetic_run
 
@@ -31,86 +33,6 @@ from eopipe.publish import publish
 # A reader that takes longer hangs, also on a busy machine.
 SECONDS = 30
 ROOT = Path(__file__).parents[1]
-SURROGATE, BIDI = "\ud800", "\u202e"
-RING = [[0, 0], [1, 1], [0, 1]]
-NAN, INFINITE = float("nan"), float("inf")
-# What somebody may write in place of any value.
-VALUES: list[Any] = [
-    *(None, True, False, 0, -1, 1, 10**30, -(10**30), 10**400, 1e308, NAN, INFINITE, -0.5),
-    *("", "x", "ü" * 50, "a\0b", "../x", "/etc/passwd", "--x", "2020-01-01", "2020-13-99T99:99", "nan", "1e999"),
-    *("9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00", "EPSG:4326", "EPSG:0", "EPSG:999999", "http://[::1/x"),
-    *("http://x:99999999/a", SURROGATE, BIDI, "{x}", [], [[]], [None], [1, 2, 3], [NAN] * 6, {}, {"a": 1}, [{}]),
-    *({"type": "Polygon", "coordinates": []}, {"type": "Point", "coordinates": [0, 0]}, {"type": "MultiPolygon"}),
-    {"type": "GeometryCollection", "geometries": []},
-    {"type": "Polygon", "coordinates": [RING]},
-    {"type": "Polygon", "coordinates": [[[0, 0], [NAN, 1], [0, 1], [0, 0]]]},
-    {"type": "Polygon", "coordinates": [[[0, 0], [1e300, 1], [0, 1], [0, 0]]]},
-    {"type": "MultiPolygon", "coordinates": [[[[200, 95], [201, 96], [200, 96], [200, 95]]]]},
-    [[0, 0, 0], [0, 0]],
-]
-KEYS = ("id", "type", "href", "proj:code", "proj:epsg", "datetime", "nodata", "raster:bands", "name", "@id", "links")
-LETTERS = ("\n", "\x00", "é", "/", "'", "{", "%", "1", "\x1b[31m")
-YAML = ("", "\t", ":", "-", "[", "{", "&a", "*a", "!!python/name:os.system", "\x00", "\xe9", "'", '"', "#", "|", ">")
-Change = Callable[[random.Random], Callable[[], Any]]
-
-
-def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of each value inside a value."""
-    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
-    for key in keys:
-        yield (*path, key)
-        yield from paths(value[key], (*path, key))
-
-
-def mutated(value: Any, dice: random.Random, times: int = 0) -> Any:
-    """A copy of a value with a few changes: replaced, removed, moved, doubled and misspelt entries."""
-    value = copy.deepcopy(value)
-    for _ in range(times or dice.choice((1, 1, 1, 2, 4))):
-        if places := list(paths(value)):
-            _change(value, dice.choice(places), places, dice)
-    return value
-
-
-def _change(value: Any, path: tuple[Any, ...], places: list[tuple[Any, ...]], dice: random.Random) -> None:
-    owner = _at(value, path[:-1])
-    entry, kind = owner[path[-1]], dice.random()
-    if kind < 0.6:
-        owner[path[-1]] = copy.deepcopy(dice.choice(VALUES))
-    elif kind < 0.72:
-        owner.pop(path[-1])
-    elif kind < 0.82:
-        owner[path[-1]] = copy.deepcopy(_at(value, dice.choice(places)))
-    elif kind < 0.88 and isinstance(owner, dict):
-        owner[dice.choice(KEYS)] = copy.deepcopy(dice.choice(VALUES))
-    elif isinstance(entry, int | float) and not isinstance(entry, bool):
-        owner[path[-1]] = dice.choice(
-            (-entry, entry * 10 ** dice.randint(1, 9), entry + (0.5 if abs(entry) < 1e300 else 0), str(entry))
-        )
-    elif isinstance(entry, str):
-        at = dice.randrange(len(entry) + 1)
-        owner[path[-1]] = entry[:at] + dice.choice(LETTERS) + entry[at:]
-    else:
-        owner[path[-1]] = copy.deepcopy(dice.choice(VALUES))
-
-
-def _at(value: Any, path: tuple[Any, ...]) -> Any:
-    for key in path:
-        value = value[key]
-    return value
-
-
-def mutated_bytes(content: bytes, dice: random.Random) -> bytes:
-    """A copy of a TIFF file with a few changed bytes, mostly near its ends, where directories are."""
-    changed = bytearray(content)
-    for _ in range(dice.choice((1, 1, 2, 4, 8))):
-        last = len(changed) - 1
-        at = dice.choice((dice.randrange(600), last - dice.randrange(2500), dice.randrange(last))) % last
-        if dice.random() < 0.5:
-            changed[at] ^= 1 << dice.randrange(8)
-        else:
-            word = dice.choice((b"\xff\xff\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\x7f", b"\0\0\1\0", b"\x7f", b"\xff"))
-            changed[at : at + len(word)] = word
-    return bytes(changed[: dice.randrange(8, len(changed))] if dice.random() < 0.08 else changed)
 
 
 def item_in_search(folder: Path) -> Change:
@@ -157,7 +79,7 @@ def item_in_bands(folder: Path) -> Change:
         asset_projection(scene, "blue")
         _ = licences([scene]), citations([scene]), credit_lines([scene]), item_date(scene)
 
-    return _json_file(path, item, read)
+    return json_file(path, item, read)
 
 
 def config_values(folder: Path) -> Change:
@@ -330,14 +252,6 @@ def run_records(folder: Path) -> Change:
     return change
 
 
-def _json_file(path: Path, value: Any, read: Callable[[], Any]) -> Change:
-    def change(dice: random.Random) -> Callable[[], Any]:
-        path.write_text(json.dumps(mutated(value, dice)))
-        return read
-
-    return change
-
-
 def grid(folder: Path) -> Change:
     """The grid of a run."""
     from eopipe.tiles.cells import read_frame
@@ -345,7 +259,7 @@ def grid(folder: Path) -> Change:
 
     path = folder / "grid.json"
     value = {"crs": "EPSG:32633", "shape": [64, 48], "transform": [10.0, 0.0, 500000.0, 0.0, -10.0, 5100000.0]}
-    return _json_file(path, value, lambda: [pixel_metres(cell.grid) for cell in read_frame(path).cells])
+    return json_file(path, value, lambda: [pixel_metres(cell.grid) for cell in read_frame(path).cells])
 
 
 def manifest(folder: Path) -> Change:
@@ -356,7 +270,7 @@ def manifest(folder: Path) -> Change:
         for name in ("a", "b"):
             (draft / name).write_text(name)
     path = folder / "results/manifest.json"
-    return _json_file(path, json.loads(path.read_text()), lambda: verify(path.parent))
+    return json_file(path, json.loads(path.read_text()), lambda: verify(path.parent))
 
 
 def status(folder: Path) -> Change:
@@ -370,7 +284,7 @@ def status(folder: Path) -> Change:
         if failure := read_failure(path):
             failure.error()
 
-    return _json_file(path, json.loads(path.read_text()), read)
+    return json_file(path, json.loads(path.read_text()), read)
 
 
 def tiff(folder: Path) -> Change:
@@ -402,7 +316,7 @@ def windows(folder: Path) -> Change:
     window = {"image": "image.tif", "window": [2, 3, 8, 5], "mask": "mask.tif"}
     rows = [{"id": "a"} | window, {"id": "b"} | window]
     path = folder / "windows.json"
-    return _json_file(path, rows, lambda: [(read_header(chip), read_mask(chip)) for chip in chip_windows(path)])
+    return json_file(path, rows, lambda: [(read_header(chip), read_mask(chip)) for chip in chip_windows(path)])
 
 
 READERS: dict[str, tuple[int, Callable[[Path], Change]]] = {
@@ -421,7 +335,7 @@ READERS: dict[str, tuple[int, Callable[[Path], Change]]] = {
     "status": (3, status),
     "TIFF": (5, tiff),
     "windows": (8, windows),
-}
+} | DOCUMENTS
 
 
 class TooSlowError(Exception):

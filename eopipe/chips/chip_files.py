@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
+from eopipe.documents import read_document
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
-from eopipe.publish import read_json
 from eopipe.scenes.item import SceneBand
 from eopipe.tiles.grid import PixelWindow, pixel_metres
 from eopipe.warp.open_raster import SETTINGS, only_band, open_raster, read_window
@@ -187,7 +187,7 @@ def chip_windows(path: Path) -> list[ChipFile]:
     A window is [column, row, width, height] in pixels, paths are relative to the file. Raises BadInputError for
     anything else, ids that are there twice, and a list with masks and labels.
     """
-    rows = read_json(path)
+    rows = read_document(path, list[Any], "a list of windows")
     if not isinstance(rows, list) or not rows:
         raise BadInputError(f"{path} is not a list of windows, each with id, image, window, and mask or label")
     chips = [_window_chip(path, number, row) for number, row in enumerate(rows)]

@@ -8,15 +8,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from eopipe.arrays import BoolArray, Float64Array, IntArray, ObjectArray, UInt8Array
 from eopipe.chips.chip_files import to_degrees
-from eopipe.chips.chip_set import INDEX_ARRAY
+from eopipe.chips.chip_set import INDEX, INDEX_ARRAY
 from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan
+from eopipe.documents import OPEN, Count, PositiveCount, Text, read_document, typed_mistakes
 from eopipe.errors import BadInputError, UsageError
+from eopipe.scenes.item_schema import invertible
 from eopipe.tiles.grid import EARTH_RADIUS_M
 from eopipe.tiles.store import CHIP_SET, Tiles
 
@@ -25,6 +29,79 @@ SEMI_MAJOR_M, SQUARED_ECCENTRICITY = 6378137.0, 6.69437999014e-3
 # From this distance on chips are points, but for their size.
 FAR_M = 50_000.0
 METHODS = ("random", "blocks", "group")
+
+
+PixelEdge = Annotated[PositiveCount, Field(le=4096)]
+OneValue = str | Annotated[float, Field(allow_inf_nan=False)] | bool | None
+
+
+class _ChipRow(BaseModel):
+    """A row of the index of a chip set, as `eopipe import` writes it; other columns have a text or a number."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+    __pydantic_extra__: dict[str, OneValue]
+
+    id: Text
+    source: str
+    store: str
+    row: Count
+    column: Count
+    height: PixelEdge
+    width: PixelEdge
+    crs: Text
+    transform: Annotated[list[float], AfterValidator(invertible)]
+    longitude: Annotated[float, Field(ge=-180, le=180)]
+    latitude: Annotated[float, Field(ge=-90, le=90)]
+    date: str | None
+    name: str | None = Field(alias="class")
+    labelled_pixels: Count
+    valid_pixels: Count
+    window: list[int] | None = None
+
+
+class _ChipIndex(BaseModel):
+    """The index of a chip set beside its stores."""
+
+    model_config = OPEN
+
+    slot: PixelEdge
+    stores: Annotated[list[Text], Field(min_length=1)]
+    bands: Annotated[list[Text], Field(min_length=1)]
+    classes: Annotated[list[Text], Field(min_length=1)]
+    chips: Annotated[list[_ChipRow], Field(min_length=1)]
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """The index of a chip set. Raises BadInputError for a file that `eopipe import` did not write."""
+    index: dict[str, Any] = read_document(folder / INDEX, _ChipIndex, "the index of a chip set", "chips")
+    return index
+
+
+def _read_rows(store: Tiles) -> list[dict[str, Any]]:
+    """The rows of the index in a store of packed chips. Raises BadInputError for what is not one."""
+    from pyproj.exceptions import ProjError
+
+    label, array = f"the index in {store.path}", store.group.get(INDEX_ARRAY)
+    try:
+        rows: list[dict[str, Any]] = [json.loads(text) for text in array[:].ravel().tolist()]  # type: ignore[index, union-attr]
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+        raise BadInputError(f"{label} is not that of a chip set: it has no rows of JSON texts") from error
+    if sentences := typed_mistakes(list[_ChipRow], rows):
+        raise BadInputError(f"{label} is not that of a chip set: {'; '.join(sentences)}")
+    slot = store.attributes[CHIP_SET]["slot"]
+    for row in rows:
+        corner = row["row"], row["column"]
+        is_slot = all(
+            first % slot == 0 and first + slot <= edge for first, edge in zip(corner, store.shape, strict=True)
+        )
+        if not is_slot or max(row["height"], row["width"]) > slot:
+            raise BadInputError(f"{label} has the chip {row['id']} at a place that is not a slot of the store")
+    for crs in sorted({row["crs"] for row in rows}):
+        try:
+            to_degrees(crs)
+        except ProjError as error:
+            raise BadInputError(f"{label} has chips with a CRS that does not exist: {crs[:60]!r}") from error
+    return rows
 
 
 @dataclass(frozen=True)
@@ -44,14 +121,15 @@ class ChipPlaces:
         sets = [store.attributes.get(CHIP_SET) for store in stores]
         if not any(sets):
             return None
-        slots = {int(entry["slot"]) if entry else 0 for entry in sets}
+        slots = {entry["slot"] if entry else 0 for entry in sets}
         if len(slots) > 1:
             raise BadInputError("stores of different chip sets, or of chips and of scenes, cannot be split together")
-        samples, rows = [], []
+        samples: list[tuple[int, int, int]] = []
+        rows: list[dict[str, Any]] = []
         for number, store in enumerate(stores):
-            for text in store.group[INDEX_ARRAY][:]:  # type: ignore[index, union-attr]
-                rows.append(json.loads(str(text)))
-                samples.append((number, rows[-1]["row"], rows[-1]["column"]))
+            of_store = _read_rows(store)
+            rows += of_store
+            samples += [(number, row["row"], row["column"]) for row in of_store]
         return cls(slots.pop(), np.array(samples, np.int64).reshape(-1, 3), tuple(rows))
 
     def plan(self, plan: SplitPlan) -> SplitPlan:
@@ -113,6 +191,9 @@ class ChipPlaces:
             x = a * positions[..., 0] + b * positions[..., 1] + c
             y = d * positions[..., 0] + e * positions[..., 1] + f
             outlines[chosen] = np.stack(to_degrees(name).transform(x, y), -1)
+        if len(outside := np.flatnonzero(~np.isfinite(outlines).all((1, 2)))):
+            row = self.rows[outside[0]]
+            raise BadInputError(f"the chip {row['id']} is at a place that its CRS {row['crs']} does not have")
         return outlines
 
     @cached_property

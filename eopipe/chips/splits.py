@@ -5,13 +5,16 @@ Random splits of neighbouring chips leak (Roberts et al. 2017, Ecography 40, doi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
+from eopipe.documents import OPEN, Count, Number, Text, read_document
 from eopipe.errors import BadInputError, UsageError
 
+T = TypeVar("T")
 SplitMethod = Literal[
     "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"
 ]
@@ -22,6 +25,85 @@ SPLITS = ("train", "val", "test")
 NO_SPLIT = 255
 # The splits to which the chips of each split keep the buffer.
 KEPT_APART: dict[int, tuple[int, ...]] = {0: (1, 2), 1: (2,), 2: (), NO_SPLIT: ()}
+
+
+class _Sentence(BaseModel):
+    """A finding of the audit."""
+
+    model_config = OPEN
+
+    kind: str
+    example: str
+    splits: str = ""
+    share: Number | None = None
+
+
+class _Audit(BaseModel):
+    model_config = OPEN
+
+    gap_pixels: dict[str, Number | None]
+    allow: dict[str, str] = {}
+    allowed: list[_Sentence] = []
+    warnings: list[_Sentence] = []
+
+
+class _Plan(BaseModel):
+    model_config = OPEN
+
+    method: str
+    min_valid: Number
+
+
+class _SceneFate(BaseModel):
+    model_config = OPEN
+
+    scene: str
+    unlabelled: Count
+    unusable: Count
+    spare: Count
+    samples: Count
+
+
+class _Blocks(BaseModel):
+    model_config = OPEN
+
+    block_km: Number
+
+
+Position = Annotated[int, Field(ge=0, lt=2**31)]
+Pixels = dict[str, Count]
+
+
+class _BySplit(BaseModel, Generic[T]):
+    model_config = OPEN
+
+    train: T
+    val: T
+    test: T
+
+
+class _SamplesDocument(BaseModel):
+    """What the loader reads of a split."""
+
+    model_config = OPEN
+
+    samples: _BySplit[list[Annotated[list[Position], Field(min_length=3, max_length=3)]]]
+    polygons: dict[str, list[Position]] = {}
+
+
+class _SplitDocument(_SamplesDocument):
+    """What the stage split writes, of what others read."""
+
+    scenes: Annotated[list[str], Field(min_length=1)]
+    classes: Annotated[list[Text], Field(min_length=1)]
+    chip: Annotated[int, Field(ge=1, le=2**20)]
+    plan: _Plan
+    audit: _Audit
+    pixels: _BySplit[Pixels]
+    fates: list[_SceneFate] = []
+    by_scene: bool = False
+    warnings: list[str] = []
+    chip_set: _Blocks | None = None
 
 
 @dataclass(frozen=True)
@@ -267,12 +349,22 @@ def chip_counts(mask: BoolArray, corners: IntArray, chip: int) -> IntArray:
 
 
 def read_split(path: Any) -> dict[str, Any]:
-    """Read a split file; samples become arrays of (scene, row, column)."""
-    from eopipe.publish import read_json
+    """Read a split file; samples become arrays of (scene, row, column). Raises BadInputError for another file."""
+    return _with_arrays(read_split_document(path))
 
-    split: dict[str, Any] = read_json(path)
-    try:
-        split["samples"] = {k: np.array(v, np.int64).reshape(-1, 3) for k, v in split["samples"].items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInputError(f"{path} is not a split file: it has no samples") from error
+
+def read_samples(path: Any) -> dict[str, Any]:
+    """The samples of a split file as arrays, and its polygons. Raises BadInputError for another file."""
+    return _with_arrays(read_document(path, _SamplesDocument, "a split file", "samples"))
+
+
+def _with_arrays(split: dict[str, Any]) -> dict[str, Any]:
+    return split | {"samples": {k: np.array(v, np.int64).reshape(-1, 3) for k, v in split["samples"].items()}}
+
+
+def read_split_document(path: Any) -> dict[str, Any]:
+    """Read a split file as it is. Raises BadInputError for another file, with the fields that are wrong."""
+    split: dict[str, Any] = read_document(path, _SplitDocument, "a split file", "samples")
+    if any(row[0] >= len(split["scenes"]) for rows in split["samples"].values() for row in rows):
+        raise BadInputError(f"{path} is not a split file: it has samples of more scenes than it names")
     return split

@@ -9,15 +9,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.chips import Normaliser
 from eopipe.chips.splits import covered_pixels
+from eopipe.documents import OPEN, Count, Number, read_document
 from eopipe.errors import BadInputError
-from eopipe.publish import read_json
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import Tiles
 
@@ -221,11 +222,28 @@ def samples_digest(scenes: list[str], samples: IntArray, chip: int) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
+class _Moments(BaseModel):
+    model_config = OPEN
+
+    mean: Number
+    std: Annotated[float, Field(ge=0)]
+    count: Count
+
+
+class _StatisticsDocument(BaseModel):
+    """What the stage split writes beside the split file, of what others read."""
+
+    model_config = OPEN
+
+    bands: dict[str, _Moments]
+    pixels: dict[str, Count]
+    samples: str
+    labels: _Moments | None = None
+
+
 def read_statistics(path: Path) -> dict[str, Any]:
-    """Read a statistics file."""
-    statistics: dict[str, Any] = read_json(path)
-    if not isinstance(statistics, dict) or not {"bands", "pixels", "samples"} <= statistics.keys():
-        raise BadInputError(f"{path} is not a statistics file; split writes one beside the split file")
+    """Read a statistics file. Raises BadInputError for another file, with the fields that are wrong."""
+    statistics: dict[str, Any] = read_document(path, _StatisticsDocument, "a statistics file, as split writes one")
     return statistics
 
 

@@ -19,7 +19,7 @@ from eopipe.fetch.cog_window import MAX_PIXELS, OPTIONS, STEP, TILE, describe_wi
 from eopipe.fetch.download import mark_complete
 from eopipe.fetch.range_reader import MAX_BLOCK
 from eopipe.fetch.retry import FetchSession
-from eopipe.fetch.zarr_place import METADATA, X_NAMES, Place, PlacedArray, value_type
+from eopipe.fetch.zarr_place import METADATA, X_NAMES, Place, PlacedArray, first_line, open_node, value_type
 from eopipe.fetch.zarr_store import check_versions, open_store, read_versions
 from eopipe.publish import publish, read_json, write_json
 from eopipe.scenes.item import StatedRaster, stated_scaling
@@ -127,18 +127,10 @@ def open_array(
 def _open_node(store: Any, path: str, label: str) -> Any:
     import zarr
 
-    try:
-        return zarr.open(store, path=path, mode="r")
-    except EopipeError:
-        raise
-    except FileNotFoundError:
-        raise BadInputError(f"{label} is missing: the store has neither an array nor a group at /{path}") from None
-    except Exception as error:  # zarr has no class of its own for metadata that it cannot read.
-        raise BadInputError(f"{label} cannot be read as a Zarr array: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    node = open_node(zarr.open, store, path, label)
+    if node is None:
+        raise BadInputError(f"{label} is missing: the store has neither an array nor a group at /{path}")
+    return node
 
 
 def _array_names(group: Any) -> list[str]:
@@ -169,14 +161,16 @@ class StoredArray(PlacedArray):
         if len(shape) < 2 or any(edge != 1 for edge in shape[:-2]):
             axes = f" ({', '.join(self.names)})" if self.names else ""
             raise BadInputError(f"{label} has the shape {shape}{axes}; two axes (y, x) are read, and more of length 1")
-        if self.names[-2:] and self.names[-2].lower() in X_NAMES:
+        if self.names and len(self.names) != len(shape):
+            raise BadInputError(f"{label} has {len(shape)} axes, but names of {len(self.names)}: {self.names!r}")
+        if self.names and self.names[-2].lower() in X_NAMES:
             raise BadInputError(f"{label} has the axes {', '.join(self.names)}; the last two have to be (y, x)")
         if codecs := _codecs(self.array.metadata.to_dict()) & OBJECT_CODECS:
             raise RefusedError(f"{label} is encoded by {', '.join(sorted(codecs))}, and only numbers are read")
         if dtype != np.dtype(bool) and dtype.name not in DTYPES:
             raise BadInputError(f"{label} has values of type {dtype}; a GeoTIFF holds {', '.join(DTYPES)}")
         decoded = int(np.prod(self.array.chunks)) * dtype.itemsize
-        if shape[-1] * shape[-2] > MAX_PIXELS or decoded > MAX_BLOCK or not all(shape):
+        if shape[-1] * shape[-2] > MAX_PIXELS or decoded > MAX_BLOCK or not decoded or not all(shape):
             raise RefusedError(
                 f"{label} declares {shape[-1]} x {shape[-2]} pixels in chunks of {decoded} bytes, which no scene has"
             )
@@ -219,7 +213,7 @@ class StoredArray(PlacedArray):
         except (EopipeError, MemoryError):
             raise
         except Exception as error:
-            text = _first_line(error)
+            text = first_line(error)
             if "virtual" in str(error).lower():
                 raise RefusedError(f"{self.label} is in chunks of other files (virtual), which are not read") from error
             place = f"rows {rows.start} to {rows.stop}, columns {columns.start} to {columns.stop}"
@@ -330,7 +324,7 @@ def _write(array: StoredArray, grids: "Sequence[GeoBox]", target: Path) -> None:
                 raise IntegrityError(f"the window of {array.label} could not be written: the stored pixels differ")
     except RasterioError as error:
         # Behind `publish`, which says that the disk is full where that is the reason.
-        raise IntegrityError(f"the window of {array.label} could not be written: {_first_line(error)}") from error
+        raise IntegrityError(f"the window of {array.label} could not be written: {first_line(error)}") from error
 
 
 def _store_pixels(array: StoredArray, window: Any, file: BinaryIO) -> None:

@@ -5,15 +5,17 @@ CF grid mapping and coordinate arrays (CF 1.11, sections 4 and 5.6), the groups 
 `stac_discovery` of EOPF products), the STAC Item.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from eopipe.errors import BadInputError
+from eopipe.documents import OPEN, Number, checked, whole
+from eopipe.errors import BadInputError, EopipeError, IntegrityError
 
 # CRS, transform and shape as the item states them.
 Place = tuple[str | None, list[float] | None, list[int] | None]
@@ -24,6 +26,37 @@ CRS_KEYS = ("proj:code", "proj:epsg", "proj:wkt2", "proj:projjson", "horizontal_
 # How far a pixel centre may be from an even spacing, in pixels.
 EVEN = 1e-2
 MAX_AXIS = 1 << 20
+
+
+def _grid_mapping(value: str) -> str:
+    if not value.partition(":")[0].strip():
+        raise ValueError("write the name of a variable")
+    return value
+
+
+def _six_numbers(value: str) -> str:
+    if len([float(part) for part in value.split()]) != 6:
+        raise ValueError("write six numbers")
+    return value
+
+
+Edges = Annotated[list[Annotated[Any, BeforeValidator(whole)]], Field(min_length=2)]
+# Some writers put a number into a list.
+OneNumber = Number | Annotated[list[Number], Field(min_length=1, max_length=1)]
+
+
+class _Attributes(BaseModel):
+    """The attributes of arrays and groups whose values are used as they are."""
+
+    model_config = OPEN
+
+    dimensions: list[str] | None = Field(None, alias="_ARRAY_DIMENSIONS")
+    mapping: Annotated[str, AfterValidator(_grid_mapping)] | None = Field(None, alias="grid_mapping")
+    affine: Annotated[str, AfterValidator(_six_numbers)] | None = Field(None, alias="GeoTransform")
+    shape: Edges | None = Field(None, alias="spatial:shape")
+    projected_shape: Edges | None = Field(None, alias="proj:shape")
+    scale: OneNumber | None = Field(None, alias="scale_factor")
+    offset: OneNumber | None = Field(None, alias="add_offset")
 
 
 @dataclass(frozen=True)
@@ -57,7 +90,7 @@ class PlacedArray:
     @cached_property
     def attributes(self) -> dict[str, Any]:
         """The attributes of the array."""
-        return dict(self.array.attrs)
+        return attributes_of(self.array, self.label)
 
     @cached_property
     def groups(self) -> list[dict[str, Any]]:
@@ -66,13 +99,9 @@ class PlacedArray:
 
         names, rows = self.path.split("/")[:-1], []
         for count in range(len(names), -1, -1):
-            try:
-                group = zarr.open_group(
-                    self.array.store, path="/".join(names[:count]), mode="r", use_consolidated=False
-                )
-                rows.append(dict(group.attrs))
-            except FileNotFoundError:
-                rows.append({})
+            path = "/".join(names[:count])
+            group = open_node(zarr.open_group, self.array.store, path, self.label, use_consolidated=False)
+            rows.append({} if group is None else attributes_of(group, f"the group /{path} of {self.label}"))
         return rows
 
     def sibling(self, name: str) -> Any:
@@ -80,18 +109,15 @@ class PlacedArray:
         import zarr
 
         parent = self.path.rpartition("/")[0]
-        try:
-            return zarr.open_array(self.array.store, path=f"{parent}/{name}".strip("/"), mode="r")
-        except (FileNotFoundError, TypeError, ValueError):
-            return None
+        return open_node(zarr.open_array, self.array.store, f"{parent}/{name}".strip("/"), self.label)
 
     @cached_property
     def grid_mapping(self) -> dict[str, Any]:
         """The attributes of the CF grid mapping; empty where the array has none."""
         # Several grid mappings with their coordinates (CF 5.6) begin with the name of the first.
-        name = str(self.attributes.get("grid_mapping") or "spatial_ref").split(":")[0].split()[0]
+        name = str(self.attributes.get("grid_mapping") or "spatial_ref").partition(":")[0].split()[0]
         variable = self.sibling(name)
-        return {} if variable is None else dict(variable.attrs)
+        return {} if variable is None else attributes_of(variable, f"{name} of {self.label}")
 
     @cached_property
     def crs(self) -> Any:
@@ -135,7 +161,8 @@ class PlacedArray:
             (x, across), (y, down) = axes  # type: ignore[misc]
             return Affine(across, 0.0, x - across / 2, 0.0, down, y - down / 2)
         if text := self.grid_mapping.get("GeoTransform"):
-            return Affine.from_gdal(*map(float, str(text).split()))
+            c, a, b, f, d, e = map(float, text.split())
+            return _affine((a, b, c, d, e, f), self.label)
         if self.stated[1] and self.stated[2] in (None, list(self.shape)):
             return _affine(self.stated[1], self.label)
         raise BadInputError(
@@ -158,17 +185,72 @@ class PlacedArray:
         length = self.shape[number]
         if coordinate is None or coordinate.shape != (length,) or not 2 <= length <= MAX_AXIS:
             return None
-        # zarr is imported only now.
-        from eopipe.fetch.zarr_codecs import limit_codecs
-
-        numbers = np.asarray(limit_codecs(coordinate, self.label)[:])
-        values = numbers.astype(value_type(numbers.dtype, coordinate.attrs)).astype(np.float64)
-        values = values * float(coordinate.attrs.get("scale_factor", 1)) + float(coordinate.attrs.get("add_offset", 0))
+        attributes = attributes_of(coordinate, f"{names[0]} of {self.label}")
+        numbers = _coordinates(coordinate, f"{self.label} has coordinates {names[0]}")
+        values = numbers.astype(value_type(numbers.dtype, attributes)).astype(np.float64)
+        values = values * _only(attributes.get("scale_factor", 1)) + _only(attributes.get("add_offset", 0))
         step = (values[-1] - values[0]) / (len(values) - 1)
         even = values[0] + step * np.arange(len(values))
         if not step or not np.isfinite(values).all() or np.abs(values - even).max() > EVEN * abs(step):
             raise BadInputError(f"{self.label} has coordinates {names[0]} that are not evenly spaced")
         return float(values[0]), float(step)
+
+
+def open_node(opener: Callable[..., Any], store: Any, path: str, label: str, **options: Any) -> Any:
+    """An array or a group of a store by a function of zarr; None where the store has none at this path.
+
+    Raises BadInputError where zarr cannot read the metadata.
+    """
+    from zarr.errors import NodeTypeValidationError
+
+    try:
+        return opener(store, path=path, mode="r", **options)
+    except EopipeError:
+        raise
+    except (FileNotFoundError, NodeTypeValidationError):
+        return None
+    except Exception as error:  # zarr has no class of its own for metadata that it cannot read.
+        raise BadInputError(
+            f"{label} cannot be read as a Zarr array: the metadata of /{path}: {first_line(error)}"
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception of zarr says, in a line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def attributes_of(node: Any, label: str) -> dict[str, Any]:
+    """The attributes of an array or a group. Raises BadInputError for those that are read and have wrong values."""
+    try:
+        attributes = dict(node.attrs)
+    except (TypeError, ValueError) as error:
+        raise BadInputError(f"the attributes of {label} are not an object: {first_line(error)}") from error
+    names = {field.alias or name for name, field in _Attributes.model_fields.items()}
+    # Other attributes are free, and may have numbers that are not finite.
+    read_attributes = {key: attributes[key] for key in names & attributes.keys()}
+    checked(_Attributes, read_attributes, f"the metadata of {label}", "that of a raster in Zarr")
+    return attributes
+
+
+def _coordinates(array: Any, label: str) -> Any:
+    """The numbers of a coordinate array. Raises BadInputError for other values, IntegrityError for damaged chunks."""
+    # zarr is imported only now.
+    from eopipe.fetch.zarr_codecs import limit_codecs
+
+    if array.dtype.kind not in "iuf" or not all(array.chunks):
+        raise BadInputError(f"{label} of type {array.dtype} in chunks of {array.chunks}; they have to be numbers")
+    try:
+        return np.asarray(limit_codecs(array, label)[:])
+    except (EopipeError, MemoryError):
+        raise
+    except Exception as error:  # Each codec has errors of its own.
+        raise IntegrityError(f"{label} that are damaged: {first_line(error)}") from error
+
+
+def _only(value: Any) -> float:
+    """A number; some writers put it into a list."""
+    return float(value[0] if isinstance(value, list) else value)
 
 
 def value_type(stored: "np.dtype[Any]", attributes: Mapping[str, Any]) -> "np.dtype[Any]":
@@ -204,7 +286,7 @@ def _affine(numbers: Any, label: str) -> Any:
 
     try:
         transform = Affine(*map(float, numbers[:6]))
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         transform = Affine(0, 0, 0, 0, 0, 0)
     if transform.is_degenerate:
         raise BadInputError(f"{label} has the transform {numbers!r}, which is not six numbers that can be inverted")

@@ -32,8 +32,9 @@ def is_zarr(asset: dict[str, Any]) -> bool:
     """Whether an asset is a Zarr store or a part of one, by its media type, its Icechunk fields or its address."""
     if is_icechunk(asset) or MEDIA_TYPE.match(str(asset.get("type") or "").lower()):
         return True
-    is_raster = urlsplit(str(asset["href"])).path.lower().endswith(RASTERS)
-    return not asset.get("type") and not is_raster and bool(_split(str(asset["href"]), (".zarr",)))
+    href = str(asset["href"])
+    is_store = bool(_split(href, (".zarr",)))
+    return not asset.get("type") and is_store and not urlsplit(href).path.lower().endswith(RASTERS)
 
 
 def is_icechunk(asset: dict[str, Any]) -> bool:
@@ -80,6 +81,9 @@ def check_versions(store: "Store", versions: dict[str, str | None], label: str) 
 
 def _split(href: str, suffixes: tuple[str, ...]) -> tuple[str, str] | None:
     """The address of the store and the path in it, by the name of the folder; None where no name has a suffix."""
+    if scheme(href) == "broken":
+        # Refused as any other address that is not one.
+        return None
     parts = urlsplit(href)
     names = parts.path.rstrip("/").split("/")
     place = next((number for number, name in enumerate(names) if name.lower().endswith(suffixes)), None)

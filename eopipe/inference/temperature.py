@@ -10,13 +10,14 @@ logits of all classes, so every label stays present or absent.
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
+from eopipe.documents import OPEN, read_document
 from eopipe.errors import BadInputError
-from eopipe.publish import read_json
 
 log = logging.getLogger("eopipe")
 METHOD = "temperature scaling, arXiv:1706.04599"
@@ -51,17 +52,22 @@ class Calibration:
             )
 
 
+class _CalibrationDocument(BaseModel):
+    """What the stage calibrate writes, of what others read."""
+
+    model_config = OPEN
+
+    temperature: Annotated[float, Field(ge=LOWEST, le=HIGHEST)]
+    model: str
+    scenes: list[str]
+    summary: str
+
+
 def read_calibration(path: Path) -> Calibration:
     """Read what `calibrate` wrote. Raises BadInputError for anything else."""
-    try:
-        content = read_json(path)
-        temperature = float(content["temperature"])
-        calibration = Calibration(temperature, content["model"], tuple(content["scenes"]), content["summary"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInputError(f"{path} is not a calibration: it lacks {error}; use one that calibrate wrote") from error
-    if not LOWEST <= temperature <= HIGHEST:
-        raise BadInputError(f"{path} has the temperature {temperature:g}; it must be from {LOWEST:g} to {HIGHEST:g}")
-    return calibration
+    content = read_document(path, _CalibrationDocument, "a calibration, as calibrate writes one")
+    temperature = float(content["temperature"])
+    return Calibration(temperature, content["model"], tuple(content["scenes"]), content["summary"])
 
 
 def apply_temperature(probability: AnyArray, temperature: float) -> FloatArray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from eopipe.chips.splits import read_split
+from eopipe.chips.splits import read_samples
 from eopipe.loader.augment import augment
 from eopipe.loader.device import DeviceCopy, DeviceFinisher, HostToDeviceCopier
 from eopipe.loader.order import SampleOrder
@@ -46,7 +46,7 @@ class ChipLoader:
 
     def __init__(self, job: "Job", device: torch.device) -> None:
         self.job, self.device = job, device
-        split = read_split(Path(job.chips))
+        split = read_samples(Path(job.chips))
         self.samples: dict[str, Any] = split["samples"]
         pairs = job.pairs
         self._scenes = [tiles.scene for tiles, _ in pairs]

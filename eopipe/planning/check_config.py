@@ -9,7 +9,7 @@ from typing import Any
 
 from eopipe.arguments import Parser
 from eopipe.chips.block_choice import describe_empty_split, empty_splits, plan_warnings
-from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_set import INDEX
 from eopipe.chips.chip_set_split import split_chip_set
 from eopipe.chips.splits import SPLITS, chip_corners
@@ -20,7 +20,6 @@ from eopipe.contract import is_path as is_path_port
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.models import Architecture
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
-from eopipe.publish import read_json
 from eopipe.run.locate import chip_stores, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry
@@ -117,7 +116,7 @@ def model_mistakes(config: Config) -> list[str]:
         if not (Path(config["chip_set"]) / INDEX).is_file():
             # Listed among the missing files.
             return []
-        index = read_json(Path(config["chip_set"]) / INDEX)
+        index = read_index(Path(config["chip_set"]))
         names, classes, slot = index["bands"], len(index["classes"]), index["slot"]
         if slot % 2 ** train["depth"]:
             return [

@@ -133,8 +133,12 @@ def find_user_inputs(crate: RunCrate, folder: Path, inputs: Sequence[RecordedDat
 
 
 def _config_strings(crate: RunCrate) -> Iterator[str]:
-    """Every string of the crate's config."""
-    pending: list[Any] = [yaml.safe_load(crate.config.read_text(encoding="utf-8"))] if crate.config else []
+    """Every string of the crate's config. Raises BadInputError for a config that is not YAML."""
+    try:
+        pending: list[Any] = [yaml.safe_load(crate.config.read_text(encoding="utf-8"))] if crate.config else []
+    except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInputError(f"{crate.config}, the config of the crate, is not valid YAML: {reason}") from error
     while pending:
         value = pending.pop()
         if isinstance(value, str):

@@ -37,6 +37,7 @@ from eopipe.reporting.rasters import (
 )
 from eopipe.reporting.scores import headline, scale_of, value_headline
 from eopipe.reporting.split_maps import split_roles
+from eopipe.reporting.verdict import read_metrics
 from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
 from eopipe.stac.antimeridian import common_bounds
 from eopipe.telemetry.journal import METRICS, read_journal
@@ -179,9 +180,9 @@ def read_run(
     inputs: ReportInputs, title: str, attribution: str, colors: tuple[str, ...], statements: AuthorStatements
 ) -> RunData:
     """Read everything; raises BadInputError where parts do not belong together."""
-    metrics, split = read_json(inputs.metrics), read_split(inputs.chips)
+    metrics, split = read_metrics(inputs.metrics), read_split(inputs.chips)
     model = read_model_card(inputs.model)
-    folds = {_fold_name(path): read_json(path) for path in inputs.fold_metrics}
+    folds = {_fold_name(path): read_metrics(path) for path in inputs.fold_metrics}
     classes = _common_classes({"split": split, "scores": metrics, "model": model} | folds)
     pairs, items = pair_stores(inputs.tiles, inputs.labels), read_items(inputs.scenes)
     check_scenes(split, pairs)

@@ -6,8 +6,12 @@ be told apart. The best trees are those with the best score, for each measure of
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
+from pydantic import BaseModel, Field
+
+from eopipe.documents import OPEN, Count, Number, checked, read_document
 from eopipe.reporting.wording import (
     THIN_SPACE,
     TREES,
@@ -33,6 +37,103 @@ SEEDS = (
 GAINS = {"pixel_baseline": "gain", "texture_baseline": "texture_gain"}
 NO_INTERVAL = "without a confidence interval"
 Tone = Literal["good", "mixed", "bad"]
+
+
+class _ClassScores(BaseModel):
+    model_config = OPEN
+
+    accuracy: Number | None
+    miou: Number | None
+
+
+class _LabelScores(BaseModel):
+    model_config = OPEN
+
+    f1_micro: Number | None
+    f1_macro: Number | None
+
+
+class _ValueScores(BaseModel):
+    model_config = OPEN
+
+    rmse: Number | None
+    mae: Number | None
+    bias: Number | None
+
+
+class _FrequentClass(_ClassScores):
+    name: str = Field(alias="class")
+
+
+class _FrequentLabels(_LabelScores):
+    labels: list[str]
+
+
+Interval = Annotated[list[Number], Field(min_length=2, max_length=2)] | None
+
+
+class _Intervals(BaseModel):
+    model_config = OPEN
+
+    model: dict[str, Interval] = {}
+    gain: dict[str, Interval] = {}
+    texture_gain: dict[str, Interval] = {}
+    simple_gain: dict[str, Interval] = {}
+
+
+class _Probabilities(BaseModel):
+    model_config = OPEN
+
+    ece: Number | None
+    brier: Number | None
+    nll: Number | None
+    confidence: Number | None
+    accuracy: Number | None
+    description: str
+    intervals: dict[str, Any]
+
+
+class _Metrics(BaseModel):
+    """What the stage evaluate writes, of what the verdict and the summary of a run read."""
+
+    model_config = OPEN
+
+    task: str = ""
+    unit: str = ""
+    test_pixels: Count = 0
+    test_chips: Count = 0
+    intervals: _Intervals | None = None
+    calibration: _Probabilities | None = None
+    not_mapped: list[str] = []
+
+
+S = TypeVar("S")
+
+
+class _OfTask(_Metrics, Generic[S]):
+    model: S
+    pixel_baseline: S
+    texture_baseline: Annotated[S, Field()] = cast(S, None)
+
+
+class _ClassMetrics(_OfTask[_ClassScores]):
+    majority: _FrequentClass
+
+
+class _LabelMetrics(_OfTask[_LabelScores]):
+    majority: _FrequentLabels
+
+
+class _ValueMetrics(_OfTask[_ValueScores]):
+    mean: _ValueScores
+
+
+def read_metrics(path: Path) -> dict[str, Any]:
+    """What evaluate wrote. Raises BadInputError for another file, with the fields that are wrong."""
+    metrics: dict[str, Any] = read_document(path, _Metrics, "a file of scores, as evaluate writes one")
+    kinds = {"regression": _ValueMetrics, "multilabel": _LabelMetrics}
+    checked(kinds.get(metrics.get("task", ""), _ClassMetrics), metrics, str(path), "a file of scores")
+    return metrics
 
 
 @dataclass(frozen=True)

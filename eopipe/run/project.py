@@ -17,12 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
+from eopipe.chips.splits import read_split_document
 from eopipe.errors import UsageError
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
-from eopipe.publish import read_json
-from eopipe.reporting.verdict import verdict
+from eopipe.reporting.verdict import read_metrics, verdict
 from eopipe.reporting.wording import TREES, describe_test
 
 LOCK = Path(".snakemake/eopipe.lock")
@@ -261,7 +261,7 @@ def summary(results: str) -> str:
 
 
 def _scores(path: Path) -> list[str]:
-    metrics = read_json(path)
+    metrics = read_metrics(path)
     last = ("mean of labels", "mean") if metrics.get("task") == "regression" else ("majority class", "majority")
     last = ("frequent labels", "majority") if metrics.get("task") == "multilabel" else last
     trees = [(name, key) for key, name in TREES.items() if key in metrics]
@@ -272,7 +272,7 @@ def _scores(path: Path) -> list[str]:
 
 def _test_areas(split: Path) -> list[str]:
     """What the test chips have in common with training, as far as the split is available."""
-    return ["Scores on the test split.", *([describe_test(read_json(split))] if split.is_file() else [])]
+    return ["Scores on the test split.", *([describe_test(read_split_document(split))] if split.is_file() else [])]
 
 
 def _score(scores: dict[str, Any], unit: str) -> str:

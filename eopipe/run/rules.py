@@ -1,6 +1,5 @@
 """What the Snakemake rules call: params and resources of a stage, folders and sizes of inputs, run records."""
 
-import json
 import os
 import re
 import shlex
@@ -21,6 +20,7 @@ from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, read_json, visible_files
 from eopipe.run.locate import chip_stores
 from eopipe.stac.choose_grid import UTM
+from eopipe.tiles.cells import read_frame
 
 Config = dict[str, Any]
 # Functions of a job's wildcards and input files, as Snakemake calls them.
@@ -318,7 +318,7 @@ def mosaics(config: Config, search: Any) -> list[str]:
 
 def cell_names(grid: str | Path) -> list[str]:
     """The ids of the cells of a grid file; an empty one for the only cell of a run."""
-    return [str(cell["id"]) for cell in read_json(Path(grid)).get("cells", [{"id": ""}])]
+    return [cell.id for cell in read_frame(Path(grid)).cells]
 
 
 def is_mosaic(name: str) -> bool:
@@ -352,7 +352,7 @@ def volume(files: Iterable[str] | str) -> int:
 def _bytes(path: Path) -> int:
     if path.name != MANIFEST:
         return path.stat().st_size
-    return sum(int(row["size"]) for row in json.loads(path.read_text())["files"])
+    return sum(int(row["size"]) for row in read_json(path)["files"])
 
 
 def records(outputs: Iterable[str]) -> list[str]:

@@ -169,6 +169,18 @@ def as_item(value: Any, label: str) -> Item:
     return dict(value)
 
 
+def as_collection(value: Any, label: str) -> dict[str, Any]:
+    """Return a value that is a STAC Collection in all that its items inherit, unchanged.
+
+    Raises BadInputError with its fields for any other.
+    """
+    from eopipe.scenes.item_schema import collection_mistakes
+
+    if mistakes := collection_mistakes(value):
+        raise BadInputError(f"{label} is not a STAC Collection: {'; '.join(mistakes)}")
+    return dict(value)
+
+
 def read_item(path: Path) -> Item:
     """A STAC Item from its file."""
     return as_item(read_json(path), str(path))

@@ -5,55 +5,27 @@ and text that can be written as UTF-8. Sources: STAC 1.1.0 and 1.0.0 and the ext
 """
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-# Levels of lists and objects: geometries have four, and metadata that providers nest a few more.
-MAX_DEPTH = 60
-# Sentences of one message, and letters of a wrong value in it.
-MAX_SENTENCES, MAX_VALUE = 3, 60
-OPEN = ConfigDict(extra="allow", strict=True)
-EXPECTED = {
-    "missing": "it is needed",
-    "string_type": "write text",
-    "string_too_short": "write some text",
-    "list_type": "write a list",
-    "dict_type": "write an object",
-    "model_type": "write an object",
-    "model_attributes_type": "write an object",
-}
-
-
-def _number(value: Any) -> Any:
-    """A number; booleans and texts are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError("write a number")
-    return value
-
-
-def _whole(value: Any) -> Any:
-    """A whole number, also as 10980.0, as some providers write it."""
-    if _number(value) != int(value):
-        raise ValueError("write a whole number")
-    return value
+from eopipe.documents import OPEN, Number, Text, mistakes, number, whole
 
 
 def _positive(value: Any) -> Any:
-    if not 0 < _whole(value) < 2**31:
+    if not 0 < whole(value) < 2**31:
         raise ValueError("write a number of pixels")
     return value
 
 
 def _size(value: Any) -> Any:
-    if not 0 <= _whole(value) < 2**63:
+    if not 0 <= whole(value) < 2**63:
         raise ValueError("write a number of bytes")
     return value
 
 
 def _epsg(value: Any) -> Any:
-    if not (isinstance(value, str) and value.isdigit()) and not 0 < _whole(value) < 2**31:
+    if not (isinstance(value, str) and value.isdigit()) and not 0 < whole(value) < 2**31:
         raise ValueError("write the number of the EPSG code, or null")
     return value
 
@@ -61,7 +33,7 @@ def _epsg(value: Any) -> Any:
 def _band_number(value: Any) -> Any:
     """A number of a band; the texts nan, inf and -inf are valid in STAC, and some providers write numbers as text."""
     if not isinstance(value, str):
-        return _number(value)
+        return number(value)
     try:
         float(value)
     except ValueError:
@@ -69,7 +41,8 @@ def _band_number(value: Any) -> Any:
     return value
 
 
-def _invertible(value: list[Any]) -> list[Any]:
+def invertible(value: list[Any]) -> list[Any]:
+    """The numbers of an affine transform that has an inverse."""
     if len(value) not in (6, 9):
         raise ValueError("write the six or nine numbers of an affine transform")
     a, b, _, d, e, _ = value[:6]
@@ -90,9 +63,7 @@ def _box(value: list[Any]) -> list[Any]:
     return value
 
 
-Number = Annotated[Any, BeforeValidator(_number)]
 BandNumber = Annotated[Any, BeforeValidator(_band_number)]
-Text = Annotated[str, Field(min_length=1)]
 
 
 class _Projected(BaseModel):
@@ -102,7 +73,7 @@ class _Projected(BaseModel):
 
     code: Annotated[str, AfterValidator(_code)] | None = Field(None, alias="proj:code")
     epsg: Annotated[Any, BeforeValidator(_epsg)] | None = Field(None, alias="proj:epsg")
-    transform: Annotated[list[Number], AfterValidator(_invertible)] | None = Field(None, alias="proj:transform")
+    transform: Annotated[list[Number], AfterValidator(invertible)] | None = Field(None, alias="proj:transform")
     shape: Annotated[list[Annotated[Any, BeforeValidator(_positive)]], Field(min_length=2, max_length=2)] | None = (
         Field(None, alias="proj:shape")
     )
@@ -170,61 +141,23 @@ class _Item(BaseModel):
     assets: dict[str, _Asset]
 
 
+class _Collection(BaseModel):
+    """What items inherit of their collection."""
+
+    model_config = OPEN
+
+    license: str | None = None
+    providers: list[_Provider] | None = None
+    citation: str | None = Field(None, alias="sci:citation")
+    doi: str | None = Field(None, alias="sci:doi")
+    links: list[_Link] | None = None
+
+
 def item_mistakes(value: Any) -> list[str]:
     """What of a value is not as in a STAC Item, each with its field; empty for an Item."""
-    try:
-        mistakes = list(_not_json(value))
-        if not mistakes:
-            _Item.model_validate(value)
-    except ValidationError as error:
-        mistakes = list(dict.fromkeys(_sentence(row) for row in error.errors(include_url=False)))
-    more = len(mistakes) - MAX_SENTENCES
-    return mistakes[:MAX_SENTENCES] + ([f"and {more} more"] if more > 0 else [])
+    return mistakes(_Item, value)
 
 
-def _not_json(value: Any) -> Iterator[str]:
-    """Numbers and texts that JSON does not have, though Python reads and writes them."""
-    pending: list[tuple[tuple[Any, ...], Any]] = [((), value)]
-    while pending:
-        path, entry = pending.pop()
-        if len(path) > MAX_DEPTH:
-            yield f"{_name(path[:3])} is nested in more than {MAX_DEPTH} levels"
-            return
-        if isinstance(entry, dict):
-            for key in entry:
-                if not _is_unicode(key):
-                    yield f"{_name(path)} has the key {key!r}: it is not Unicode text"
-            pending += [((*path, key), inner) for key, inner in entry.items()]
-        elif isinstance(entry, list):
-            pending += [((*path, number), inner) for number, inner in enumerate(entry)]
-        elif isinstance(entry, str) and not _is_unicode(entry):
-            yield f"{_name(path)} is {entry[:MAX_VALUE]!r}: it is not Unicode text"
-        elif isinstance(entry, float) and not math.isfinite(entry):
-            yield f"{_name(path)} is {entry}, which JSON does not have; write null, or the text {str(entry)!r}"
-        elif isinstance(entry, int) and abs(entry) >= 10**300:
-            yield f"{_name(path)} is too large a number"
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _sentence(error: Any) -> str:
-    # The names that pydantic gives to the alternatives of a field are not part of its path.
-    path = [part for part in error["loc"] if not str(part).startswith(("function-", "list[", "constrained-"))]
-    if error["type"] == "missing":
-        return f"{_name(path)} is missing"
-    value = repr(error["input"])
-    excerpt = value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}…"
-    # An address may have a signature.
-    excerpt = "an address" if "://" in value else excerpt
-    message = str(error.get("ctx", {}).get("error", "")) or EXPECTED.get(error["type"]) or error["msg"].lower()
-    return f"{_name(path)} is {excerpt}: {message}"
-
-
-def _name(path: Any) -> str:
-    return ".".join(str(part).encode("utf-8", "replace").decode() for part in path) or "it"
+def collection_mistakes(value: Any) -> list[str]:
+    """What of a value is not as in a STAC Collection, of the fields that its items inherit; empty for a Collection."""
+    return mistakes(_Collection, value)

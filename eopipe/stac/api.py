@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from eopipe.errors import BadInputError, EopipeError, RefusedError
-from eopipe.scenes.item import Item, as_item, scheme
+from eopipe.scenes.item import Item, as_collection, as_item, scheme
 from eopipe.stac.antimeridian import Geometry, split, unwrap
 from eopipe.stac.client import RetryingStacIO
 from eopipe.stac.query import Query
@@ -132,4 +132,4 @@ def _collection(url: str, name: str, stac_io: RetryingStacIO) -> dict[str, Any]:
         value = stac_io.read_json(parts._replace(path=path).geturl())
     except (BadInputError, ValueError):
         return {}
-    return value if isinstance(value, dict) else {}
+    return as_collection(value, without_secrets(url)) if isinstance(value, dict) else {}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import BadInputError, RefusedError, UsageError
-from eopipe.scenes.item import Item, as_item
+from eopipe.scenes.item import Item, as_collection, as_item
 from eopipe.stac.antimeridian import unwrap
 from eopipe.stac.query import Query, parse_interval
 from eopipe.stac.static import add_credits, from_folder, resolve_assets
@@ -95,6 +95,8 @@ def _items(file: Path, query: Query) -> Iterator[Item]:
                         yield add_credits(item, collections.get(str(item.get("collection")), {}))
     except (ArrowException, OSError) as error:
         raise BadInputError(f"{file} is not a readable Parquet file: {error}") from error
+    except (OverflowError, ValueError) as error:
+        raise BadInputError(f"{file} has a value that Python lacks, as a time beyond the year 9999: {error}") from error
 
 
 def _collections(source: Any, file: Path) -> dict[str, Any]:
@@ -106,7 +108,9 @@ def _collections(source: Any, file: Path) -> dict[str, Any]:
         collections = json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("collections") or {}
     except (AttributeError, ValueError) as error:
         raise BadInputError(f"{file} is not STAC-GeoParquet: its metadata are not JSON") from error
-    return collections if isinstance(collections, dict) else {}
+    if not isinstance(collections, dict):
+        raise BadInputError(f"{file} is not STAC-GeoParquet: the collections in its metadata are not an object")
+    return {name: as_collection(value, f"collection {name!r} of {file}") for name, value in collections.items()}
 
 
 def _may_match(group: Any, query: Query) -> bool:
@@ -119,6 +123,8 @@ def _may_match(group: Any, query: Query) -> bool:
         and column.statistics
         and column.statistics.has_min_max
     }
+    # A row that has text as its box is refused when it is read.
+    limits = {name: pair for name, pair in limits.items() if name == "datetime" or _are_numbers(pair)}
     if query.datetime and "datetime" in limits and all(isinstance(limit, datetime) for limit in limits["datetime"]):
         start, end = parse_interval(query.datetime)
         first, last = (limit.replace(tzinfo=limit.tzinfo or UTC) for limit in limits["datetime"])
@@ -134,6 +140,10 @@ def _may_match(group: Any, query: Query) -> bool:
     # Longitudes say nothing where the area or an item crosses 180 degrees.
     is_cut = west < -180 or east > 180 or limits["bbox.xmin"][1] > limits["bbox.xmax"][0]
     return bool(is_cut or (limits["bbox.xmin"][0] <= east and limits["bbox.xmax"][1] >= west))
+
+
+def _are_numbers(values: tuple[Any, ...]) -> bool:
+    return all(isinstance(value, int | float) for value in values)
 
 
 def _item(row: dict[str, Any], file: Path) -> Item:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import read_json
-from eopipe.scenes.item import Item, as_item, scheme
+from eopipe.scenes.item import Item, as_collection, as_item, scheme
 
 # From a document and an href in it to the address of what the href leads to.
 Resolve = Callable[[str, str], str]
@@ -72,7 +72,7 @@ def walk(start: str, read: Callable[[str], Any], resolve: Resolve) -> Iterator[t
             yield address, add_credits(as_item(value, without_secrets(address)), collection)
             continue
         if isinstance(value, dict) and value.get("type") == "Collection":
-            collection = value
+            collection = as_collection(value, without_secrets(address))
         pending += [(resolve(address, href), collection) for href in hrefs(value, address, "child", "item")]
 
 

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
 
 from eopipe.arrays import AnyArray
+from eopipe.documents import OPEN, Number, PositiveCount, checked
 from eopipe.errors import NoSpaceError, UsageError
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow, windows
@@ -17,6 +20,24 @@ if TYPE_CHECKING:
 
 Codec = Literal["lz4", "zstd"]
 LEVELS: dict[str, int] = {"lz4": 5, "zstd": 1}
+
+
+class _ChipSlots(BaseModel):
+    """The attribute of a store of packed chips: edge, rows and columns of its slots, bounds of the chips in degrees."""
+
+    model_config = OPEN
+
+    slot: Annotated[PositiveCount, Field(le=4096)]
+    rows: PositiveCount
+    columns: PositiveCount
+    chips: PositiveCount
+    bbox: Annotated[list[Number], Field(min_length=4, max_length=4)]
+
+
+def check_slots(attributes: dict[str, Any], name: str, label: str) -> None:
+    """Raise BadInputError where the attribute of this name, which stores of packed chips have, is a wrong one."""
+    if name in attributes:
+        checked(_ChipSlots, attributes[name], f"the attribute {name} of {label}", "that of packed chips")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import publish
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow, overlaps
-from eopipe.tiles.layout import LEVELS, Layout
+from eopipe.tiles.layout import LEVELS, Layout, check_slots
 from eopipe.tiles.shard_reader import StoredWindow, WindowedArrayReader, open_array
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Tiles:
             raise BadInputError(f"{path} is a Zarr store that eopipe did not write: it has no scene, names and grid")
         if not self._has_valid_names():
             raise BadInputError(f"{path} is not a store of tiles: its scene, names or shape are of another type")
+        check_slots(self.attributes, CHIP_SET, str(path))
         self.window = None if is_alone else StoredWindow.of(self.attributes, self.stored_shape, str(path))
         if math.prod(self.shape) > MAX_PIXELS:
             raise RefusedError(f"{path} declares {self.shape[0]} x {self.shape[1]} pixels, more than any grid has")

@@ -137,11 +137,16 @@ def open_raster(band: SceneBand, name: str) -> Any:
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning, RasterioIOError
 
-    if not band.path.is_file():
-        raise BadInputError(f"{name} is missing: {band.path} does not exist")
-    with band.path.open("rb") as file:
-        if file.read(64).lstrip()[:1] == b"<":
-            raise RefusedError(f"{name} ({band.path.name}) is XML, which can read other files; only rasters are opened")
+    try:
+        if not band.path.is_file():
+            raise BadInputError(f"{name} is missing: {band.path} does not exist")
+        with band.path.open("rb") as file:
+            start = file.read(64).lstrip()
+    except OSError as error:
+        # Such as a name that is too long, or a lack of permission.
+        raise BadInputError(f"{name} cannot be read: {error.strerror}") from error
+    if start[:1] == b"<":
+        raise RefusedError(f"{name} ({band.path.name}) is XML, which can read other files; only rasters are opened")
     try:
         with warnings.catch_warnings():
             # A file without georeference is refused below.

@@ -14,6 +14,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from odc.geo.geobox import GeoBox
+from scenery import unaudited
 from sklearn import metrics as sklearn
 
 from eopipe.arrays import AnyArray
@@ -144,8 +145,8 @@ def evaluate(folder: Path, names: tuple[str, ...]) -> dict[str, Any]:
         "val": [],
         "test": [[0, *c] for c in corners if c[1] > 31],
     }
-    split = {"scenes": ["all"], "classes": [*from_to_names(CLASSES)], "chip": 8, "plan": {"min_valid": 0.5}}
-    write_json(folder / "split.json", split | {"samples": samples})
+    split = {"scenes": ["all"], "classes": [*from_to_names(CLASSES)], "chip": 8, "samples": samples}
+    write_json(folder / "split.json", split | unaudited("west-east", 0.5))
     arguments = ["--tiles", folder / "all.zarr", "--labels", folder / "labels.zarr", "--chips", folder / "split.json"]
     assert stage("evaluate", "--classes", folder / "classes.tif", *arguments, "--metrics", folder / "metrics.json") == 0
     metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text())

@@ -164,6 +164,7 @@ TEXTS = {
     "search:\n\tcatalog: catalog\n": "line 2 has a tab; indent with spaces",
     "search: [\n": "config.yaml is not valid YAML",
     "train:\n  epochs: 3\ntrain:\n  batch: 8\n": "train on lines 1 and 3",
+    "train: {seed: " + "9" * 5001 + "}\n": "config.yaml is not valid YAML: Exceeds the limit (4300 digits)",
     "- search\n": "is not a config: write sections such as `search:`",
     "search: catalog\n": "search is 'catalog': write `name: value` lines below it",
 }

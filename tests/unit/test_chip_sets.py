@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+import zarr
 from affine import Affine
 from chip_files import numbered_chip, write_chip, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from scenery import Completed, Run
 
+from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_set import SLOT_CRS, SlotGrid
+from eopipe.errors import BadInputError
 from eopipe.inspection.check_store import find_errors
 from eopipe.publish import digest, find_damage
 from eopipe.tiles.grid import pixel_metres
@@ -502,3 +506,62 @@ def test_contradicting_arguments_are_one_sentence(
     assert sentence in done.stderr
     assert done.code in (2, 3)
     assert done.stderr.count("error:") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"row": "0"}, "0.row is '0': write a whole number"),
+        ({"row": 7}, "has the chip 00 at a place that is not a slot of the store"),
+        ({"column": 4096}, "has the chip 00 at a place that is not a slot of the store"),
+        ({"latitude": 1e400}, "0.latitude is inf"),
+        ({"transform": [10, 0]}, "0.transform is [10, 0]: write the six or nine numbers of an affine transform"),
+        ({"crs": "EPSG:0"}, "has chips with a CRS that does not exist: 'EPSG:0'"),
+        ({"group": [1]}, "0.group"),
+        ({"id": "x\ud800"}, "0.id is 'x\\ud800': write Unicode text"),
+        (None, "0 is None: write an object"),
+    ],
+    ids=str,
+)
+def test_wrong_rows_of_the_index_in_a_store_are_refused_in_a_sentence(
+    change: dict[str, object] | None, text: str, run: Run, tmp_path: Path
+) -> None:
+    write_pairs(tmp_path, SHAPES)
+    import_pairs(run, tmp_path)
+    store = Tiles(tmp_path / "set/tiles/chips-0000.zarr")
+    rows = [json.loads(row) for row in store.group["chips"][:]]
+    changed = change if change is None else rows[0] | change
+    array = zarr.open_array(store.path / "chips", mode="r+")
+    array[0] = json.dumps(changed)
+    with pytest.raises(BadInputError, match=re.escape(text)):
+        ChipPlaces.of([store])
+
+
+def test_wrong_attributes_and_an_index_of_other_fields_are_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, SHAPES)
+    import_pairs(run, tmp_path)
+    zarr.open_group(tmp_path / "set/tiles/chips-0000.zarr", mode="r+").attrs["chip_set"] = {"slot": -1}
+    with pytest.raises(BadInputError, match=r"the attribute chip_set of .*chips-0000.zarr .*: slot is -1: "):
+        Tiles(tmp_path / "set/tiles/chips-0000.zarr")
+    (tmp_path / "set/chips.json").write_text('{"slot": [], "bands": "red"}')
+    with pytest.raises(BadInputError, match=r"chips.json is not the index of a chip set: slot is \[\]: write a whole"):
+        read_index(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"image": "a" * 300 + ".tif"}, "a.tif cannot be read: File name too long"),
+        ({"id": "x\ud800"}, "w.json is not a list of windows: 0.id is 'x\\ud800': it is not Unicode text"),
+        ({"label": [[]] * 2 + [float("inf")]}, "0.label.2 is inf, which JSON does not have"),
+    ],
+    ids=["long name", "surrogate", "infinite"],
+)
+def test_texts_of_windows_that_no_file_has_are_refused_in_a_sentence(
+    change: dict[str, object], text: str, run: Run, tmp_path: Path
+) -> None:
+    write_chip(tmp_path / "a.tif", numbered_chip(0, (16, 16)))
+    rows = [{"id": name, "image": "a.tif", "window": [0, 0, 8, 8], "label": name} for name in "ab"]
+    (tmp_path / "w.json").write_text(json.dumps([rows[0] | change, rows[1]]))
+    done = run("import", tmp_path / "set", "--windows", tmp_path / "w.json")
+    assert (done.code, text in done.stderr) == (3, True), done.stderr

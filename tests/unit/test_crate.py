@@ -21,9 +21,10 @@ from synthetic_run import synthetic_run
 from eopipe.cli import main
 from eopipe.errors import BadInputError
 from eopipe.provenance import record
-from eopipe.provenance.crate_reader import read_crate
+from eopipe.provenance.crate_reader import RunCrate, read_crate
 from eopipe.provenance.data_entities import media_type
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
+from eopipe.provenance.rerun import find_user_inputs
 from eopipe.publish import digest, read_json, sha256, write_json
 from eopipe.stac.mlm import SAFETENSORS
 
@@ -641,3 +642,12 @@ def test_a_crate_with_a_size_that_is_not_a_number_is_refused_when_it_is_opened(t
     (folder / "ro-crate-metadata.json").write_text(json.dumps(metadata))
     with pytest.raises(BadInputError, match="another structure than the metadata that eopipe writes"):
         read_crate(folder)
+
+
+@pytest.mark.parametrize("text", ["search: [", "train: {seed: " + "9" * 5001 + "}", "[" * 5000, "\xff"])
+def test_a_crate_with_a_broken_config_is_refused_in_a_sentence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_bytes(text.encode("latin-1"))
+    crate = RunCrate(tmp_path, {}, (), frozenset())
+    with pytest.raises(BadInputError, match=r"config\.yaml, the config of the crate, is not valid YAML: "):
+        find_user_inputs(crate, tmp_path, [])

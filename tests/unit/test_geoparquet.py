@@ -1,7 +1,10 @@
 """STAC-GeoParquet, written by rustac, gives the items of the static catalog that it was made of."""
 
+import datetime as dt
+import decimal
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 import rustac
 from pyarrow import parquet
 from scenery import Catalog, Run
+from shapely import box
+from shapely.geometry import mapping
 
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.stac.geoparquet import from_parquet
@@ -175,3 +180,39 @@ def test_a_pipe_or_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     for name in ("a.parquet", "b.parquet"):
         with pytest.raises(BadInputError, match=f"{name} is not a regular file"):
             from_parquet(tmp_path / name, Query())
+
+
+def _row(**other: Any) -> dict[str, Any]:
+    bounds = {"xmin": 15.0, "ymin": 46.0, "xmax": 15.1, "ymax": 46.1}
+    row = {"id": "a", "geometry": None, "bbox": bounds, "collection": "c", "datetime": "2023-01-01T00:00:00Z"}
+    return row | {"assets": {"red": {"href": "red.tif"}}, "links": []} | other
+
+
+@pytest.mark.parametrize(
+    ("row", "collections", "text"),
+    [
+        (_row(extra=b"\xff"), {}, "properties.extra is of the type bytes, which JSON does not have"),
+        (_row(extra=decimal.Decimal("1.5")), {}, "properties.extra is of the type Decimal"),
+        (_row(extra=dt.timedelta(1)), {}, "properties.extra is of the type timedelta"),
+        (_row(extra=dt.time(1)), {}, "properties.extra is of the type time"),
+        (_row(bbox=dict.fromkeys(("xmin", "ymin", "xmax", "ymax"), "a")), {}, "bbox.0 is 'a': write a number"),
+        (
+            _row(datetime=pa.scalar(10**17, pa.timestamp("ms"))),
+            {},
+            "as a time beyond the year 9999",
+        ),
+        (_row(), {"c": 5}, "collection 'c' of x.parquet is not a STAC Collection: it is 5: write an object"),
+        (_row(), {"c": {"links": [5]}}, "links.0 is 5: write an object"),
+        (_row(), [5], "the collections in its metadata are not an object"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_values_that_no_item_has_are_refused_in_a_sentence(
+    row: dict[str, Any], collections: Any, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = pa.table({name: pa.array([value]) for name, value in row.items()})
+    metadata = {"stac-geoparquet": json.dumps({"collections": collections})}
+    parquet.write_table(table.replace_schema_metadata(metadata), "x.parquet")
+    with pytest.raises(BadInputError, match=re.escape(text)):
+        from_parquet(Path("x.parquet"), Query(geometry=mapping(box(14.0, 45.0, 16.0, 47.0))))

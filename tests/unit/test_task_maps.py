@@ -13,6 +13,7 @@ from affine import Affine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
+from scenery import unaudited
 from sklearn import metrics as sklearn
 from sklearn.metrics import mean_squared_error, r2_score
 
@@ -70,8 +71,8 @@ def write_split(path: Path, names: list[str], classes: tuple[str, ...], chip: in
     samples: dict[str, Any] = {"train": [], "val": [], "test": []}
     for row, col in corners:
         samples["train" if col < 40 else "test"].append([0, row, col])
-    split = {"scenes": names, "classes": list(classes), "chip": chip, "plan": {"min_valid": 0.5}, "samples": samples}
-    write_json(path, split)
+    split = {"scenes": names, "classes": list(classes), "chip": chip, "samples": samples}
+    write_json(path, split | unaudited("west-east", 0.5))
     return path
 
 

@@ -1,6 +1,7 @@
 """Arrays of Zarr stores and Icechunk repositories are assets like GeoTIFFs: same pixels, place, scale and errors."""
 
 import json
+import re
 import shutil
 import sys
 import tracemalloc
@@ -615,3 +616,51 @@ def test_the_size_of_an_array_is_not_known_and_nothing_is_requested(web: Loopbac
 )
 def test_zarr_assets_are_recognised(asset: dict[str, Any], is_array: bool) -> None:
     assert is_zarr(asset) == is_array
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0, 0]}}}, "in chunks of 0 bytes"),
+        ({"attributes": PLACE | {"grid_mapping": ":"}}, "grid_mapping is ':': write the name of a variable"),
+        ({"attributes": {"proj:shape": 5}}, "proj:shape is 5: write a list"),
+        ({"attributes": 7}, "not an object"),
+        ({"dimension_names": ["y"]}, "need to have the same number of dimensions"),
+    ],
+    ids=["chunks of 0", "grid mapping", "shape", "attributes", "axes"],
+)
+def test_wrong_metadata_of_an_array_are_refused_in_a_sentence(
+    change: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    put(tmp_path / "p.zarr", "red", version=3, attributes={"grid_mapping": "spatial_ref"})
+    file = tmp_path / "p.zarr/red/zarr.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises((BadInputError, RefusedError), match=re.escape(text)):
+        window({"href": "p.zarr/red"}, tmp_path)
+
+
+def test_a_group_above_of_another_format_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    put(tmp_path / "p.zarr", "r10m/red", version=3, attributes={})
+    (tmp_path / "p.zarr/r10m/zarr.json").write_text('{"zarr_format": 7, "node_type": "group"}')
+    with pytest.raises(BadInputError, match="scene S, asset red cannot be read as a Zarr array: the metadata of /r10m"):
+        window({"href": "p.zarr/r10m/red"}, tmp_path)
+
+
+def test_a_damaged_coordinate_chunk_is_named(tmp_path: Path) -> None:
+    axes = {"x": LEFT + STEP * np.arange(48), "y": TOP - STEP * np.arange(64)}
+    put(tmp_path / "p.zarr", "red", version=3, attributes={"proj:epsg": 32633})
+    for name, values in axes.items():
+        array = zarr.create_array(tmp_path / "p.zarr", name=name, shape=values.shape, dtype=float)
+        array[...] = values
+    (tmp_path / "p.zarr/x/c/0").write_bytes(b"no chunk")
+    with pytest.raises(IntegrityError, match="scene S, asset red has coordinates x that are damaged"):
+        window({"href": "p.zarr/red"}, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["", TYPE, "image/tiff"])
+def test_an_address_that_is_not_one_is_refused_at_fetch(kind: str, run: Run, tmp_path: Path) -> None:
+    asset = {"href": "http://[bad/x.tif"} | ({"type": kind} if kind else {})
+    write_json(tmp_path / "i.geojson", item_of({"red": asset}))
+    done = run("fetch", "--item", tmp_path / "i.geojson", "--scene", tmp_path / "scene")
+    assert done.code == 8, done.stderr
+    assert "asset red points to '(an address)': only http(s)" in done.stderr
