@@ -116,7 +116,6 @@ def chip_set(folder: Path) -> Change:
     import numpy as np
     import zarr
     from chip_files import write_pairs
-    from eopipe.reporting.chip_set_maps import describe_places, outlines_of
 
     from eopipe.chips.chip_files import chip_pairs
     from eopipe.chips.chip_places import ChipPlaces, read_index
@@ -125,6 +124,8 @@ def chip_set(folder: Path) -> Change:
     from eopipe.chips.splits import SplitPlan
     from eopipe.inspection.describe_store import describe_store
     from eopipe.labels.classes import Legend
+    from eopipe.reporting.run_data import describe_places
+    from eopipe.reporting.split_maps import outlines_of
     from eopipe.stac.write import extent_of
     from eopipe.tiles.store import Tiles
 

@@ -186,7 +186,7 @@ class PlacedArray:
         if coordinate is None or coordinate.shape != (length,) or not 2 <= length <= MAX_AXIS:
             return None
         attributes = attributes_of(coordinate, f"{names[0]} of {self.label}")
-        numbers = _coordinates(coordinate, f"{self.label} has coordinates {names[0]}")
+        numbers = _coordinates(coordinate, f"coordinates {names[0]} of {self.label}")
         values = numbers.astype(value_type(numbers.dtype, attributes)).astype(np.float64)
         values = values * _only(attributes.get("scale_factor", 1)) + _only(attributes.get("add_offset", 0))
         step = (values[-1] - values[0]) / (len(values) - 1)
@@ -239,13 +239,13 @@ def _coordinates(array: Any, label: str) -> Any:
     from eopipe.fetch.zarr_codecs import limit_codecs
 
     if array.dtype.kind not in "iuf" or not all(array.chunks):
-        raise BadInputError(f"{label} of type {array.dtype} in chunks of {array.chunks}; they have to be numbers")
+        raise BadInputError(f"{label} are of type {array.dtype} in chunks of {array.chunks}; they have to be numbers")
     try:
         return np.asarray(limit_codecs(array, label)[:])
     except (EopipeError, MemoryError):
         raise
     except Exception as error:  # Each codec has errors of its own.
-        raise IntegrityError(f"{label} that are damaged: {first_line(error)}") from error
+        raise IntegrityError(f"{label} are damaged: {first_line(error)}") from error
 
 
 def _only(value: Any) -> float:

@@ -164,7 +164,7 @@ class RunData:
         """Size of the grid and of a pixel, CRS and bounds, as text."""
         decimation = f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
         if self.places:
-            return _describe_places(self.places, self.pixel[0]) + decimation
+            return describe_places(self.places, self.pixel[0]) + decimation
         return "; ".join(map(_extent_of, self.frame.cells)) + decimation
 
 
@@ -311,7 +311,7 @@ def map_content(run: RunData) -> MapContent:
     )
 
 
-def _describe_places(places: ChipPlaces, pixel_m: float) -> str:
+def describe_places(places: ChipPlaces, pixel_m: float) -> str:
     """Slots, pixel size, CRSs and bounds of the chips of a set, as text."""
     crs = sorted({row["crs"] for row in places.rows})
     names = join_words(crs) if len(crs) <= CRS_LISTED else f"{len(crs)} CRSs"

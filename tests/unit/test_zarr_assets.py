@@ -653,7 +653,7 @@ def test_a_damaged_coordinate_chunk_is_named(tmp_path: Path) -> None:
         array = zarr.create_array(tmp_path / "p.zarr", name=name, shape=values.shape, dtype=float)
         array[...] = values
     (tmp_path / "p.zarr/x/c/0").write_bytes(b"no chunk")
-    with pytest.raises(IntegrityError, match="scene S, asset red has coordinates x that are damaged"):
+    with pytest.raises(IntegrityError, match="coordinates x of scene S, asset red are damaged"):
         window({"href": "p.zarr/red"}, tmp_path)
 
 
