@@ -395,6 +395,16 @@ def test_a_split_without_validation_chips_is_named_on_the_page_and_in_both_cards
     assert sentence in picture.with_name("data-card.md").read_text()
 
 
+def test_a_scene_that_is_not_used_is_named_with_the_reason_on_the_page_and_in_both_cards(tmp_path: Path) -> None:
+    run, row = finish(tmp_path / "run"), {"scene": "S9", "valid": 0.0, "reason": "asset red is XML"}
+    run.edit("chips", lambda split: split.update(left_out=[row]))
+    code, page, _ = run.report(name="after")
+    assert code == 0
+    assert "not used: asset red is XML" in Tags(page).text
+    for card in cards_of(run, "after"):
+        assert "Scene S9 is not used: asset red is XML." in card
+
+
 def test_of_many_maps_six_are_included_and_the_others_are_counted(tmp_path: Path) -> None:
     code, text, picture = finish(tmp_path / "run", scenes=8, mosaic=False).report()
     assert code == 0
