@@ -143,6 +143,14 @@ inputs:
     default: bilinear
     inputBinding:
       prefix: --resampling
+  on_bad:
+    type: string
+    label: on bad
+    doc: 'bad data of a scene, such as a missing band, or a file that is refused: stop the run, or leave_out the
+      scene, with the reason in log, split, report and cards (stop or leave_out)'
+    default: stop
+    inputBinding:
+      prefix: --on-bad
   chunk:
     type: int
     label: chunk

@@ -52,6 +52,14 @@ class TrainingLength:
     passes: float
     unit: str = "labelled pixels"
 
+    @classmethod
+    def of_model(cls, settings: Mapping[str, Any], task: str) -> Self | None:
+        """The length of the training of a model with these settings; None where they do not have it."""
+        if not {"steps", "labelled", "passes"} <= settings.keys():
+            return None
+        unit = "chips" if task in CHIPWISE else "labelled pixels"
+        return cls(settings["steps"], 1, settings["labelled"], settings["passes"], unit)
+
     def __str__(self) -> str:
         return f"{self.steps} steps, {self.passes:.3g} passes over {self.labelled} {self.unit}"
 

@@ -244,6 +244,12 @@ $graph:
       label: preprocess.resampling
       doc: resampling kernel of the bands; masks use nearest (nearest or bilinear or cubic or average or mode)
       default: bilinear
+    preprocess_on_bad:
+      type: string
+      label: preprocess.on_bad
+      doc: 'bad data of a scene, such as a missing band, or a file that is refused: stop the run, or leave_out the
+        scene, with the reason in log, split, report and cards (stop or leave_out)'
+      default: stop
     preprocess_chunk:
       type: int
       label: preprocess.chunk
@@ -1299,6 +1305,7 @@ $graph:
         offset: preprocess_offset
         decibel: preprocess_decibel
         resampling: preprocess_resampling
+        on_bad: preprocess_on_bad
         chunk: preprocess_chunk
         shard: preprocess_shard
         codec: preprocess_codec
@@ -3901,6 +3908,14 @@ $graph:
       default: bilinear
       inputBinding:
         prefix: --resampling
+    on_bad:
+      type: string
+      label: on bad
+      doc: 'bad data of a scene, such as a missing band, or a file that is refused: stop the run, or leave_out the
+        scene, with the reason in log, split, report and cards (stop or leave_out)'
+      default: stop
+      inputBinding:
+        prefix: --on-bad
     chunk:
       type: int
       label: chunk

@@ -36,7 +36,7 @@ from eopipe.chips.statistics import measure_bands, measure_labels
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.change import FROM_TO
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.store import Tiles
+from eopipe.tiles.store import LEFT_OUT, Tiles
 
 log = logging.getLogger("eopipe")
 
@@ -115,7 +115,7 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         "chip": plan.chip,
         "plan": asdict(plan) | settings,
         "by_scene": plan.by_scene,
-        "left_out": _left_out(scenes, candidates),
+        "left_out": _left_out(stores, candidates),
         "fates": _chip_outcomes(scenes, candidates, splits),
         "audit": audit_split(pairs, samples, plan, request, statistics, places, polygons),
         "warnings": warnings,
@@ -197,9 +197,13 @@ def groups_or_names(stores: list[Tiles], plan: SplitPlan) -> list[str]:
     return groups_of(stores, plan) if grouped else [store.scene for store in stores]
 
 
-def _left_out(scenes: list[str], candidates: CandidateChips) -> list[dict[str, Any]]:
-    rows = zip(scenes, candidates.valid, candidates.reasons, strict=True)
-    return [{"scene": scene, "valid": round(valid, 6), "reason": reason} for scene, valid, reason in rows if reason]
+def _left_out(stores: list[Tiles], candidates: CandidateChips) -> list[dict[str, Any]]:
+    """What has no chip, with the valid fraction and the reason: scenes, composites, and scenes of composites."""
+    scenes = [store.scene for store in stores]
+    rows = [row for row in zip(scenes, candidates.valid, candidates.reasons, strict=True) if row[2]]
+    skipped = [(store.attributes.get(LEFT_OUT) or {}).items() for store in stores]
+    rows += [(scene, 0.0, reason) for reasons in skipped for scene, reason in reasons if scene not in scenes]
+    return [{"scene": scene, "valid": round(valid, 6), "reason": reason} for scene, valid, reason in rows]
 
 
 def _report_left_out(scenes: list[str], reasons: list[str]) -> None:
@@ -214,6 +218,8 @@ def _report_left_out(scenes: list[str], reasons: list[str]) -> None:
 
 def _reason_without_chips(image: Tiles, valid: BoolArray, labelled: BoolArray, minimum: float) -> str:
     """Why a scene has no chip at all; empty where it may have some."""
+    if reason := (image.attributes.get(LEFT_OUT) or {}).get(image.scene):
+        return str(reason)
     if not valid.any():
         quality = image.attributes.get("quality") or {}
         return "all pixels are nodata" if quality.get("nodata") == 1 else "all pixels are nodata or masked"

@@ -12,7 +12,7 @@ import numpy as np
 from eopipe.arrays import AnyArray
 from eopipe.composites.periods import RANKING_BANDS, Period, PeriodKind, day_of, part_of, period_of, stack_conflict
 from eopipe.errors import BadInputError, UsageError
-from eopipe.tiles.store import Tiles
+from eopipe.tiles.store import LEFT_OUT, Tiles
 
 log = logging.getLogger("eopipe")
 Scaling = tuple[float, float]
@@ -60,22 +60,29 @@ class PeriodPart:
 class Observations:
     """The observations of a period; all stores have the same grid, bands and data type.
 
-    `scaling` is the scale and offset of the composite.
+    `scaling` is the scale and offset of the composite; `left_out` is the reason for each scene that it skips.
     """
 
     period: Period
     parts: list[PeriodPart]
     scaling: Scaling
+    left_out: dict[str, str]
+
+    @property
+    def stores(self) -> list[Tiles]:
+        """The stores that have data, in the order of the parts; all of them where none has."""
+        return used_stores([store for part in self.parts for store in part.stores])
 
     @property
     def first(self) -> Tiles:
-        """The first store, for the properties that all stores have in common."""
-        return self.parts[0].stores[0]
+        """The first store with data, for the properties that all such stores have in common."""
+        return self.stores[0]
 
 
 def read_observations(tiles: tuple[Path, ...], recipe: CompositeRecipe) -> Observations:
-    """Open the stores of one period and sort them into its parts.
+    """Open the stores of one period and sort them into its parts; scenes that `preprocess` left out are skipped.
 
+    A part that has no other scene has no valid pixel.
     Raises BadInputError that lists every store which does not match the first, and for scenes of more than one
     period, a scene given twice and a part without a scene.
     """
@@ -95,8 +102,17 @@ def read_observations(tiles: tuple[Path, ...], recipe: CompositeRecipe) -> Obser
         raise BadInputError(
             f"period {period.name} has no scene in {', '.join(missing)}; it has scenes in {', '.join(stores_by_part)}"
         )
-    parts = [_part(name, stores_by_part[name], recipe) for name in dict.fromkeys(names_of_parts)]
-    return Observations(period, parts, common_scaling([store for part in parts for store in part.stores]))
+    parts = [_part(name, used_stores(stores_by_part[name]), recipe) for name in dict.fromkeys(names_of_parts)]
+    left_out = {
+        scene: str(reason) for store in stores for scene, reason in (store.attributes.get(LEFT_OUT) or {}).items()
+    }
+    scaling = common_scaling(used_stores([store for part in parts for store in part.stores]))
+    return Observations(period, parts, scaling, left_out)
+
+
+def used_stores(stores: list[Tiles]) -> list[Tiles]:
+    """The stores of scenes that were not left out; all of them where each was."""
+    return [store for store in stores if not store.attributes.get(LEFT_OUT)] or stores
 
 
 def common_scaling(stores: list[Tiles]) -> Scaling:
@@ -145,13 +161,14 @@ def _part(name: str, stores: list[Tiles], recipe: CompositeRecipe) -> PeriodPart
 
 def _check_stores(stores: list[Tiles], recipe: CompositeRecipe) -> None:
     """Check what later stages read from one store but assume of all."""
-    first, errors = stores[0], []
+    used, errors = used_stores(stores), list[str]()
+    first = used[0]
     missing_bands = [band for band in RANKING_BANDS.get(recipe.method, ()) if band not in first.names]
     if missing_bands:
         errors.append(
             f"method {recipe.method} needs band {', '.join(missing_bands)}; there are {', '.join(first.names)}"
         )
-    for store in stores[1:]:
+    for store in used[1:]:
         errors += [f"{store.path} has {difference}" for difference in _differences(store, first)]
     duplicates = sorted({s.scene for s in stores if sum(other.scene == s.scene for other in stores) > 1})
     if duplicates:

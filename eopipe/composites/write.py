@@ -26,7 +26,7 @@ from eopipe.tiles.cells import Cell
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.layout import ArrayWriter, Layout, crop_cell, shard_regions
 from eopipe.tiles.shard_reader import StoredWindow
-from eopipe.tiles.store import Tiles, add_array, add_cell, declare_nodata, new_cell_stores, new_store
+from eopipe.tiles.store import LEFT_OUT, Tiles, add_array, add_cell, declare_nodata, new_cell_stores, new_store
 
 if TYPE_CHECKING:
     import zarr
@@ -134,9 +134,9 @@ def _attributes(observations: Observations, recipe: CompositeRecipe) -> dict[str
         "end_datetime": f"{max(days).isoformat()}T00:00:00Z",
         "collection": observations.first.attributes.get("collection"),
         "composite": {"method": recipe.method, "period": recipe.period, "stack": recipe.stack},
-        "scenes": [store.scene for part in observations.parts for store in part.stores],
+        "scenes": [store.scene for store in observations.stores],
         **{name: value for name, value in observations.first.attributes.items() if name in ("unit", "level")},
-    }
+    } | ({LEFT_OUT: observations.left_out} if observations.left_out else {})
 
 
 def _compose(

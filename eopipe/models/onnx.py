@@ -146,8 +146,13 @@ def units(trained: TrainedModel) -> dict[str, str]:
 
 
 def _chips(tiles: Tiles, trained: TrainedModel) -> list[FloatArray]:
-    """Windows of one and of two chips, in physical units."""
-    tiles = tiles.alone()
+    """Windows of one and of two chips where the store has pixels, in physical units."""
     chip = trained.chip
     sizes = [(chip, chip), (min(2 * chip, tiles.shape[0] // chip * chip), chip)]
-    return [tiles.physical(trained.bands, slice(0, h), slice(0, w))[None] for h, w in sizes]
+    # A store may hold fewer pixels than a chip has.
+    begin = [axis.start for axis in tiles.parts[0].stored_window]
+    corners = [
+        [min(*pair) for pair in zip(begin, np.subtract(tiles.shape, size).tolist(), strict=True)] for size in sizes
+    ]
+    windows = [(slice(y, y + h), slice(x, x + w)) for (y, x), (h, w) in zip(corners, sizes, strict=True)]
+    return [tiles.physical(trained.bands, *window)[None] for window in windows]

@@ -4,6 +4,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_set import INDEX
 from eopipe.chips.chip_set_split import split_chip_set
 from eopipe.chips.splits import SPLITS, chip_corners
+from eopipe.composites.periods import day_of, part_of
 from eopipe.config import URL_AS_PATH, read_config, validate
 from eopipe.config_conflicts import plan_of, refusal
 from eopipe.contract import STAGES, stage
@@ -22,7 +24,7 @@ from eopipe.models import Architecture
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
 from eopipe.run.locate import chip_stores, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
-from eopipe.stac.query import area_geometry
+from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tiles.cells import read_frame
 from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import check_init_folder
@@ -31,6 +33,8 @@ from eopipe.training.model_checks import check_init_folder
 FOLDERS = (".gdb",)
 # Positions of chips that are counted; larger grids have enough blocks.
 MAX_POSITIONS = 4_000_000
+# Any year of days has each season and month.
+DAYS_OF_A_STACK = 366
 # PyTorch's errors of an operation that needs values, on a tensor without: "meta tensor", "'Meta' backend".
 OF_META_DEVICE = re.compile(r"\bmeta\b", re.IGNORECASE)
 
@@ -178,10 +182,44 @@ def build_without_memory(architecture: Architecture, frozen: tuple[str, ...] = (
 def scene_mistakes(config: Config) -> list[str]:
     """Why no scene, grid or chip can come of the config; scenes of a server are not searched for."""
     try:
-        shape = grid_shape(config)
+        shape, mistakes = grid_shape(config), part_mistakes(config)
     except EopipeError as error:
         return [f"search: {error}"]
-    return chip_mistakes(shape, config["split"]) if shape else []
+    return [*mistakes, *(chip_mistakes(shape, config["split"]) if shape else [])]
+
+
+def part_mistakes(config: Config) -> list[str]:
+    """Parts of composites that no scene is in, where the scenes are known without a server, or the dates exclude them.
+
+    Raises the errors of search.
+    """
+    composite, search = config["composite"], config["search"]
+    parts, stack = composite["parts"], composite["stack"]
+    if composite["method"] == "none" or not parts:
+        return []
+    if not (search["catalog"] or is_up_to_date(config, Path(config["results"]))):
+        first, last = (moment.date() for moment in parse_interval(search["datetime"] or ""))
+        # No interval of more days excludes a part of all years; years are counted from the interval itself.
+        days = [first + timedelta(days) for days in range(min((last - first).days + 1, DAYS_OF_A_STACK))]
+        observed = {part_of(day, stack) for day in days} | {part_of(last, stack)}
+        if stack == "year":
+            observed = {part for part in parts if f"{first.year:04}" <= part <= f"{last.year:04}"}
+        missing = [part for part in parts if part not in observed]
+        reason = f"which search.datetime {search['datetime']} excludes; widen it, or remove the part"
+        return [f"composite.parts has {', '.join(missing)}, {reason}"] if missing else []
+    scenes, sentences = find_scenes(config), []
+    if not scenes.periods:
+        days = [day_of(item["properties"], f"scene {name}") for name, item in scenes.items.items()]
+        observed = {part_of(day, stack) for day in days}
+        return [f"composite.parts has {', '.join(parts)}, but all scenes are in {', '.join(sorted(observed))}"]
+    for period, names in scenes.periods.items():
+        observed = {part_of(day_of(scenes.items[name]["properties"], f"scene {name}"), stack) for name in names}
+        if missing := [part for part in parts if part not in observed]:
+            sentences.append(
+                f"composite.parts has {', '.join(missing)}, in which period {period} has no scene; "
+                "widen search.datetime, or remove the part"
+            )
+    return sentences
 
 
 def grid_shape(config: Config) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """A run as a Provenance Run Crate: RO-Crate 1.1 with the Workflow Run profiles 0.5, built from run records alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,9 +23,10 @@ from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, CrateGraph, Entity
 from eopipe.provenance.jobs import RecordedJob, read_jobs
 from eopipe.provenance.preview import PREVIEW, preview, readme
 from eopipe.provenance.redact import redact_config
-from eopipe.publish import MANIFEST, link_or_copy
+from eopipe.publish import MANIFEST, link_or_copy, read_json
+from eopipe.reporting.wording import left_out_scenes
 
-README, SCENES, CONFIG = "README.md", "scenes", "config"
+README, SCENES, CONFIG, SPLIT = "README.md", "scenes", "config", "split.json"
 WORKFLOW_TYPES = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
 WORKFLOW_PROFILE = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 PIP_FORMAT = "https://pip.pypa.io/en/stable/reference/requirements-file-format/"
@@ -112,11 +113,16 @@ def _add_payload(draft: Path, inputs: CrateInputs, jobs: Sequence[RecordedJob]) 
         copy.write_text(redact_config(copy.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     for path, source in linked.items():
         link_or_copy(source, draft / path)
-    parts = [read_part(draft, path) for path in linked]
+    parts = [replace(read_part(draft, path), note=_left_out_text(draft / path)) for path in linked]
     if inputs.scenes:
         add_files(inputs.scenes, draft / SCENES)
         parts.append(read_part(draft, SCENES, maximum=len(inputs.scenes)))
     return parts
+
+
+def _left_out_text(path: Path) -> str:
+    """Which scenes a split does not use, and why; empty for other files."""
+    return " ".join(left_out_scenes(read_json(path))) if path.name == SPLIT else ""
 
 
 def _file_properties(path: Path, crate_path: str) -> dict[str, Any]:

@@ -44,11 +44,12 @@ MEDIA_TYPES = {
 
 @dataclass(frozen=True)
 class CratePart:
-    """A file or folder of the crate: its path there, its content, and the content of the files in it."""
+    """A file or folder of the crate: its path there, its content, that of the files in it, and what to know of it."""
 
     path: str
     content: RecordedData
     files: tuple["CratePart", ...] = ()
+    note: str = ""
 
 
 def crate_paths(payload: Sequence[Path], jobs: Sequence[RecordedJob], reserved: Collection[str]) -> dict[str, Path]:
@@ -136,7 +137,8 @@ class DataEntities:
                 entity.append_to("hasPart", self._add(file))
             self.folders |= {file.content.key: content.key for file in part.files}
         else:
-            entity = self.graph.add_file(part.path, encodingFormat=media_type(content.name), **_properties(content))
+            properties = _properties(content) | ({"description": part.note} if part.note else {})
+            entity = self.graph.add_file(part.path, encodingFormat=media_type(content.name), **properties)
         self.entities.setdefault(content.key, entity)
         return entity
 

@@ -25,6 +25,7 @@ from eopipe.reporting.wording import (
     format_percent,
     format_setting,
     join_words,
+    left_out_scenes,
     scored_size,
     scored_unit,
     split_warnings,
@@ -182,6 +183,7 @@ def _data_text(run: RunData) -> Iterator[str]:
     chips = join_words([f"{format_count(len(samples[name]))} {name}" for name in ("train", "val", "test")])
     gap = data_tables.gap_text(run.split, run.pairs)
     yield f"Chips: {chips}; split method {run.split['plan']['method']}. {gap} Details are in the data card."
+    yield from left_out_scenes(run.split)
 
 
 def _model_front_matter(run: RunData) -> dict[str, Any]:
@@ -385,8 +387,7 @@ def _data_limits(run: RunData) -> Iterator[str]:
     yield "Errors of the labels and of the masks are not known."
     for scene, (band, shift) in sorted(run.quality.outliers.items()):
         yield f"Scene {scene} is an outlier: its histogram of {band} is shifted by {shift:.1f} interquartile ranges."
-    for scene in run.split.get("left_out") or []:
-        yield f"Scene {scene['scene']} is not used: {scene['reason']}."
+    yield from left_out_scenes(run.split)
     yield from filter(None, [data_tables.gap_text(run.split, run.pairs)])
 
 

@@ -50,9 +50,13 @@ def item_dates(items: list[Item]) -> dict[str, str]:
 def scene_rows(
     items: list[Item], pairs: Pairs, outliers: dict[str, tuple[str, float]], split: dict[str, Any]
 ) -> list[TextRow]:
-    """Store, date, cloud cover in the catalog, then measured shares of the grid, number of chips, and a note."""
+    """Store, date, cloud cover in the catalog, then measured shares of the grid, number of chips, and a note.
+
+    Below the stores are the scenes that composites skip, with the reason.
+    """
     by_name, dates = {scene_name(item["id"]): item for item in items}, item_dates(items)
     chips = {fate["scene"]: format_count(fate["samples"]) for fate in split["fates"]}
+    reasons = {row["scene"]: f"not used: {row['reason']}" for row in split.get("left_out") or []}
     rows = []
     for tiles, _ in sorted(pairs, key=lambda pair: (dates.get(pair[0].scene, ""), pair[0].scene)):
         item, attributes = by_name.get(tiles.scene), tiles.attributes
@@ -61,9 +65,9 @@ def scene_rows(
         valid = format_percent(attributes.get("valid_fraction"))
         day = item_date(item) if item else str(attributes.get("datetime") or DASH)[:10]
         cloud = _cloud_cover(item) if item else DASH
-        note = _outlier_note(tiles.scene, outliers)
+        note = " ".join(filter(None, (_outlier_note(tiles.scene, outliers), reasons.pop(tiles.scene, ""))))
         rows.append((tiles.scene, day, cloud, *measured, valid, chips.get(tiles.scene, DASH), note))
-    return rows
+    return rows + [(scene, dates.get(scene, DASH), *[DASH] * 6, reason) for scene, reason in reasons.items()]
 
 
 def _outlier_note(scene: str, outliers: dict[str, tuple[str, float]]) -> str:

@@ -14,7 +14,6 @@ from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import read_split
 from eopipe.errors import BadInputError
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
-from eopipe.models.tasks import CHIPWISE
 from eopipe.publish import read_json
 from eopipe.reporting.change import with_change_panel
 from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet
@@ -127,11 +126,7 @@ class RunData:
     @property
     def training_length(self) -> TrainingLength | None:
         """Steps and passes of the training; None for a model whose settings do not have them."""
-        settings = self.model["settings"]
-        if not {"steps", "labelled", "passes"} <= settings.keys():
-            return None
-        unit = "chips" if self.task in CHIPWISE else "labelled pixels"
-        return TrainingLength(settings["steps"], 1, settings["labelled"], settings["passes"], unit)
+        return TrainingLength.of_model(self.model["settings"], self.task)
 
     @property
     def training_limits(self) -> list[str]:

@@ -141,6 +141,11 @@ def split_warnings(split: dict[str, Any]) -> list[str]:
     return [*(f"Warning of the splits: {sentence}." for sentence in split.get("warnings") or []), *findings]
 
 
+def left_out_scenes(split: dict[str, Any]) -> list[str]:
+    """Which scenes have no chip, and why, in sentences."""
+    return [f"Scene {row['scene']} is not used: {row['reason']}." for row in split.get("left_out") or []]
+
+
 def format_bounds(grid: "GeoBox") -> str:
     """The bounding box of a grid in degrees: 15.0000 E to 15.0051 E, 45.1406 N to 45.1450 N."""
     from pyproj import Transformer

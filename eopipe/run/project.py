@@ -24,6 +24,9 @@ from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
 from eopipe.reporting.verdict import read_metrics, verdict
 from eopipe.reporting.wording import TREES, describe_test
+from eopipe.scenes.item import read_item
+from eopipe.stac.mlm import to_card
+from eopipe.training_job import TrainingLength
 
 LOCK = Path(".snakemake/eopipe.lock")
 HOLDER = re.compile(r"process (?P<process>\d+) on (?P<host>\S+) since \S+")
@@ -257,7 +260,17 @@ def summary(results: str) -> str:
     )
     files = [f"  {root / name}" for name in names if (root / name).is_file()]
     scores = _scores(root / "metrics.json") if (root / "metrics.json").is_file() else []
+    scores += _short_training(root / "model/model.json")
     return "\n".join([*scores, *(["", "Look at:", *files, "", USAGE] if files else [])])
+
+
+def _short_training(model: Path) -> list[str]:
+    """The sentence on a training with too few steps, of a model that is there."""
+    if not model.is_file():
+        return []
+    card = to_card(read_item(model), model)
+    length = TrainingLength.of_model(card["settings"], str(card["task"]))
+    return [f"Warning: {length.warning}."] if length and length.warning else []
 
 
 def _scores(path: Path) -> list[str]:

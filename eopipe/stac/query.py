@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Interval = tuple[datetime, datetime]
 ALWAYS: Interval = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
+# Vector files that are not GeoJSON.
+OTHER_FORMATS = (".fgb", ".gml", ".gpkg", ".kml", ".kmz", ".parquet", ".shp", ".zip")
+
 
 def parse_interval(text: str) -> Interval:
     """First and last moment (UTC) of a date or interval; a year, month or day means all of it.
@@ -181,6 +184,10 @@ def _from_file(area: Path) -> "BaseGeometry":
     from shapely.errors import ShapelyError
     from shapely.geometry import box, mapping
 
+    if area.suffix.lower() in OTHER_FORMATS:
+        raise BadInputError(
+            f"{area} is not GeoJSON, which search.area has to be; `eopipe init NAME --area {area}` writes it as GeoJSON"
+        )
     value = read_json(area)
     try:
         features = value.get("features", [value])

@@ -52,6 +52,13 @@ def preprocess(
         Literal["nearest", "bilinear", "cubic", "average", "mode"],
         Option("resampling kernel of the bands; masks use nearest"),
     ] = "bilinear",
+    on_bad: Annotated[
+        Literal["stop", "leave_out"],
+        Option(
+            "bad data of a scene, such as a missing band, or a file that is refused: stop the run, or leave_out the "
+            "scene, with the reason in log, split, report and cards"
+        ),
+    ] = "stop",
     chunk: Annotated[
         int,
         Option("edge of a chunk, the read unit, in pixels; about the chip size", multiple_of=16, ge=16, advanced=True),
@@ -71,22 +78,29 @@ def preprocess(
     every band has data and the mask asset does not mask it; a scene without a valid pixel is written with a warning,
     and split leaves it out. Raises IntegrityError for truncated assets, UsageError for an unknown mask, NoSpaceError
     for max_files, BadInputError for a missing band, one of several bands that is not chosen, an offset that is not
-    known, a scene outside of the grid, or an item that contradicts its file.
+    known, a scene outside of the grid, or an item that contradicts its file, RefusedError for an unsafe file.
+
+    With `on_bad` leave_out a scene with one of the last two errors is a store without a valid pixel that has the
+    reason; later stages do not use it. Damaged files, which `fetch` can get again, always stop the run.
     """
-    from eopipe.errors import IntegrityError
+    from eopipe.errors import BadInputError, IntegrityError, RefusedError
+    from eopipe.provenance.redact import redact_message
     from eopipe.scenes.item import bands as bands_of
     from eopipe.scenes.item import read_scene
     from eopipe.scenes.masks import mask_of
     from eopipe.tiles.cells import read_frame
     from eopipe.tiles.layout import Layout
-    from eopipe.warp.write_tiles import TileRecipe, write_tiles
+    from eopipe.warp.write_tiles import TileRecipe, write_left_out, write_tiles
 
-    item = read_scene(scene)
-    scene_bands = bands_of(scene, item, bands if mask == "none" else (*bands, mask), offset)
-    usable = None if mask == "none" else mask_of(scene_bands.pop(), mask_as, masked, max_probability, dilate)
-    layout = Layout(chunk, shard, codec)
-    recipe = TileRecipe(scene_bands, usable, resampling, layout, decibel=decibel, saturated=saturated)
+    item, frame, layout = read_scene(scene), read_frame(grid), Layout(chunk, shard, codec)
     try:
-        write_tiles(tiles, item, read_frame(grid), recipe, threads=threads, max_files=max_files)
+        scene_bands = bands_of(scene, item, bands if mask == "none" else (*bands, mask), offset)
+        usable = None if mask == "none" else mask_of(scene_bands.pop(), mask_as, masked, max_probability, dilate)
+        recipe = TileRecipe(scene_bands, usable, resampling, layout, decibel=decibel, saturated=saturated)
+        write_tiles(tiles, item, frame, recipe, threads=threads, max_files=max_files)
+    except (BadInputError, RefusedError) as error:
+        if on_bad == "stop":
+            raise
+        write_left_out(tiles, item, frame, bands, layout, redact_message(str(error)))
     except IntegrityError as error:
         raise IntegrityError(f"{error}; remove the folder {scene} and fetch the scene again") from error

@@ -5,7 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +20,7 @@ from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, crop_cell, shard_regions
 from eopipe.tiles.shard_reader import StoredWindow
-from eopipe.tiles.store import add_array, add_cell, declare_nodata, new_cell_stores, new_store
+from eopipe.tiles.store import LEFT_OUT, add_array, add_cell, declare_nodata, new_cell_stores, new_store
 from eopipe.warp.covered import covered_window
 from eopipe.warp.open_raster import SETTINGS, check_location, compare_with_item, open_band
 from eopipe.warp.readers import BandOpener, BandReader
@@ -199,6 +199,28 @@ def write_tiles(
             total.masked,
             total.saturated,
         )
+
+
+def write_left_out(target: Path, item: Item, frame: Frame, names: tuple[str, ...], layout: Layout, reason: str) -> None:
+    """Publish the store of a scene whose data cannot be used: one chunk of a cell without a valid pixel, and why."""
+    scene, cell = scene_name(item["id"]), frame.cells[0]
+    grid, window = crop_cell(frame, cell, [(slice(0, 1), slice(0, 1))], layout)
+    shape, counts = (int(grid.shape[0]), int(grid.shape[1])), PixelCounts(nodata=1)
+    attributes = {"collection": item.get("collection"), LEFT_OUT: {scene: reason}} | counts.attributes(0)
+    with suppress(BadInputError):
+        attributes |= _times(item)
+    with ExitStack() as stack:
+        if frame.only is not None:
+            group = stack.enter_context(new_store(target, grid, names, scene, attributes, window))
+        else:
+            assert window is not None
+            root = stack.enter_context(new_cell_stores(target, frame, names, scene, attributes))
+            group = add_cell(root, cell, grid, window)
+        # The narrowest type, since training reads chips in the type that holds those of all stores.
+        image = add_array(group, "image", (len(names), *shape), "uint8", layout, scale_factor=1.0, add_offset=0.0)
+        declare_nodata(image)
+        image[:], add_array(group, "valid", shape, "uint8", layout)[:] = 0, 0
+    log.warning("event=scene_left_out scene=%s reason=%r", scene, reason)
 
 
 def _compared(item: Item, frame: Frame, recipe: TileRecipe) -> TileRecipe:

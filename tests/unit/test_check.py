@@ -34,6 +34,7 @@ def folder(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) ->
     write_raster(tmp_path / "labels.tif", np.ones(SHAPE, np.uint8))
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("not GeoJSON")
+    (tmp_path / "area.gpkg").write_bytes(b"SQLite format 3\0\xff")
     return tmp_path
 
 
@@ -67,6 +68,44 @@ MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
     ({"label": {"source": "empty"}}, "label.source empty is a folder; give one file in it", 3),
     ({"search": {"area": "noarea.geojson"}}, "search.area noarea.geojson is missing: there is no such file", 3),
     ({"search": {"area": "notes.txt"}}, "search.area: notes.txt is not valid JSON", 3),
+    (
+        {"search": {"area": "area.gpkg"}},
+        "area.gpkg is not GeoJSON, which search.area has to be; `eopipe init NAME --area area.gpkg` writes it as GeoJ",
+        3,
+    ),
+    ({"label": {"before": "labels.tif"}}, "make both the bands of one image with composite: {method: median", 2),
+    (
+        {"label": {"before": "labels.tif"}, "composite": {"method": "median"}},
+        "make both the bands of one image with composite: {method: median",
+        2,
+    ),
+    # Scenes are of May and June 2023.
+    (
+        {"composite": {"method": "median", "stack": "season", "parts": ["MAM", "DJF"]}},
+        "composite.parts has DJF, in which period all has no scene; widen search.datetime, or remove the part",
+        3,
+    ),
+    (
+        {"composite": {"method": "median", "stack": "year", "parts": ["2017"]}},
+        "composite.parts has 2017, but all scenes are in 2023",
+        3,
+    ),
+    (
+        {
+            "search": SERVER | {"datetime": "2018-03-01/2018-10-31"},
+            "composite": {"method": "median", "stack": "season", "parts": ["MAM", "DJF"]},
+        },
+        "composite.parts has DJF, which search.datetime 2018-03-01/2018-10-31 excludes",
+        3,
+    ),
+    (
+        {
+            "search": SERVER | {"datetime": "2018/2021"},
+            "composite": {"method": "median", "stack": "year", "parts": ["2017", "2021"]},
+        },
+        "composite.parts has 2017, which search.datetime 2018/2021 excludes",
+        3,
+    ),
     (
         {"train": {"architecture": "own:Net", "model_files": ["own.py"]}},
         "train.model_files own.py is missing: there is no such file",

@@ -95,6 +95,38 @@ def nanmedian(values: np.ndarray) -> np.ndarray:
     return np.where(valid, np.nanmedian(np.where(valid, values, 0), axis=0), 0)
 
 
+def test_a_composite_skips_scenes_that_were_left_out(tmp_path: Path) -> None:
+    series, nothing = make_series(tmp_path, DATES[2:6]), np.zeros((75, 60), "uint8")
+    # The first by date, of a type and a scale of its own, as preprocess writes it.
+    image, day = np.zeros((len(BANDS), *nothing.shape), "uint8"), "2018-06-01"
+    unscaled = {"scale": 1.0, "offset": 0.0, "left_out": {"bad": "asset red is XML"}}
+    bad = write_store(tmp_path / "bad.zarr", "bad", day, image, nothing, **unscaled)
+    recipe, composites = CompositeRecipe("median"), []
+    for name, paths in (("good", series.paths), ("both", (bad, *series.paths)), ("bad-only", (bad,))):
+        write_composite(tmp_path / name, read_observations(paths, recipe), recipe, 1 << 26)
+        composites.append(Tiles(tmp_path / name))
+        assert [*find_errors(composites[-1])] == []
+    good, both, bad_only = composites
+    for array in ("image", "valid", "count"):
+        np.testing.assert_array_equal(both.read(array), good.read(array))
+    assert both.attributes == good.attributes | {"left_out": {"bad": "asset red is XML"}}
+    assert both.scaling == good.scaling
+    assert not bad_only.read("valid").any()
+
+
+def test_a_part_of_which_all_scenes_were_left_out_is_a_part_without_observations(tmp_path: Path) -> None:
+    series, shape = make_series(tmp_path, ("2018-04-01", "2018-07-01", "2018-10-01")), (75, 60)
+    image, nothing = np.zeros((len(BANDS), *shape), "uint8"), np.zeros(shape, "uint8")
+    left_out = {"scale": 1.0, "offset": 0.0, "left_out": {"bad": "asset red is XML"}}
+    bad = write_store(tmp_path / "bad.zarr", "bad", "2018-01-10", image, nothing, **left_out)
+    recipe = CompositeRecipe("median", "year", "season", ("DJF", "MAM", "JJA", "SON"))
+    write_composite(tmp_path / "2018.zarr", read_observations((bad, *series.paths), recipe), recipe, 1 << 26)
+    composite = Tiles(tmp_path / "2018.zarr")
+    np.testing.assert_array_equal(composite.read("valid"), series.valid.sum(0) >= 2)
+    expected = np.where(composite.read("valid"), np.rint(nanmedian(series.values())), 0)
+    np.testing.assert_array_equal(composite.read("image")[: len(BANDS)], expected)
+
+
 @pytest.mark.parametrize("budget", [1 << 26, 60_000, 1])
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32"])
 @pytest.mark.exhaustive

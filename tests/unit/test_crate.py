@@ -497,6 +497,14 @@ def test_a_new_run_leaves_the_crate_as_it_was(project: Project, tmp_path: Path) 
     assert sha256(crate / "split.json") == before
 
 
+def test_the_split_of_a_crate_names_the_scenes_that_it_does_not_use(project: Project, tmp_path: Path) -> None:
+    split = tmp_path / "split.json"
+    row = {"scene": "B", "valid": 0.0, "reason": "asset red is XML"}
+    write_json(split, read_json(project.results / "split.json") | {"left_out": [row]})
+    graph = entities(project.crate(tmp_path / "crate", payload=[split]))
+    assert graph["split.json"]["description"] == "Scene B is not used: asset red is XML."
+
+
 def test_where_nothing_can_be_linked_the_payload_is_copied(
     project: Project, crate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ import xarray
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, write_raster
 
 from eopipe.arrays import AnyArray
+from eopipe.inspection.check_store import find_errors
 from eopipe.publish import digest, verify, write_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles
@@ -397,6 +398,45 @@ def test_a_scene_without_a_valid_pixel_is_recorded_as_such(catalog: Catalog, run
     assert not stored(scene)[1].any()
     assert Tiles(scene.parent.parent / "tiles.zarr").attributes["valid_fraction"] == 0
     verify(scene.parent.parent / "tiles.zarr")
+
+
+@pytest.mark.parametrize("fault", ["virtual dataset", "missing band", "outside"])
+def test_a_scene_with_bad_data_is_left_out_with_the_reason_where_the_config_says_so(
+    catalog: Catalog, run: Run, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    catalog.add()
+    scene = ready(catalog)
+    if fault == "virtual dataset":
+        (scene / "red.tif").write_text("<VRTDataset></VRTDataset>")
+    elif fault == "outside":
+        write_raster(scene / "red.tif", numbered((64, 48)), left=LEFT + 1e5)
+    bands = ("blue", "swir") if fault == "missing band" else ("blue", "red")
+    store = scene.parent.parent / "tiles.zarr"
+    assert preprocess(run, scene, bands=bands).code in (3, 8)
+    assert not store.exists()
+    completed = preprocess(run, scene, "--on-bad", "leave_out", bands=bands)
+    assert completed.code == 0, completed.stderr
+    tiles = Tiles(store)
+    (reason,) = tiles.attributes["left_out"].values()
+    assert {"virtual dataset": "is XML", "missing band": "has no band swir", "outside": "outside the grid"}[
+        fault
+    ] in reason
+    assert str(scene.parent) not in reason
+    assert (tiles.shape, tiles.names, tiles.attributes["valid_fraction"]) == ((64, 48), bands, 0)
+    assert not tiles.read("valid").any()
+    assert [*find_errors(tiles)] == []
+    assert f"event=scene_left_out scene=scene reason={reason!r}" in caplog.text
+
+
+def test_wrong_settings_and_damaged_files_leave_no_scene_out(catalog: Catalog, run: Run) -> None:
+    catalog.add(bands={"red": numbered((64, 48))})
+    scene = ready(catalog)
+    leave_out = ("--on-bad", "leave_out")
+    assert preprocess(run, scene, *leave_out, "--mask", "red", bands=("red",)).code == 2
+    assert preprocess(run, scene, *leave_out, "--mask", "none", "--max-files", 1, bands=("red",)).code == 6
+    (scene / "red.tif").write_bytes((scene / "red.tif").read_bytes()[:-50])
+    assert preprocess(run, scene, *leave_out, "--mask", "none", bands=("red",)).code == 4
+    assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
 def test_a_raster_that_declares_too_many_pixels_is_refused_before_it_is_read(catalog: Catalog, run: Run) -> None:

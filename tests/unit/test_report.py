@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
@@ -24,6 +25,7 @@ from eopipe.arrays import AnyArray
 from eopipe.cli import main
 from eopipe.publish import read_json, write_json
 from eopipe.reporting.wording import DASH
+from eopipe.run.project import summary
 from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent
 from eopipe.tiles.layout import Layout
@@ -393,6 +395,30 @@ def test_a_split_without_validation_chips_is_named_on_the_page_and_in_both_cards
     assert sentence in Tags(page).text
     assert f"Warning of the splits: {sentence}." in picture.with_name("model-card.md").read_text()
     assert sentence in picture.with_name("data-card.md").read_text()
+
+
+def test_a_short_training_is_named_at_the_end_of_the_run(tmp_path: Path) -> None:
+    run, card = finish(tmp_path / "run"), tmp_path / "results/model/model.json"
+    card.parent.mkdir(parents=True)
+    for steps, is_short in ((30, True), (400, False)):
+        run.edit("model", partial(set_length, steps=steps), "model.json")
+        write_json(card, read_json(run.ports["model"][0] / "model.json"))
+        assert (f"Warning: the training has {steps} steps" in summary(str(tmp_path / "results"))) == is_short
+
+
+def set_length(item: dict[str, Any], steps: int) -> None:
+    length = {"steps": steps, "labelled": 100, "passes": 50.0}
+    item["properties"]["mlm:hyperparameters"] |= length
+
+
+def test_a_scene_that_is_not_used_is_named_with_the_reason_on_the_page_and_in_both_cards(tmp_path: Path) -> None:
+    run, row = finish(tmp_path / "run"), {"scene": "S9", "valid": 0.0, "reason": "asset red is XML"}
+    run.edit("chips", lambda split: split.update(left_out=[row]))
+    code, page, _ = run.report(name="after")
+    assert code == 0
+    assert "not used: asset red is XML" in Tags(page).text
+    for card in cards_of(run, "after"):
+        assert "Scene S9 is not used: asset red is XML." in card
 
 
 def test_of_many_maps_six_are_included_and_the_others_are_counted(tmp_path: Path) -> None:

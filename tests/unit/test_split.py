@@ -481,6 +481,7 @@ def test_a_scene_without_pixels_or_labels_is_left_out_with_a_warning_and_the_oth
         make_stores(tmp_path, "gap", valid=nothing, attributes=quality),
         make_stores(tmp_path, "cloud", valid=nothing),
         make_stores(tmp_path, "unlabelled", label=np.full(SHAPE, NO_LABEL)),
+        make_stores(tmp_path, "bad", valid=nothing, attributes={"left_out": {"bad": "asset red is XML"}}),
     ]
     completed = split(run, tmp_path, stores)
     assert completed.code == 0, completed.stderr
@@ -489,6 +490,7 @@ def test_a_scene_without_pixels_or_labels_is_left_out_with_a_warning_and_the_oth
         "gap": "all pixels are nodata",
         "cloud": "all pixels are nodata or masked",
         "unlabelled": "no pixel has a label",
+        "bad": "asset red is XML",
     }
     for scene, reason in reasons.items():
         assert f"event=scene_left_out scene={scene} reason={reason!r}" in caplog.text
