@@ -85,15 +85,9 @@ def _tile_conflicts(tiles: dict[str, Any]) -> list[str]:
 
 def _composite_conflicts(composite: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:
     method = composite["method"]
-    errors = []
-    if label["before"] and (method == "none" or composite["stack"] == "none"):
-        errors.append(
-            "label.before gives the change between two dates, but an image shows one; make both the bands of one image "
-            'with composite: {method: median, period: all, stack: year, parts: ["2017", "2021"]}'
-        )
     if method == "none":
-        return errors
-    errors += [stack_conflict(composite["period"], composite["stack"], composite["parts"])]
+        return []
+    errors = [stack_conflict(composite["period"], composite["stack"], composite["parts"])]
     if label["asset"]:
         errors.append(
             f"composite.method {method} combines scenes, so label.asset {label['asset']} of each scene cannot be used; "
