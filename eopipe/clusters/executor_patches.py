@@ -139,15 +139,17 @@ def begin_run(workflow: Any, config: dict[str, Any]) -> None:
     from snakemake.exceptions import WorkflowError
 
     from eopipe.chips.import_command import hold_chip_set
-    from eopipe.run.project import hold_lock
+    from eopipe.run.project import claim_results, hold_lock
     from eopipe.run.rules import reset_future_times
 
     hold_lock()
-    if config["chip_set"]:
-        try:
+    try:
+        for file in config_files(workflow)[:1]:
+            claim_results(Path(config["results"]), os.path.relpath(file))
+        if config["chip_set"]:
             hold_chip_set(Path(config["chip_set"]))
-        except UsageError as error:
-            raise WorkflowError(str(error)) from None
+    except UsageError as error:
+        raise WorkflowError(str(error)) from None
     survive_repeated_signals()
     prepare_executor(workflow)
     print(reset_future_times(config), end="")

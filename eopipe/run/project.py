@@ -22,6 +22,7 @@ from eopipe.errors import UsageError
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
+from eopipe.publish import publish
 from eopipe.reporting.verdict import read_metrics, verdict
 from eopipe.reporting.wording import TREES, describe_test
 from eopipe.scenes.item import read_item
@@ -29,6 +30,7 @@ from eopipe.stac.mlm import to_card
 from eopipe.training_job import TrainingLength
 
 LOCK = Path(".snakemake/eopipe.lock")
+CONFIG_OF_RESULTS = Path("logs/config.txt")
 HOLDER = re.compile(r"process (?P<process>\d+) on (?P<host>\S+) since \S+")
 # The process id of `eopipe run`, in the environment of its Snakemake.
 RUN = "EOPIPE_RUN"
@@ -98,6 +100,23 @@ def hold_lock() -> None:
         _name_holder(lock)
         # It keeps the file open, too.
         atexit.register(lock.truncate, 0)
+
+
+def claim_results(results: Path, config: str) -> None:
+    """Write into a folder of results whose config it is, a path from here.
+
+    Raises UsageError where that is another one, which is still there: jobs of this run would replace its results.
+    """
+    mark = results / CONFIG_OF_RESULTS
+    earlier = mark.read_text().strip() if mark.is_file() else config
+    if earlier != config and Path(earlier).is_file():
+        name = Path(config).stem
+        raise UsageError(
+            f"{results} has the results of {earlier}, which a run of {config} would replace; add `results: "
+            f"{results}-{name}` and `state: state-{name}` to {config}, or remove {results}"
+        )
+    with publish(mark) as draft:
+        draft.write_text(f"{config}\n")
 
 
 def _name_holder(lock: TextIO) -> None:

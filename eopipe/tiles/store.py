@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 NO_LABEL = 255
-# Attribute of a store of packed chips, whose rows and columns are not places: edge of a slot, bounds in degrees.
-CHIP_SET = "chip_set"
-# Attribute of a store: the reason for each scene whose data could not be used, of a composite for those of its scenes.
-LEFT_OUT = "left_out"
+# Attributes of a store: of packed chips, whose rows and columns are not places, edge of a slot and bounds in degrees; why
+# each scene whose data could not be used was left out.
+CHIP_SET, LEFT_OUT = "chip_set", "left_out"
 # What xarray reads as NaT.
 NO_TIME = -(2**63)
 # CF attributes of arrays by their names.

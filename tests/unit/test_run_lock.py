@@ -7,7 +7,7 @@ import pytest
 
 from eopipe.clusters.filesystems import mount_of, mounts
 from eopipe.errors import UsageError
-from eopipe.run.project import LOCK, run
+from eopipe.run.project import LOCK, claim_results, run
 
 
 @pytest.fixture
@@ -57,3 +57,17 @@ def test_a_killed_run_of_this_host_is_stale_and_a_run_that_ends_says_so(folder: 
     assert run(["--quiet", "all"]) == 0
     assert (folder / "made").exists()
     assert LOCK.read_text() == ""
+
+
+def test_results_of_another_config_are_kept_until_it_is_gone(folder: Path) -> None:
+    Path("a.yaml").touch()
+    Path("b.yaml").touch()
+    claim_results(Path("results"), "a.yaml")
+    claim_results(Path("results"), "a.yaml")
+    with pytest.raises(UsageError, match=r"results has the results of a\.yaml, .* add `results: results-b` and"):
+        claim_results(Path("results"), "b.yaml")
+    claim_results(Path("results-b"), "b.yaml")
+    # As after a config was renamed.
+    Path("a.yaml").unlink()
+    claim_results(Path("results"), "b.yaml")
+    assert Path("results/logs/config.txt").read_text() == "b.yaml\n"

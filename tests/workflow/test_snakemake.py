@@ -294,6 +294,19 @@ def test_braces_in_texts_of_the_config_are_no_wildcards_and_in_paths_they_are_re
     assert sentence in project.run("--dry-run").stdout
 
 
+def test_a_run_of_another_config_is_refused_before_it_replaces_a_result(project: Project) -> None:
+    assert project.run("results/grid.json").returncode == 0
+    before, text = project.digests(), (project.folder / "config.yaml").read_text()
+    (project.folder / "other.yaml").write_text(text.replace("epochs: 6", "epochs: 7"))
+    result = project.run("--configfile", "other.yaml", "--forceall", "--", "results/grid.json")
+    assert result.returncode == 1
+    assert "results has the results of config.yaml, which a run of other.yaml would replace; add `results: " in (
+        result.stdout
+    )
+    assert "Traceback" not in result.stdout
+    assert project.digests() == before
+
+
 @pytest.mark.parametrize("program", [["snakemake", "--cores", "1"], ["eopipe", "run"]], ids=" ".join)
 def test_a_key_that_a_config_has_twice_is_refused_with_its_lines_by_every_way_to_run(
     project: Project, program: list[str]
