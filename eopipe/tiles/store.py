@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 NO_LABEL = 255
-# Attributes of a store: of packed chips, whose rows and columns are not places, edge of a slot and bounds in degrees; why
-# each scene whose data could not be used was left out.
+# Attributes of a store: of packed chips, whose rows and columns are not places, edge of a slot and bounds in degrees;
+# why each scene whose data could not be used was left out.
 CHIP_SET, LEFT_OUT = "chip_set", "left_out"
 # What xarray reads as NaT.
 NO_TIME = -(2**63)
