@@ -1,5 +1,6 @@
 """What the Snakemake rules call: params and resources of a stage, folders and sizes of inputs, run records."""
 
+import json
 import os
 import re
 import shlex
@@ -27,10 +28,8 @@ Config = dict[str, Any]
 AmountOfInput = Callable[[Any, Any], int]
 Amount = int | AmountOfInput
 PINNED = "constraints.txt"
-# The map of all images.
 MOSAIC = "mosaic"
 SMALL_SCENE_MB = 50
-# The folder of the workflow, for its jobs.
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
 
 
@@ -352,7 +351,8 @@ def volume(files: Iterable[str] | str) -> int:
 def _bytes(path: Path) -> int:
     if path.name != MANIFEST:
         return path.stat().st_size
-    return sum(int(row["size"]) for row in read_json(path)["files"])
+    # Of an input that is still to be made Snakemake expects a FileNotFoundError.
+    return sum(int(row["size"]) for row in json.loads(path.read_text())["files"])
 
 
 def records(outputs: Iterable[str]) -> list[str]:
