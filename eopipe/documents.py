@@ -5,12 +5,14 @@ document must be JSON: finite numbers, and text that can be written as UTF-8.
 """
 
 import math
+import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
@@ -24,6 +26,7 @@ MAX_WHOLE = 2**62
 OPEN = ConfigDict(extra="allow", strict=True)
 EXPECTED = {
     "missing": "it is needed",
+    "extra_forbidden": "no such field is known",
     "string_type": "write text",
     "string_too_short": "write some text",
     "string_unicode": "write Unicode text",
@@ -38,7 +41,8 @@ EXPECTED = {
 
 def number(value: Any) -> Any:
     """A number; booleans and texts are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    # A whole number may be too large for a float, in which case `isfinite` raises another error.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise ValueError("write a number")
     return value
 
@@ -50,11 +54,33 @@ def whole(value: Any) -> Any:
     return value
 
 
+def invertible(value: list[Any]) -> list[Any]:
+    """The numbers of an affine transform that has an inverse."""
+    if len(value) not in (6, 9):
+        raise ValueError("write the six or nine numbers of an affine transform")
+    a, b, _, d, e, _ = value[:6]
+    if not math.isfinite(a * e - b * d) or a * e == b * d:
+        raise ValueError("write the numbers of an affine transform that can be inverted")
+    return value
+
+
+def time_text(value: str) -> str:
+    """A time as in ISO 8601, in the years that also have it in UTC."""
+    try:
+        time = datetime.fromisoformat(value)
+        # Without an offset it is UTC.
+        (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise ValueError("write a time as in ISO 8601, such as 2018-07-01T09:20:31Z") from None
+    return value
+
+
 Number = Annotated[Any, BeforeValidator(number)]
 # Whole numbers and numbers of documents of eopipe itself, which always writes them as such.
 Count = Annotated[int, Field(ge=0, lt=MAX_WHOLE)]
 PositiveCount = Annotated[int, Field(ge=1, lt=MAX_WHOLE)]
 Text = Annotated[str, Field(min_length=1)]
+Time = Annotated[str, AfterValidator(time_text)]
 
 
 def read_document(path: Path, kind: Any, noun: str, *typed: str) -> Any:

@@ -5,6 +5,7 @@ great circle.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,11 +17,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from eopipe.arrays import BoolArray, Float64Array, IntArray, ObjectArray, UInt8Array
 from eopipe.chips.chip_files import to_degrees
-from eopipe.chips.chip_set import INDEX, INDEX_ARRAY
+from eopipe.chips.chip_set import INDEX, INDEX_ARRAY, SLOT_STEP, STORE
 from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan
-from eopipe.documents import OPEN, Count, PositiveCount, Text, read_document, typed_mistakes
+from eopipe.documents import OPEN, Count, PositiveCount, Text, invertible, read_document, typed_mistakes
 from eopipe.errors import BadInputError, UsageError
-from eopipe.scenes.item_schema import invertible
 from eopipe.tiles.grid import EARTH_RADIUS_M
 from eopipe.tiles.store import CHIP_SET, Tiles
 
@@ -29,6 +29,10 @@ SEMI_MAJOR_M, SQUARED_ECCENTRICITY = 6378137.0, 6.69437999014e-3
 # From this distance on chips are points, but for their size.
 FAR_M = 50_000.0
 METHODS = ("random", "blocks", "group")
+# Slots of a store, as `eopipe import` writes it.
+MAX_SLOTS = (STORE // SLOT_STEP) ** 2
+# Square degrees of a chip: far below those of a pixel of a millimetre.
+MIN_AREA = 1e-18
 
 
 PixelEdge = Annotated[PositiveCount, Field(le=4096)]
@@ -81,14 +85,21 @@ def _read_rows(store: Tiles) -> list[dict[str, Any]]:
     """The rows of the index in a store of packed chips. Raises BadInputError for what is not one."""
     from pyproj.exceptions import ProjError
 
-    label, array = f"the index in {store.path}", store.group.get(INDEX_ARRAY)
+    label, slot = f"the index in {store.path}", store.attributes[CHIP_SET]["slot"]
     try:
-        rows: list[dict[str, Any]] = [json.loads(text) for text in array[:].ravel().tolist()]  # type: ignore[index, union-attr]
+        array: Any = store.group.get(INDEX_ARRAY)
+        length, chunks = math.prod(array.shape), array.nchunks
+        # What does not exist reads as the fill value, so that a few bytes can declare any number of rows and chunks.
+        if chunks > 1 or length > min(math.prod(edge // slot for edge in store.shape), MAX_SLOTS):
+            raise BadInputError(
+                f"{label} is not that of a chip set: it has {length} rows in {chunks} chunks, and at most one row for "
+                "each slot in one chunk is read"
+            )
+        rows: list[dict[str, Any]] = [json.loads(text) for text in array[:].ravel().tolist()]
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
         raise BadInputError(f"{label} is not that of a chip set: it has no rows of JSON texts") from error
     if sentences := typed_mistakes(list[_ChipRow], rows):
         raise BadInputError(f"{label} is not that of a chip set: {'; '.join(sentences)}")
-    slot = store.attributes[CHIP_SET]["slot"]
     for row in rows:
         corner = row["row"], row["column"]
         is_slot = all(
@@ -179,6 +190,8 @@ class ChipPlaces:
     @cached_property
     def outlines(self) -> Float64Array:
         """Longitude and latitude (n, 8, 2) along the outlines: corners and middles of the edges, from the top left."""
+        import shapely
+
         steps = np.array([(0, 0), (1, 0), (2, 0), (2, 1), (2, 2), (1, 2), (0, 2), (0, 1)]) / 2
         outlines = np.empty((len(self.rows), len(steps), 2))
         crs = np.array([row["crs"] for row in self.rows], object)
@@ -194,6 +207,9 @@ class ChipPlaces:
         if len(outside := np.flatnonzero(~np.isfinite(outlines).all((1, 2)))):
             row = self.rows[outside[0]]
             raise BadInputError(f"the chip {row['id']} is at a place that its CRS {row['crs']} does not have")
+        unrolled = np.stack([np.unwrap(outlines[..., 0], period=360), outlines[..., 1]], -1)
+        if len(flat := np.flatnonzero(shapely.area(shapely.polygons(unrolled)) < MIN_AREA)):
+            raise BadInputError(f"the chip {self.rows[flat[0]]['id']} has an outline without an area in degrees")
         return outlines
 
     @cached_property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.documents import OPEN, Count, Number, Text, read_document
@@ -75,7 +75,7 @@ Pixels = dict[str, Count]
 
 
 class _BySplit(BaseModel, Generic[T]):
-    model_config = OPEN
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     train: T
     val: T

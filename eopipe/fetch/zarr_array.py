@@ -91,7 +91,10 @@ def describe_array(asset: dict[str, Any], file: Path, label: str) -> dict[str, A
         in_store["scale"] = in_store["offset"] = None
     item = stated_scaling(asset, label)
     more = {
-        k: str(v) if math.isnan(v) else v for k, v in in_store.items() if v is not None and getattr(item, k) is None
+        # The texts nan, inf and -inf are valid in STAC.
+        k: v if math.isfinite(v) else str(v)
+        for k, v in in_store.items()
+        if v is not None and getattr(item, k) is None
     }
     key = "raster:bands" if asset.get("raster:bands") or not asset.get("bands") else "bands"
     first, *others = asset.get(key) or [{}]

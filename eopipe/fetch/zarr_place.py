@@ -288,6 +288,6 @@ def _affine(numbers: Any, label: str) -> Any:
         transform = Affine(*map(float, numbers[:6]))
     except (OverflowError, TypeError, ValueError):
         transform = Affine(0, 0, 0, 0, 0, 0)
-    if transform.is_degenerate:
+    if transform.is_degenerate or not np.isfinite(tuple(transform)).all():
         raise BadInputError(f"{label} has the transform {numbers!r}, which is not six numbers that can be inverted")
     return transform

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from eopipe.errors import BadInputError
 from eopipe.publish import files
 from eopipe.reporting.wording import format_bounds, format_degrees, format_length
 from eopipe.text_table import format_bytes
@@ -101,8 +100,6 @@ def _chunk_text(store: Tiles) -> str:
 
 def _valid_text(store: Tiles) -> str:
     share = store.attributes.get("valid_fraction")
-    if share is not None and (isinstance(share, bool) or not isinstance(share, int | float)):
-        raise BadInputError(f"{store.path} has the valid_fraction {share!r}, which is not a number")
     return "unknown" if share is None else f"{100 * share:.1f} %"
 
 

@@ -177,9 +177,11 @@ def _job_files(config: Config, folders: list[FolderForecast]) -> list[FolderFore
     existing |= {name: [*results.glob(f"{name}/**/*.*")] for name in ("logs", "benchmarks")}
     forecasts = []
     for name, size in BYTES_PER_JOB.items():
-        # Later stages write such files too, so at most one for each of these jobs is counted.
-        count = min(jobs, len(existing[name]))
-        forecasts.append(FolderForecast(name, 0, jobs, jobs * size, (count, count * size), "typical"))
+        # One for each job; among the logs is the name of the run's config.
+        expected = jobs + (name == "logs")
+        # Later stages write such files too, so at most this number is counted.
+        count = min(expected, len(existing[name]))
+        forecasts.append(FolderForecast(name, 0, expected, expected * size, (count, count * size), "typical"))
     # Besides one file for each output there is one log for each run, and a lock.
     several = [stage(name).of(Output) for name in ("search", *["split"] * (1 + config["folds"]))]
     outputs = jobs + sum(len(ports) - 1 for ports in several) + 2

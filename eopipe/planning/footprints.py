@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import BoolArray, Float64Array
-from eopipe.scenes.item import Item, asset_key
+from eopipe.scenes.item import Item, asset_key, asset_projection
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.warp.covered import MARGIN, covered_window
@@ -237,13 +237,13 @@ def _stated_window(item: Item, band: str, grid: "GeoBox") -> PixelWindow | None:
     from affine import Affine, TransformNotInvertibleError
     from pyproj.exceptions import CRSError
 
-    stated: dict[str, Any] = item["properties"] | item["assets"].get(asset_key(band), {})
-    code = stated.get("proj:code") or (f"EPSG:{stated['proj:epsg']}" if stated.get("proj:epsg") else None)
-    transform, shape = stated.get("proj:transform"), stated.get("proj:shape")
+    if asset_key(band) not in item["assets"]:
+        return None
+    code, transform, shape = asset_projection(item, asset_key(band))
     if not (code and transform and shape):
         return None
     try:
-        return _covered(str(code), Affine(*transform[:6]), (int(shape[0]), int(shape[1])), grid)
+        return _covered(code, Affine(*transform[:6]), (shape[0], shape[1]), grid)
     except (CRSError, TransformNotInvertibleError):
         # preprocess reads both from the file.
         return None

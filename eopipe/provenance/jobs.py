@@ -143,10 +143,12 @@ def _input_paths(command: Sequence[str], output: Path) -> Iterator[Path]:
 
     Nothing if the output was moved alone, since nobody knows where the others are, or if the command is another one's.
     """
+    if len(command) < 2 or command[1] not in STAGES:
+        return
+    definition = contract.stage(command[1])
     try:
-        definition = contract.stage(command[1])
         values = parse(definition, command[2:])
-    except (EopipeError, IndexError, SystemExit):
+    except (EopipeError, SystemExit):
         return
     parts = output.absolute().parts
     targets = [values[port.name] for port in definition.of(Output) if values[port.name]]

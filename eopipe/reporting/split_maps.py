@@ -241,5 +241,6 @@ def outlines_of(places: ChipPlaces, samples: IntArray) -> ObjectArray:
     for number, chip in enumerate(places.numbers(samples).tolist()):
         outline = places.outlines[chip].copy()
         outline[:, 0] = np.unwrap(outline[:, 0], period=CIRCLE)
-        shapes[number] = MultiPolygon([*get_parts(split(Polygon(outline)))])
+        # A cut can leave lines beside the areas.
+        shapes[number] = MultiPolygon([part for part in get_parts(split(Polygon(outline))) if part.area])
     return np.asarray(to_wkb(shapes), object)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 from pydantic import BaseModel, Field
 
 from eopipe.documents import OPEN, Count, Number, checked, read_document
+from eopipe.models.tasks import Task
 from eopipe.reporting.wording import (
     THIN_SPACE,
     TREES,
@@ -81,6 +82,14 @@ class _Intervals(BaseModel):
     simple_gain: dict[str, Interval] = {}
 
 
+class _ProbabilityIntervals(BaseModel):
+    model_config = OPEN
+
+    ece: Interval
+    brier: Interval
+    nll: Interval
+
+
 class _Probabilities(BaseModel):
     model_config = OPEN
 
@@ -90,7 +99,7 @@ class _Probabilities(BaseModel):
     confidence: Number | None
     accuracy: Number | None
     description: str
-    intervals: dict[str, Any]
+    intervals: _ProbabilityIntervals
 
 
 class _Metrics(BaseModel):
@@ -98,10 +107,7 @@ class _Metrics(BaseModel):
 
     model_config = OPEN
 
-    task: str = ""
-    unit: str = ""
-    test_pixels: Count = 0
-    test_chips: Count = 0
+    task: Task = "segmentation"
     intervals: _Intervals | None = None
     calibration: _Probabilities | None = None
     not_mapped: list[str] = []
@@ -116,23 +122,39 @@ class _OfTask(_Metrics, Generic[S]):
     texture_baseline: Annotated[S, Field()] = cast(S, None)
 
 
-class _ClassMetrics(_OfTask[_ClassScores]):
+class _PixelMetrics(_OfTask[_ClassScores]):
     majority: _FrequentClass
+    test_pixels: Count
+
+
+class _ChipMetrics(_OfTask[_ClassScores]):
+    majority: _FrequentClass
+    test_chips: Count
 
 
 class _LabelMetrics(_OfTask[_LabelScores]):
     majority: _FrequentLabels
+    test_chips: Count
 
 
 class _ValueMetrics(_OfTask[_ValueScores]):
     mean: _ValueScores
+    test_pixels: Count
+    unit: str
+
+
+KINDS: dict[str, type[_Metrics]] = {
+    "segmentation": _PixelMetrics,
+    "classification": _ChipMetrics,
+    "multilabel": _LabelMetrics,
+    "regression": _ValueMetrics,
+}
 
 
 def read_metrics(path: Path) -> dict[str, Any]:
     """What evaluate wrote. Raises BadInputError for another file, with the fields that are wrong."""
     metrics: dict[str, Any] = read_document(path, _Metrics, "a file of scores, as evaluate writes one")
-    kinds = {"regression": _ValueMetrics, "multilabel": _LabelMetrics}
-    checked(kinds.get(metrics.get("task", ""), _ClassMetrics), metrics, str(path), "a file of scores")
+    checked(KINDS[metrics.get("task", "segmentation")], metrics, str(path), "a file of scores")
     return metrics
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eopipe.models.tasks import CHIPWISE
+from eopipe.tiles.cells import to_degrees
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -148,10 +149,7 @@ def left_out_scenes(split: dict[str, Any]) -> list[str]:
 
 def format_bounds(grid: "GeoBox") -> str:
     """The bounding box of a grid in degrees: 15.0000 E to 15.0051 E, 45.1406 N to 45.1450 N."""
-    from pyproj import Transformer
-
-    to_degrees = Transformer.from_crs(str(grid.crs), "EPSG:4326", always_xy=True)
-    return format_degrees(to_degrees.transform_bounds(*grid.boundingbox.bbox))
+    return format_degrees(to_degrees(str(grid.crs)).transform_bounds(*grid.boundingbox.bbox))
 
 
 def format_degrees(bounds: Sequence[float]) -> str:

@@ -309,7 +309,8 @@ def _test_areas(split: Path) -> list[str]:
 
 def _score(scores: dict[str, Any], unit: str) -> str:
     if "rmse" in scores:
-        return f"RMSE {scores['rmse']:.4g} {unit}   MAE {scores['mae']:.4g} {unit}   bias {scores['bias']:.3g} {unit}"
+        keys = (("RMSE", "rmse"), ("MAE", "mae"), ("bias", "bias"))
+        return "   ".join(f"{name} {'-' if scores[key] is None else f'{scores[key]:.4g} {unit}'}" for name, key in keys)
     if "f1_micro" in scores:
         micro, macro = ("-" if scores[key] is None else f"{scores[key]:.3f}" for key in ("f1_micro", "f1_macro"))
         return f"micro F1 {micro}   macro F1 {macro}"

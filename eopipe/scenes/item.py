@@ -1,11 +1,13 @@
 """A scene as a STAC Item: its name, its time, its hrefs, its bands with scale, offset and nodata."""
 
 import hashlib
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +24,7 @@ from eopipe.scenes.radiometry import (
     product_scaling,
 )
 
+log = logging.getLogger("eopipe")
 Item = dict[str, Any]
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,119}")
 ITEM_FILE = "scene.json"
@@ -290,7 +293,25 @@ def asset_projection(item: Item, asset: str) -> tuple[str | None, list[float] | 
     if code is None and values.get("proj:epsg"):
         code = f"EPSG:{int(values['proj:epsg'])}"
     shape = values.get("proj:shape")
-    return code, values.get("proj:transform"), [int(edge) for edge in shape] if shape else None
+    return code, _in_order(values.get("proj:transform"), item["id"]), [int(edge) for edge in shape] if shape else None
+
+
+def _in_order(transform: list[float] | None, item: str) -> list[float] | None:
+    """The numbers of an affine transform in the order of STAC.
+
+    `gdalinfo -json` writes them in the order of GDAL, the origin first (https://github.com/OSGeo/gdal/issues/13358). In
+    the order of STAC such numbers would be a shear without a pixel height, which no raster is.
+    """
+    if not transform or len(transform) != 6 or any((transform[2], transform[4])) or not transform[0]:
+        return transform
+    _warn_of_order(item)
+    x, a, b, y, d, e = transform
+    return [a, b, x, d, e, y]
+
+
+@cache
+def _warn_of_order(item: str) -> None:
+    log.warning("event=transform_in_order_of_gdal item=%r field=proj:transform", item)
 
 
 def scene_tags(names: Sequence[str]) -> dict[str, str]:

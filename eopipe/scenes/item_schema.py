@@ -4,12 +4,11 @@ Fields of extensions that eopipe does not read are not checked, except that all 
 and text that can be written as UTF-8. Sources: STAC 1.1.0 and 1.0.0 and the extensions eo, file, projection, raster.
 """
 
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from eopipe.documents import OPEN, Number, Text, mistakes, number, whole
+from eopipe.documents import OPEN, Number, Text, invertible, mistakes, number, whole
 
 
 def _positive(value: Any) -> Any:
@@ -38,16 +37,6 @@ def _band_number(value: Any) -> Any:
         float(value)
     except ValueError:
         raise ValueError('write a number, or "nan", "inf" or "-inf"') from None
-    return value
-
-
-def invertible(value: list[Any]) -> list[Any]:
-    """The numbers of an affine transform that has an inverse."""
-    if len(value) not in (6, 9):
-        raise ValueError("write the six or nine numbers of an affine transform")
-    a, b, _, d, e, _ = value[:6]
-    if not math.isfinite(a * e - b * d) or a * e == b * d:
-        raise ValueError("write the numbers of an affine transform that can be inverted")
     return value
 
 

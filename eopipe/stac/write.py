@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.publish import sha256
 from eopipe.scenes.item import Item
 from eopipe.stac.antimeridian import Geometry, common_bounds, counter_clockwise, split, unwrap
+from eopipe.tiles.cells import to_degrees
 from eopipe.tiles.store import CHIP_SET
 
 if TYPE_CHECKING:
@@ -94,11 +95,10 @@ def document(value: "pystac.STACObject") -> Item:
 def outline(grid: "GeoBox") -> tuple[Geometry, tuple[float, ...]]:
     """The border of a grid as GeoJSON in degrees, cut at 180 degrees, and its bounds; its edges bend there."""
     import numpy as np
-    from pyproj import Transformer
     from shapely import get_parts, segmentize, transform, union_all
     from shapely.geometry import box, mapping
 
-    change = Transformer.from_crs(str(grid.crs), "EPSG:4326", always_xy=True)
+    change = to_degrees(str(grid.crs))
     bounds = grid.extent.boundingbox
     fine = segmentize(box(*bounds), max(bounds.span_x, bounds.span_y) / 4)
     whole = unwrap(mapping(transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1])))))

@@ -82,7 +82,7 @@ class Cell:
 
     def degrees(self, x: Any, y: Any) -> tuple[Any, Any]:
         """Longitude and latitude of coordinates in the CRS of the cell."""
-        longitude, latitude = _to_degrees(str(self.grid.crs)).transform(x, y)
+        longitude, latitude = to_degrees(str(self.grid.crs)).transform(x, y)
         return longitude, latitude
 
     @property
@@ -96,7 +96,7 @@ class Cell:
         x, y = np.meshgrid([c, c + a * width / 2, c + a * width], [f, f + e * height])
         try:
             longitude, latitude = self.degrees(x, y)
-        except ProjError:
+        except (BadInputError, ProjError):
             return False
         zone, is_north = _zone_of_id(self.id)
         from_middle = (longitude - ZONE_DEGREES * (zone - 0.5)) % 360 - 180
@@ -232,11 +232,18 @@ def cell_id(crs: str) -> str:
 
 
 @cache
-def _to_degrees(crs: str) -> "Transformer":
-    """Costs milliseconds, and every window of a cell needs it."""
-    from pyproj import Transformer
+def to_degrees(crs: str) -> "Transformer":
+    """The transformer from a CRS to longitude and latitude. Raises BadInputError for a CRS of another body.
 
-    return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+    It costs milliseconds, and every window of a cell needs it.
+    """
+    from pyproj import Transformer
+    from pyproj.exceptions import ProjError
+
+    try:
+        return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+    except ProjError as error:
+        raise BadInputError(f"the CRS {crs[:60]!r} has no longitudes and latitudes on Earth") from error
 
 
 def _zone_of_id(name: str) -> tuple[int, bool]:

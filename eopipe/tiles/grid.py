@@ -1,8 +1,11 @@
 """The grid that a run shares: CRS, affine transform and shape, as an `odc.geo.GeoBox`."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import AfterValidator, BaseModel, Field
+
+from eopipe.documents import OPEN, Number, PositiveCount, Text, checked, invertible
 from eopipe.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -14,18 +17,29 @@ PixelWindow = tuple[slice, slice]
 EARTH_RADIUS_M = 6371008.8
 
 
+class _Grid(BaseModel):
+    """The content of a grid file."""
+
+    model_config = OPEN
+
+    crs: Text
+    shape: Annotated[list[PositiveCount], Field(min_length=2, max_length=2)]
+    transform: Annotated[list[Number], AfterValidator(invertible)]
+
+
 def grid_of_document(value: Any, name: str) -> "GeoBox":
     """The grid in the content of a file. Raises BadInputError for what is not a grid."""
     from affine import Affine
     from odc.geo.geobox import GeoBox
     from pyproj.exceptions import CRSError
 
+    checked(_Grid, value, name, "a grid")
     try:
-        grid = GeoBox(tuple(value["shape"]), Affine(*value["transform"]), value["crs"])
-    except (KeyError, OverflowError, TypeError, ValueError, CRSError) as error:
-        raise BadInputError(f"{name} is not a grid: it needs crs, transform and shape") from error
-    if grid.crs is None or min(grid.shape) < 1 or not all(map(math.isfinite, grid.affine)) or not grid.axis_aligned:
-        raise BadInputError(f"{name} is not a usable grid: it is empty, rotated, or has no CRS")
+        grid = GeoBox(tuple(value["shape"]), Affine(*value["transform"][:6]), value["crs"])
+    except (AssertionError, OverflowError, ValueError, CRSError) as error:
+        raise BadInputError(f"{name} is not a grid: its CRS does not exist: {value['crs'][:60]!r}") from error
+    if not grid.axis_aligned:
+        raise BadInputError(f"{name} is not a usable grid: it is rotated")
     return grid
 
 
@@ -55,6 +69,8 @@ def make_grid(bounds: Bounds, crs: str, resolution: float, origin: tuple[float, 
 def _snap(value: float, origin: float, resolution: float, rounding: Any) -> int:
     """Index of the pixel edge at or beyond a coordinate, with a tolerance of a thousandth of a pixel."""
     index = (value - origin) / resolution
+    if not math.isfinite(index):
+        raise BadInputError(f"the coordinate {value:g} is beyond any grid with pixels of {resolution:g}")
     return round(index) if abs(index - round(index)) < 1e-3 else int(rounding(index))
 
 

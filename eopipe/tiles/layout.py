@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, Field
 
 from eopipe.arrays import AnyArray
-from eopipe.documents import OPEN, Number, PositiveCount, checked
+from eopipe.documents import OPEN, Number, PositiveCount, Time, checked
 from eopipe.errors import NoSpaceError, UsageError
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow, windows
@@ -34,10 +34,23 @@ class _ChipSlots(BaseModel):
     bbox: Annotated[list[Number], Field(min_length=4, max_length=4)]
 
 
-def check_slots(attributes: dict[str, Any], name: str, label: str) -> None:
-    """Raise BadInputError where the attribute of this name, which stores of packed chips have, is a wrong one."""
-    if name in attributes:
-        checked(_ChipSlots, attributes[name], f"the attribute {name} of {label}", "that of packed chips")
+class _StoreAttributes(BaseModel):
+    """The attributes of a store that are used as they are, beside its identity."""
+
+    model_config = OPEN
+
+    datetime: Time | None = None
+    start_datetime: Time | None = None
+    end_datetime: Time | None = None
+    valid_fraction: Number | None = None
+    # Where there is one, it is not null.
+    chip_set: Annotated[_ChipSlots, Field()] = cast(_ChipSlots, None)
+
+
+def check_attributes(attributes: dict[str, Any], label: str) -> None:
+    """Raise BadInputError for times, a share of valid pixels or slots of packed chips that are none."""
+    read = {key: attributes[key] for key in _StoreAttributes.model_fields.keys() & attributes.keys()}
+    checked(_StoreAttributes, read, f"the metadata of {label}", "that of a store of tiles")
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import publish
 from eopipe.tiles.cells import Cell, Frame
-from eopipe.tiles.grid import PixelWindow, overlaps
-from eopipe.tiles.layout import LEVELS, Layout, check_slots
+from eopipe.tiles.grid import PixelWindow, grid_of_document, overlaps
+from eopipe.tiles.layout import LEVELS, Layout, check_attributes
 from eopipe.tiles.shard_reader import StoredWindow, WindowedArrayReader, open_array
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Tiles:
             raise BadInputError(f"{path} is a Zarr store that eopipe did not write: it has no scene, names and grid")
         if not self._has_valid_names():
             raise BadInputError(f"{path} is not a store of tiles: its scene, names or shape are of another type")
-        check_slots(self.attributes, CHIP_SET, str(path))
+        check_attributes(self.attributes, str(path))
         self.window = None if is_alone else StoredWindow.of(self.attributes, self.stored_shape, str(path))
         if math.prod(self.shape) > MAX_PIXELS:
             raise RefusedError(f"{path} declares {self.shape[0]} x {self.shape[1]} pixels, more than any grid has")
@@ -153,19 +153,9 @@ class Tiles:
     @property
     def stored_grid(self) -> "GeoBox":
         """The part of the grid that the store holds, as its coordinates say."""
-        from affine import Affine
-        from odc.geo.geobox import GeoBox
-        from pyproj.exceptions import CRSError
-
-        attributes = self.attributes
-        try:
-            return GeoBox(
-                tuple(attributes["spatial:shape"]),
-                Affine(*attributes["spatial:transform"]),
-                attributes["proj:code"],
-            )
-        except (CRSError, OverflowError, TypeError, ValueError) as error:
-            raise BadInputError(f"{self.path} has no valid CRS, transform and shape: {error}") from error
+        attributes, keys = self.attributes, {"crs": "proj:code", "shape": "spatial:shape"}
+        grid = {key: attributes[name] for key, name in (keys | {"transform": "spatial:transform"}).items()}
+        return grid_of_document(grid, f"the metadata of {self.path}")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -215,6 +205,8 @@ class Tiles:
             return self.parts[0].array(name)
         try:
             array: zarr.Array[Any] = self.group[name]  # type: ignore[assignment]
+            # zarr takes attributes of any type, and raises where one is looked up.
+            dict(array.attrs)
         except KeyError as error:
             available = ", ".join(sorted(key for key, array in self.group.arrays() if array.ndim > 1))
             raise BadInputError(f"{self.path} has no array {name}; it has {available}") from error

@@ -131,8 +131,8 @@ def only_band(source: Any, name: str, band: SceneBand | None = None) -> int:
 def open_raster(band: SceneBand, name: str) -> Any:
     """Open the file of a band, a georeferenced raster of an allowed format; `name` is the band's in errors.
 
-    Raises BadInputError for a missing file or georeference, RefusedError for XML and for sizes that no scene has,
-    IntegrityError for a file that cannot be read.
+    Raises BadInputError for a missing file or georeference and for complex numbers, RefusedError for XML and for sizes
+    that no scene has, IntegrityError for a file that cannot be read.
     """
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning, RasterioIOError
@@ -158,6 +158,11 @@ def open_raster(band: SceneBand, name: str) -> Any:
         raise BadInputError(f"{name} ({band.path.name}) is not georeferenced: it has no CRS or no geotransform")
     if source.width * source.height > MAX_PIXELS:
         raise RefusedError(f"{name} declares {source.width} x {source.height} pixels, more than any scene has")
+    if source.dtypes[0].startswith("complex"):
+        raise BadInputError(
+            f"{name} ({band.path.name}) has complex numbers ({source.dtypes[0]}), of which a model takes none; write "
+            f"their amplitude, such as gdal_translate DERIVED_SUBDATASET:AMPLITUDE:{band.path.name} amplitude.tif"
+        )
     rows, columns = source.block_shapes[0]
     block = rows * columns * np.dtype(source.dtypes[0]).itemsize
     if block > MAX_BLOCK and source.driver == "GTiff":

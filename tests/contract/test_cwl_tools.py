@@ -179,11 +179,10 @@ def test_the_pipeline_scatters_over_scenes_cells_and_folds() -> None:
 def test_every_setting_of_a_config_is_an_input_with_the_default_of_the_stage() -> None:
     inputs = WORKFLOWS["pipeline"]["inputs"]
     settings = {f"{name}_{port.name}": port for name in STAGES for port in stage(name).settings}
-    # The engine of the crate is CWL.
-    assert set(settings) - set(inputs) == {"crate_engine"}
+    assert set(settings) - set(inputs) == set()
     for name, port in settings.items():
         expected = list(port.default) if port.is_list else port.default
-        if name not in ("crate_engine", "search_grid_assets"):
+        if name != "search_grid_assets":
             assert inputs[name].get("default") == expected, name
 
 

@@ -129,7 +129,8 @@ def test_the_texture_of_a_constant_is_exactly_0(tmp_path: Path) -> None:
 
 def test_the_texture_of_a_packed_chip_has_no_pixel_of_its_neighbours(tmp_path: Path) -> None:
     levels = np.kron(np.arange(12).reshape(3, 4) / 4, np.ones((16, 16)))[None]
-    chips = store(tmp_path / "a.zarr", levels, **{CHIP_SET: {"slot": 16}})
+    slots = {"slot": 16, "rows": 3, "columns": 4, "chips": 12, "bbox": [15, 45, 16, 46]}
+    chips = store(tmp_path / "a.zarr", levels, **{CHIP_SET: slots})
     features = features_of([chips], *np.divmod(np.arange(48 * 64), 64))
     assert not features[:, 2].any()
     scene = store(tmp_path / "b.zarr", levels)

@@ -118,7 +118,7 @@ def test_distant_parts_of_an_area_are_cells_of_their_own_and_near_ones_are_not()
         (lambda cells: cells[0].update(id="utm31n"), "the id of a cell is its UTM zone"),
         (lambda cells: cells[1].update(column=100), "columns that do not overlap"),
         (lambda cells: cells.pop(), "columns that do not overlap"),
-        (lambda cells: cells[1].pop("transform"), "it needs crs, transform and shape"),
+        (lambda cells: cells[1].pop("transform"), "transform is missing"),
     ],
 )
 def test_a_grid_file_with_a_mistake_is_refused_in_a_sentence(change: Any, sentence: str, tmp_path: Path) -> None:

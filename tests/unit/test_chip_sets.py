@@ -21,6 +21,7 @@ from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_set import SLOT_CRS, SlotGrid
 from eopipe.errors import BadInputError
 from eopipe.inspection.check_store import find_errors
+from eopipe.inspection.describe_store import describe_store
 from eopipe.publish import digest, find_damage
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.layout import store_files
@@ -537,11 +538,80 @@ def test_wrong_rows_of_the_index_in_a_store_are_refused_in_a_sentence(
         ChipPlaces.of([store])
 
 
+@pytest.mark.parametrize(("shape", "chunk"), [(2**20, 2**20), (4, 1), (2**40, 1)])
+def test_an_index_of_more_rows_or_chunks_than_slots_is_refused_before_it_is_read(
+    shape: int, chunk: int, run: Run, tmp_path: Path
+) -> None:
+    write_pairs(tmp_path, SHAPES)
+    import_pairs(run, tmp_path)
+    path = tmp_path / "set/tiles/chips-0000.zarr"
+    metadata = json.loads((path / "zarr.json").read_text())
+    index = metadata["consolidated_metadata"]["metadata"]["chips"]
+    index |= {"shape": [shape], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}}}
+    (path / "zarr.json").write_text(json.dumps(metadata))
+    with pytest.raises(BadInputError, match=f"it has {shape} rows in {shape // chunk} chunks"):
+        ChipPlaces.of([Tiles(path)])
+
+
+def test_a_chip_without_an_area_is_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, SHAPES)
+    import_pairs(run, tmp_path)
+    store = Tiles(tmp_path / "set/tiles/chips-0000.zarr")
+    array = zarr.open_array(store.path / "chips", mode="r+")
+    array[0] = json.dumps(json.loads(array[:][0]) | {"transform": [1e-12, 0, 5e5, 0, -1e-12, 5e6]})
+    places = ChipPlaces.of([store])
+    assert places is not None
+    with pytest.raises(BadInputError, match="the chip 00 has an outline without an area in degrees"):
+        _ = places.outlines
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [
+        ({"datetime": 7}, "datetime is 7: write text"),
+        ({"datetime": "/"}, "datetime is '/': write a time as in ISO 8601"),
+        (
+            {"start_datetime": "0001-01-01T00:00:00+14:00"},
+            "start_datetime is '0001-01-01T00:00:00.14:00': write a time",
+        ),
+        ({"valid_fraction": "x"}, "valid_fraction is 'x': write a number"),
+    ],
+    ids=["number", "no time", "beyond UTC", "share"],
+)
+def test_times_and_shares_of_a_store_that_are_none_are_refused_when_it_is_opened(
+    attributes: dict[str, object], text: str, run: Run, tmp_path: Path
+) -> None:
+    write_pairs(tmp_path, SHAPES[:1])
+    import_pairs(run, tmp_path)
+    path = tmp_path / "set/tiles/chips-0000.zarr"
+    zarr.open_group(path, mode="r+").attrs.update(attributes)
+    with pytest.raises(BadInputError, match=text):
+        Tiles(path)
+
+
+def test_a_store_whose_arrays_or_place_cannot_be_described_is_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path, SHAPES[:1])
+    import_pairs(run, tmp_path)
+    path = tmp_path / "set/tiles/chips-0000.zarr"
+    metadata = json.loads((path / "zarr.json").read_text())
+    arrays = metadata["consolidated_metadata"]["metadata"]
+    arrays["image"]["attributes"], image = 7, arrays["image"]["attributes"]
+    (path / "zarr.json").write_text(json.dumps(metadata))
+    with pytest.raises(BadInputError, match=r"image of .*chips-0000.zarr cannot be read: 'int' object"):
+        describe_store(Tiles(path))
+    arrays["image"]["attributes"] = image
+    # Without its slots it has a CRS that is no place on Earth.
+    del metadata["attributes"]["chip_set"]
+    (path / "zarr.json").write_text(json.dumps(metadata))
+    with pytest.raises(BadInputError, match="has no longitudes and latitudes on Earth"):
+        describe_store(Tiles(path))
+
+
 def test_wrong_attributes_and_an_index_of_other_fields_are_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path, SHAPES)
     import_pairs(run, tmp_path)
     zarr.open_group(tmp_path / "set/tiles/chips-0000.zarr", mode="r+").attrs["chip_set"] = {"slot": -1}
-    with pytest.raises(BadInputError, match=r"the attribute chip_set of .*chips-0000.zarr .*: slot is -1: "):
+    with pytest.raises(BadInputError, match=r"the metadata of .*chips-0000.zarr .*: chip_set.slot is -1: "):
         Tiles(tmp_path / "set/tiles/chips-0000.zarr")
     (tmp_path / "set/chips.json").write_text('{"slot": [], "bands": "red"}')
     with pytest.raises(BadInputError, match=r"chips.json is not the index of a chip set: slot is \[\]: write a whole"):

@@ -78,6 +78,10 @@ BAD = {
     "unknown crs": {"crs": "EPSG:999999"},
     "three numbers of shape": {"shape": [1, 2, 3]},
     "no pixels": {"shape": [0, 5]},
+    "truth values": {"shape": [True, 5]},
+    "an object as crs": {"crs": {"a": 1}},
+    "no crs of a text": {"crs": "x"},
+    "a shape of one number": {"shape": 4},
     "words": {"shape": ["a", "b"]},
     "half a transform": {"transform": [10.0, 0.0]},
     "rotated": {"transform": [7.0, 7.0, 0.0, 7.0, -7.0, 0.0]},
@@ -89,6 +93,11 @@ def test_a_grid_file_without_a_usable_grid_is_bad_input(tmp_path: Path, fault: s
     write_json(tmp_path / "grid.json", GOOD | BAD[fault])
     with pytest.raises(BadInputError, match=r"grid\.json"):
         read_frame(tmp_path / "grid.json")
+
+
+def test_bounds_beyond_any_grid_are_bad_input() -> None:
+    with pytest.raises(BadInputError, match=r"the coordinate -1e\+300 is beyond any grid with pixels of 1e-10"):
+        make_grid((-1e300, 0.0, 1.0, 1.0), "EPSG:32633", 1e-10, (0.0, 0.0))
 
 
 @pytest.mark.parametrize("text", ["", "[", "[]", "null", "{}", "[" * 100000])

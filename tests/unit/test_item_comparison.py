@@ -105,6 +105,35 @@ def test_a_grid_of_a_wrong_item_is_refused_and_the_settings_named(
     assert "correct the item, or set search.resolution and search.bbox" in done.stderr
 
 
+def test_a_transform_in_the_order_of_gdal_gives_the_grid_of_the_file_and_a_warning(
+    catalog: Catalog, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # As `gdalinfo -json` writes it (GDAL issue 13358).
+    catalog.add(bands={"red": numbered((64, 48))})["assets"]["red"]["proj:transform"] = [LEFT, STEP, 0, TOP, 0, -STEP]
+    done = staged(catalog, run, tmp_path)
+    assert done.code == 0, done.stderr
+    assert read_json(tmp_path / "grid.json")["transform"] == [STEP, 0, LEFT, 0, -STEP, TOP]
+    assert "event=transform_in_order_of_gdal" in caplog.text
+    assert "item_differs" not in caplog.text
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex_int16"])
+def test_complex_numbers_are_refused_with_the_command_that_writes_their_amplitude(
+    catalog: Catalog, run: Run, tmp_path: Path, dtype: str
+) -> None:
+    import rasterio
+
+    catalog.add(bands={"red": numbered((64, 48))}, driver="GTiff")
+    path = catalog.root / "s0/red.tif"
+    with rasterio.open(path) as file:
+        profile, values = file.profile, file.read()
+    with rasterio.open(path, "w", **profile | {"dtype": dtype, "nodata": None}) as file:
+        file.write(values.astype("complex64"))
+    done = preprocess(run, ready(catalog), "--mask", "none", bands=("red",))
+    assert done.code == 3, done.stderr
+    assert f"has complex numbers ({dtype}), of which a model takes none; write their amplitude" in done.stderr
+
+
 @pytest.mark.parametrize("fetch", [(), ("--windows",)], ids=["whole", "windows"])
 @pytest.mark.parametrize("difference", WRONG)
 def test_resolution_and_area_make_a_grid_without_the_item(

@@ -1,5 +1,6 @@
 """The parts of the report: colours, decimation, outlines, lengths, wording."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,12 +8,15 @@ import pytest
 from affine import Affine
 from odc.geo.geobox import GeoBox
 
-from eopipe.errors import UsageError
+from eopipe.chips.splits import read_samples
+from eopipe.errors import BadInputError, UsageError
+from eopipe.publish import write_json
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import outline
 from eopipe.reporting.rasters import decimate, read_centres, read_means
-from eopipe.reporting.verdict import verdict
+from eopipe.reporting.verdict import read_metrics, verdict
 from eopipe.reporting.wording import format_length, join_words, round_length
+from eopipe.run.project import summary
 from eopipe.tiles.grid import pixel_metres
 
 Gains = tuple[list[float] | None, list[float] | None]
@@ -135,6 +139,43 @@ def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
         "The model cannot be told apart from the per-pixel trees (difference in RMSE 0.2 m, 95 %: -0.1 to 0.4), "
         "but is better than the mean of the labels."
     )
+
+
+ERRORS = {"rmse": None, "mae": None, "bias": None}
+OF_VALUES: dict[str, Any] = {"task": "regression", "test_pixels": 0, "unit": "m"}
+OF_VALUES |= {"model": ERRORS, "pixel_baseline": ERRORS, "mean": ERRORS, "intervals": {}}
+PROBABILITIES = {"ece": 0.1, "brier": 0.1, "nll": 0.2, "confidence": 0.9, "accuracy": 0.9, "description": "none"}
+ENDS: dict[str, Any] = {"ece": [0.01, 0.2], "brier": None, "nll": None}
+
+
+def test_errors_that_could_not_be_measured_are_dashes_in_the_summary(tmp_path: Path) -> None:
+    write_json(tmp_path / "metrics.json", OF_VALUES)
+    assert "this model                    RMSE -   MAE -   bias -\n" in summary(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "text"),
+    [
+        ({key: value for key, value in OF_VALUES.items() if key != "unit"}, "unit is missing"),
+        (compared((UP, UP), (UP, UP)) | {"task": "classification"}, "test_chips is missing"),
+        (compared((UP, UP), (UP, UP)) | {"task": "x"}, "task is 'x': "),
+        (OF_VALUES | {"calibration": PROBABILITIES | {"intervals": ENDS | {"nll": "x"}}}, "nll is 'x': write a list"),
+        (OF_VALUES | {"calibration": PROBABILITIES | {"intervals": {}}}, "calibration.intervals.ece is missing"),
+    ],
+    ids=["unit", "number of chips", "task", "interval of a text", "no interval"],
+)
+def test_scores_without_what_their_task_has_are_refused_in_a_sentence(
+    metrics: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    write_json(tmp_path / "metrics.json", metrics)
+    with pytest.raises(BadInputError, match=f"metrics.json is not a file of scores.*{text}"):
+        read_metrics(tmp_path / "metrics.json")
+
+
+def test_samples_of_a_split_that_does_not_exist_are_refused(tmp_path: Path) -> None:
+    write_json(tmp_path / "split.json", {"samples": {"train": [], "val": [], "test": [], "id": "x"}})
+    with pytest.raises(BadInputError, match=r"samples.id is 'x': no such field is known"):
+        read_samples(tmp_path / "split.json")
 
 
 def test_an_outline_walks_around_a_mask() -> None:

@@ -28,7 +28,7 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UsageError
 from eopipe.fetch.sizes import asset_sizes
-from eopipe.fetch.zarr_array import fetch_array
+from eopipe.fetch.zarr_array import describe_array, fetch_array
 from eopipe.fetch.zarr_store import is_zarr
 from eopipe.publish import write_json
 from eopipe.tiles.store import Tiles
@@ -329,6 +329,14 @@ def test_fill_values_that_the_item_overrides_stay_in_the_pixels(tmp_path: Path) 
     np.testing.assert_array_equal(pixels_of(window(asset, tmp_path))[0], PIXELS)
 
 
+@pytest.mark.parametrize("fill", ["nan", "inf", "-inf"])
+def test_a_fill_value_that_is_not_finite_is_a_text_in_the_item(tmp_path: Path, fill: str) -> None:
+    put(tmp_path / "p.zarr", "b02", PIXELS.astype(np.float32), attributes=PLACE | {"missing_value": fill})
+    described = describe_array({"href": "p.zarr/b02"}, window({"href": "p.zarr/b02"}, tmp_path), WHERE)
+    assert described["raster:bands"] == [{"nodata": fill}]
+    write_json(tmp_path / "item.json", described)
+
+
 def test_coordinates_without_a_sign_give_the_place_that_xarray_reads(tmp_path: Path) -> None:
     zarr.create_group(tmp_path / "p.zarr", zarr_format=2)
     for name, count, step in (("x", 48, STEP), ("y", 64, -STEP)):
@@ -623,11 +631,13 @@ def test_zarr_assets_are_recognised(asset: dict[str, Any], is_array: bool) -> No
     [
         ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0, 0]}}}, "in chunks of 0 bytes"),
         ({"attributes": PLACE | {"grid_mapping": ":"}}, "grid_mapping is ':': write the name of a variable"),
+        ({"attributes": PLACE | {"spatial:transform": [float("nan")] * 6}}, "which is not six numbers that can be"),
+        ({"attributes": PLACE | {"spatial:transform": [1, 0, 1e999, 0, -1, 0]}}, "which is not six numbers that can"),
         ({"attributes": {"proj:shape": 5}}, "proj:shape is 5: write a list"),
         ({"attributes": 7}, "not an object"),
         ({"dimension_names": ["y"]}, "need to have the same number of dimensions"),
     ],
-    ids=["chunks of 0", "grid mapping", "shape", "attributes", "axes"],
+    ids=["chunks of 0", "grid mapping", "transform of NaN", "infinite origin", "shape", "attributes", "axes"],
 )
 def test_wrong_metadata_of_an_array_are_refused_in_a_sentence(
     change: dict[str, Any], text: str, tmp_path: Path

@@ -112,6 +112,30 @@ def test_every_entry_plans_the_same_jobs_and_reruns_none_of_a_finished_run(
     assert "Nothing to be done" in dry_run(finished.folder, remote, *entry)
 
 
+AGAIN = """
+use rule split as split_again with:
+    output:
+        chips="again/split.json",
+        statistics="again/statistics.json",
+        map="again/split.png",
+        places="again/split.gpkg",
+    log: "again/split.log"
+    benchmark: "again/split.tsv"
+"""
+
+
+@pytest.mark.parametrize("base", ["include: '{root}/workflow/Snakefile'", MODULE.format("'{root}/Snakefile'")])
+def test_a_rule_that_a_snakefile_derives_runs(base: str, finished: Project, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    shutil.copytree(finished.folder, folder, symlinks=True)
+    again = AGAIN if base.startswith("include") else AGAIN.replace("rule split as", "rule split from eopipe as")
+    (folder / "Snakefile").write_text(base.format(root=ROOT) + again)
+    command = ["snakemake", "again/split.json", "--cores", "1", "--configfile", "config.yaml"]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (folder / "again/split.json").read_bytes() == (finished.results / "split.json").read_bytes()
+
+
 def test_a_folder_that_snakedeploy_made_runs_with_its_own_config(remote: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "workflow").mkdir()
     (tmp_path / "workflow/Snakefile").write_text(DEPLOYED)

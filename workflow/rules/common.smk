@@ -14,11 +14,11 @@ except EopipeError as error:
 
 messages.read(config)
 RESULTS, STATE = config["results"], config["state"]
-# The folder of the workflow: a project may include these rules from a Snakefile of its own.
+# Whole paths: a project may include these rules, and derive from them, in a Snakefile of its own.
 WORKFLOW = eo.share_with_jobs(workflow_folder(workflow))
-# Labels that are an asset of each scene differ from scene to scene; a file is for all.
+ENVIRONMENT = str(WORKFLOW / "workflow/envs/eopipe.yaml")
+# An asset of each scene differs from scene to scene; a file is for all.
 PER_SCENE = config["label"]["asset"] is not None
-# The model sees scenes, or composites of them.
 COMPOSITES = config["composite"]["method"] != "none"
 # A chip set has stores of its own in the place of all scenes, and a map for each of them.
 CHIPS, STORES = eo.chip_stores(config), config["chip_set"] or RESULTS

@@ -31,7 +31,7 @@ rule crate:
     benchmark:
         f"{RESULTS}/benchmarks/crate.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     resources:
         **machine("crate", mem_mb=1000, runtime=lambda wildcards, input: 20 + eo.volume(input.stores) // 1000),
     params:

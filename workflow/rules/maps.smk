@@ -9,7 +9,7 @@ rule calibrate:
     benchmark:
         f"{RESULTS}/benchmarks/calibrate.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     threads: config["calibrate"]["threads"]
     resources:
         **machine("calibrate", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
@@ -34,7 +34,7 @@ rule predict:
     benchmark:
         f"{RESULTS}/benchmarks/predict/{{map}}.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     threads: config["predict"]["threads"]
     resources:
         **machine("predict", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
@@ -57,7 +57,7 @@ rule evaluate:
     benchmark:
         f"{RESULTS}/benchmarks/evaluate.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     resources:
         **machine("evaluate", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 50),
     params:
@@ -82,7 +82,7 @@ rule report:
     benchmark:
         f"{RESULTS}/benchmarks/report.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     resources:
         **machine("report", mem_mb=2000, runtime=30),
     params:
@@ -106,7 +106,7 @@ rule catalog:
     benchmark:
         f"{RESULTS}/benchmarks/catalog.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     resources:
         **machine("catalog", mem_mb=1000, runtime=30),
     params:

@@ -10,7 +10,7 @@ rule train:
     benchmark:
         f"{RESULTS}/benchmarks/train.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     threads: config["train"]["processes"] * config["train"]["threads"]
     resources:
         **machine("train", "--state", f"{STATE}/train", mem_mb=eo.training_mb(config), disk_mb=1000),
@@ -36,7 +36,7 @@ rule export:
     benchmark:
         f"{RESULTS}/benchmarks/export.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     resources:
         **machine("export", mem_mb=2500, runtime=20),
     params:

@@ -12,7 +12,7 @@ checkpoint search:
         f"{RESULTS}/benchmarks/search.tsv"
     localrule: not config["online_nodes"]
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     resources:
         **machine("search", mem_mb=1000, runtime=10),
     params:
@@ -40,7 +40,7 @@ rule fetch:
         f"{RESULTS}/benchmarks/fetch/{{scene}}.tsv"
     localrule: not config["online_nodes"]
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     resources:
         **machine("fetch", "--parts", f"{STATE}/fetch/{{scene}}", mem_mb=1000, runtime=60),
     params:

@@ -11,7 +11,7 @@ rule preprocess:
     benchmark:
         f"{RESULTS}/benchmarks/preprocess/{{scene}}.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     threads: eo.threads_of_scene(config, partial(has_job_arrays, workflow))
     resources:
         **machine("preprocess", mem_mb=1500, runtime=lambda wildcards, input: 10 + eo.volume([input.scene]) // 100),
@@ -40,7 +40,7 @@ rule composite:
     benchmark:
         f"{RESULTS}/benchmarks/composite/{{period}}.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     resources:
         **machine(
             "composite", mem_mb=COMPOSITE_MB, runtime=lambda wildcards, input: 10 + eo.volume(input.tiles) // 1000
@@ -66,7 +66,7 @@ rule label:
     benchmark:
         f"{RESULTS}/benchmarks/label/{{scene}}.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     resources:
         **machine("label", mem_mb=1500, runtime=20),
     params:
@@ -93,7 +93,7 @@ rule split:
     benchmark:
         f"{RESULTS}/benchmarks/split.tsv"
     conda:
-        "../envs/eopipe.yaml"
+        ENVIRONMENT
     resources:
         **machine("split", mem_mb=2000, runtime=lambda wildcards, input: 10 + len(eo.folders(input.tiles))),
     params:
