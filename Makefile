@@ -41,7 +41,7 @@ test-all: test
 durations: test-environments
 	@python -m dev.suites --exhaustive all --record
 
-# Runs that are disturbed at random, one after the other: `make chaos SEEDS=50`.
+# Runs of five projects by turns that are disturbed at random, one after the other: `make chaos SEEDS=50`.
 SEEDS ?= 50
 
 chaos: .venv/tests

@@ -10,13 +10,16 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from chaos.driver import PROJECTS, Outcome, disturbed, undisturbed
+from loopback import Loopback
+
+from chaos.driver import Outcome, Reference, disturbed, undisturbed
+from chaos.workflows import PROJECTS
 
 
 def main() -> int:
     """Run the seeds; returns 1 where one of them ended otherwise than undisturbed."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=main.__doc__)
-    parser.add_argument("--engine", choices=PROJECTS, default="snakemake")
+    parser.add_argument("--project", choices=PROJECTS, help="only this one [all by turns]")
     parser.add_argument("--seeds", type=int, default=50, help="number of runs [50]")
     parser.add_argument("--first", type=int, default=1, help="first seed [1]")
     parser.add_argument("--folder", type=Path, help="where projects of runs that differ are kept [a temporary folder]")
@@ -25,17 +28,32 @@ def main() -> int:
         # Ignored in the background, and then in each run too; a handler is not inherited.
         signal.signal(number, lambda *_: None)
     root = options.folder or Path(tempfile.mkdtemp(prefix="eopipe-chaos-"))
-    reference = undisturbed(options.engine, root / "undisturbed")
-    print(f"undisturbed: {len(reference.digests)} payload files in {reference.seconds:.0f} s", flush=True)
-    outcomes: list[Outcome] = []
+    (root / "served").mkdir(parents=True)
+    with Loopback(root / "served") as web:
+        outcomes = _outcomes(options, root, web)
+    print(summary(outcomes))
+    return int(not all(outcome.is_identical for outcome in outcomes))
+
+
+def _outcomes(options: argparse.Namespace, root: Path, web: Loopback) -> list[Outcome]:
+    """Disturb a run by each seed; prints a line for each."""
+    projects = [options.project] if options.project else [*PROJECTS]
+    references: dict[str, Reference] = {}
+    outcomes = []
     for seed in range(options.first, options.first + options.seeds):
-        outcome = disturbed(options.engine, seed, root / f"seed-{seed}", reference)
+        project = projects[(seed - 1) % len(projects)]
+        if project not in references:
+            references[project] = reference = undisturbed(project, root / f"undisturbed-{project}", web)
+            print(
+                f"undisturbed {project}: {len(reference.digests)} payload files in {reference.seconds:.0f} s",
+                flush=True,
+            )
+        outcome = disturbed(project, seed, root / f"seed-{seed}", web, references[project])
         outcomes.append(outcome)
         print(json.dumps({"identical": outcome.is_identical} | asdict(outcome)), flush=True)
         if outcome.is_identical:
             shutil.rmtree(root / f"seed-{seed}")
-    print(summary(outcomes))
-    return int(not all(outcome.is_identical for outcome in outcomes))
+    return outcomes
 
 
 def summary(outcomes: list[Outcome]) -> str:

@@ -1,79 +1,31 @@
-"""Runs under both engines that are disturbed at random, by a seed, until the same command ends with 0."""
+"""Runs of small projects that are disturbed at random, by a seed, until the same command ends with 0."""
 
-import hashlib
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from projects import DAYS, ROOT, Project
+from loopback import Loopback
 
-from chaos.processes import TAG, Process, Tag
+from chaos.processes import Process, Tag
+from chaos.workflows import PROJECTS, Workflow
 
-SCENES = [f"S2_ROMANIA_{day}" for day in DAYS[:2]]
-TRAIN = {"epochs": 4, "batch": 8, "width": 8, "checkpoint_every": 3, "processes": 2}
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-# A job outlives a cwltool that is killed alone: it is started by cwltool and not by eopipe.
-VICTIMS = {
-    "snakemake": ("group", "run", "snakemake", "stage", "worker"),
-    "cwltool": ("group", "cwltool", "stage", "worker"),
-}
 # A killed parent takes everything with it; one that is asked to stop lets a training save its state.
 # The bound is for a process that lives on, not for speed.
 DEAD_WITHIN_S = 60
 STARTS, TIMEOUT_S = 12, 400
-# Not payload: run records, logs, measurements, and the crate, which has times.
-IGNORED = ("logs", "benchmarks", "crate")
-
-
-@dataclass(frozen=True)
-class Workflow:
-    """A small project with the command that runs it."""
-
-    engine: str
-    folder: Path
-    command: tuple[str, ...]
-    results: Path
-    # Removed before each start.
-    swept: tuple[str, ...] = ()
-
-    def digests(self) -> dict[str, str]:
-        """The sha256 of every payload file."""
-        paths = [path for path in sorted(self.results.rglob("*")) if path.is_file()]
-        names = ((path, path.relative_to(self.results)) for path in paths)
-        payload = {
-            str(name): path
-            for path, name in names
-            if name.parts[0] not in IGNORED and not path.name.endswith((".run.json", ".snakemake_timestamp"))
-        }
-        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in payload.items()}
-
-    def start(self, tag: Tag, log: Path) -> "subprocess.Popen[bytes]":
-        """Start its command as the leader of a session."""
-        for name in self.swept:
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-        with log.open("ab") as output:
-            return subprocess.Popen(
-                self.command,
-                cwd=self.folder,
-                env=tag.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
 
 
 @dataclass
 class Outcome:
     """What happened to a disturbed run."""
 
-    engine: str
+    project: str
     seed: int
     disturbances: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
@@ -89,32 +41,6 @@ class Outcome:
         return not (self.codes[-1] or self.different or self.survivors or self.drafts)
 
 
-def snakemake_project(folder: Path) -> Workflow:
-    """A run to the scores of a map of two scenes."""
-    folder.mkdir(parents=True)
-    (folder / "sample").symlink_to(ROOT / "sample")
-    Project(folder).write(search={"ids": SCENES}, train=TRAIN)
-    program = str(Path(sys.executable).with_name("eopipe"))
-    command = (program, "run", "--configfile", "config.yaml", "--cores", "2", "--", "results/metrics.json")
-    return Workflow("snakemake", folder, command, folder / "results")
-
-
-def cwltool_project(folder: Path) -> Workflow:
-    """The same up to the catalog, with a cache; cwltool writes its outputs at its end, beside those that are there."""
-    snakemake_project(folder)
-    program = Path(sys.executable).with_name("eopipe")
-    subprocess.run([program, "cwl", "config.yaml"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    with (folder / "cwl/job.yml").open("a") as job:
-        job.write("with_onnx: false\nwith_report: false\nwith_crate: false\n")
-    places = ("--cachedir", "cache", "--outdir", "results", "--preserve-environment", TAG)
-    documents = ("cwl/pipeline.cwl", "cwl/job.yml")
-    command = (str(program.with_name("cwltool")), "--quiet", *places, *documents)
-    return Workflow("cwltool", folder, command, folder / "results", swept=("results",))
-
-
-PROJECTS = {"snakemake": snakemake_project, "cwltool": cwltool_project}
-
-
 @dataclass(frozen=True)
 class Reference:
     """What an undisturbed run leaves, and how long it takes."""
@@ -123,18 +49,20 @@ class Reference:
     seconds: float
 
 
-def undisturbed(engine: str, folder: Path) -> Reference:
-    """Run without a disturbance."""
-    workflow, tag, begin = PROJECTS[engine](folder), Tag(), time.monotonic()
+def undisturbed(project: str, folder: Path, web: Loopback) -> Reference:
+    """Run a project of PROJECTS without a disturbance."""
+    workflow, tag, begin = PROJECTS[project](folder, web), Tag(), time.monotonic()
     process = workflow.start(tag, folder / "log")
     assert process.wait(TIMEOUT_S) == 0, (folder / "log").read_text()
-    return Reference(workflow.digests(), time.monotonic() - begin)
+    digests = workflow.digests()
+    assert digests, "nothing to compare"
+    return Reference(digests, time.monotonic() - begin)
 
 
-def disturbed(engine: str, seed: int, folder: Path, reference: Reference) -> Outcome:
+def disturbed(project: str, seed: int, folder: Path, web: Loopback, reference: Reference) -> Outcome:
     """Disturb a run one to three times, starting the same command again until it ends with 0."""
-    workflow, tag, dice = PROJECTS[engine](folder), Tag(), random.Random(f"{engine} {seed}")
-    outcome, begin = Outcome(engine, seed), time.monotonic()
+    workflow, tag, dice = PROJECTS[project](folder, web), Tag(), random.Random(f"{project} {seed}")
+    outcome, begin = Outcome(project, seed), time.monotonic()
     planned = dice.randint(1, 3)
     try:
         for _ in range(STARTS):
@@ -151,7 +79,7 @@ def disturbed(engine: str, seed: int, folder: Path, reference: Reference) -> Out
         tag.end()
     digests = workflow.digests()
     outcome.different = sorted(name for name, _ in digests.items() ^ reference.digests.items())
-    outcome.drafts = sorted({path.name for path in folder.rglob(".*.tmp-*")}) if engine == "snakemake" else []
+    outcome.drafts = sorted({path.name for path in folder.rglob(".*.tmp-*")}) if workflow.engine == "snakemake" else []
     outcome.seconds = time.monotonic() - begin
     return outcome
 
@@ -165,13 +93,13 @@ def _disturb(
     seconds: float,
 ) -> None:
     """Wait for a random moment and send a random signal to a random victim; nothing if the run has ended by then."""
-    kind, number = dice.choice(VICTIMS[workflow.engine]), dice.choice(SIGNALS)
+    kind, number = dice.choice(workflow.victims), dice.choice(SIGNALS)
     # A run on an idle machine may end earlier than the undisturbed one; what is resumed begins later in the workflow.
     moment = time.monotonic() + dice.uniform(0.5, 0.6 * seconds)
-    while time.monotonic() < moment and process.poll() is None:
+    while kind != "import" and time.monotonic() < moment and process.poll() is None:
         time.sleep(0.05)
     later = dice.uniform(0, 3)
-    if kind == "worker":
+    if kind in ("worker", "import"):
         _await_kind(kind, process, tag, seconds)
         time.sleep(later)
     if process.poll() is not None:

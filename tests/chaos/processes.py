@@ -16,6 +16,7 @@ KINDS = {
     "cwltool": r"bin/cwltool ",
     "run": r"eopipe run ",
     "worker": r"eopipe\.training\.worker|eopipe\.loader\.worker_main",
+    "import": r"eopipe import ",
     "stage": r"eopipe [a-z]+ ",
 }
 
