@@ -188,7 +188,7 @@ def chip_windows(path: Path) -> list[ChipFile]:
     anything else, ids that are there twice, and a list with masks and labels.
     """
     rows = read_document(path, list[Any], "a list of windows")
-    if not isinstance(rows, list) or not rows:
+    if not rows:
         raise BadInputError(f"{path} is not a list of windows, each with id, image, window, and mask or label")
     chips = [_window_chip(path, number, row) for number, row in enumerate(rows)]
     if repeated := [key for key, count in Counter(chip.id for chip in chips).items() if count > 1]:

@@ -248,7 +248,8 @@ def _add_headers(figure: "Figure", sheet: ChipSheet, lefts: list[float], top: fl
                 add_text(figure, name, (left, top), WIDTH, 9)
             text = f"{number}  {sheet.places.rows[chip.number]['id']}"
             below = add_text(figure, shorten_to_width(text, 7, edge), (left, below), WIDTH, 7)
-            add_text(figure, f"{format_percent(chip.error)} wrong", (left, below), WIDTH, 7, FAINT)
+            unit = "of labels wrong" if sheet.is_multilabel else "wrong"
+            add_text(figure, f"{format_percent(chip.error)} {unit}", (left, below), WIDTH, 7, FAINT)
 
 
 def _legends(sheet: ChipSheet, legend: dict[str, str]) -> list[list[tuple[str, str]]]:

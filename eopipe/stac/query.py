@@ -1,5 +1,6 @@
 """Which scenes a search selects: the area of interest, dates as STAC writes them, and whether a scene matches."""
 
+import math
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -133,7 +134,12 @@ def footprint(item: Item) -> Any:
         return None
     try:
         area = unwrap(item["geometry"])
-        return None if area.is_empty else area
+        if area.is_empty:
+            return None
+        # Of numbers near the largest float the sums overflow.
+        if not math.isfinite(area.centroid.x):
+            raise ValueError("it has coordinates that are not on Earth")
+        return area
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ShapelyError) as error:
         raise BadInputError(f"scene {item['id']} has an invalid geometry: {error}") from error
 

@@ -206,7 +206,8 @@ class Tiles:
         try:
             array: zarr.Array[Any] = self.group[name]  # type: ignore[assignment]
             # zarr takes attributes of any type, and raises where one is looked up.
-            dict(array.attrs)
+            if not isinstance(array.metadata.attributes, dict):
+                raise TypeError("its attributes are not an object")
         except KeyError as error:
             available = ", ".join(sorted(key for key, array in self.group.arrays() if array.ndim > 1))
             raise BadInputError(f"{self.path} has no array {name}; it has {available}") from error

@@ -572,6 +572,10 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "a CRS that does not exist": (("properties", "proj:code", "EPSG:999999"), "no CRS EPSG:999999"),
     "a year that no clock has": (("properties", "datetime", "0001-01-01T00:00:00+14:00"), "no valid datetime"),
     "a polygon of words": (("geometry", "coordinates", "here"), "invalid geometry"),
+    "a polygon beyond the sums of floats": (
+        ("geometry", "coordinates", [[[0, 0], [1e308, 0], [1e308, 1e308], [0, 0]]]),
+        "invalid geometry",
+    ),
     "depth": (("properties", "deep", json.loads("[" * 90 + "]" * 90)), "nested in more than 60 levels"),
 }
 
