@@ -209,8 +209,8 @@ class ChipPlaces:
             raise BadInputError(f"the chip {row['id']} is at a place that its CRS {row['crs']} does not have")
         unrolled = np.stack([np.unwrap(outlines[..., 0], period=360), outlines[..., 1]], -1)
         polygons = shapely.polygons(unrolled)
-        if len(wrong := np.flatnonzero((shapely.area(polygons) < MIN_AREA) | ~shapely.is_valid(polygons))):
-            raise BadInputError(f"the chip {self.rows[wrong[0]]['id']} has an outline without one area in degrees")
+        if len(invalid := np.flatnonzero((shapely.area(polygons) < MIN_AREA) | ~shapely.is_valid(polygons))):
+            raise BadInputError(f"the chip {self.rows[invalid[0]]['id']} has an outline without one area in degrees")
         return outlines
 
     @cached_property

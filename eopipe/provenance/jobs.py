@@ -157,7 +157,9 @@ def _input_paths(command: Sequence[str], output: Path) -> Iterator[Path]:
         folder = Path() if target.is_absolute() else Path(*parts[: -len(target.parts)])
         for value in (values[port.name] for port in definition.of(Input)):
             paths = value if isinstance(value, tuple) else (value,)
-            yield from (Path(os.path.normpath(folder / path)) for path in paths if path)
+            # A record keeps the name alone of what had an absolute path, so nobody knows where a bare name was.
+            placed = (path for path in paths if path and len(path.parts) > 1)
+            yield from (Path(os.path.normpath(folder / path)) for path in placed)
 
 
 def _shorten(arguments: Sequence[str]) -> list[str]:

@@ -596,8 +596,8 @@ def test_a_store_whose_arrays_or_place_cannot_be_described_is_refused_in_a_sente
     metadata = json.loads((path / "zarr.json").read_text())
     arrays = metadata["consolidated_metadata"]["metadata"]
     image = arrays["image"]["attributes"]
-    for wrong in (7, []):
-        arrays["image"]["attributes"] = wrong
+    for attributes in (7, []):
+        arrays["image"]["attributes"] = attributes
         (path / "zarr.json").write_text(json.dumps(metadata))
         with pytest.raises(BadInputError, match=r"image of .* be read: its attributes are not an object"):
             describe_store(Tiles(path))
