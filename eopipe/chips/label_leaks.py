@@ -185,7 +185,7 @@ def _sample_pixels(samples: IntArray, pairs: Pairs, chip: int) -> tuple[Float64A
         scene, row, col = samples[number].tolist()
         image, label = pairs[scene]
         window = slice(row, row + chip), slice(col, col + chip)
-        usable = (image.read("valid", *window) > 0) & (label.read("valid", *window) > 0)
+        usable = image.valid(*window) & label.valid(*window)
         stored = image.read("image", *window)[[image.names.index(name) for name in names]]
         values.append(stored[:, usable].astype(np.float64) * image.scaling[0] + image.scaling[1])
         labels.append(label.read("label", *window)[usable])

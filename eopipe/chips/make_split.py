@@ -3,14 +3,14 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import BoolArray, IntArray, UInt8Array
+from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.audit import ChipSplit, audit, parse_allowed
 from eopipe.chips.block_choice import describe_empty_split, plan_warnings
+from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates
 from eopipe.chips.cell_borders import without_neighbours_across
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_set_split import split_chip_set
@@ -19,14 +19,14 @@ from eopipe.chips.groups import SplitImage, day_of, groups_of, region_zones, spl
 from eopipe.chips.label_leaks import find_label_bands, find_repeated_places, find_split_polygons
 from eopipe.chips.label_range import find_autocorrelation, label_range
 from eopipe.chips.near_duplicates import fingerprint_chips
-from eopipe.chips.polygons import polygon_gaps, split_polygons, splits_of_pixels
+from eopipe.chips.polygons import polygon_gaps, split_polygons
 from eopipe.chips.splits import (
     NO_SPLIT,
     SPLITS,
     STRIPS,
     SplitPlan,
+    SplitRequest,
     assign_at_random,
-    chip_corners,
     chip_counts,
     covered_pixels,
     split_zones,
@@ -39,21 +39,6 @@ from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import LEFT_OUT, Tiles
 
 log = logging.getLogger("eopipe")
-
-
-@dataclass(frozen=True)
-class SplitRequest:
-    """Inputs of a split besides its plan: stores, minimum valid fractions, regions, and accepted findings."""
-
-    tiles: tuple[Path, ...]
-    labels: tuple[Path, ...]
-    min_valid: float
-    min_scene_valid: float = 0.0
-    regions: Path | None = None
-    attribute: str = "region"
-    similarity: float = 0.97
-    allow: tuple[str, ...] = ()
-    block_km: float = 50.0
 
 
 @dataclass(frozen=True)
@@ -72,22 +57,6 @@ class SplitResult:
     places: ChipPlaces | None = None
 
 
-@dataclass(frozen=True)
-class CandidateChips:
-    """Chips that may become samples (n, 3), their pixels of each class (n, classes), the valid fraction of scenes.
-
-    `unlabelled` is the number of chips of each scene without a labelled pixel, `positions` that of all chips;
-    `reasons` says for each scene why it has no chip at all, and is empty where it may have some.
-    """
-
-    samples: IntArray
-    pixels: IntArray
-    valid: list[float]
-    unlabelled: list[int]
-    positions: list[int]
-    reasons: list[str]
-
-
 def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     """Find candidate chips, assign them to splits, measure the training chips and audit the splits."""
     parse_allowed(request.allow)
@@ -96,7 +65,7 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     stores, classes = [image for image, _ in pairs], pairs[0][1].names
     places = ChipPlaces.of(stores)
     plan = places.plan(plan) if places else _without_column(plan)
-    candidates, splits, polygons = place_chips(pairs, plan, request, places)
+    candidates, splits, polygons = place_chips(stores, [label for _, label in pairs], plan, request, places)
     _report_left_out([store.scene for store in stores], candidates.reasons)
     samples = {name: candidates.samples[splits == number] for number, name in enumerate(SPLITS)}
     pixels = {name: candidates.pixels[splits == number] for number, name in enumerate(SPLITS)}
@@ -216,19 +185,6 @@ def _report_left_out(scenes: list[str], reasons: list[str]) -> None:
         log.warning("event=scene_left_out scene=%s reason=%r", scene, reason)
 
 
-def _reason_without_chips(image: Tiles, valid: BoolArray, labelled: BoolArray, minimum: float) -> str:
-    """Why a scene has no chip at all; empty where it may have some."""
-    if reason := (image.attributes.get(LEFT_OUT) or {}).get(image.scene):
-        return str(reason)
-    if not valid.any():
-        quality = image.attributes.get("quality") or {}
-        return "all pixels are nodata" if quality.get("nodata") == 1 else "all pixels are nodata or masked"
-    if not labelled.any():
-        return "no pixel has a label"
-    share = float(valid.mean())
-    return f"{share:.2%} of the pixels are valid, split.min_scene_valid is {minimum:.2%}" if share < minimum else ""
-
-
 def _chip_outcomes(scenes: list[str], candidates: CandidateChips, splits: UInt8Array) -> list[dict[str, Any]]:
     """Positions of each scene by outcome: unlabelled, too few usable pixels, in no split (spare), or in one or more.
 
@@ -249,75 +205,21 @@ def _chip_outcomes(scenes: list[str], candidates: CandidateChips, splits: UInt8A
 
 
 def place_chips(
-    pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan, request: SplitRequest, places: ChipPlaces | None = None
-) -> tuple[CandidateChips, UInt8Array, dict[str, list[int]]]:
-    """Candidate chips, the split of each (255 for none), and the splits of the polygons where these are split."""
-    if places:
-        candidates = find_candidates(pairs, plan, request, places=places)
-        samples, options = candidates.samples, (request.block_km, request.regions, request.attribute)
-        return candidates, split_chip_set(places, samples, plan, *options), {}
-    if not plan.by_polygon:
-        candidates = find_candidates(pairs, plan, request)
-        stores = [image for image, _ in pairs]
-        return candidates, assign_splits(candidates.samples, stores, plan, request), {}
-    polygons = split_polygons(pairs, plan)
-    by_split = [find_candidates(pairs, plan, request, polygons, number) for number in range(len(SPLITS))]
-    candidates = replace(
-        by_split[0],
-        samples=np.concatenate([part.samples for part in by_split]),
-        pixels=np.concatenate([part.pixels for part in by_split]),
-    )
-    splits = np.repeat(np.arange(len(SPLITS), dtype=np.uint8), [len(part.samples) for part in by_split])
-    return candidates, splits, polygons
-
-
-def candidate_positions(
-    scene: int, shape: tuple[int, int], plan: SplitPlan, places: ChipPlaces | None
-) -> tuple[IntArray, IntArray]:
-    """Row and column (n, 2) of the chips of a scene, and the pixels (n,) of each: all of the grid, or full slots."""
-    if places:
-        return places.corners(scene), places.sizes(scene)
-    corners = chip_corners(shape, plan)
-    return corners, np.full(len(corners), plan.chip**2, np.int64)
-
-
-def find_candidates(
-    pairs: list[tuple[Tiles, Tiles]],
+    images: Sequence[MappedImage],
+    labels: Sequence[Tiles | None],
     plan: SplitPlan,
     request: SplitRequest,
-    polygons: dict[str, list[int]] | None = None,
-    split: int = 0,
     places: ChipPlaces | None = None,
-) -> CandidateChips:
-    """The chips with enough usable pixels, scene by scene, row by row; none of excluded scenes.
-
-    Of a chip set the slots with a chip, of whose own pixels enough must be usable. Where polygons are split: the chips
-    with pixels of polygons of one split, which alone are counted.
-    """
-    count, positions = len(pairs[0][1].names), list[int]()
-    samples, pixels = [np.empty((0, 3), np.int64)], [np.empty((0, count), np.int64)]
-    fractions: list[float] = []
-    unlabelled: list[int] = []
-    reasons: list[str] = []
-    for number, (image, label) in enumerate(pairs):
-        corners, sizes = candidate_positions(number, image.shape, plan, places)
-        positions.append(len(corners))
-        valid, labelled = image.read("valid") > 0, label.read("valid") > 0
-        fractions.append(float(valid.mean()))
-        unlabelled.append(int(np.count_nonzero(chip_counts(labelled, corners, plan.chip) == 0)))
-        reasons.append(_reason_without_chips(image, valid, labelled, request.min_scene_valid))
-        if reasons[-1]:
-            continue
-        usable = valid & labelled
-        enough = corners[chip_counts(usable, corners, plan.chip) >= np.maximum(1.0, request.min_valid * sizes)]
-        if polygons:
-            usable &= splits_of_pixels(label, polygons) == split
-            enough = enough[chip_counts(usable, enough, plan.chip) > 0]
-        # All pixels of continuous labels count as one class.
-        numbers = np.where(usable, 0 if is_continuous(label) else label.read("label"), len(label.names))
-        samples.append(np.insert(enough, 0, number, axis=1))
-        pixels.append(np.stack([chip_counts(numbers == n, enough, plan.chip) for n in range(count)], -1))
-    return CandidateChips(np.concatenate(samples), np.concatenate(pixels), fractions, unlabelled, positions, reasons)
+) -> tuple[CandidateChips, UInt8Array, dict[str, list[int]]]:
+    """Candidate chips, the split of each (255 for none), and the splits of the polygons where these are split."""
+    polygons = split_polygons([label for label in labels if label], plan) if plan.by_polygon else {}
+    candidates = find_candidates(images, labels, plan, request, polygons, places)
+    if polygons:
+        return candidates, candidates.split_of_polygons, polygons
+    if places:
+        options = request.block_km, request.regions, request.attribute
+        return candidates, split_chip_set(places, candidates.samples, plan, *options), {}
+    return candidates, assign_splits(candidates.samples, images, plan, request), {}
 
 
 def assign_splits(

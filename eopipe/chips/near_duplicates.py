@@ -88,7 +88,7 @@ def _read_chips(stores: list[Tiles], rows: IntArray, chip: int) -> Iterator[tupl
         numbers = np.flatnonzero((rows[:, 0] == scene) & (rows[:, 1] == row))
         first, last = int(rows[numbers, 2].min()), int(rows[numbers, 2].max()) + chip
         window = slice(int(row), int(row) + chip), slice(first, last)
-        image, valid = stores[scene].read("image", *window), stores[scene].read("valid", *window) > 0
+        image, valid = stores[scene].read("image", *window), stores[scene].valid(*window)
         for number, col in zip(numbers.tolist(), (rows[numbers, 2] - first).tolist(), strict=True):
             yield number, image[..., col : col + chip], valid[:, col : col + chip]
 

@@ -21,12 +21,12 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 GROUND_BLOCK = 1024
 
 
-def split_polygons(pairs: Sequence[tuple[Any, Tiles]], plan: SplitPlan) -> dict[str, list[int]]:
+def split_polygons(labels: Sequence[Tiles], plan: SplitPlan) -> dict[str, list[int]]:
     """The split of polygon 1, 2, … of each label store, by its scene; 255 for a polygon in no split.
 
     Raises BadInputError for labels that have no polygons.
     """
-    stores = {label.scene: label for _, label in pairs}
+    stores = {label.scene: label for label in labels}
     splits = {}
     for scene, label in sorted(stores.items()):
         if not label.has_array("polygon"):

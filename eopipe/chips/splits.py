@@ -5,6 +5,7 @@ Random splits of neighbouring chips leak (Roberts et al. 2017, Ecography 40, doi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -160,6 +161,21 @@ class SplitPlan:
     def by_place(self) -> bool:
         """Whether positions are kept apart, whatever the scene."""
         return not self.by_scene and not self.by_polygon and self.method != "random"
+
+
+@dataclass(frozen=True)
+class SplitRequest:
+    """Inputs of a split besides its plan: stores, minimum valid fractions, regions, and accepted findings."""
+
+    tiles: tuple[Path, ...]
+    labels: tuple[Path, ...]
+    min_valid: float
+    min_scene_valid: float = 0.0
+    regions: Path | None = None
+    attribute: str = "region"
+    similarity: float = 0.97
+    allow: tuple[str, ...] = ()
+    block_km: float = 50.0
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def _merge(
     part: PeriodPart, method: CompositeMethod, scaling: Scaling, block: PixelWindow
 ) -> tuple[AnyArray, AnyArray]:
     """One block of one part: pixels (band, y, x) and number of valid observations (y, x)."""
-    valid = np.stack([store.read("valid", *block) > 0 for store in part.stores])
+    valid = np.stack([store.valid(*block) for store in part.stores])
     image = part.stores[0].array("image")
     stack = np.empty((len(part.stores), image.shape[0], *valid.shape[1:]), image.dtype)
     for number, store in enumerate(part.stores):

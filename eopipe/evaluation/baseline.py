@@ -186,7 +186,7 @@ def _month(store: Tiles) -> int:
 
 
 def _bands(store: Tiles, y: slice, x: slice) -> FloatArray:
-    return np.where(store.read("valid", y, x) > 0, store.physical(store.names, y, x), np.float32(np.nan))
+    return np.where(store.valid(y, x), store.physical(store.names, y, x), np.float32(np.nan))
 
 
 def _median(stores: list[Tiles], y: slice, x: slice) -> FloatArray:

@@ -50,7 +50,7 @@ def read_padded(
     height, width = tiles.shape
     inner_y, inner_x = slice(max(y.start, 0), min(y.stop, height)), slice(max(x.start, 0), min(x.stop, width))
     order = [tiles.names.index(band) for band in bands]
-    valid = tiles.read("valid", inner_y, inner_x) > 0
+    valid = tiles.valid(inner_y, inner_x)
     image = normalise(tiles.read("image", inner_y, inner_x)[order], tiles.scaling, valid)
     pad = ((inner_y.start - y.start, y.stop - inner_y.stop), (inner_x.start - x.start, x.stop - inner_x.stop))
     return np.pad(image, ((0, 0), *pad)), np.pad(valid, pad)

@@ -160,4 +160,4 @@ class MaskStack(ImageStack):
         self.shape = (len(stores), *cell.shape)
 
     def _plane(self, store: Tiles, y: slice, x: slice) -> AnyArray:
-        return store.read("valid", y, x) > 0
+        return store.valid(y, x)

@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import IntArray, UInt8Array
+from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.block_choice import plan_warnings
-from eopipe.chips.chips import is_continuous
-from eopipe.chips.make_split import SplitRequest, assign_splits, check_complete
-from eopipe.chips.polygons import labelled_ground_pixels, split_polygons, splits_of_pixels
-from eopipe.chips.splits import SPLITS, SplitPlan, chip_corners, chip_counts, chip_positions
+from eopipe.chips.make_split import check_complete, place_chips
+from eopipe.chips.polygons import labelled_ground_pixels, split_polygons
+from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
 from eopipe.labels.change import FROM_TO
 from eopipe.labels.source_values import label_table
-from eopipe.planning.footprints import Coverage, belonging
+from eopipe.planning.footprints import Coverage
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
 from eopipe.publish import MANIFEST, size, write_json
 from eopipe.scenes.item import time_attributes
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import Tiles
 
 # Labels are written for the plan up to this number of pixels, of all scenes: a minute of work.
@@ -108,14 +108,15 @@ def forecast_chips(config: Config, scenes: FrozenScenes) -> ChipForecast:
             warnings.append("the chips are not forecast: split.by polygon needs the polygons of the labels")
         else:
             try:
-                samples, role, pixels = _place(images, labels, plan, request)
+                candidates, role, _ = place_chips(images, labels, plan, request)
+                samples, pixels = candidates.samples, candidates.pixels
                 _check_complete(samples, role, pixels, labels[0], plan, scenes.shape)
             except EopipeError as error:
                 stops.append(f"split: {error}")
             warnings += plan_warnings(plan, samples, role, scenes.shape)
         label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in paths)
         names, table = [image.scene for image in images], tuple(label_table(paths))
-        polygons = split_polygons([("", label) for label in stores.values()], plan) if plan.by_polygon else None
+        polygons = split_polygons([*stores.values()], plan) if plan.by_polygon else None
         train = samples[role == SPLITS.index("train")]
         ground = labelled_ground_pixels([*stores.values()], train, plan.chip, polygons) if stores and len(train) else 0
         texts = tuple(stops), tuple(warnings), table
@@ -158,6 +159,15 @@ class PlannedImage:
         """Height and width of the frame."""
         return self.frame.shape
 
+    @property
+    def windows(self) -> tuple[PixelWindow, ...]:
+        """Rows and columns around what it covers."""
+        return tuple(window for window, _ in self.coverage.parts)
+
+    def valid(self, y: slice, x: slice) -> BoolArray:
+        """The covered pixels (y, x) of a window."""
+        return self.coverage.read(y, x)
+
 
 def _images(scenes: FrozenScenes) -> list[PlannedImage]:
     """The model's inputs by name: the scenes, or composites of them."""
@@ -172,67 +182,6 @@ def _images(scenes: FrozenScenes) -> list[PlannedImage]:
         for name, item in scenes.items.items()
     }
     return [PlannedImage(name, attributes[name], scenes.masks[name]) for name in sorted(scenes.items)]
-
-
-def _place(
-    images: list[PlannedImage], labels: list[Tiles | None], plan: SplitPlan, request: SplitRequest
-) -> tuple[IntArray, UInt8Array, IntArray]:
-    """Candidate chips (n, 3), the split of each, and their pixels of each class."""
-    if not plan.by_polygon:
-        samples, pixels = _candidates(images, labels, plan, request)
-        return samples, assign_splits(samples, images, plan, request), pixels
-    polygons = split_polygons([("", label) for label in labels if label is not None], plan)
-    parts = [_candidates(images, labels, plan, request, polygons, number) for number in range(len(SPLITS))]
-    splits = np.repeat(np.arange(len(SPLITS), dtype=np.uint8), [len(samples) for samples, _ in parts])
-    return np.concatenate([part[0] for part in parts]), splits, np.concatenate([part[1] for part in parts])
-
-
-def _candidates(
-    images: list[PlannedImage],
-    labels: list[Tiles | None],
-    plan: SplitPlan,
-    request: SplitRequest,
-    polygons: dict[str, list[int]] | None = None,
-    split: int = 0,
-) -> tuple[IntArray, IntArray]:
-    """The chips that `find_candidates` finds, and their pixels of each class; only what images cover is looked at."""
-    if plan.chip > min(images[0].shape):
-        chip_corners(images[0].shape, plan)
-    positions = chip_positions(images[0].shape, plan)
-    count = len(labels[0].names) if labels[0] else 1
-    samples, pixels = [np.empty((0, 3), np.int64)], [np.empty((0, count), np.int64)]
-    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        if image.coverage.pixels / math.prod(image.shape) < request.min_scene_valid:
-            continue
-        for window, _ in image.coverage.parts:
-            rows, columns = (_touching(*pair, plan.chip) for pair in zip(positions, window, strict=True))
-            if not (len(rows) and len(columns)):
-                continue
-            y, x = (slice(int(axis[0]), int(axis[-1]) + plan.chip) for axis in (rows, columns))
-            labelled = belonging(image.frame, y, x) if label is None else label.read("valid", y, x) > 0
-            usable = image.coverage.read(y, x) & labelled
-            corners = np.stack(np.meshgrid(rows - y.start, columns - x.start, indexing="ij"), -1).reshape(-1, 2)
-            enough = corners[chip_counts(usable, corners, plan.chip) >= max(1.0, request.min_valid * plan.chip**2)]
-            if polygons and label:
-                usable &= splits_of_pixels(label, polygons, y, x) == split
-                enough = enough[chip_counts(usable, enough, plan.chip) > 0]
-            is_value = label is None or is_continuous(label)
-            numbers = np.where(usable, 0 if is_value or label is None else label.read("label", y, x), count)
-            samples.append(np.insert(enough + np.array([y.start, x.start]), 0, number, axis=1))
-            pixels.append(np.stack([chip_counts(numbers == n, enough, plan.chip) for n in range(count)], -1))
-    return _in_order(np.concatenate(samples), np.concatenate(pixels))
-
-
-def _touching(positions: IntArray, window: slice, chip: int) -> IntArray:
-    """The positions of chips that reach a window of their axis."""
-    first, last = np.searchsorted(positions, (window.start - chip, window.stop - 1), "right")
-    return positions[first:last]
-
-
-def _in_order(samples: IntArray, pixels: IntArray) -> tuple[IntArray, IntArray]:
-    """Scene by scene, row by row, as the chips of one frame."""
-    order = np.lexsort((samples[:, 2], samples[:, 1], samples[:, 0]))
-    return samples[order], pixels[order]
 
 
 def _write_labels(config: Config, scenes: FrozenScenes, folder: Path) -> list[Path]:

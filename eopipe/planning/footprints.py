@@ -138,7 +138,7 @@ class Coverage:
         """The covered part of the pixels that belong to a cell."""
         if self.frame.only is not None:
             return self.pixels / math.prod(self.frame.shape)
-        inside = sum(int(np.count_nonzero(mask & belonging(self.frame, *window))) for window, mask in self.parts)
+        inside = sum(int(np.count_nonzero(mask & self.frame.belonging(*window))) for window, mask in self.parts)
         return inside / area_of(self.frame)
 
     def read(self, y: slice, x: slice) -> BoolArray:
@@ -177,18 +177,6 @@ def bounds_of(windows: Sequence[PixelWindow]) -> PixelWindow:
         slice(min(axis.start for axis in axes), max(axis.stop for axis in axes)) for axes in zip(*windows, strict=True)
     )
     return y, x
-
-
-def belonging(frame: Frame, y: slice, x: slice) -> BoolArray:
-    """Mask (y, x) of the pixels of a window of the frame that belong to a cell."""
-    out = np.zeros((y.stop - y.start, x.stop - x.start), bool)
-    for cell in frame.cells:
-        rows, columns = cell.window
-        bottom, left, right = min(y.stop, rows.stop), max(x.start, columns.start), min(x.stop, columns.stop)
-        if y.start < bottom and left < right:
-            part = cell.belongs(slice(y.start, bottom), slice(left - cell.column, right - cell.column))
-            out[: bottom - y.start, left - x.start : right - x.start] = part
-    return out
 
 
 @lru_cache(maxsize=4)

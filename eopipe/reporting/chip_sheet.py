@@ -150,7 +150,7 @@ class _ChipReader:
         store, window = self._window(number)
         tiles, file = self.pairs[store][0], self._file(store)
         image = tiles.read("image", *window)[[tiles.names.index(name) for name in self.bands]]
-        has_data = np.asarray(tiles.read("valid", *window) > 0)
+        has_data = tiles.valid(*window)
         pixels = stretch_contrast(np.asarray(image, np.float32), has_data)
         with open_maps(file.classes if self.min_share is None else file.probabilities, tiles.frame) as source:
             stored = source.read(*window)

@@ -366,7 +366,7 @@ def _read_bands(store: Tiles, names: tuple[str, ...], decimation: Decimation) ->
 
     def read(y: slice, x: slice) -> FloatArray:
         stored = store.read("image", y, x)
-        has_data = (store.read("valid", y, x) > 0) | (stored != 0).any(0)
+        has_data = store.valid(y, x) | (stored != 0).any(0)
         return np.where(has_data, stored[order].astype(np.float32), np.float32(np.nan))
 
     return read_means(read, decimation), read_centres(partial(store.read, "valid"), decimation) > 0

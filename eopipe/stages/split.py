@@ -108,8 +108,8 @@ def split(
     Raises BadInputError when a split is empty or lacks a class,
     IntegrityError with a pair of chips when the audit finds a leak that split.allow does not accept.
     """
-    from eopipe.chips.make_split import SplitRequest, make_split
-    from eopipe.chips.splits import SplitPlan
+    from eopipe.chips.make_split import make_split
+    from eopipe.chips.splits import SplitPlan, SplitRequest
     from eopipe.publish import publish, write_json
     from eopipe.reporting.split_maps import draw_split, write_chip_polygons
 

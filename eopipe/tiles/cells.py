@@ -19,7 +19,7 @@ import numpy as np
 from eopipe.arrays import BoolArray
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
-from eopipe.tiles.grid import PixelWindow, grid_json, grid_of_document, same_grid, windows
+from eopipe.tiles.grid import PixelWindow, grid_json, grid_of_document, parts_of, same_grid
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -62,8 +62,7 @@ class Cell:
 
     def windows(self, edge: int) -> list[PixelWindow]:
         """Windows of this edge in the frame that cover the cell, row by row."""
-        left = self.column
-        return [(y, slice(left + x.start, left + x.stop)) for y, x in windows(self.shape, edge)]
+        return parts_of(self.window, edge)
 
     def belongs(self, y: slice, x: slice) -> BoolArray:
         """Mask (y, x) of the pixels of a window of the cell whose centres are in its own UTM zone.
@@ -181,6 +180,17 @@ class Frame:
         y, x = window
         cell = next(cell for cell in self.cells if cell.column <= x.start and x.stop <= cell.window[1].stop)
         return cell.grid[y, slice(x.start - cell.column, x.stop - cell.column)]
+
+    def belonging(self, y: slice, x: slice) -> BoolArray:
+        """Mask (y, x) of the pixels of a window of the frame that belong to a cell."""
+        out = np.zeros((y.stop - y.start, x.stop - x.start), bool)
+        for cell in self.cells:
+            rows, columns = cell.window
+            bottom, left, right = min(y.stop, rows.stop), max(x.start, columns.start), min(x.stop, columns.stop)
+            if y.start < bottom and left < right:
+                part = cell.belongs(slice(y.start, bottom), slice(left - cell.column, right - cell.column))
+                out[: bottom - y.start, left - x.start : right - x.start] = part
+        return out
 
     def cell(self, name: str) -> Cell:
         """A cell by its id; raises BadInputError if there is none."""

@@ -111,9 +111,14 @@ def overlaps(first: PixelWindow, second: PixelWindow) -> bool:
 
 def windows(shape: tuple[int, int], edge: int | tuple[int, int]) -> list[PixelWindow]:
     """Cut a raster into windows of this edge, or height and width, row by row; the last ones are smaller."""
-    (height, width), (window_height, window_width) = shape, (edge, edge) if isinstance(edge, int) else edge
+    return parts_of((slice(0, shape[0]), slice(0, shape[1])), edge)
+
+
+def parts_of(window: PixelWindow, edge: int | tuple[int, int]) -> list[PixelWindow]:
+    """Cut a window into windows of this edge, or height and width, row by row; the last ones are smaller."""
+    (height, width), (rows, columns) = (edge, edge) if isinstance(edge, int) else edge, window
     return [
-        (slice(y, min(y + window_height, height)), slice(x, min(x + window_width, width)))
-        for y in range(0, height, window_height)
-        for x in range(0, width, window_width)
+        (slice(y, min(y + height, rows.stop)), slice(x, min(x + width, columns.stop)))
+        for y in range(rows.start, rows.stop, height)
+        for x in range(columns.start, columns.stop, width)
     ]

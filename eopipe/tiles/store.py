@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, FloatArray
+from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import publish
 from eopipe.tiles.cells import Cell, Frame
@@ -167,15 +167,18 @@ class Tiles:
     @property
     def stored_shape(self) -> tuple[int, int]:
         """Height and width of what the store holds of the grid."""
-        height, width = self.attributes["spatial:shape"]
-        return height, width
+        return tuple(self.attributes["spatial:shape"])
 
     @property
     def stored_window(self) -> PixelWindow:
         """Rows and columns of the grid that the store holds; no pixel elsewhere is valid."""
-        row, column = self.window.offset if self.window else (0, 0)
-        height, width = self.stored_shape
+        (row, column), (height, width) = self.window.offset if self.window else (0, 0), self.stored_shape
         return slice(row, row + height), slice(column, column + width)
+
+    @property
+    def windows(self) -> tuple[PixelWindow, ...]:
+        """Rows and columns of the frame that the store holds, one window for each of its cells."""
+        return tuple(part.stored_window for part in self.parts)
 
     def alone(self) -> "Tiles":
         """The same store, read by positions in its own arrays; with several cells by those in the frame."""
@@ -183,7 +186,7 @@ class Tiles:
 
     def reaches(self, window: PixelWindow) -> bool:
         """Whether the store holds any pixel of a window of the frame."""
-        return any(overlaps(part.stored_window, window) for part in self.parts)
+        return any(overlaps(stored, window) for stored in self.windows)
 
     def has_array(self, name: str) -> bool:
         """Whether the store has an array of this name."""
@@ -234,6 +237,10 @@ class Tiles:
         window = np.empty((*reader.shape[:-2], max(bottom - top, 0), max(right - left, 0)), reader.dtype)
         reader.read(window, top, left, tuple(range(math.prod(reader.shape[:-2]))))
         return window
+
+    def valid(self, y: slice = slice(None), x: slice = slice(None)) -> BoolArray:
+        """Mask (y, x) of a window: of an image the pixels with data, of labels those with a label."""
+        return np.asarray(self.read("valid", y, x) > 0)
 
     def physical(self, bands: tuple[str, ...], y: slice = slice(None), x: slice = slice(None)) -> FloatArray:
         """Bands by name as float32 (band, y, x), scale and offset applied."""
@@ -389,5 +396,5 @@ def _milliseconds(text: str, scene: str) -> int:
 def declare_nodata(array: "zarr.Array[Any]", value: int = 0) -> None:
     """Declare the number that means nodata, which no data of the array may have; xarray reads it as NaN."""
     # xarray encodes numbers of floating-point arrays in this way, since JSON has no NaN.
-    is_float = array.dtype.kind == "f"
-    array.attrs["_FillValue"] = base64.b64encode(struct.pack("<d", value)).decode() if is_float else value
+    encoded = base64.b64encode(struct.pack("<d", value)).decode()
+    array.attrs["_FillValue"] = encoded if array.dtype.kind == "f" else value

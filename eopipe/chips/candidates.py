@@ -1,0 +1,209 @@
+"""Candidate chips: positions of the grid, or slots of a chip set, with enough usable pixels.
+
+`split` finds them in stores and `plan` in footprints. Only what images cover is read, block by block, so that time
+follows the covered pixels and memory is that of a block.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
+from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chips import is_continuous
+from eopipe.chips.groups import SplitImage
+from eopipe.chips.polygons import splits_of_pixels
+from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest, chip_corners, chip_counts, chip_positions
+from eopipe.tiles.grid import PixelWindow, parts_of
+from eopipe.tiles.store import LEFT_OUT, Tiles
+
+# Edge in pixels of the blocks in which chips are counted; a larger chip is a block by itself.
+BLOCK = 2048
+
+
+class MappedImage(SplitImage, Protocol):
+    """An image with the windows of the frame outside of which no pixel is valid."""
+
+    @property
+    def windows(self) -> Sequence[PixelWindow]:
+        """Rows and columns of the frame, which do not overlap."""
+
+    def valid(self, y: slice, x: slice) -> BoolArray:
+        """Mask (y, x) of a window of the frame."""
+
+
+@dataclass(frozen=True)
+class CandidateChips:
+    """Chips that may become samples (n, 3), their pixels of each class (n, classes), the valid fraction of scenes.
+
+    `split_of_polygons` (n,) is the split of each where polygons are split, else 0. `unlabelled` is the number of chips
+    of each scene without a labelled pixel, `positions` that of all chips which it reaches; `reasons` says for each
+    scene why it has no chip at all, and is empty where it may have some.
+    """
+
+    samples: IntArray
+    pixels: IntArray
+    valid: list[float]
+    unlabelled: list[int]
+    positions: list[int]
+    reasons: list[str]
+    split_of_polygons: UInt8Array
+
+
+@dataclass(frozen=True)
+class _SceneChips:
+    """Chips of one scene: corners (n, 2), pixels of each class (split, n, classes), and whether enough are usable."""
+
+    corners: IntArray
+    pixels: IntArray
+    is_enough: BoolArray
+    unlabelled: int
+    valid_pixels: int
+    labelled_pixels: int
+
+
+def find_candidates(
+    images: Sequence[MappedImage],
+    labels: Sequence[Tiles | None],
+    plan: SplitPlan,
+    request: SplitRequest,
+    polygons: dict[str, list[int]] | None = None,
+    places: ChipPlaces | None = None,
+) -> CandidateChips:
+    """The chips with enough usable pixels, scene by scene, row by row; none of scenes that are left out.
+
+    Of a chip set the slots with a chip, of whose own pixels enough must be usable. Where polygons are split: for each
+    split the chips with pixels of its polygons, which alone are counted. A label that is not there yet has one class
+    everywhere.
+    """
+    classes = len(labels[0].names) if labels[0] else 1
+    # One row for each split of the polygons.
+    samples = [[np.empty((0, 3), np.int64)] for _ in range(len(SPLITS) if polygons else 1)]
+    pixels = [[np.empty((0, classes), np.int64)] for _ in samples]
+    fractions, unlabelled, positions, reasons = list[float](), list[int](), list[int](), list[str]()
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        corners, sizes = _corners(number, image, plan, places)
+        chips = _count_chips(image, label, corners, sizes, plan, request.min_valid, polygons)
+        positions.append(len(corners))
+        unlabelled.append(chips.unlabelled)
+        fractions.append(chips.valid_pixels / math.prod(image.shape))
+        reasons.append(_reason_without_chips(image, chips, fractions[-1], request.min_scene_valid))
+        for part, counts in enumerate(chips.pixels if not reasons[-1] else ()):
+            chosen = chips.is_enough & (counts.any(1) if polygons else True)
+            samples[part].append(np.insert(corners[chosen], 0, number, axis=1))
+            pixels[part].append(counts[chosen])
+    by_split = [np.concatenate(rows) for rows in samples]
+    return CandidateChips(
+        np.concatenate(by_split),
+        np.concatenate([rows for part in pixels for rows in part]),
+        fractions,
+        unlabelled,
+        positions,
+        reasons,
+        np.repeat(np.arange(len(by_split), dtype=np.uint8), [len(rows) for rows in by_split]),
+    )
+
+
+def _corners(number: int, image: MappedImage, plan: SplitPlan, places: ChipPlaces | None) -> tuple[IntArray, IntArray]:
+    """Row and column (n, 2) of the chips that an image reaches, row by row, and the pixels (n,) of each."""
+    if places:
+        return places.corners(number), places.sizes(number)
+    if plan.chip > min(image.shape):
+        # It says why no chip fits.
+        chip_corners(image.shape, plan)
+    rows_and_columns = chip_positions(image.shape, plan)
+    parts = [np.empty((0, 2), np.int64)]
+    for window in image.windows:
+        axes = (_touching(*axis, plan.chip) for axis in zip(rows_and_columns, window, strict=True))
+        parts.append(np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2))
+    corners = np.concatenate(parts)
+    # Those of several cells too are row by row.
+    corners = corners[np.lexsort((corners[:, 1], corners[:, 0]))]
+    return corners, np.full(len(corners), plan.chip**2, np.int64)
+
+
+def _touching(positions: IntArray, window: slice, chip: int) -> IntArray:
+    """The positions of chips that reach a window of their axis."""
+    if window.start >= window.stop:
+        return positions[:0]
+    first, last = np.searchsorted(positions, (window.start - chip, window.stop - 1), "right")
+    return positions[first:last]
+
+
+def blocks_of_chips(corners: IntArray, chip: int) -> Iterator[tuple[IntArray, PixelWindow]]:
+    """Chips (n, 2) in blocks of neighbours: their numbers, and the window that they cover."""
+    if not len(corners):
+        return
+    block = corners // max(BLOCK, chip)
+    order = np.lexsort((block[:, 1], block[:, 0]))
+    is_first = np.append(True, (np.diff(block[order], axis=0) != 0).any(1))
+    for numbers in np.split(order, np.flatnonzero(is_first)[1:]):
+        (top, left), (bottom, right) = corners[numbers].min(0).tolist(), (corners[numbers].max(0) + chip).tolist()
+        yield numbers, (slice(top, bottom), slice(left, right))
+
+
+def _count_chips(
+    image: MappedImage,
+    label: Tiles | None,
+    corners: IntArray,
+    sizes: IntArray,
+    plan: SplitPlan,
+    min_valid: float,
+    polygons: dict[str, list[int]] | None,
+) -> _SceneChips:
+    """Count the pixels of the chips of one scene."""
+    classes = len(label.names) if label else 1
+    pixels = np.zeros((len(SPLITS) if polygons else 1, len(corners), classes), np.int64)
+    is_enough, unlabelled, labelled_pixels = np.zeros(len(corners), bool), 0, 0
+    for numbers, (y, x) in blocks_of_chips(corners, plan.chip):
+        inside = corners[numbers] - (y.start, x.start)
+        valid, labelled = image.valid(y, x), label.valid(y, x) if label else image.frame.belonging(y, x)
+        usable = valid & labelled
+        labelled_pixels += int(np.count_nonzero(labelled))
+        unlabelled += int(np.count_nonzero(chip_counts(labelled, inside, plan.chip) == 0))
+        enough = chip_counts(usable, inside, plan.chip) >= np.maximum(1.0, min_valid * sizes[numbers])
+        is_enough[numbers] = enough
+        chosen, values = numbers[enough], _class_numbers(label, y, x)
+        split_of_pixel = splits_of_pixels(label, polygons, y, x) if polygons and label else None
+        for part, counts in enumerate(pixels):
+            counted = usable if split_of_pixel is None else usable & (split_of_pixel == part)
+            counts[chosen] = _class_counts(counted, values, inside[enough], plan.chip, classes)
+    return _SceneChips(corners, pixels, is_enough, unlabelled, _valid_pixels(image), labelled_pixels)
+
+
+def _valid_pixels(image: MappedImage) -> int:
+    """Number of valid pixels, which chips with gaps between them do not all cover."""
+    blocks = (block for window in image.windows for block in parts_of(window, BLOCK))
+    return sum(int(np.count_nonzero(image.valid(*block))) for block in blocks)
+
+
+def _class_numbers(label: Tiles | None, y: slice, x: slice) -> AnyArray | None:
+    """Class numbers (y, x) of a window; None where all labels count as one class, as continuous ones do."""
+    return None if label is None or is_continuous(label) else label.read("label", y, x)
+
+
+def _class_counts(usable: BoolArray, numbers: AnyArray | None, corners: IntArray, chip: int, classes: int) -> IntArray:
+    """Usable pixels of each class (n, classes) in the chips at these corners of a window."""
+    if numbers is None:
+        return chip_counts(usable, corners, chip)[:, None]
+    of_class = np.where(usable, numbers, classes)
+    counts = np.zeros((len(corners), classes), np.int64)
+    for row, (y, x) in zip(counts, corners.tolist(), strict=True):
+        row[:] = np.bincount(of_class[y : y + chip, x : x + chip].ravel(), minlength=classes)[:classes]
+    return counts
+
+
+def _reason_without_chips(image: MappedImage, chips: _SceneChips, share: float, minimum: float) -> str:
+    """Why a scene has no chip at all; empty where it may have some."""
+    attributes: dict[str, Any] = image.attributes
+    if reason := (attributes.get(LEFT_OUT) or {}).get(image.scene):
+        return str(reason)
+    if not chips.valid_pixels:
+        quality = attributes.get("quality") or {}
+        return "all pixels are nodata" if quality.get("nodata") == 1 else "all pixels are nodata or masked"
+    if not chips.labelled_pixels:
+        return "no pixel has a label"
+    return f"{share:.2%} of the pixels are valid, split.min_scene_valid is {minimum:.2%}" if share < minimum else ""
