@@ -167,7 +167,8 @@ def chip_set(folder: Path) -> Change:
 
 def stage_documents(folder: Path) -> Change:
     """The split, statistics, calibration, metrics and cells that stages wrote, as later stages and `run` read them."""
-    from eopipe.chips.splits import covered_pixels, read_split
+    from eopipe.chips.chip_blocks import covered_pixels
+    from eopipe.chips.splits import read_split
     from eopipe.chips.statistics import band_normaliser, label_scaling, read_statistics
     from eopipe.inference.temperature import read_calibration
     from eopipe.reporting.verdict import read_metrics

@@ -5,23 +5,21 @@ follows the covered pixels and memory is that of a block.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
+from eopipe.arrays import BoolArray, IntArray, UInt8Array
+from eopipe.chips.chip_blocks import blocks_of, blocks_of_chips, chip_counts, class_counts
 from eopipe.chips.chip_places import ChipPlaces
-from eopipe.chips.chips import is_continuous
+from eopipe.chips.chips import class_numbers
 from eopipe.chips.groups import SplitImage
 from eopipe.chips.polygons import splits_of_pixels
-from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest, chip_corners, chip_counts, chip_positions
-from eopipe.tiles.grid import PixelWindow, parts_of
+from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest, chip_corners, chip_positions
+from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import LEFT_OUT, Tiles
-
-# Edge in pixels of the blocks in which chips are counted; a larger chip is a block by itself.
-BLOCK = 2048
 
 
 class MappedImage(SplitImage, Protocol):
@@ -133,18 +131,6 @@ def _touching(positions: IntArray, window: slice, chip: int) -> IntArray:
     return positions[first:last]
 
 
-def blocks_of_chips(corners: IntArray, chip: int) -> Iterator[tuple[IntArray, PixelWindow]]:
-    """Chips (n, 2) in blocks of neighbours: their numbers, and the window that they cover."""
-    if not len(corners):
-        return
-    block = corners // max(BLOCK, chip)
-    order = np.lexsort((block[:, 1], block[:, 0]))
-    is_first = np.append(True, (np.diff(block[order], axis=0) != 0).any(1))
-    for numbers in np.split(order, np.flatnonzero(is_first)[1:]):
-        (top, left), (bottom, right) = corners[numbers].min(0).tolist(), (corners[numbers].max(0) + chip).tolist()
-        yield numbers, (slice(top, bottom), slice(left, right))
-
-
 def _count_chips(
     image: MappedImage,
     label: Tiles | None,
@@ -166,34 +152,17 @@ def _count_chips(
         unlabelled += int(np.count_nonzero(chip_counts(labelled, inside, plan.chip) == 0))
         enough = chip_counts(usable, inside, plan.chip) >= np.maximum(1.0, min_valid * sizes[numbers])
         is_enough[numbers] = enough
-        chosen, values = numbers[enough], _class_numbers(label, y, x)
+        chosen, values = numbers[enough], class_numbers(label, y, x) if label else None
         split_of_pixel = splits_of_pixels(label, polygons, y, x) if polygons and label else None
         for part, counts in enumerate(pixels):
             counted = usable if split_of_pixel is None else usable & (split_of_pixel == part)
-            counts[chosen] = _class_counts(counted, values, inside[enough], plan.chip, classes)
+            counts[chosen] = class_counts(counted, values, inside[enough], plan.chip, classes)
     return _SceneChips(corners, pixels, is_enough, unlabelled, _valid_pixels(image), labelled_pixels)
 
 
 def _valid_pixels(image: MappedImage) -> int:
     """Number of valid pixels, which chips with gaps between them do not all cover."""
-    blocks = (block for window in image.windows for block in parts_of(window, BLOCK))
-    return sum(int(np.count_nonzero(image.valid(*block))) for block in blocks)
-
-
-def _class_numbers(label: Tiles | None, y: slice, x: slice) -> AnyArray | None:
-    """Class numbers (y, x) of a window; None where all labels count as one class, as continuous ones do."""
-    return None if label is None or is_continuous(label) else label.read("label", y, x)
-
-
-def _class_counts(usable: BoolArray, numbers: AnyArray | None, corners: IntArray, chip: int, classes: int) -> IntArray:
-    """Usable pixels of each class (n, classes) in the chips at these corners of a window."""
-    if numbers is None:
-        return chip_counts(usable, corners, chip)[:, None]
-    of_class = np.where(usable, numbers, classes)
-    counts = np.zeros((len(corners), classes), np.int64)
-    for row, (y, x) in zip(counts, corners.tolist(), strict=True):
-        row[:] = np.bincount(of_class[y : y + chip, x : x + chip].ravel(), minlength=classes)[:classes]
-    return counts
+    return sum(int(np.count_nonzero(image.valid(*block))) for block in blocks_of(image.windows))
 
 
 def _reason_without_chips(image: MappedImage, chips: _SceneChips, share: float, minimum: float) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from eopipe.chips.splits import chip_counts
+from eopipe.chips.chip_blocks import blocks_of_chips, class_counts
 from eopipe.errors import BadInputError
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -143,15 +143,20 @@ def chip_classes(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int)
     return majority_class(chip_votes(pairs, samples, chip))
 
 
+def class_numbers(label: Tiles, y: slice, x: slice) -> AnyArray | None:
+    """Class numbers (y, x) of a window; None of continuous labels, all of which count as one class."""
+    return None if is_continuous(label) else label.read("label", y, x)
+
+
 def chip_votes(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> IntArray:
     """The number of labelled and valid pixels of each class (n, class) in each sample (scene, row, column)."""
-    votes = np.zeros((len(samples), len(pairs[0][1].names)), np.int64)
+    classes = len(pairs[0][1].names)
+    votes = np.zeros((len(samples), classes), np.int64)
     for scene in np.unique(samples[:, 0]):
         image, label = pairs[scene]
-        usable = (image.read("valid") > 0) & (label.read("valid") > 0)
-        numbers = np.where(usable, label.read("label"), NO_LABEL)
-        of_scene = samples[:, 0] == scene
-        corners = samples[of_scene, 1:]
-        counts = [chip_counts(numbers == n, corners, chip) for n in range(len(label.names))]
-        votes[of_scene] = np.stack(counts, -1)
+        of_scene = np.flatnonzero(samples[:, 0] == scene)
+        for numbers, (y, x) in blocks_of_chips(samples[of_scene, 1:], chip):
+            chosen = of_scene[numbers]
+            usable, inside = image.valid(y, x) & label.valid(y, x), samples[chosen, 1:] - (y.start, x.start)
+            votes[chosen] = class_counts(usable, class_numbers(label, y, x), inside, chip, classes)
     return votes

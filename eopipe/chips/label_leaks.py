@@ -6,14 +6,15 @@ Ecography 40, doi:10.1111/ecog.02881); where labels change with the scene, such 
 same if they agree beyond chance (Cohen 1960, doi:10.1177/001316446002000104).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.audit import ChipSplit, Finding
+from eopipe.chips.chip_blocks import blocks_of, blocks_of_chips, chip_counts, chips_in, covered_blocks
 from eopipe.chips.chips import is_continuous
-from eopipe.chips.splits import chip_counts, covered_pixels
+from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import Tiles
 
 # Kappa of classes, or correlation of values, from which on labels of two scenes are the same.
@@ -31,16 +32,21 @@ def find_repeated_places(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:
     if not split.plan.by_scene:
         return
     for first, second in split.pairs():
-        labels, is_known = _first_labels(split, first, pairs)
         agreement = _Agreement(len(pairs[0][1].names), is_continuous(pairs[0][1]))
-        pixels, repeated = 0, np.zeros(len(split.samples[second]), bool)
-        for scene in np.unique(split.samples[second][:, 0]):
-            usable, label = _usable(split, second, pairs, scene), pairs[scene][1].read("label")
-            both, of_scene = usable & is_known, split.samples[second][:, 0] == scene
-            agreement.add(labels[both], label[both])
-            same = both & (label == labels)
-            pixels += int(usable.sum())
-            repeated[of_scene] = chip_counts(same, split.samples[second][of_scene, 1:], split.plan.chip) > 0
+        samples, chip = split.samples[second], split.plan.chip
+        pixels, repeated = 0, np.zeros(len(samples), bool)
+        for (y, x), _ in covered_blocks(samples[:, 1:], chip):
+            labels, is_known = _first_labels(split, first, pairs, (y, x))
+            inside = chips_in(samples[:, 1:], chip, (y, x))
+            for scene in np.unique(samples[inside, 0]):
+                usable, label = _usable(split, second, pairs, scene, (y, x)), pairs[scene][1].read("label", y, x)
+                both = usable & is_known
+                agreement.add(labels[both], label[both])
+                same = both & (label == labels)
+                pixels += int(usable.sum())
+                for number in inside[samples[inside, 0] == scene].tolist():
+                    row, column = samples[number, 1] - y.start, samples[number, 2] - x.start
+                    repeated[number] |= same[max(row, 0) : row + chip, max(column, 0) : column + chip].any()
         if agreement.same and agreement.value >= SAME_LABELS:
             share, number = agreement.same / pixels, int(repeated.argmax())
             distance = np.abs(split.samples[first][:, 1:] - split.samples[second][number, 1:]).max(1)
@@ -94,21 +100,24 @@ def cohen_kappa(table: IntArray) -> float:
     return 1.0 if by_chance >= 1 else (observed - by_chance) / (1 - by_chance)
 
 
-def _usable(split: ChipSplit, name: str, pairs: Pairs, scene: int) -> BoolArray:
-    """The valid, labelled pixels (y, x) of a scene in its chips of a split."""
-    image, label = pairs[scene]
-    samples = split.samples[name]
-    covered = covered_pixels(image.shape, samples[samples[:, 0] == scene], split.plan.chip)
-    return np.asarray(covered & (image.read("valid") > 0) & (label.read("valid") > 0))
+def _usable(split: ChipSplit, name: str, pairs: Pairs, scene: int, window: PixelWindow) -> BoolArray:
+    """The valid, labelled pixels (y, x) of a scene in its chips of a split, in a window of the frame."""
+    (image, label), samples, chip = pairs[scene], split.samples[name], split.plan.chip
+    corners = samples[samples[:, 0] == scene, 1:]
+    usable = image.valid(*window) & label.valid(*window)
+    covered = np.zeros(usable.shape, bool)
+    for y, x in (corners[chips_in(corners, chip, window)] - [axis.start for axis in window]).tolist():
+        covered[max(y, 0) : y + chip, max(x, 0) : x + chip] = True
+    return usable & covered
 
 
-def _first_labels(split: ChipSplit, name: str, pairs: Pairs) -> tuple[AnyArray, BoolArray]:
-    """Labels (y, x) of a split, of the first scene that has one, and the mask of pixels that have one."""
-    shape = pairs[0][0].shape
+def _first_labels(split: ChipSplit, name: str, pairs: Pairs, window: PixelWindow) -> tuple[AnyArray, BoolArray]:
+    """Labels (y, x) of a split in a window, of the first scene that has one, and the mask of pixels that have one."""
+    shape, samples = tuple(axis.stop - axis.start for axis in window), split.samples[name]
     labels, is_known = np.zeros(shape, pairs[0][1].array("label").dtype), np.zeros(shape, bool)
-    for scene in np.unique(split.samples[name][:, 0]):
-        new = _usable(split, name, pairs, scene) & ~is_known
-        labels[new] = pairs[scene][1].read("label")[new]
+    for scene in np.unique(samples[chips_in(samples[:, 1:], split.plan.chip, window), 0]):
+        new = _usable(split, name, pairs, scene, window) & ~is_known
+        labels[new] = pairs[scene][1].read("label", *window)[new]
         is_known |= new
     return labels, is_known
 
@@ -121,21 +130,18 @@ def find_split_polygons(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:
     shared: dict[tuple[str, str], list[tuple[str, int]]] = {}
     total = 0
     for path, label in stores.items():
-        polygons = np.where(label.read("valid") > 0, label.read("polygon"), 0)
-        total += int(np.count_nonzero(np.unique(polygons)))
+        total += len(_polygons_in(label, ((window, True) for window in blocks_of(label.windows))))
         scenes = [number for number, (_, other) in enumerate(pairs) if str(other.path) == path]
-        numbers = {name: _polygons_of(split, name, scenes, polygons) for name in split.samples}
+        corners = {name: rows[np.isin(rows[:, 0], scenes), 1:] for name, rows in split.samples.items()}
+        blocks = {name: covered_blocks(of_split, split.plan.chip) for name, of_split in corners.items()}
+        numbers = {name: _polygons_in(label, of_split) for name, of_split in blocks.items()}
         for first, second in split.pairs():
             both = np.intersect1d(numbers[first], numbers[second])
             shared.setdefault((first, second), []).extend((path, number) for number in both.tolist())
     for (first, second), entries in shared.items():
         if entries:
             path, number = entries[0]
-            is_polygon = stores[path].read("polygon") == number
-            a, b = (
-                int((chip_counts(is_polygon, split.samples[name][:, 1:], split.plan.chip) > 0).argmax())
-                for name in (first, second)
-            )
+            a, b = (_first_chip_with(stores[path], number, split, name) for name in (first, second))
             example = (
                 f"{len(entries)} of {total} polygons of the labels have pixels in {first} and {second}, such as one of "
                 f"{split.name(first, a)} and {split.name(second, b)}; split.by: polygon keeps each whole"
@@ -143,12 +149,21 @@ def find_split_polygons(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:
             yield Finding("polygon", len(entries), example, f"{first}-{second}", round(len(entries) / total, 6))
 
 
-def _polygons_of(split: ChipSplit, name: str, scenes: list[int], polygons: AnyArray) -> AnyArray:
-    """The numbers of the polygons with pixels in the chips of a split, of some scenes."""
-    samples = split.samples[name]
-    covered = covered_pixels(polygons.shape, samples[np.isin(samples[:, 0], scenes)], split.plan.chip)
-    numbers = np.unique(polygons[covered])
+def _polygons_in(label: Tiles, blocks: Iterable[tuple[PixelWindow, BoolArray | bool]]) -> AnyArray:
+    """The numbers of the polygons with labelled pixels in windows of the frame, where a mask is set."""
+    numbers = np.empty(0, np.int64)
+    for window, mask in blocks:
+        numbers = np.union1d(numbers, label.read("polygon", *window)[label.valid(*window) & mask])
     return numbers[numbers > 0]
+
+
+def _first_chip_with(label: Tiles, polygon: int, split: ChipSplit, name: str) -> int:
+    """The number of the first chip of a split that has pixels of a polygon."""
+    corners, chip, found = split.samples[name][:, 1:], split.plan.chip, list[int]()
+    for numbers, (y, x) in blocks_of_chips(corners, chip):
+        counts = chip_counts(label.read("polygon", y, x) == polygon, corners[numbers] - (y.start, x.start), chip)
+        found += numbers[counts > 0][:1].tolist()
+    return min(found)
 
 
 def find_label_bands(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:

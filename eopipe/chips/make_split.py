@@ -27,8 +27,6 @@ from eopipe.chips.splits import (
     SplitPlan,
     SplitRequest,
     assign_at_random,
-    chip_counts,
-    covered_pixels,
     split_zones,
     splits_of_chips,
 )
@@ -240,18 +238,23 @@ def _assign_in_frame(
         return splits_of_chips(samples[:, 1:], region_zones(request.regions, request.attribute, stores, plan), plan)
     if plan.method in ("group", "temporal"):
         splits = splits_of_groups(groups_of(stores, plan), plan)[samples[:, 0]]
-        return splits if plan.by_scene else _without_overlaps(samples, splits, stores[0].shape, plan)
+        return splits if plan.by_scene else _without_overlaps(samples, splits, plan)
     return splits_of_chips(samples[:, 1:], split_zones(stores[0].shape, plan), plan)
 
 
-def _without_overlaps(samples: IntArray, splits: UInt8Array, shape: tuple[int, int], plan: SplitPlan) -> UInt8Array:
+def _without_overlaps(samples: IntArray, splits: UInt8Array, plan: SplitPlan) -> UInt8Array:
     """Remove val chips within the buffer of test, and train chips within that of both: tiles overlap at their edges."""
-    edge = plan.chip + 2 * plan.buffer
+    from scipy.spatial import cKDTree
+
+    corners = samples[:, 1:]
     for name, others in (("val", ("test",)), ("train", ("val", "test"))):
         numbers = np.flatnonzero(splits == SPLITS.index(name))
         is_other = np.isin(splits, [SPLITS.index(other) for other in others])
-        occupied = np.pad(covered_pixels(shape, samples[is_other], plan.chip), plan.buffer)
-        splits[numbers[chip_counts(occupied, samples[numbers, 1:], edge) > 0]] = NO_SPLIT
+        if len(numbers) and is_other.any():
+            tree = cKDTree(np.unique(corners[is_other], axis=0))
+            # Of the corners of two chips, row or column by row or column.
+            distance, _ = tree.query(corners[numbers], p=np.inf)
+            splits[numbers[distance < plan.chip + plan.buffer]] = NO_SPLIT
     return splits
 
 

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, Int32Array, IntArray, UInt8Array
+from eopipe.arrays import IntArray, UInt8Array
+from eopipe.chips.chip_blocks import blocks_of, covered_blocks
 from eopipe.chips.groups import without_empty_splits
-from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, assign_at_random, covered_pixels
+from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, assign_at_random
 from eopipe.errors import BadInputError
 from eopipe.tiles.store import NO_LABEL, Tiles
-
-# Edge in pixels of the blocks in which labels are counted.
-GROUND_BLOCK = 1024
 
 
 def split_polygons(labels: Sequence[Tiles], plan: SplitPlan) -> dict[str, list[int]]:
@@ -34,15 +32,18 @@ def split_polygons(labels: Sequence[Tiles], plan: SplitPlan) -> dict[str, list[i
                 f"{label.path} has no polygons, so split.by polygon cannot be used; give classes of a vector "
                 "file with several shapes of a class"
             )
-        polygons, classes = label.read("polygon"), label.read("label")
-        splits[scene] = _without_neighbours(polygons, _assign(polygons, classes, plan), plan.buffer).tolist()
+        splits[scene] = _without_neighbours(label, _assign(label, plan), plan.buffer).tolist()
     return splits
 
 
-def _assign(polygons: Int32Array, classes: AnyArray, plan: SplitPlan) -> UInt8Array:
+def _assign(label: Tiles, plan: SplitPlan) -> UInt8Array:
     """The split of each polygon, at random in the fractions within each class, so that every split has every class."""
-    class_of = np.full(int(polygons.max()) + 1, NO_LABEL, np.int64)
-    class_of[polygons[polygons > 0]] = classes[polygons > 0]
+    class_of = np.full(1, NO_LABEL, np.int64)
+    for window in blocks_of(label.windows):
+        polygons = label.read("polygon", *window)
+        is_new = polygons > 0
+        class_of = np.pad(class_of, (0, max(0, int(polygons.max()) + 1 - len(class_of))), constant_values=NO_LABEL)
+        class_of[polygons[is_new]] = label.read("label", *window)[is_new]
     splits = np.full(len(class_of), NO_SPLIT, np.uint8)
     for number in np.unique(class_of[class_of != NO_LABEL]).tolist():
         members = np.flatnonzero(class_of == number)
@@ -51,7 +52,7 @@ def _assign(polygons: Int32Array, classes: AnyArray, plan: SplitPlan) -> UInt8Ar
     return splits[1:]
 
 
-def _without_neighbours(polygons: Int32Array, splits: UInt8Array, buffer: int) -> UInt8Array:
+def _without_neighbours(label: Tiles, splits: UInt8Array, buffer: int) -> UInt8Array:
     """Without val polygons within the buffer of test, and train polygons within that of both."""
     from scipy.ndimage import maximum_filter
 
@@ -59,10 +60,16 @@ def _without_neighbours(polygons: Int32Array, splits: UInt8Array, buffer: int) -
         return splits
     by_pixel = np.append(np.uint8(NO_SPLIT), splits)
     for name, others in (("val", ("test",)), ("train", ("val", "test"))):
-        is_other = np.isin(by_pixel[polygons], [SPLITS.index(other) for other in others])
-        near = np.unique(polygons[maximum_filter(is_other, 2 * buffer + 1, mode="constant")])
-        near = near[by_pixel[near] == SPLITS.index(name)]
-        by_pixel[near] = NO_SPLIT
+        near = np.zeros(len(by_pixel), bool)
+        for window in blocks_of(label.windows):
+            starts = [max(axis.start - buffer, 0) for axis in window]
+            y, x = (slice(start, axis.stop + buffer) for start, axis in zip(starts, window, strict=True))
+            polygons = label.read("polygon", y, x)
+            is_other = np.isin(by_pixel[polygons], [SPLITS.index(other) for other in others])
+            is_near = maximum_filter(is_other, 2 * buffer + 1, mode="constant")
+            inner = tuple(slice(a.start - s, a.stop - s) for a, s in zip(window, starts, strict=True))
+            near[polygons[inner][is_near[inner]]] = True
+        by_pixel[near & (by_pixel == SPLITS.index(name))] = NO_SPLIT
     return by_pixel[1:]
 
 
@@ -73,20 +80,32 @@ def polygon_gaps(
 
     It is the Chebyshev distance minus one within a cell; splits that are in no cell together have none.
     """
-    from scipy.ndimage import distance_transform_cdt
+    from scipy.spatial import cKDTree
 
-    areas = {name: covered_pixels(pairs[0][1].shape, rows, chip) for name, rows in samples.items()}
     gaps: dict[str, int] = {}
     for label in {label.scene: label for _, label in pairs}.values():
+        edges = {name: _polygon_edges(label, polygons, name, rows[:, 1:], chip) for name, rows in samples.items()}
         for cell in label.frame.cells:
-            splits = splits_of_pixels(label, polygons, *cell.window)
-            of_cell = {name: areas[name][cell.window] & (splits == SPLITS.index(name)) for name in SPLITS}
+            left, right = cell.window[1].start, cell.window[1].stop
+            of_cell = {name: p[(p[:, 1] >= left) & (p[:, 1] < right)] for name, p in edges.items()}
             for first, second in combinations(SPLITS, 2):
-                if of_cell[first].any() and of_cell[second].any():
-                    distance = distance_transform_cdt(~of_cell[first], "chessboard")[of_cell[second]].min()
-                    key = f"{first}-{second}"
-                    gaps[key] = min(gaps.get(key, int(distance) - 1), int(distance) - 1)
+                if len(of_cell[first]) and len(of_cell[second]):
+                    distance, _ = cKDTree(of_cell[first]).query(of_cell[second], p=np.inf)
+                    key, gap = f"{first}-{second}", int(distance.min()) - 1
+                    gaps[key] = min(gaps.get(key, gap), gap)
     return gaps
+
+
+def _polygon_edges(label: Tiles, polygons: dict[str, list[int]], split: str, corners: IntArray, chip: int) -> IntArray:
+    """Row and column (n, 2) of the pixels at the edges of a split's polygons, in chips at some corners."""
+    from scipy.ndimage import binary_erosion
+
+    edges = [np.empty((0, 2), np.int64)]
+    for (y, x), covered in covered_blocks(corners, chip):
+        area = covered & (splits_of_pixels(label, polygons, y, x) == SPLITS.index(split))
+        # Beyond a block there may be more of the polygon, so its pixels at the border of the block are too many.
+        edges.append(np.argwhere(area & ~binary_erosion(area)) + np.array([y.start, x.start]))
+    return np.concatenate(edges)
 
 
 def splits_of_pixels(
@@ -104,21 +123,11 @@ def labelled_ground_pixels(
 
     Of split polygons only those of the training count. Reads the labels block by block.
     """
-    corners = np.unique(samples[:, 1:], axis=0)
-    edge, total = max(GROUND_BLOCK, chip), 0
-    shape = labels[0].shape
-    offsets = [np.array(corner) * (chip - 1) for corner in np.ndindex(2, 2)]
-    blocks = np.unique(np.concatenate([(corners + offset) // edge for offset in offsets]), axis=0)
-    for row, column in (blocks * edge).tolist():
-        bottom, right = min(row + edge, shape[0]), min(column + edge, shape[1])
-        inside = (corners > [row - chip, column - chip]).all(1) & (corners < [bottom, right]).all(1)
-        covered = np.zeros((bottom - row, right - column), bool)
-        for y, x in (corners[inside] - [row, column]).tolist():
-            covered[max(0, y) : y + chip, max(0, x) : x + chip] = True
-        window = slice(row, bottom), slice(column, right)
+    total = 0
+    for window, covered in covered_blocks(samples[:, 1:], chip):
         labelled = np.zeros_like(covered)
         for label in labels:
-            of_label = label.read("valid", *window) > 0
+            of_label = label.valid(*window)
             labelled |= of_label & (splits_of_pixels(label, polygons, *window) == 0) if polygons else of_label
         total += int(np.count_nonzero(labelled & covered))
     return total

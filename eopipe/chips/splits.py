@@ -345,25 +345,6 @@ def splits_of_chips(corners: IntArray, zones: SplitZones, plan: SplitPlan) -> UI
     return splits
 
 
-def covered_pixels(shape: tuple[int, ...], samples: IntArray, chip: int) -> BoolArray:
-    """The pixels (y, x) that the chips of some samples (scene, row, column) cover."""
-    mask = np.zeros(shape, bool)
-    for row, col in np.unique(samples[:, 1:], axis=0):
-        mask[row : row + chip, col : col + chip] = True
-    return mask
-
-
-def chip_counts(mask: BoolArray, corners: IntArray, chip: int) -> IntArray:
-    """Number of set pixels of a mask (y, x) in each chip."""
-    counts = np.zeros(len(corners), np.int64)
-    for row in np.unique(corners[:, 0]):
-        in_row = corners[:, 0] == row
-        columns = np.pad(mask[row : row + chip].sum(0, dtype=np.int64).cumsum(), (1, 0))
-        left = corners[in_row, 1]
-        counts[in_row] = columns[left + chip] - columns[left]
-    return counts
-
-
 def read_split(path: Any) -> dict[str, Any]:
     """Read a split file; samples become arrays of (scene, row, column). Raises BadInputError for another file."""
     return _with_arrays(read_split_document(path))

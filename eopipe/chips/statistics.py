@@ -6,7 +6,6 @@ Every pixel of the training chips counts once per scene, however many chips cont
 import hashlib
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,18 +13,16 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.arrays import AnyArray, Float64Array, IntArray
+from eopipe.chips.chip_blocks import covered_blocks
 from eopipe.chips.chips import Normaliser
-from eopipe.chips.splits import covered_pixels
 from eopipe.documents import OPEN, Count, Number, read_document
 from eopipe.errors import BadInputError
-from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import Tiles
 
 MAX_BINS = 256
 MIN_LEVEL = -20
 MIN_STD = 1e-6
-WINDOW = 1024
 
 
 @dataclass(frozen=True)
@@ -156,8 +153,7 @@ def measure_bands(stores: list[Tiles], samples: IntArray, chip: int) -> dict[str
     pixels: dict[str, int] = {}
     for number in np.unique(samples[:, 0]):
         store = stores[number]
-        mask = covered_pixels(store.shape, samples[samples[:, 0] == number], chip)
-        for name, band in _measure_scene(store, mask).items():
+        for name, band in _measure_scene(store, samples[samples[:, 0] == number, 1:], chip).items():
             bands[name] = bands[name].merge(band) if name in bands else band
             pixels[store.scene] = band.moments.count
     if not bands:
@@ -171,11 +167,11 @@ def measure_bands(stores: list[Tiles], samples: IntArray, chip: int) -> dict[str
     }
 
 
-def _measure_scene(store: Tiles, mask: BoolArray) -> dict[str, BandStatistics]:
-    """Statistics of each band of a scene, over the valid pixels of a mask (y, x)."""
+def _measure_scene(store: Tiles, corners: IntArray, chip: int) -> dict[str, BandStatistics]:
+    """Statistics of each band of a scene, over the valid pixels of chips at some corners (n, 2)."""
     bands: dict[str, BandStatistics] = {}
-    for y, x in _occupied_windows(mask):
-        usable = mask[y, x] & (store.read("valid", y, x) > 0)
+    for (y, x), covered in covered_blocks(corners, chip):
+        usable = covered & store.valid(y, x)
         stored = store.read("image", y, x)[:, usable]
         for name, values in zip(store.names, stored if usable.any() else (), strict=False):
             if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -187,8 +183,8 @@ def _measure_scene(store: Tiles, mask: BoolArray) -> dict[str, BandStatistics]:
 
 def count_valid(store: Tiles, samples: IntArray, chip: int) -> int:
     """Number of valid pixels of a scene in the chips of some samples (scene, row, column)."""
-    mask = covered_pixels(store.shape, samples, chip)
-    return sum(int((mask[y, x] & (store.read("valid", y, x) > 0)).sum()) for y, x in _occupied_windows(mask))
+    blocks = covered_blocks(samples[:, 1:], chip)
+    return sum(int(np.count_nonzero(covered & store.valid(*window))) for window, covered in blocks)
 
 
 def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> dict[str, Any]:
@@ -196,24 +192,14 @@ def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: in
     statistics: BandStatistics | None = None
     for number in np.unique(samples[:, 0]):
         image, label = pairs[number]
-        mask = covered_pixels(image.shape, samples[samples[:, 0] == number], chip)
-        for y, x in _occupied_windows(mask):
-            usable = mask[y, x] & (image.read("valid", y, x) > 0) & (label.read("valid", y, x) > 0)
+        for (y, x), covered in covered_blocks(samples[samples[:, 0] == number, 1:], chip):
+            usable = covered & image.valid(y, x) & label.valid(y, x)
             if usable.any():
                 band = BandStatistics.of(label.read("label", y, x)[usable], (1.0, 0.0))
                 statistics = statistics.merge(band) if statistics else band
     if not statistics:
         raise BadInputError("no labelled pixel in the training chips; compare the labels with the masks of the scenes")
     return statistics.to_json()
-
-
-def _occupied_windows(mask: BoolArray) -> Iterator[PixelWindow]:
-    """Windows that contain all set pixels of a mask (y, x), each cropped to its set pixels."""
-    height, width = mask.shape
-    for y, x in windows((height, width), WINDOW):
-        rows, cols = (np.flatnonzero(mask[y, x].any(axis)) for axis in (1, 0))
-        if len(rows):
-            yield slice(y.start + rows[0], y.start + rows[-1] + 1), slice(x.start + cols[0], x.start + cols[-1] + 1)
 
 
 def samples_digest(scenes: list[str], samples: IntArray, chip: int) -> str:

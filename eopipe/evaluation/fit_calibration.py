@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from eopipe.chips.chip_blocks import covered_pixels
 from eopipe.chips.chips import cell_votes, label_sets, majority_class
 from eopipe.chips.polygons import splits_of_pixels
-from eopipe.chips.splits import SPLITS, covered_pixels
+from eopipe.chips.splits import SPLITS
 from eopipe.errors import BadInputError
 from eopipe.evaluation.calibration import label_pairs, reliability_measures, reliability_sums
 from eopipe.inference.mosaic import WindowPredictor, task_probabilities

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
+from eopipe.chips.chip_blocks import covered_pixels
 from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
-from eopipe.chips.splits import SPLITS, covered_pixels, read_split
+from eopipe.chips.splits import SPLITS, read_split
 from eopipe.errors import BadInputError
 from eopipe.labels.change import FROM_TO
 from eopipe.models.tasks import CHIPWISE

@@ -12,9 +12,10 @@ from PIL import Image
 from scenery import Completed, Run, split_outputs
 
 from eopipe.arrays import AnyArray, Float64Array
+from eopipe.chips.chip_blocks import covered_pixels
 from eopipe.chips.label_range import correlation_range
 from eopipe.chips.polygons import polygon_numbers, splits_of_pixels
-from eopipe.chips.splits import NO_SPLIT, SPLITS, covered_pixels, read_split
+from eopipe.chips.splits import NO_SPLIT, SPLITS, read_split
 from eopipe.config import check
 from eopipe.errors import UsageError
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData

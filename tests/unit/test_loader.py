@@ -19,8 +19,8 @@ import torch
 from stores import OFFSET, SCALE, SHAPE, make_scene, number
 
 from eopipe.arrays import AnyArray
+from eopipe.chips.chip_blocks import covered_pixels
 from eopipe.chips.chips import Normaliser, apply_symmetry
-from eopipe.chips.splits import covered_pixels
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.launch.failures import classify
 from eopipe.loader.chip_reader import ChipArrays, ChipReader, ChipRequest, TrainingPlaces, chip_sources

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.chips.splits import covered_pixels
+from eopipe.chips.chip_blocks import covered_pixels
 from eopipe.chips.statistics import (
     MAX_BINS,
     BandStatistics,
