@@ -1,0 +1,91 @@
+"""Pixels of many chips, read block by block: memory is that of a block, time that of what the chips cover."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, IntArray
+from eopipe.tiles.grid import PixelWindow, parts_of
+
+# Edge in pixels of the blocks in which chips are counted, and of those in which each covered pixel is read once; a
+# larger chip is a block by itself.
+BLOCK, COVERED_BLOCK = 2048, 1024
+
+
+def blocks_of(windows: Sequence[PixelWindow]) -> Iterator[PixelWindow]:
+    """Windows cut into blocks."""
+    return (block for window in windows for block in parts_of(window, BLOCK))
+
+
+def blocks_of_chips(corners: IntArray, chip: int) -> Iterator[tuple[IntArray, PixelWindow]]:
+    """Chips (n, 2) in blocks of neighbours: their numbers in rising order, and the window that they cover."""
+    block = corners // max(BLOCK, chip)
+    for numbers in _groups(block, np.arange(len(corners))):
+        (top, left), (bottom, right) = corners[numbers].min(0).tolist(), (corners[numbers].max(0) + chip).tolist()
+        yield numbers, (slice(top, bottom), slice(left, right))
+
+
+def covered_blocks(corners: IntArray, chip: int) -> Iterator[tuple[PixelWindow, BoolArray]]:
+    """Windows of the frame that do not overlap, row by row, and the masks (y, x) of the pixels that chips cover.
+
+    Each window is around the covered pixels of its block.
+    """
+    corners = np.unique(corners, axis=0)
+    edge = max(COVERED_BLOCK, chip)
+    blocks = np.concatenate([(corners + np.array(end) * (chip - 1)) // edge for end in np.ndindex(2, 2)])
+    touching = np.unique(np.column_stack([blocks, np.tile(np.arange(len(corners)), 4)]), axis=0)
+    for numbers in _groups(touching[:, :2], touching[:, 2]):
+        first, chosen = touching[numbers[0], :2] * edge, corners[touching[numbers, 2]]
+        (top, left), (bottom, right) = np.maximum(chosen.min(0), first), np.minimum(chosen.max(0) + chip, first + edge)
+        mask = np.zeros((bottom - top, right - left), bool)
+        for y, x in (chosen - (top, left)).tolist():
+            mask[max(y, 0) : y + chip, max(x, 0) : x + chip] = True
+        yield (slice(int(top), int(bottom)), slice(int(left), int(right))), mask
+
+
+def _groups(blocks: IntArray, numbers: IntArray) -> list[IntArray]:
+    """The indices of equal blocks (n, 2), by row, column and number."""
+    if not len(blocks):
+        return []
+    order = np.lexsort((numbers, blocks[:, 1], blocks[:, 0]))
+    is_first = (np.diff(blocks[order], axis=0) != 0).any(1)
+    return np.split(order, np.flatnonzero(is_first) + 1)
+
+
+def chips_in(corners: IntArray, chip: int, window: PixelWindow) -> IntArray:
+    """The numbers of the chips (n, 2) that reach a window."""
+    (top, bottom), (left, right) = ((axis.start, axis.stop) for axis in window)
+    return np.flatnonzero((corners > [top - chip, left - chip]).all(1) & (corners < [bottom, right]).all(1))
+
+
+def chip_counts(mask: BoolArray, corners: IntArray, chip: int) -> IntArray:
+    """Number of set pixels of a mask (y, x) in each chip."""
+    counts = np.zeros(len(corners), np.int64)
+    for row in np.unique(corners[:, 0]):
+        in_row = corners[:, 0] == row
+        columns = np.pad(mask[row : row + chip].sum(0, dtype=np.int64).cumsum(), (1, 0))
+        left = corners[in_row, 1]
+        counts[in_row] = columns[left + chip] - columns[left]
+    return counts
+
+
+def class_counts(usable: BoolArray, numbers: AnyArray | None, corners: IntArray, chip: int, classes: int) -> IntArray:
+    """Usable pixels of each class (n, classes) in the chips at these corners of a window.
+
+    `numbers` (y, x) are those of the classes; None counts all usable pixels as one class.
+    """
+    if numbers is None:
+        return chip_counts(usable, corners, chip)[:, None]
+    of_class = np.where(usable, numbers, classes)
+    counts = np.zeros((len(corners), classes), np.int64)
+    for row, (y, x) in zip(counts, corners.tolist(), strict=True):
+        row[:] = np.bincount(of_class[y : y + chip, x : x + chip].ravel(), minlength=classes)[:classes]
+    return counts
+
+
+def covered_pixels(shape: tuple[int, ...], samples: IntArray, chip: int) -> BoolArray:
+    """The pixels (y, x) that the chips of some samples (scene, row, column) cover."""
+    mask = np.zeros(shape, bool)
+    for row, col in np.unique(samples[:, 1:], axis=0):
+        mask[row : row + chip, col : col + chip] = True
+    return mask

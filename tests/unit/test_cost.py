@@ -1,0 +1,101 @@
+"""Cost follows what scenes cover: a grid 16 times larger around the same scenes costs what the smaller one does."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.shard_reader import StoredWindow
+from eopipe.tiles.store import add_array, new_store
+
+SMALL, LARGE = 2048, 8192
+SCENES, EDGE, LAYOUT = 12, 256, Layout(64, 256)
+# Prints the pixels that a command reads, and the peak of its memory in KiB.
+COUNTED = """
+import sys
+from eopipe.cli import main
+from eopipe.tiles.store import Tiles
+
+read, pixels = Tiles.read, [0]
+
+def counted(*arguments):
+    values = read(*arguments)
+    pixels[0] += values.size
+    return values
+
+Tiles.read = counted
+code = main(sys.argv[1:])
+print(pixels[0], next(row.split()[1] for row in open("/proc/self/status") if row.startswith("VmHWM")))
+sys.exit(code)
+"""
+
+
+def write_scenes(folder: Path, edge: int) -> tuple[list[Path], list[Path]]:
+    """Scenes of a few pixels side by side in the corner of a grid, with labels in polygons of 32 x 32 pixels."""
+    grid, random = make_grid((0.0, 0.0, 10.0 * edge, 10.0 * edge), "EPSG:32633", 10.0, (0, 0)), np.random.default_rng(5)
+    tiles, labels = [], []
+    blocks = np.kron(np.arange(64).reshape(8, 8), np.ones((32, 32), int))
+    for number in range(SCENES):
+        row, column = (place * 2 * EDGE for place in divmod(number, 4))
+        window = StoredWindow((edge, edge), (row, column), EDGE)
+        part, name = grid[row : row + EDGE, column : column + EDGE], f"s{number:02}"
+        attributes = {"datetime": f"2024-01-{number + 1:02}T10:00:00Z"}
+        with new_store(folder / f"{name}.zarr", part, ("red", "nir"), name, attributes, window) as group:
+            options = {"scale_factor": 1.0, "add_offset": 0.0}
+            image = add_array(group, "image", (2, EDGE, EDGE), "uint16", LAYOUT, **options)
+            image[:] = random.integers(1, 4000, (2, EDGE, EDGE), dtype="uint16")
+            add_array(group, "valid", (EDGE, EDGE), "uint8", LAYOUT)[:] = 1
+        with new_store(folder / f"{name}-label.zarr", part, ("x", "y"), name, {}, window) as group:
+            add_array(group, "label", (EDGE, EDGE), "uint8", LAYOUT)[:] = (blocks % 2).astype(np.uint8)
+            add_array(group, "polygon", (EDGE, EDGE), "int32", LAYOUT)[:] = (blocks + 1).astype(np.int32)
+            add_array(group, "valid", (EDGE, EDGE), "uint8", LAYOUT)[:] = 1
+        tiles.append(folder / f"{name}.zarr")
+        labels.append(folder / f"{name}-label.zarr")
+    return tiles, labels
+
+
+def cost(*arguments: object) -> tuple[int, int]:
+    """Pixels that a command reads, and its peak memory in KiB."""
+    line = [sys.executable, "-c", COUNTED, *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    pixels, memory = done.stdout.splitlines()[-1].split()
+    return int(pixels), int(memory)
+
+
+def split(folder: Path, edge: int, *options: object) -> tuple[tuple[int, int], dict[str, int]]:
+    """Cost of a split on a grid of this edge, and its chips."""
+    tiles, labels = write_scenes(folder / str(edge), edge)
+    names = ("chips.json", "statistics.json", "map.png", "places.gpkg")
+    outputs = [folder / str(edge) / name for name in names]
+    ports = [
+        part for port, path in zip(("--chips", "--statistics", "--map", "--places"), outputs) for part in (port, path)
+    ]
+    allowed = ["--allow", "place: made up", "duplicate: made up", "near-duplicate: made up", "random: made up"]
+    chips = ["--chip", 64, "--stride", 64, *allowed]
+    costs = cost("split", "--tiles", *tiles, "--labels", *labels, *ports, *chips, *options)
+    return costs, {name: len(rows) for name, rows in json.loads(outputs[0].read_text())["samples"].items()}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--method", "temporal", "--dates", "2024-01-07", "2024-01-10"),
+        ("--method", "group", "--by", "scene"),
+        ("--method", "group", "--by", "polygon"),
+        ("--method", "random"),
+    ],
+    ids=["dates", "scenes", "polygons", "random"],
+)
+def test_a_split_costs_what_its_scenes_cover(tmp_path: Path, options: tuple[object, ...]) -> None:
+    (pixels, memory), chips = split(tmp_path, SMALL, *options)
+    (more_pixels, more_memory), more_chips = split(tmp_path, LARGE, *options)
+    assert more_chips == chips
+    assert sum(chips.values()) > 100
+    assert more_pixels <= 1.1 * pixels
+    assert more_memory <= 1.3 * memory
