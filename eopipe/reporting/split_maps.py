@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +54,16 @@ def split_roles(split: dict[str, Any], pairs: Pairs, decimation: Decimation, sce
 
 def read_polygon_splits(labels: Sequence[Tiles], polygons: dict[str, list[int]], decimation: Decimation) -> UInt8Array:
     """The split of the polygon at the centre of each pixel of the image; 255 for none."""
-    splits = np.full(decimation.shape, NO_SPLIT, np.uint8)
-    for label in {label.scene: label for label in labels}.values():
-        of_label = read_centres(partial(splits_of_pixels, label, polygons), decimation)
-        splits = np.where(splits == NO_SPLIT, of_label, splits)
-    return splits
+    stores = [*{label.scene: label for label in labels}.values()]
+
+    def read(y: slice, x: slice) -> UInt8Array:
+        splits = np.full((y.stop - y.start, x.stop - x.start), NO_SPLIT, np.uint8)
+        for label in stores:
+            if label.reaches((y, x)):
+                splits = np.where(splits == NO_SPLIT, splits_of_pixels(label, polygons, y, x), splits)
+        return splits
+
+    return read_centres(read, decimation)
 
 
 def draw_split(path: Path, result: SplitResult) -> None:

@@ -232,10 +232,11 @@ class Tiles:
             reader = reader.stored
         if reader.shape[-2:] != self.shape:
             raise BadInputError(f"{name} of {self.path} has shape {reader.shape}, but its grid has {self.shape}")
-        top, bottom, _ = y.indices(self.shape[0])
-        left, right, _ = x.indices(self.shape[1])
-        window = np.empty((*reader.shape[:-2], max(bottom - top, 0), max(right - left, 0)), reader.dtype)
-        reader.read(window, top, left, tuple(range(math.prod(reader.shape[:-2]))))
+        (top, bottom, _), (left, right, _) = y.indices(self.shape[0]), x.indices(self.shape[1])
+        # Memory of zeros is not touched before they are read.
+        window = np.zeros((*reader.shape[:-2], max(bottom - top, 0), max(right - left, 0)), reader.dtype)
+        if self.reaches((slice(top, bottom), slice(left, right))):
+            reader.read(window, top, left, tuple(range(math.prod(reader.shape[:-2]))))
         return window
 
     def valid(self, y: slice = slice(None), x: slice = slice(None)) -> BoolArray:
@@ -247,8 +248,7 @@ class Tiles:
         missing = [band for band in bands if band not in self.names]
         if missing:
             raise BadInputError(f"{self.path} has no band {', '.join(missing)}; it has {', '.join(self.names)}")
-        stored = self.read("image", y, x)[[self.names.index(band) for band in bands]]
-        scale, offset = self.scaling
+        stored, (scale, offset) = self.read("image", y, x)[[self.names.index(band) for band in bands]], self.scaling
         return stored.astype(np.float32) * np.float32(scale) + np.float32(offset)
 
 

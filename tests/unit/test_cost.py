@@ -15,20 +15,19 @@ from eopipe.tiles.store import add_array, new_store
 
 SMALL, LARGE = 2048, 8192
 SCENES, EDGE, LAYOUT = 12, 256, Layout(64, 256)
-# Prints the pixels that a command reads, and the peak of its memory in KiB.
+# Prints the numbers of pixels that a command reads from stores, and the peak of its memory in KiB.
 COUNTED = """
 import sys
 from eopipe.cli import main
-from eopipe.tiles.store import Tiles
+from eopipe.tiles.shard_reader import ShardedArrayReader
 
-read, pixels = Tiles.read, [0]
+read, pixels = ShardedArrayReader.read, [0]
 
-def counted(*arguments):
-    values = read(*arguments)
-    pixels[0] += values.size
-    return values
+def counted(self, out, *arguments):
+    pixels[0] += out.size
+    read(self, out, *arguments)
 
-Tiles.read = counted
+ShardedArrayReader.read = counted
 code = main(sys.argv[1:])
 print(pixels[0], next(row.split()[1] for row in open("/proc/self/status") if row.startswith("VmHWM")))
 sys.exit(code)
@@ -74,7 +73,9 @@ def split(folder: Path, edge: int, *options: object) -> tuple[tuple[int, int], d
     names = ("chips.json", "statistics.json", "map.png", "places.gpkg")
     outputs = [folder / str(edge) / name for name in names]
     ports = [
-        part for port, path in zip(("--chips", "--statistics", "--map", "--places"), outputs) for part in (port, path)
+        part
+        for port, path in zip(("--chips", "--statistics", "--map", "--places"), outputs, strict=True)
+        for part in (port, path)
     ]
     allowed = ["--allow", "place: made up", "duplicate: made up", "near-duplicate: made up", "random: made up"]
     chips = ["--chip", 64, "--stride", 64, *allowed]
