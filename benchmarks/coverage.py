@@ -51,7 +51,9 @@ class Scenario:
     @cached_property
     def cells(self) -> Cells:
         """The cells that eopipe would choose, in nodes."""
-        return square_cells(self.area, self.piece, 1)
+        return square_cells(
+            [((slice(0, self.shape[0]), slice(0, self.shape[1])), self.area)], self.shape[1], self.piece, 1
+        )
 
     @cached_property
     def correlation(self) -> Correlation:

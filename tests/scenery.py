@@ -19,6 +19,14 @@ def numbered(shape: tuple[int, int], first: int = 1, dtype: str = "uint16") -> A
     return (first + np.arange(shape[0] * shape[1])).reshape(shape).astype(dtype)
 
 
+def covered_area(shape: tuple[int, int], samples: AnyArray, chip: int) -> AnyArray:
+    """Mask (y, x) of the pixels in the chips of some samples (scene, row, column)."""
+    mask = np.zeros(shape, bool)
+    for _, row, column in samples:
+        mask[row : row + chip, column : column + chip] = True
+    return mask
+
+
 def write_raster(path: Path, pixels: AnyArray, **other: Any) -> Path:
     """Write a cloud-optimised GeoTIFF of one band."""
     import rasterio

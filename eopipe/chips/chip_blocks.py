@@ -25,22 +25,27 @@ def blocks_of_chips(corners: IntArray, chip: int) -> Iterator[tuple[IntArray, Pi
         yield numbers, (slice(top, bottom), slice(left, right))
 
 
-def covered_blocks(corners: IntArray, chip: int) -> Iterator[tuple[PixelWindow, BoolArray]]:
+def covered_blocks(corners: IntArray, chip: int, multiple: int = 1) -> Iterator[tuple[PixelWindow, BoolArray]]:
     """Windows of the frame that do not overlap, row by row, and the masks (y, x) of the pixels that chips cover.
 
-    Each window is around the covered pixels of its block.
+    Each window is around the covered pixels of its block, and without its parts that are cut by squares of `multiple`
+    pixels.
     """
     corners = np.unique(corners, axis=0)
-    edge = max(COVERED_BLOCK, chip)
+    edge = -(-max(COVERED_BLOCK, chip) // multiple) * multiple
     blocks = np.concatenate([(corners + np.array(end) * (chip - 1)) // edge for end in np.ndindex(2, 2)])
     touching = np.unique(np.column_stack([blocks, np.tile(np.arange(len(corners)), 4)]), axis=0)
     for numbers in _groups(touching[:, :2], touching[:, 2]):
         first, chosen = touching[numbers[0], :2] * edge, corners[touching[numbers, 2]]
         (top, left), (bottom, right) = np.maximum(chosen.min(0), first), np.minimum(chosen.max(0) + chip, first + edge)
-        mask = np.zeros((bottom - top, right - left), bool)
-        for y, x in (chosen - (top, left)).tolist():
-            mask[max(y, 0) : y + chip, max(x, 0) : x + chip] = True
-        yield (slice(int(top), int(bottom)), slice(int(left), int(right))), mask
+        (top, left), (bottom, right) = (
+            -(-np.array([top, left]) // multiple) * multiple,
+            np.array([bottom, right]) // multiple * multiple,
+        )
+        if top >= bottom or left >= right:
+            continue
+        window = slice(int(top), int(bottom)), slice(int(left), int(right))
+        yield window, covered_pixels(chosen, chip, window)
 
 
 def _groups(blocks: IntArray, numbers: IntArray) -> list[IntArray]:
@@ -50,6 +55,13 @@ def _groups(blocks: IntArray, numbers: IntArray) -> list[IntArray]:
     order = np.lexsort((numbers, blocks[:, 1], blocks[:, 0]))
     is_first = (np.diff(blocks[order], axis=0) != 0).any(1)
     return np.split(order, np.flatnonzero(is_first) + 1)
+
+
+def chips_reaching(windows: Sequence[PixelWindow], corners: IntArray, chip: int) -> IntArray:
+    """The chips (n, 2) that reach any of some windows."""
+    numbers = np.unique(np.concatenate([chips_in(corners, chip, window) for window in windows]))
+    reaching: IntArray = corners[numbers]
+    return reaching
 
 
 def chips_in(corners: IntArray, chip: int, window: PixelWindow) -> IntArray:
@@ -83,9 +95,9 @@ def class_counts(usable: BoolArray, numbers: AnyArray | None, corners: IntArray,
     return counts
 
 
-def covered_pixels(shape: tuple[int, ...], samples: IntArray, chip: int) -> BoolArray:
-    """The pixels (y, x) that the chips of some samples (scene, row, column) cover."""
-    mask = np.zeros(shape, bool)
-    for row, col in np.unique(samples[:, 1:], axis=0):
-        mask[row : row + chip, col : col + chip] = True
+def covered_pixels(corners: IntArray, chip: int, window: PixelWindow) -> BoolArray:
+    """The pixels (y, x) of a window that chips at some corners cover."""
+    mask = np.zeros(tuple(axis.stop - axis.start for axis in window), bool)
+    for y, x in (corners[chips_in(corners, chip, window)] - [axis.start for axis in window]).tolist():
+        mask[max(y, 0) : y + chip, max(x, 0) : x + chip] = True
     return mask

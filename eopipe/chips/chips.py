@@ -108,14 +108,6 @@ def label_sets(counts: AnyArray, min_share: float) -> BoolArray:
     return np.asarray(counts / counts.sum(1, keepdims=True) >= min_share)
 
 
-def whole_cells(
-    label: AnyArray, usable: BoolArray, area: BoolArray, edge: int, classes: int, min_pixels: float
-) -> tuple[IntArray, IntArray]:
-    """Cells of `edge` pixels that are completely inside an area (y, x), and the majority class of each."""
-    chosen, votes = cell_votes(label, usable, area, edge, classes, min_pixels)
-    return chosen, majority_class(votes)
-
-
 def cell_votes(
     label: AnyArray, usable: BoolArray, area: BoolArray, edge: int, classes: int, min_pixels: float
 ) -> tuple[IntArray, IntArray]:

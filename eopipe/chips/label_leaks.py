@@ -12,7 +12,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.audit import ChipSplit, Finding
-from eopipe.chips.chip_blocks import blocks_of, blocks_of_chips, chip_counts, chips_in, covered_blocks
+from eopipe.chips.chip_blocks import blocks_of, blocks_of_chips, chip_counts, chips_in, covered_blocks, covered_pixels
 from eopipe.chips.chips import is_continuous
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import Tiles
@@ -105,10 +105,7 @@ def _usable(split: ChipSplit, name: str, pairs: Pairs, scene: int, window: Pixel
     (image, label), samples, chip = pairs[scene], split.samples[name], split.plan.chip
     corners = samples[samples[:, 0] == scene, 1:]
     usable = image.valid(*window) & label.valid(*window)
-    covered = np.zeros(usable.shape, bool)
-    for y, x in (corners[chips_in(corners, chip, window)] - [axis.start for axis in window]).tolist():
-        covered[max(y, 0) : y + chip, max(x, 0) : x + chip] = True
-    return usable & covered
+    return usable & covered_pixels(corners, chip, window)
 
 
 def _first_labels(split: ChipSplit, name: str, pairs: Pairs, window: PixelWindow) -> tuple[AnyArray, BoolArray]:

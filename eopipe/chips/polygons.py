@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array
-from eopipe.chips.chip_blocks import blocks_of, chips_in, covered_blocks
+from eopipe.chips.chip_blocks import blocks_of, chips_reaching, covered_blocks
 from eopipe.chips.groups import without_empty_splits
 from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, assign_at_random
 from eopipe.errors import BadInputError
@@ -84,7 +84,7 @@ def polygon_gaps(
 
     gaps: dict[str, int] = {}
     for label in {label.scene: label for _, label in pairs}.values():
-        reached = {name: _chips_of(label, rows[:, 1:], chip) for name, rows in samples.items()}
+        reached = {name: chips_reaching(label.windows, rows[:, 1:], chip) for name, rows in samples.items()}
         edges = {name: _polygon_edges(label, polygons, name, corners, chip) for name, corners in reached.items()}
         for cell in label.frame.cells:
             left, right = cell.window[1].start, cell.window[1].stop
@@ -95,12 +95,6 @@ def polygon_gaps(
                     key, gap = f"{first}-{second}", int(distance.min()) - 1
                     gaps[key] = min(gaps.get(key, gap), gap)
     return gaps
-
-
-def _chips_of(label: Tiles, corners: IntArray, chip: int) -> IntArray:
-    """The chips (n, 2) that a label store reaches."""
-    numbers = [chips_in(corners, chip, window) for window in label.windows]
-    return corners[np.unique(np.concatenate(numbers))]
 
 
 def _polygon_edges(label: Tiles, polygons: dict[str, list[int]], split: str, corners: IntArray, chip: int) -> IntArray:

@@ -6,7 +6,9 @@ Every pixel of the training chips counts once per scene, however many chips cont
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,11 +38,17 @@ class Moments:
     high: float
 
     @classmethod
-    def of(cls, values: Float64Array, weights: IntArray) -> "Moments":
+    def of(cls, values: Float64Array, weights: IntArray | int = 1) -> "Moments":
         """Moments of values (n,) with numbers of occurrences (n,), in two passes."""
+        weights = np.broadcast_to(weights, values.shape)
         count = int(weights.sum())
         mean = float((values * weights).sum() / count)
         return cls(count, mean, float((weights * (values - mean) ** 2).sum()), float(values.min()), float(values.max()))
+
+    @classmethod
+    def merged(cls, parts: Iterable["Moments"]) -> "Moments":
+        """The moments of all values of several parts, at least one."""
+        return reduce(cls.merge, parts)
 
     def merge(self, other: "Moments") -> "Moments":
         """Merge with the moments of other values (Chan, Golub and LeVeque 1983, doi:10.1080/00031305.1983.10483115)."""

@@ -9,7 +9,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from eopipe.chips.chips import count_votes
 from eopipe.errors import BadInputError
-from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.maps import AreaChips, EvaluationData
 from eopipe.scenes.item import datetime_text
 from eopipe.tiles.store import CHIP_SET, Tiles
 
@@ -66,15 +66,11 @@ class TreeBaselines:
             total[:, fit.classes_] += fit.predict_proba(features)[:, : len(fit.classes_)]
         return np.asarray(total.argmax(1))
 
-    def votes(self, group: EvaluatedMap, chosen: IntArray, edge: int) -> dict[str, IntArray]:
-        """By each baseline the labelled pixels of each class (cell, class) in the chosen cells of a map of chips."""
-        columns = group.truth.shape[1] // edge
-        rows, cols = np.nonzero(group.is_comparable)
-        cells = np.where(cols < columns * edge, rows // edge * columns + cols // edge, -1)
-        is_chosen = np.isin(cells, chosen)
-        index, shape = np.searchsorted(chosen, cells[is_chosen]), (len(chosen), self.classes)
-        predicted = self.predict(group.stores, rows[is_chosen], cols[is_chosen])
-        return {name: count_votes(index, classes, shape) for name, classes in predicted.items()}
+    def votes(self, chips: AreaChips) -> dict[str, IntArray]:
+        """By each baseline the labelled pixels of each class (cell, class) in cells of a map of chips."""
+        rows, cols, cell = chips.pixels
+        predicted, shape = self.predict(chips.group.stores, rows, cols), (len(chips.rows), self.classes)
+        return {name: count_votes(cell, classes, shape) for name, classes in predicted.items()}
 
     def add_methods(self, metrics: dict[str, Any], of_chips: str = "") -> None:
         """Describe the baselines in the metrics."""
@@ -101,17 +97,29 @@ def _part(name: str, features: FloatArray) -> FloatArray:
 
 def training_pixels(data: EvaluationData, max_pixels: int, seeds: list[int]) -> list[tuple[FloatArray, AnyArray]]:
     """For each seed features (n, feature) and truth (n,) of pixels of the training areas, drawn at random of more."""
-    features, truth, pixels_per_map = [], [], max_pixels // len(data.groups)
-    for number, (group, rows, cols) in enumerate(data.pixels("train")):
-        generators = [np.random.Generator(np.random.Philox(counter=[0, 0, 0, number], key=seed)) for seed in seeds]
-        chosen = np.concatenate([np.sort(g.permutation(len(rows))[:pixels_per_map]) for g in generators])
-        if len(chosen):
-            features.append(np.split(features_of(group.stores, rows[chosen], cols[chosen]), len(seeds)))
-            truth.append(np.split(group.truth[rows[chosen], cols[chosen]], len(seeds)))
-    return [
-        (np.vstack([parts[n] for parts in features]), np.concatenate([parts[n] for parts in truth]))
-        for n in range(len(seeds))
-    ]
+    pixels_per_map, sizes = max_pixels // len(data.groups), np.zeros(len(data.groups), np.int64)
+    for pixels in data.pixels("train"):
+        sizes[pixels.group.number] += len(pixels.rows)
+    drawn = [[_draw(int(size), pixels_per_map, number, seed) for seed in seeds] for number, size in enumerate(sizes)]
+    features, truth = [list[FloatArray]() for _ in seeds], [list[AnyArray]() for _ in seeds]
+    first = np.zeros_like(sizes)
+    for pixels in data.pixels("train"):
+        start = first[pixels.group.number]
+        first[pixels.group.number] = stop = start + len(pixels.rows)
+        chosen = [draw[(draw >= start) & (draw < stop)] - start for draw in drawn[pixels.group.number]]
+        index, ends = np.concatenate(chosen), np.cumsum([len(part) for part in chosen])[:-1]
+        if len(index):
+            values = features_of(pixels.group.stores, pixels.rows[index], pixels.cols[index])
+            for n, (part, numbers) in enumerate(zip(np.split(values, ends), chosen, strict=True)):
+                features[n].append(part)
+                truth[n].append(pixels.truth[numbers])
+    return [(np.vstack(parts), np.concatenate(numbers)) for parts, numbers in zip(features, truth, strict=True)]
+
+
+def _draw(count: int, maximum: int, number: int, seed: int) -> IntArray:
+    """At most this number of the pixels 0, 1, … of a map, in rising order."""
+    generator = np.random.Generator(np.random.Philox(counter=[0, 0, 0, number], key=seed))
+    return np.sort(generator.choice(count, min(count, maximum), replace=False, shuffle=False))
 
 
 def features_of(stores: list[Tiles], rows: AnyArray, cols: AnyArray) -> FloatArray:

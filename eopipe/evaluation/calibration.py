@@ -20,6 +20,7 @@ from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells
 from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_cells, design_effect
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.models.tasks import CHIPWISE
 from eopipe.tiles.cells import Cell, Frame
 
 BINS, EDGE = 15, 1024
@@ -43,19 +44,23 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
     cells = choose_cells(data)
     sums = np.zeros((len(cells.used), BINS, len(NAMES)))
     tags: dict[str, str] = {}
-    per_group = len(data.frame.cells)
-    for number, samples in enumerate(_test_samples(data)):
-        for path in probabilities[number * per_group : (number + 1) * per_group]:
-            tags, cell = _check_map(path, data.frame, data.names)
-            in_cell = samples if data.frame.only is not None else samples[_is_in(cell, samples.cols)]
-            for probability, part in read_probabilities(path, in_cell, cell.column):
-                index, pair = cells.index_of(number, part.rows, part.cols), (part.predicted, part.truth)
-                if data.task == "multilabel":
-                    pairs, truth = label_pairs(probability, part.truth > 0)
-                    index, pair = np.tile(index, len(data.names)), (1 - part.predicted.T.ravel(), truth)
-                    sums += reliability_sums(pairs, *pair, index, len(cells.used))
-                else:
-                    sums += reliability_sums(probability, *pair, index, len(cells.used))
+    maps: dict[tuple[int, str], Path] = {}
+    for number, path in enumerate(probabilities):
+        tags, cell = _check_map(path, data.frame, data.names)
+        maps[number // len(data.frame.cells), cell.id] = path
+    for samples in test_samples(data):
+        number = samples.group.number
+        # A block is in one cell.
+        left = int(samples.cols.min())
+        cell = data.frame.cell_of((slice(0, 1), slice(left, left + 1)))
+        for probability, part in read_probabilities(maps[number, cell.id], samples, cell.column):
+            index, pair = cells.index_of(number, part.rows, part.cols), (part.predicted, part.truth)
+            if data.task == "multilabel":
+                pairs, truth = label_pairs(probability, part.truth > 0)
+                index, pair = np.tile(index, len(data.names)), (1 - part.predicted.T.ravel(), truth)
+                sums += reliability_sums(pairs, *pair, index, len(cells.used))
+            else:
+                sums += reliability_sums(probability, *pair, index, len(cells.used))
     if not sums[..., 0].any():
         return {}
     temperature = float(tags["temperature"]) if "temperature" in tags else None
@@ -67,22 +72,21 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
 
 @dataclass(frozen=True)
 class EvaluatedSamples:
-    """Pixels, or cells by their first pixel, of the test areas with their true and mapped classes; all (n,).
+    """Pixels, or cells by their first pixel, of a block of the test areas with their true and mapped classes; all (n,).
 
     With several labels for each chip, truth and prediction are (n, class): 1 present, 0 absent.
     """
 
+    group: EvaluatedMap
     rows: IntArray
     cols: IntArray
     truth: IntArray
     predicted: IntArray
 
     def __getitem__(self, chosen: Any) -> "EvaluatedSamples":
-        return EvaluatedSamples(self.rows[chosen], self.cols[chosen], self.truth[chosen], self.predicted[chosen])
-
-
-def _is_in(cell: Cell, columns: IntArray) -> BoolArray:
-    return np.asarray((columns >= cell.window[1].start) & (columns < cell.window[1].stop))
+        return EvaluatedSamples(
+            self.group, self.rows[chosen], self.cols[chosen], self.truth[chosen], self.predicted[chosen]
+        )
 
 
 def label_pairs(probability: AnyArray, truth: BoolArray) -> tuple[AnyArray, IntArray]:
@@ -94,29 +98,17 @@ def label_pairs(probability: AnyArray, truth: BoolArray) -> tuple[AnyArray, IntA
     return np.stack([flat, 1 - flat]), np.where(truth.T.ravel(), 0, 1).astype(np.int64)
 
 
-def _test_samples(data: EvaluationData) -> Iterator[EvaluatedSamples]:
-    """The samples of the test areas of each group of maps."""
-    if data.task == "classification":
-        edge = data.split["chip"]
-        for group, chosen, truth, mapped in data.chips("test"):
-            rows, cols = np.divmod(chosen, group.truth.shape[1] // edge)
-            yield EvaluatedSamples(rows * edge, cols * edge, truth, mapped)
+def test_samples(data: EvaluationData) -> Iterator[EvaluatedSamples]:
+    """The samples of the test areas of each map, block by block."""
+    if data.task not in CHIPWISE:
+        for pixels in data.pixels("test"):
+            truth, mapped = (numbers.astype(np.int64) for numbers in (pixels.truth, pixels.mapped))
+            yield EvaluatedSamples(pixels.group, pixels.rows, pixels.cols, truth, mapped)
         return
-    if data.task == "multilabel":
-        yield from (samples for _, samples in label_samples(data))
-        return
-    for group, rows, cols in data.pixels("test"):
-        truth, mapped = (numbers[rows, cols].astype(np.int64) for numbers in (group.truth, group.prediction))
-        yield EvaluatedSamples(rows, cols, truth, mapped)
-
-
-def label_samples(data: EvaluationData) -> Iterator[tuple[EvaluatedMap, EvaluatedSamples]]:
-    """For each map of labels: the cells completely inside the test areas with their true and mapped labels."""
-    edge = data.split["chip"]
-    for group, chosen, votes in data.votes("test"):
-        rows, cols = (edge * index for index in np.divmod(chosen, group.truth.shape[1] // edge))
-        mapped = group.presence[:, rows, cols].T.astype(np.int64)
-        yield group, EvaluatedSamples(rows, cols, label_sets(votes, data.min_share).astype(np.int64), mapped)
+    for chips in data.chips("test"):
+        is_set = data.task == "multilabel"
+        truth = label_sets(chips.votes, data.min_share).astype(np.int64) if is_set else chips.truth
+        yield EvaluatedSamples(chips.group, chips.rows, chips.cols, truth, chips.mapped)
 
 
 def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> tuple[dict[str, str], Cell]:

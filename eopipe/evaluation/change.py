@@ -34,9 +34,8 @@ def change_metrics(data: EvaluationData, confusions: dict[str, IntArray], max_pi
         result["post_classification"] = change_scores(compared, count) | {"method": METHOD}
     width, height = pixel_metres(data.frame.cells[0].grid)
     hectares = width * height / 10_000
-    mapped = sum(
-        np.bincount(group.prediction[group.prediction != NO_LABEL], minlength=count**2) for group in data.groups
-    )
+    maps = (group.mapped(*block) for group in data.groups for block in group.reached_blocks())
+    mapped = sum(np.bincount(numbers[numbers != NO_LABEL], minlength=count**2) for numbers in maps)
     model = confusions["model"]
     areas = {"labels": model.sum(1), "map_in_test": model.sum(0), "map": np.asarray(mapped) / len(data.groups)}
     result["areas"] = {
@@ -83,8 +82,8 @@ def _post_classification(data: EvaluationData, max_pixels: int, seed: int) -> tu
         for channels, numbers in zip((dates[0], dates[-1]), classes, strict=True)
     ]
     confusion = np.zeros((count**2, count**2), np.int64)
-    for group, rows, cols in data.pixels("test"):
-        for index, pixels in windowed_features(group.stores, rows, cols):
-            before, after = (estimator.predict(pixels[:, channels]) for channels, estimator in estimators)
-            confusion += confusion_matrix(group.truth[rows[index], cols[index]], before * count + after, count**2)
+    for pixels in data.pixels("test"):
+        for index, features in windowed_features(pixels.group.stores, pixels.rows, pixels.cols):
+            before, after = (estimator.predict(features[:, channels]) for channels, estimator in estimators)
+            confusion += confusion_matrix(pixels.truth[index], before * count + after, count**2)
     return confusion, ""

@@ -7,12 +7,14 @@ and nuggets is weighted by the restricted likelihood, which needs no mean (REML,
 (Kish 1965; effective sample size, Griffith 2005, doi:10.1111/j.1467-8306.2005.00484.x); the weighted median counts.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from eopipe.arrays import BoolArray, Float64Array, IntArray
+from eopipe.tiles.grid import PixelWindow
 
 # Bounds the eigenvectors; a range shorter than a cell is of no consequence for pieces.
 MAX_CELLS = 400
@@ -67,21 +69,23 @@ class Cells:
         return np.asarray(np.unique(rows * (cols.max() + 1) + cols, return_inverse=True)[1], np.int64)
 
 
-def square_cells(area: BoolArray, base: int, finest: int) -> Cells:
-    """The finest squares of an area (y, x), at most `MAX_CELLS`.
+def square_cells(areas: Iterable[tuple[PixelWindow, BoolArray]], width: int, base: int, finest: int) -> Cells:
+    """The finest squares of the areas in windows of a raster of this width, at most `MAX_CELLS`.
 
     Their edge is `base` halved or doubled, and a multiple of `finest`.
     """
     edge = base
     while edge % 2 == 0 and edge // 2 % finest == 0:
         edge //= 2
-    rows, cols = np.nonzero(area)
-    while True:
-        columns = -(-area.shape[1] // edge)
-        used = np.unique(rows // edge * columns + cols // edge)
-        if len(used) <= MAX_CELLS:
-            return Cells(columns, edge, used)
-        edge *= 2
+    used = np.empty((0, 2), np.int64)
+    for window, area in areas:
+        squares = (np.argwhere(area) + [axis.start for axis in window]) // edge
+        used = np.unique(np.concatenate([used, squares]), axis=0)
+        # Too many squares of a part are too many of all.
+        while len(used) > MAX_CELLS:
+            edge, used = 2 * edge, np.unique(used // 2, axis=0)
+    columns = -(-width // edge)
+    return Cells(columns, edge, used[:, 0] * columns + used[:, 1])
 
 
 class Correlation:

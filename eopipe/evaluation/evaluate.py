@@ -8,6 +8,7 @@ import numpy as np
 
 from eopipe.arrays import IntArray
 from eopipe.chips.chips import majority_class
+from eopipe.chips.statistics import Moments
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import TREES, TreeBaselines
 from eopipe.evaluation.change import change_metrics
@@ -44,10 +45,11 @@ def evaluate_maps(
 def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     cells, classes, majority = choose_cells(data), len(data.names), int(_truth_counts(data, "train").argmax())
     tally = Tally.empty(cells, METHODS, len(data.groups), classes**2)
-    for number, (group, rows, cols) in enumerate(data.pixels("test")):
-        truth, index = group.truth[rows, cols].astype(np.int64), cells.index_of(number, rows, cols)
-        predictions = {"model": group.prediction[rows, cols], "majority": np.full(truth.shape, majority)}
-        predictions |= trees.predict(group.stores, rows, cols)
+    for pixels in data.pixels("test"):
+        truth, number = pixels.truth.astype(np.int64), pixels.group.number
+        index = cells.index_of(number, pixels.rows, pixels.cols)
+        predictions = {"model": pixels.mapped, "majority": np.full(truth.shape, majority)}
+        predictions |= trees.predict(pixels.group.stores, pixels.rows, pixels.cols)
         for name, predicted in predictions.items():
             tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
     metrics = _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_cell["model"].sum())}
@@ -60,14 +62,14 @@ def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[st
 def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     """Scores over whole cells of the map; the trees' class of a cell is the majority over its labelled pixels."""
     cells, classes, edge = choose_cells(data), len(data.names), data.split["chip"]
-    train = sum(np.bincount(truth, minlength=classes) for _, _, truth, _ in data.chips("train"))
+    train = sum(np.bincount(chips.truth, minlength=classes) for chips in data.chips("train"))
     majority = int(np.argmax(train))
     tally = Tally.empty(cells, METHODS, len(data.groups), classes**2)
-    for number, (group, chosen, truth, mapped) in enumerate(data.chips("test")):
-        columns = group.truth.shape[1] // edge
-        index = cells.index_of(number, chosen // columns * edge, chosen % columns * edge)
-        predictions = {"model": mapped, "majority": np.full(truth.shape, majority)}
-        predictions |= {name: majority_class(votes) for name, votes in trees.votes(group, chosen, edge).items()}
+    for chips in data.chips("test"):
+        truth, number = chips.truth, chips.group.number
+        index = cells.index_of(number, chips.rows, chips.cols)
+        predictions = {"model": chips.mapped, "majority": np.full(truth.shape, majority)}
+        predictions |= {name: majority_class(votes) for name, votes in trees.votes(chips).items()}
         for name, predicted in predictions.items():
             tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
     if not tally.by_cell["model"].any():
@@ -86,7 +88,8 @@ def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[
 
 def _not_mapped(data: EvaluationData) -> dict[str, Any]:
     """The classes that no pixel of any map has, anywhere; nothing where all are mapped."""
-    mapped = set().union(*(np.unique(group.prediction).tolist() for group in data.groups))
+    blocks = ((group, block) for group in data.groups for block in group.reached_blocks())
+    mapped = set().union(*(np.unique(group.mapped(*block)).tolist() for group, block in blocks))
     names = [name for number, name in enumerate(data.names) if number not in mapped]
     if names:
         log.warning("event=class_not_mapped classes=%r", ", ".join(names))
@@ -106,20 +109,20 @@ def _class_metrics(data: EvaluationData, tally: Tally, majority: int) -> dict[st
 
 def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     """Scores of values, compared with the mean of the training labels and with boosted trees."""
-    train = np.concatenate([group.truth[rows, cols] for group, rows, cols in data.pixels("train")], dtype=np.float64)
-    mean, cells = float(f"{train.mean():.9g}"), choose_cells(data)
+    train = Moments.merged(Moments.of(pixels.truth.astype(np.float64)) for pixels in data.pixels("train"))
+    mean, cells = float(f"{train.mean:.9g}"), choose_cells(data)
     tally = Tally.empty(cells, VALUE_METHODS, len(data.groups), 6, np.float64)
-    for number, (group, rows, cols) in enumerate(data.pixels("test")):
-        truth, index = group.truth[rows, cols], cells.index_of(number, rows, cols)
-        if len(truth):
-            predictions = {"model": group.prediction[rows, cols], "mean": np.full(truth.shape, mean)}
-            predictions |= trees.predict(group.stores, rows, cols)
-            for name, predicted in predictions.items():
-                tally.add(name, number, cells.sum_parts(index, value_parts(truth, predicted, mean)))
+    for pixels in data.pixels("test"):
+        truth, number = pixels.truth, pixels.group.number
+        index = cells.index_of(number, pixels.rows, pixels.cols)
+        predictions = {"model": pixels.mapped, "mean": np.full(truth.shape, mean)}
+        predictions |= trees.predict(pixels.group.stores, pixels.rows, pixels.cols)
+        for name, predicted in predictions.items():
+            tally.add(name, number, cells.sum_parts(index, value_parts(truth, predicted, mean)))
     metrics: dict[str, Any] = {name: value_scores(total.sum(0)) for name, total in tally.by_cell.items()}
     metrics["mean"]["value"] = round(mean, 6)
     trees.add_methods(metrics)
-    low, high = (float(f"{v:.9g}") for v in np.percentile(train, (0, 100)))
+    low, high = (float(f"{v:.9g}") for v in (train.low, train.high))
     metrics |= {"task": data.task, "unit": data.unit, "range": [low, high]}
     metrics |= tally.uncertainty(data.split["chip"], VALUES) | _scene_scores(data, tally, VALUES)
     return {
@@ -149,5 +152,5 @@ def _scene_scores(data: EvaluationData, tally: Tally, measures: Measures) -> dic
 
 
 def _truth_counts(data: EvaluationData, name: str) -> IntArray:
-    counts = [np.bincount(g.truth[r, c], minlength=len(data.names)) for g, r, c in data.pixels(name)]
+    counts = [np.bincount(pixels.truth, minlength=len(data.names)) for pixels in data.pixels(name)]
     return np.asarray(np.sum(counts, axis=0), np.int64)

@@ -23,12 +23,16 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 
 @dataclass(frozen=True)
 class ValidationPlaces:
-    """The areas (y, x) of validation chips with the labels of all scenes; a cell needs `min_pixels` labelled ones."""
+    """Validation chips at some corners (n, 2) with the labels of all scenes; a cell needs `min_pixels` labelled ones.
+
+    `polygons` are their splits where polygons are split.
+    """
 
     labels: Tiles
-    area: BoolArray
+    corners: IntArray
     edge: int
     min_pixels: float
+    polygons: dict[str, list[int]] | None = None
 
     @classmethod
     def of(cls, split: dict[str, Any], stores: list[Tiles]) -> "ValidationPlaces":
@@ -42,15 +46,20 @@ class ValidationPlaces:
                 "a mosaic mixes scenes, so it has no validation places where scenes are split or labels differ from "
                 "scene to scene; predict one map for each scene, without a calibration"
             )
-        area = covered_pixels(labels.shape, split["samples"]["val"], split["chip"])
-        if "polygons" in split:
-            area &= splits_of_pixels(labels, split["polygons"]) == SPLITS.index("val")
-        return cls(labels, area, split["chip"], max(1.0, split["plan"]["min_valid"] * split["chip"] ** 2))
+        corners, chip = np.unique(split["samples"]["val"][:, 1:], axis=0), split["chip"]
+        return cls(labels, corners, chip, max(1.0, split["plan"]["min_valid"] * chip**2), split.get("polygons"))
+
+    def area(self, y: slice, x: slice) -> BoolArray:
+        """The pixels (y, x) of a window that are in a validation chip."""
+        area = covered_pixels(self.corners, self.edge, (y, x))
+        if self.polygons:
+            area &= splits_of_pixels(self.labels, self.polygons, y, x) == SPLITS.index("val")
+        return area
 
     def labelled(self, y: slice, x: slice) -> tuple[AnyArray, BoolArray]:
         """Class numbers of a window, and the pixels that are labelled and in a validation place."""
         label, valid = (self.labels.read(name, y, x) for name in ("label", "valid"))
-        return label, self.area[y, x] & (valid > 0) & (label != NO_LABEL)
+        return label, self.area(y, x) & (valid > 0) & (label != NO_LABEL)
 
     def boxes(self, windows: list[PixelWindow], multiple: int) -> Iterator[tuple[PixelWindow, int]]:
         """The part of each window that has labelled pixels, its edges at a multiple, and their number."""
@@ -108,7 +117,7 @@ def validation_samples(
         label, labelled = places.labelled(y, x)
         usable = labelled & (scene_count > 0)
         if is_chipwise:
-            area, edge = places.area[y, x], places.edge
+            area, edge = places.area(y, x), places.edge
             chosen, votes = cell_votes(label, usable, area, edge, len(trained.classes), places.min_pixels)
             rows, cols = (edge * index for index in np.divmod(chosen, label.shape[1] // edge))
             truth = majority_class(votes)

@@ -23,6 +23,7 @@ from eopipe.evaluation.correlation import Cells, Correlation, square_cells
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.measures import MACRO, SHARES, Measures
 from eopipe.models.tasks import CHIPWISE
+from eopipe.tiles.grid import PixelWindow
 
 LEVEL, MIN_PIECES = 0.95, 6
 METHOD = (
@@ -122,13 +123,19 @@ def choose_cells(data: EvaluationData) -> Cells:
     """
     if "chip_set" in data.split:
         return _blocks(data)
-    tested = [area for _, area in data.areas("test")]
-    numbers = np.flatnonzero([area.any() for area in tested])
-    if data.split.get("by_scene") and len(numbers) >= MIN_PIECES:
-        return Cells(0, 0, numbers)
+    tested = set[int]()
+
+    def windows() -> Iterator[tuple[PixelWindow, BoolArray]]:
+        for group, window, area in data.areas("test"):
+            tested.update([group.number] if area.any() else [])
+            yield window, area
+
     # A chip of a classifier is one sample.
     chip = int(data.split["chip"])
-    return square_cells(np.logical_or.reduce(tested), chip, chip if data.task in CHIPWISE else 1)
+    cells = square_cells(windows(), data.frame.shape[1], chip, chip if data.task in CHIPWISE else 1)
+    if data.split.get("by_scene") and len(tested) >= MIN_PIECES:
+        return Cells(0, 0, np.array(sorted(tested)))
+    return cells
 
 
 def _blocks(data: EvaluationData) -> Cells:

@@ -1,14 +1,14 @@
-"""Maps of a run with their labels, and the areas of the splits."""
+"""Maps of a run with their labels, read block by block in the areas of the splits."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
-from eopipe.chips.chip_blocks import covered_pixels
+from eopipe.arrays import AnyArray, BoolArray, IntArray
+from eopipe.chips.chip_blocks import BLOCK, chips_reaching, covered_blocks
 from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
@@ -17,33 +17,106 @@ from eopipe.errors import BadInputError
 from eopipe.labels.change import FROM_TO
 from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import tagged_scenes
-from eopipe.tiles.cells import Cell, Frame
+from eopipe.tiles.cells import Frame
+from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 
 @dataclass(frozen=True)
 class EvaluatedMap:
-    """One map, the tile stores it was predicted from, and its ground truth (255 or NaN where there is none).
+    """One map: its file for each cell of the run, the tile stores it was predicted from, and the labels.
 
-    `splits` (y, x) is the split of each pixel's polygon, where polygons are split. Of several labels for each chip,
-    `presence` (class, y, x) has 1 present, 0 absent, 255 no scene, and `prediction` is its first class.
+    `number` is its place among the maps of the run.
     """
 
-    prediction: AnyArray
+    number: int
+    paths: dict[str, Path]
     stores: list[Tiles]
-    truth: AnyArray
-    splits: UInt8Array | None = None
-    presence: UInt8Array = field(default_factory=lambda: np.empty((0, 0, 0), np.uint8))
+    label: Tiles
 
     @property
-    def is_comparable(self) -> BoolArray:
-        """Mask (y, x) of pixels with prediction and ground truth."""
-        return has_value(self.prediction) & has_value(self.truth)
+    def frame(self) -> Frame:
+        """The cells of the run."""
+        return self.label.frame
+
+    def mapped(self, y: slice, x: slice) -> AnyArray:
+        """The map in a window of one cell: classes or values (y, x); of several labels for each chip (class, y, x).
+
+        255 or NaN is where nothing is mapped.
+        """
+        import rasterio
+        from rasterio.windows import Window
+
+        cell = self.frame.cell_of((y, x))
+        with rasterio.open(self.paths[cell.id]) as file:
+            bands = None if file.tags().get("task") == "multilabel" else 1
+            window = Window(x.start - cell.column, y.start, x.stop - x.start, y.stop - y.start)
+            return np.asarray(file.read(bands, window=window))
+
+    def truth(self, y: slice, x: slice) -> AnyArray:
+        """Class numbers or values (y, x) of the labels in a window; 255 or NaN where there is none."""
+        numbers = self.label.read("label", y, x)
+        return np.where(self.label.valid(y, x), numbers, np.nan if numbers.dtype.kind == "f" else NO_LABEL)
+
+    def reached_blocks(self) -> Iterator[PixelWindow]:
+        """Blocks of the cells that any of its stores reaches: nothing is mapped elsewhere."""
+        for cell in self.frame.cells:
+            rows, columns = cell.window
+            # One place for each block, however many scenes reach it.
+            reached = {
+                (row, column)
+                for store in self.stores
+                for y, x in store.windows
+                if columns.start <= x.start < columns.stop
+                for row in range(y.start // BLOCK, (y.stop - 1) // BLOCK + 1)
+                for column in range((x.start - cell.column) // BLOCK, (x.stop - 1 - cell.column) // BLOCK + 1)
+            }
+            for row, column in sorted(reached):
+                top, left = row * BLOCK, cell.column + column * BLOCK
+                yield slice(top, min(top + BLOCK, rows.stop)), slice(left, min(left + BLOCK, columns.stop))
 
 
 def has_value(numbers: AnyArray) -> BoolArray:
     """Mask of pixels with a class number or a value."""
     return np.asarray(np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != NO_LABEL)
+
+
+def _is_mapped(mapped: AnyArray) -> BoolArray:
+    """Mask (y, x) of the mapped pixels; of several labels for each chip all bands have the same."""
+    return has_value(mapped if mapped.ndim == 2 else mapped[0])
+
+
+@dataclass(frozen=True)
+class AreaPixels:
+    """Mapped, labelled pixels (n,) of the area of a split in one block of a map: places in the frame, and classes."""
+
+    group: EvaluatedMap
+    rows: IntArray
+    cols: IntArray
+    truth: AnyArray
+    mapped: AnyArray
+
+
+@dataclass(frozen=True)
+class AreaChips:
+    """Cells of a map of chips that are completely inside the area of a split, in one block of a map.
+
+    `rows` and `cols` (n,) are the first pixels of the cells, `votes` (n, class) their labelled pixels of each class,
+    `mapped` their class (n,), or of several labels for each chip 1 present and 0 absent (n, class). `pixels` are row,
+    column and cell of the labelled pixels.
+    """
+
+    group: EvaluatedMap
+    rows: IntArray
+    cols: IntArray
+    votes: IntArray
+    mapped: AnyArray
+    pixels: tuple[IntArray, IntArray, IntArray]
+
+    @property
+    def truth(self) -> IntArray:
+        """The majority class (n,) of the labelled pixels."""
+        return majority_class(self.votes)
 
 
 @dataclass(frozen=True)
@@ -62,13 +135,13 @@ class EvaluationData:
     @property
     def frame(self) -> Frame:
         """The cells of the run."""
-        return self.groups[0].stores[0].frame
+        return self.groups[0].frame
 
     @classmethod
     def read(
         cls, maps: tuple[Path, ...], tiles: tuple[Path, ...], labels: tuple[Path, ...], chips: Path
     ) -> "EvaluationData":
-        """Read maps and stores; raises BadInputError when they are inconsistent."""
+        """Open maps and stores; raises BadInputError when they are inconsistent."""
         pairs, split = pair_stores(tiles, labels), read_split(chips)
         check_scenes(split, pairs)
         cells = len(pairs[0][0].frame.cells)
@@ -81,58 +154,64 @@ class EvaluationData:
             raise BadInputError("one mosaic mixes the scenes that train and test; give a map for each scene")
         members = [pairs] if is_mosaic else [[pair] for pair in pairs]
         paths_of_members = [maps] if is_mosaic else [(path,) for path in maps]
-        groups = [
-            EvaluatedMap(
-                _read_maps(paths, [image for image, _ in group]),
-                [image for image, _ in group],
-                group[0][1].read("label"),
-                splits_of_pixels(group[0][1], split["polygons"]) if "polygons" in split else None,
-                _read_presence(paths[0], group[0][1].names),
-            )
-            for paths, group in zip(paths_of_members, members, strict=True)
-        ]
+        names = pairs[0][1].names
+        groups = list[EvaluatedMap]()
+        for paths, group in zip(paths_of_members, members, strict=True):
+            stores = [image for image, _ in group]
+            groups.append(EvaluatedMap(len(groups), _maps_of_cells(paths, stores, names), stores, group[0][1]))
         min_share = float(_tags(maps[0]).get("min_share", 0.0))
         task = _task(maps, pairs[0][1], split)
         from_to = tuple(pairs[0][1].attributes.get(FROM_TO, ()))
-        return cls(groups, pairs[0][1].names, split, task, unit_of(pairs[0][1]), min_share, from_to)
+        return cls(groups, names, split, task, unit_of(pairs[0][1]), min_share, from_to)
 
-    def pixels(self, name: str) -> Iterator[tuple[EvaluatedMap, AnyArray, AnyArray]]:
-        """For each map: rows and columns of the mapped, labelled pixels in the areas of a split.
+    def areas(self, name: str) -> Iterator[tuple[EvaluatedMap, PixelWindow, BoolArray]]:
+        """For each block of each map its window and the mask (y, x) of the areas of a split.
 
-        Where scenes are split, and of chip sets, those are the areas of the map's own chips.
+        Where scenes are split, and of chip sets, those are the areas of the map's own chips. Of a map of chips no
+        cell is cut by a block.
         """
-        for group, area in self.areas(name):
-            rows, cols = np.nonzero(area & group.is_comparable)
-            yield group, rows, cols
-
-    def areas(self, name: str) -> Iterator[tuple[EvaluatedMap, BoolArray]]:
-        """For each map the mask (y, x) of the areas of a split."""
         samples, chip = self.split["samples"][name], self.split["chip"]
-        area = covered_pixels(self.groups[0].truth.shape, samples, chip)
-        for number, group in enumerate(self.groups):
-            if self.split.get("by_scene") or "chip_set" in self.split:
-                area = covered_pixels(group.truth.shape, samples[samples[:, 0] == number], chip)
-            yield group, area if group.splits is None else area & (group.splits == SPLITS.index(name))
+        has_own = self.split.get("by_scene") or "chip_set" in self.split
+        multiple = chip if self.task in CHIPWISE else 1
+        for group in self.groups:
+            corners = samples[samples[:, 0] == group.number, 1:] if has_own else samples[:, 1:]
+            if len(group.stores) == 1:
+                corners = chips_reaching(group.stores[0].windows, corners, chip)
+            for window, covered in covered_blocks(corners, chip, multiple):
+                polygons = self.split.get("polygons")
+                splits = splits_of_pixels(group.label, polygons, *window) if polygons else SPLITS.index(name)
+                yield group, window, covered & (splits == SPLITS.index(name))
 
-    def chips(self, name: str) -> Iterator[tuple[EvaluatedMap, IntArray, IntArray, IntArray]]:
-        """For each map of chips: the cells completely inside the areas of a split, their true and mapped class.
+    def pixels(self, name: str) -> Iterator[AreaPixels]:
+        """The mapped, labelled pixels in the areas of a split, block by block; none of blocks without any."""
+        for group, (y, x), area in self.areas(name):
+            mapped, truth = group.mapped(y, x), group.truth(y, x)
+            rows, cols = np.nonzero(area & _is_mapped(mapped) & has_value(truth))
+            if len(rows):
+                yield AreaPixels(group, rows + y.start, cols + x.start, truth[rows, cols], mapped[..., rows, cols])
 
-        Cells are numbered row by row. The true class is the majority over the labelled pixels; a cell has one where
-        their share is at least `min_valid` of the split.
+    def chips(self, name: str) -> Iterator[AreaChips]:
+        """The cells of maps of chips that are completely inside the areas of a split, block by block.
+
+        A cell counts where the share of its labelled pixels is at least `min_valid` of the split.
         """
-        edge = self.split["chip"]
-        for group, chosen, votes in self.votes(name):
-            rows, cols = np.divmod(chosen, group.truth.shape[1] // edge)
-            yield group, chosen, majority_class(votes), group.prediction[rows * edge, cols * edge].astype(np.int64)
-
-    def votes(self, name: str) -> Iterator[tuple[EvaluatedMap, IntArray, IntArray]]:
-        """For each map of chips: the same cells, and their labelled pixels of each class (cell, class)."""
         edge, count = self.split["chip"], len(self.names)
         # Chips of a set may be smaller than their slots; those in a split have enough labelled pixels.
         min_pixels = 1.0 if "chip_set" in self.split else max(1.0, self.split["plan"]["min_valid"] * edge**2)
-        for group, area in self.areas(name):
-            usable = area & group.is_comparable
-            yield group, *cell_votes(group.truth, usable, area, edge, count, min_pixels)
+        for group, (y, x), area in self.areas(name):
+            mapped, truth = group.mapped(y, x), group.truth(y, x)
+            usable = area & _is_mapped(mapped) & has_value(truth)
+            chosen, votes = cell_votes(truth, usable, area, edge, count, min_pixels)
+            columns = area.shape[1] // edge
+            rows, cols = (edge * index for index in np.divmod(chosen, columns))
+            pixel_rows, pixel_cols = np.nonzero(usable)
+            cells = pixel_rows // edge * columns + pixel_cols // edge
+            index = np.searchsorted(chosen, cells)
+            is_chosen = np.isin(cells, chosen)
+            pixels = pixel_rows[is_chosen] + y.start, pixel_cols[is_chosen] + x.start, index[is_chosen]
+            of_cells = mapped[..., rows, cols].T.astype(np.int64)
+            if len(chosen):
+                yield AreaChips(group, rows + y.start, cols + x.start, votes, of_cells, pixels)
 
 
 def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:
@@ -157,18 +236,12 @@ def _expected(cells: int, scenes: int) -> str:
     return f"{scenes} scenes: give one mosaic, or one map for each scene"
 
 
-def _read_maps(paths: tuple[Path, ...], stores: list[Tiles]) -> AnyArray:
-    """A mosaic in the frame of the run, from the map of each cell."""
-    maps, frame = [_read_map(path, stores) for path in paths], stores[0].frame
-    if frame.only is not None:
-        return maps[0][1]
-    if sorted(cell.id for cell, _ in maps) != sorted(cell.id for cell in frame.cells):
-        raise BadInputError(f"the maps are of the cells {', '.join(cell.id for cell, _ in maps)}; give one of each")
-    numbers = maps[0][1]
-    mosaic = np.full(frame.shape, np.nan if numbers.dtype.kind == "f" else NO_LABEL, numbers.dtype)
-    for cell, part in maps:
-        mosaic[cell.window] = part
-    return mosaic
+def _maps_of_cells(paths: tuple[Path, ...], stores: list[Tiles], names: tuple[str, ...]) -> dict[str, Path]:
+    """The map of each cell; raises BadInputError for maps of other places, scenes or labels."""
+    maps, frame = [(_check_map(path, stores, names), path) for path in paths], stores[0].frame
+    if sorted(cell for cell, _ in maps) != sorted(cell.id for cell in frame.cells):
+        raise BadInputError(f"the maps are of the cells {', '.join(cell for cell, _ in maps)}; give one of each")
+    return dict(maps)
 
 
 def _tags(path: Path) -> dict[str, str]:
@@ -179,34 +252,22 @@ def _tags(path: Path) -> dict[str, str]:
     return tags
 
 
-def _read_presence(path: Path, names: tuple[str, ...]) -> UInt8Array:
-    """The bands of a map of several labels for each chip, empty for any other map.
-
-    Raises BadInputError for labels of other classes.
-    """
+def _check_map(path: Path, stores: list[Tiles], names: tuple[str, ...]) -> str:
+    """The id of the cell that a map shows."""
     import rasterio
 
     with rasterio.open(path) as file:
-        if file.tags().get("task") != "multilabel":
-            return np.empty((0, 0, 0), np.uint8)
-        if file.descriptions != names:
-            bands = ", ".join(str(name) for name in file.descriptions)
-            raise BadInputError(f"map {path} has the labels {bands}; the label stores have {', '.join(names)}")
-        return np.asarray(file.read(), np.uint8)
-
-
-def _read_map(path: Path, stores: list[Tiles]) -> tuple[Cell, AnyArray]:
-    """A map with the cell that it shows."""
-    import rasterio
-
-    with rasterio.open(path) as file:
-        cell = stores[0].frame.cell(file.tags().get("cell", ""))
+        tags = file.tags()
+        cell = stores[0].frame.cell(tags.get("cell", ""))
         if file.shape != cell.shape or not file.transform.almost_equals(cell.grid.affine):
             raise BadInputError(f"map {path.name} is not on the grid of scene {stores[0].scene}")
-        scene_names = [store.scene for store in stores]
-        made_from = tagged_scenes(file.tags(), scene_names)
-        if made_from != scene_names:
-            differing = sorted(set(made_from) ^ set(scene_names))
-            names = " ".join([*differing[:10], *([f"and {len(differing) - 10} more"] if len(differing) > 10 else [])])
-            raise BadInputError(f"map {path} was made from other scenes than it is compared with: {names}")
-        return cell, np.asarray(file.read(1))
+        if tags.get("task") == "multilabel" and file.descriptions != names:
+            bands = ", ".join(str(name) for name in file.descriptions)
+            raise BadInputError(f"map {path} has the labels {bands}; the label stores have {', '.join(names)}")
+    scene_names = [store.scene for store in stores]
+    made_from = tagged_scenes(tags, scene_names)
+    if made_from != scene_names:
+        differing = sorted(set(made_from) ^ set(scene_names))
+        shown = " ".join([*differing[:10], *([f"and {len(differing) - 10} more"] if len(differing) > 10 else [])])
+        raise BadInputError(f"map {path} was made from other scenes than it is compared with: {shown}")
+    return cell.id

@@ -14,7 +14,7 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.chips import label_sets
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import TREES, TreeBaselines
-from eopipe.evaluation.calibration import label_samples, read_probabilities
+from eopipe.evaluation.calibration import read_probabilities, test_samples
 from eopipe.evaluation.intervals import Tally, choose_cells
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.measures import label_measures
@@ -71,7 +71,7 @@ def multilabel_metrics(
 
 def _frequencies(data: EvaluationData) -> Float64Array:
     """The share of the training cells that have each class among their labels (class,)."""
-    parts = [label_sets(votes, data.min_share) for _, _, votes in data.votes("train")]
+    parts = [label_sets(votes, data.min_share) for votes in (chips.votes for chips in data.chips("train"))]
     present = np.concatenate(parts)
     if not len(present):
         raise BadInputError(
@@ -85,15 +85,13 @@ def _test_chips(
     data: EvaluationData, trees: TreeBaselines, probabilities: tuple[Path, ...], frequencies: Float64Array
 ) -> LabelScores:
     """All test chips, ordered by map and cell."""
-    edge = data.split["chip"]
     truth, mapped, places = [], [], []
     votes: dict[str, list[IntArray]] = {name: [] for name in TREES}
-    for number, (group, samples) in enumerate(label_samples(data)):
-        truth.append(samples.truth > 0)
-        mapped.append(samples.predicted > 0)
-        places.append(np.stack([np.full(len(samples.rows), number), samples.rows, samples.cols], 1))
-        chosen = samples.rows // edge * (group.truth.shape[1] // edge) + samples.cols // edge
-        for name, counts in trees.votes(group, chosen, edge).items():
+    for chips in data.chips("test"):
+        truth.append(label_sets(chips.votes, data.min_share))
+        mapped.append(chips.mapped > 0)
+        places.append(np.stack([np.full(len(chips.rows), chips.group.number), chips.rows, chips.cols], 1))
+        for name, counts in trees.votes(chips).items():
             votes[name].append(counts)
     all_truth = np.concatenate(truth)
     scores = {name: _shares(np.concatenate(counts)) for name, counts in votes.items()}
@@ -113,7 +111,8 @@ def _shares(votes: IntArray) -> Float64Array:
 
 def _mapped_probabilities(data: EvaluationData, paths: tuple[Path, ...]) -> Iterator[Float64Array]:
     """For each map the published probabilities (n, class) of its test chips, in their order."""
-    for path, (_, samples) in zip(paths, label_samples(data), strict=True):
+    for samples in test_samples(data):
+        path = paths[samples.group.number]
         values = np.zeros((len(samples.rows), len(data.names)))
         width = int(samples.cols.max(initial=0)) + 1
         position = samples.rows * width + samples.cols

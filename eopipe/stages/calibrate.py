@@ -82,7 +82,7 @@ def calibrate(
                 f"which has {', '.join(trained.classes)} in chips of {trained.chip}; use those of its training"
             )
         places = ValidationPlaces.of(split, [label for _, label in pairs])
-        if places.area.any():
+        if len(places.corners):
             predictor = open_predictor(trained, model, stores, window, halo, device, threads)
             samples = validation_samples(predictor, trained, places, max_samples)
     with publish(calibration) as draft:

@@ -1,6 +1,6 @@
 """The tree baselines on landscapes whose truth is known: texture, season, three fits, and windows of features."""
 
-from dataclasses import replace
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from affine import Affine
 from odc.geo.geobox import GeoBox
+from scenery import write_raster
 
 from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.errors import BadInputError
@@ -36,14 +37,22 @@ def store(
     return Tiles(path)
 
 
-def halves(stores: list[Tiles], truth: AnyArray, task: str = "segmentation") -> EvaluationData:
-    """A perfect map that is trained in the west and tested in the east."""
+def halves(
+    stores: list[Tiles], truth: AnyArray, task: str = "segmentation", mapped: AnyArray | None = None
+) -> EvaluationData:
+    """A map, by default a perfect one, that is trained in the west and tested in the east."""
     height, width = truth.shape
+    path, grid = stores[0].path.with_suffix(".label.zarr"), stores[0].grid
+    shutil.rmtree(path, ignore_errors=True)
+    with new_store(path, grid, NAMES, "", {}) as group:
+        for name, values in (("label", truth), ("valid", np.ones_like(truth, np.uint8))):
+            add_array(group, name, truth.shape, values.dtype, Layout(32, 64))[:] = values
+    classes = write_raster(path.with_suffix(".tif"), truth if mapped is None else mapped, nodata=None)
     corners = [(0, row, col) for row in range(0, height, 8) for col in range(0, width, 8)]
     west, east = ([corner for corner in corners if (corner[2] < width // 2) == is_west] for is_west in (True, False))
     split = {"chip": 8, "samples": {"train": np.array(west), "val": np.empty((0, 3), int), "test": np.array(east)}}
     names, unit = (NAMES, "") if task == "segmentation" else (("height",), "m")
-    return EvaluationData([EvaluatedMap(truth, stores, truth)], names, split, task, unit)
+    return EvaluationData([EvaluatedMap(0, {"": classes}, stores, Tiles(path))], names, split, task, unit)
 
 
 def patches(height: int, width: int) -> UInt8Array:
@@ -151,9 +160,9 @@ def noisy(tmp_path: Path, task: str = "segmentation") -> EvaluationData:
 def test_a_baseline_is_the_mean_of_three_fits_with_seeds_of_their_own(tmp_path: Path, task: str) -> None:
     data = noisy(tmp_path, task)
     trees, other = (TreeBaselines.fit(data, 100_000, seed) for seed in (0, 1))
-    group, rows, cols = next(data.pixels("test"))
-    features = features_of(group.stores, rows, cols)
-    predicted = trees.predict(group.stores, rows, cols)
+    pixels = next(data.pixels("test"))
+    features = features_of(pixels.group.stores, pixels.rows, pixels.cols)
+    predicted = trees.predict(pixels.group.stores, pixels.rows, pixels.cols)
     for name, fits in trees.fits.items():
         seeds = {fit.random_state for fit in (*fits, *other.fits[name])}
         assert len(fits) == 3
@@ -181,9 +190,9 @@ def noisy_again(tmp_path: Path) -> EvaluationData:
 @pytest.mark.parametrize(("count", "max_pixels"), [(0, 500), (1, 100_000)])
 def test_a_class_of_at_most_one_training_pixel_is_no_obstacle(tmp_path: Path, count: int, max_pixels: int) -> None:
     data = noisy(tmp_path)
-    truth = np.zeros_like(data.groups[0].truth)
+    truth = np.zeros(data.frame.shape, np.uint8)
     truth[0, :count] = 1
-    rare = replace(data, groups=[replace(data.groups[0], truth=truth, prediction=truth)])
+    rare = halves(data.groups[0].stores, truth)
     metrics = evaluate_maps(rare, max_pixels, 0)
     assert all(metrics[name]["accuracy"] > 0.9 for name in TREES), metrics
 
@@ -204,7 +213,8 @@ def test_every_tree_baseline_has_a_name_and_an_interval(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_a_class_that_no_pixel_of_the_map_has_is_named_in_the_headline(tmp_path: Path) -> None:
     data = noisy(tmp_path)
-    group = replace(data.groups[0], prediction=np.zeros_like(data.groups[0].prediction))
-    metrics = evaluate_maps(replace(data, groups=[group]), 2_000, 0)
+    everything = slice(0, data.frame.shape[0]), slice(0, data.frame.shape[1])
+    truth = data.groups[0].truth(*everything)
+    metrics = evaluate_maps(halves(data.groups[0].stores, truth, mapped=np.zeros_like(truth)), 2_000, 0)
     assert metrics["not_mapped"] == [data.names[1]]
     assert verdict(metrics).headline.endswith(f" The map has no pixel of “{data.names[1]}”.")

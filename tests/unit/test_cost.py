@@ -83,6 +83,23 @@ def split(folder: Path, edge: int, *options: object) -> tuple[tuple[int, int], d
     return costs, {name: len(rows) for name, rows in json.loads(outputs[0].read_text())["samples"].items()}
 
 
+def write_maps(folder: Path, edge: int) -> list[Path]:
+    """A map of each scene, of which every pixel is of the first class; the other blocks of a file are left out."""
+    import rasterio
+    from rasterio.windows import Window
+
+    paths, transform = [], rasterio.transform.from_origin(0.0, 10.0 * edge, 10.0, 10.0)
+    profile = {"driver": "GTiff", "width": edge, "height": edge, "count": 1, "dtype": "uint8", "nodata": 255}
+    profile |= {"tiled": True, "blockxsize": 256, "blockysize": 256, "sparse_ok": True, "crs": "EPSG:32633"}
+    for number in range(SCENES):
+        row, column = (place * 2 * EDGE for place in divmod(number, 4))
+        paths.append(folder / f"s{number:02}.tif")
+        with rasterio.open(paths[-1], "w", transform=transform, **profile) as file:
+            file.write(np.zeros((EDGE, EDGE), np.uint8), 1, window=Window(column, row, EDGE, EDGE))
+            file.update_tags(scenes=f"s{number:02}")
+    return paths
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -98,5 +115,23 @@ def test_a_split_costs_what_its_scenes_cover(tmp_path: Path, options: tuple[obje
     (more_pixels, more_memory), more_chips = split(tmp_path, LARGE, *options)
     assert more_chips == chips
     assert sum(chips.values()) > 100
+    assert more_pixels <= 1.1 * pixels
+    assert more_memory <= 1.3 * memory
+
+
+def test_scores_cost_what_the_scenes_cover(tmp_path: Path) -> None:
+    costs, metrics = [], []
+    for edge in (SMALL, LARGE):
+        split(tmp_path, edge, "--method", "group", "--by", "polygon")
+        folder, names = tmp_path / str(edge), [f"s{number:02}" for number in range(SCENES)]
+        inputs = {"--classes": write_maps(folder, edge)}
+        inputs |= {"--tiles": [folder / f"{name}.zarr" for name in names]}
+        inputs |= {"--labels": [folder / f"{name}-label.zarr" for name in names], "--chips": [folder / "chips.json"]}
+        line = [part for port, paths in inputs.items() for part in (port, *paths)]
+        costs.append(cost("evaluate", *line, "--metrics", folder / "metrics.json", "--baseline-pixels", 1000))
+        metrics.append(json.loads((folder / "metrics.json").read_text())["model"])
+    (pixels, memory), (more_pixels, more_memory) = costs
+    assert metrics[0] == metrics[1]
+    assert metrics[0]["accuracy"] == 0.5
     assert more_pixels <= 1.1 * pixels
     assert more_memory <= 1.3 * memory

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.coverage import SCENARIOS, simulate, simulate_independent
-from eopipe.arrays import AnyArray, Float64Array, IntArray
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.evaluation.correlation import Cells, Correlation, square_cells
 from eopipe.evaluation.intervals import Pieces, Tally, intervals, measure_pieces
 from eopipe.evaluation.measures import VALUES, class_measures
@@ -65,7 +65,7 @@ def test_uncorrelated_errors_make_every_piece_independent_and_smooth_ones_few() 
 
 
 def test_the_range_of_the_errors_is_measured() -> None:
-    cells, random = square_cells(np.ones((150, 150), bool), EDGE, 1), np.random.default_rng(5)
+    cells, random = squares(np.ones((150, 150), bool), EDGE, 1), np.random.default_rng(5)
     correlation = Correlation(cells)
     for length in (0.1, 10.0, 25.0):
         factor = np.linalg.cholesky(np.exp(-correlation.distance / length))
@@ -236,14 +236,25 @@ def test_quarters_have_no_interval_where_they_are_too_small_and_maps_have_no_qua
     assert measured(table, cells=Cells(0, 0, np.arange(16)))["regions"] == []
 
 
+def squares(area: BoolArray, base: int, finest: int) -> Cells:
+    """The squares of an area (y, x), of which a quarter is given at a time."""
+    height, width = area.shape
+    windows = [(y, x) for y in halves(height) for x in halves(width)]
+    return square_cells([(window, area[window]) for window in windows], width, base, finest)
+
+
+def halves(length: int) -> tuple[slice, slice]:
+    return slice(0, length // 2), slice(length // 2, length)
+
+
 def test_cells_are_small_squares_of_the_area_that_chips_are_made_of() -> None:
     area = np.zeros((96, 100), bool)
     area[:, 64:96] = True
-    cells = square_cells(area, 16, 1)
+    cells = squares(area, 16, 1)
     assert (cells.edge, len(cells.used)) == (4, 24 * 8)
     assert len(set(cells.squares(16).tolist())) == 12
-    assert square_cells(area, 16, 16).edge == 16, "a chip of a classifier is not divided"
-    assert len(square_cells(np.ones((500, 500), bool), 1, 1).used) <= 400
+    assert squares(area, 16, 16).edge == 16, "a chip of a classifier is not divided"
+    assert len(squares(np.ones((500, 500), bool), 1, 1).used) <= 400
     rows, cols = np.array([0, 3, 4, 95]), np.array([64, 68, 64, 95])
     assert cells.index_of(0, rows, cols).tolist() == [0, 1, 8, 191]
     assert Cells(0, 0, np.array([1, 4])).index_of(4, rows, cols).tolist() == [1] * 4

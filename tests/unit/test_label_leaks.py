@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from scenery import Completed, Run, split_outputs
+from scenery import Completed, Run, covered_area, split_outputs
 
 from eopipe.arrays import AnyArray, Float64Array
-from eopipe.chips.chip_blocks import covered_pixels
 from eopipe.chips.label_range import correlation_range
 from eopipe.chips.polygons import polygon_numbers, splits_of_pixels
 from eopipe.chips.splits import NO_SPLIT, SPLITS, read_split
@@ -326,7 +325,7 @@ def test_every_polygon_is_in_one_split_and_every_class_in_all(tmp_path: Path, ru
         assert len(np.unique(splits[polygons == number])) == 1
     assert (splits[polygons == 0] == NO_SPLIT).all()
     for number, name in enumerate(SPLITS):
-        covered = covered_pixels(SHAPE, result["samples"][name], CHIP)
+        covered = covered_area(SHAPE, result["samples"][name], CHIP)
         pixels = [int((label[covered & (splits == number)] == c).sum()) for c in (0, 1)]
         # Chips do not overlap each other here, so that a pixel counts once.
         assert list(result["pixels"][name].values()) == pixels
@@ -352,7 +351,7 @@ def test_train_polygons_keep_the_buffer_to_those_of_test(tmp_path: Path, run: Ru
     assert np.abs(train[:, None] - test[None]).max(-1).min() > 4
     areas = {}
     for number, name in enumerate(SPLITS):
-        areas[name] = np.argwhere(covered_pixels(SHAPE, result["samples"][name], CHIP) & (splits == number))
+        areas[name] = np.argwhere(covered_area(SHAPE, result["samples"][name], CHIP) & (splits == number))
     expected = {
         f"{first}-{second}": int(np.abs(areas[first][:, None] - areas[second][None]).max(-1).min()) - 1
         for first, second in combinations(SPLITS, 2)
@@ -370,7 +369,7 @@ def test_pictures_show_the_split_of_each_polygon_and_not_of_whole_chips(tmp_path
     splits = splits_of_pixels(Tiles(labels), result["polygons"])
     expected = np.full(SHAPE, NO_SPLIT)
     for number, name in enumerate(SPLITS):
-        expected[covered_pixels(SHAPE, result["samples"][name], CHIP) & (splits == number)] = number
+        expected[covered_area(SHAPE, result["samples"][name], CHIP) & (splits == number)] = number
     assert (expected == splits).mean() > 0.9
     role = split_roles(result, [(Tiles(tiles), Tiles(labels))], Decimation(SHAPE, 1))
     np.testing.assert_array_equal(role, expected)
@@ -395,10 +394,12 @@ def test_training_and_evaluation_see_the_labels_of_their_polygons_only(tmp_path:
             reader.read(ChipRequest(0, window, (0,), ((16, 32),), (0,)), out)
             expected = np.where(splits == number, label, NO_LABEL)[16:32, 32:48]
             np.testing.assert_array_equal(out.label[0], expected)
-    truth = EvaluatedMap(label, [pairs[0][0]], label, splits)
-    ((_, area),) = EvaluationData([truth], ("x", "y"), result).areas("test")
+    evaluated = EvaluatedMap(0, {}, [pairs[0][0]], pairs[0][1])
+    area = np.zeros(SHAPE, bool)
+    for _, window, mask in EvaluationData([evaluated], ("x", "y"), result).areas("test"):
+        area[window] |= mask
     assert (splits[area] == 2).all()
-    assert area.sum() == (covered_pixels(SHAPE, result["samples"]["test"], CHIP) & (splits == 2)).sum()
+    assert area.sum() == (covered_area(SHAPE, result["samples"]["test"], CHIP) & (splits == 2)).sum()
 
 
 def test_a_split_by_polygon_needs_polygons_and_the_method_group(tmp_path: Path, run: Run) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scenery import covered_area
 from stores import OFFSET, SCALE, SHAPE, make_scene, number
 
 from eopipe.arrays import AnyArray
-from eopipe.chips.chip_blocks import covered_pixels
 from eopipe.chips.chips import Normaliser, apply_symmetry
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.launch.failures import classify
@@ -153,7 +153,7 @@ def test_a_crop_is_around_a_labelled_pixel_and_has_the_labels_of_the_training_pl
                 of_block = [corner for corner in of_block if corner[1] // block == col // block]
                 low, high = np.min(of_block, 0), np.max(of_block, 0) + 16
                 y, x = np.clip(np.add([row, col], pixel) - crop // 2, low, high - crop).tolist()
-                covered = covered_pixels(SHAPE, np.array([s for s in samples["train"] if s[0] == scene]), 16)
+                covered = covered_area(SHAPE, np.array([s for s in samples["train"] if s[0] == scene]), 16)
                 covered = covered[y : y + crop, x : x + crop]
                 np.testing.assert_array_equal(places.mask(scene, (y, x), crop), covered)
                 chip = expected(loader, scene, y, x, crop)

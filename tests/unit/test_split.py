@@ -14,11 +14,11 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from scenery import Completed, Run, split_outputs
+from scenery import Completed, Run, covered_area, split_outputs
 from stores import chips_by_split
 
 from eopipe.arrays import AnyArray, IntArray, UInt8Array
-from eopipe.chips.chip_blocks import chip_counts, covered_pixels
+from eopipe.chips.chip_blocks import chip_counts
 from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import (
     NO_SPLIT,
@@ -649,7 +649,7 @@ def test_a_labelled_pixel_on_the_ground_is_counted_once_whatever_chips_and_dates
     labels = rng.choice([0, 1, NO_LABEL], (2, *SHAPE), p=[0.2, 0.2, 0.6]).astype(np.uint8)
     stores = [Tiles(make_stores(tmp_path, scene, label=labels[n])[1]) for n, scene in enumerate("ab")]
     samples = np.column_stack([rng.integers(0, limit, 12) for limit in (2, SHAPE[0] - chip + 1, SHAPE[1] - chip + 1)])
-    expected = covered_pixels(SHAPE, samples, chip) & (labels != NO_LABEL).any(0)
+    expected = covered_area(SHAPE, samples, chip) & (labels != NO_LABEL).any(0)
     assert labelled_ground_pixels(stores, samples, chip) == np.count_nonzero(expected)
     twice = np.concatenate([samples, samples[:, [0, 1, 2]] * [0, 1, 1]])
     assert labelled_ground_pixels(stores, twice, chip) == np.count_nonzero(expected)

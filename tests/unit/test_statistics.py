@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scenery import covered_area
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.chips.chip_blocks import covered_pixels
 from eopipe.chips.statistics import (
     MAX_BINS,
     BandStatistics,
@@ -127,7 +127,7 @@ def test_each_valid_pixel_counts_once_however_many_chips_contain_it(tmp_path: Pa
     samples = np.array([[0, 0, 0], [0, 4, 0], [0, 4, 8], [1, 40, 70], [1, 41, 70]])
     statistics = measure_bands(stores, samples, CHIP)
     masks = [
-        covered_pixels(SHAPE, samples[samples[:, 0] == n], CHIP) & (s.read("valid") > 0) for n, s in enumerate(stores)
+        covered_area(SHAPE, samples[samples[:, 0] == n], CHIP) & (s.read("valid") > 0) for n, s in enumerate(stores)
     ]
     for band in BANDS:
         values = np.concatenate([physical(s, band, m) for s, m in zip(stores, masks, strict=True)])
