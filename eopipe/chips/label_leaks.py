@@ -156,11 +156,11 @@ def _polygons_in(label: Tiles, blocks: Iterable[tuple[PixelWindow, BoolArray | b
 
 def _first_chip_with(label: Tiles, polygon: int, split: ChipSplit, name: str) -> int:
     """The number of the first chip of a split that has pixels of a polygon."""
-    corners, chip, found = split.samples[name][:, 1:], split.plan.chip, list[int]()
+    corners, chip, first_of_blocks = split.samples[name][:, 1:], split.plan.chip, list[int]()
     for numbers, (y, x) in blocks_of_chips(corners, chip):
         counts = chip_counts(label.read("polygon", y, x) == polygon, corners[numbers] - (y.start, x.start), chip)
-        found += numbers[counts > 0][:1].tolist()
-    return min(found)
+        first_of_blocks += numbers[counts > 0][:1].tolist()
+    return min(first_of_blocks)
 
 
 def find_label_bands(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:

@@ -268,6 +268,6 @@ def _check_map(path: Path, stores: list[Tiles], names: tuple[str, ...]) -> str:
     made_from = tagged_scenes(tags, scene_names)
     if made_from != scene_names:
         differing = sorted(set(made_from) ^ set(scene_names))
-        shown = " ".join([*differing[:10], *([f"and {len(differing) - 10} more"] if len(differing) > 10 else [])])
-        raise BadInputError(f"map {path} was made from other scenes than it is compared with: {shown}")
+        examples = " ".join([*differing[:10], *([f"and {len(differing) - 10} more"] if len(differing) > 10 else [])])
+        raise BadInputError(f"map {path} was made from other scenes than it is compared with: {examples}")
     return cell.id
