@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eopipe.arrays import UInt8Array
-from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, SplitZones, assign_at_random
+from eopipe.arrays import IntArray, UInt8Array
+from eopipe.chips.chip_blocks import blocks_of_chips
+from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, SplitZones, assign_at_random, splits_of_chips
 from eopipe.errors import BadInputError, UsageError
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import NO_LABEL
@@ -116,11 +117,16 @@ def without_empty_splits(splits: UInt8Array, plan: SplitPlan) -> UInt8Array:
     return splits
 
 
-def region_zones(source: Path | None, attribute: str, stores: Sequence[SplitImage], plan: SplitPlan) -> SplitZones:
-    """The split of each pixel by its region; 255 outside of all regions."""
+def splits_by_region(
+    corners: IntArray, source: Path | None, attribute: str, frame: Frame, plan: SplitPlan
+) -> UInt8Array:
+    """The split of the chips at these corners (n, 2) by the regions that they are in; 255 for one that is in none.
+
+    Regions are rasterised around blocks of chips only.
+    """
     import pyogrio.raw
 
-    from eopipe.labels.classes import Legend, rasterize_classes
+    from eopipe.labels.classes import ClassShapes, Legend
 
     if source is None:
         raise UsageError("split.by region needs split.regions: a file of polygons, each with its name")
@@ -133,8 +139,15 @@ def region_zones(source: Path | None, attribute: str, stores: Sequence[SplitImag
     if names:
         splits = assign_groups(names, plan)
         split_of_region[: len(names)] = [splits[name] for name in names]
-    frame, legend = stores[0].frame, Legend(names)
-    regions = np.full(frame.shape, NO_LABEL, np.uint8)
-    for cell in frame.cells:
-        regions[cell.window] = rasterize_classes(source, cell.grid, legend, attribute)
-    return SplitZones(split_of_region[regions], 1, 1)
+    shapes = {cell.id: ClassShapes(source, cell.grid, Legend(names), attribute) for cell in frame.cells}
+    split_of_chip = np.full(len(corners), NO_SPLIT, np.uint8)
+    for numbers, window in blocks_of_chips(corners, plan.chip):
+        cell = frame.cell_of(window)
+        # The surroundings of the chips too, as far as the buffer reaches.
+        bounds = zip(window, cell.window, strict=True)
+        y, x = (slice(max(a.start - plan.buffer, b.start), min(a.stop + plan.buffer, b.stop)) for a, b in bounds)
+        part = frame.grid_of((y, x))
+        regions = shapes[cell.id].rasterize(part, "invalid", all_touched=False).numbers
+        zones = SplitZones(split_of_region[regions], 1, 1)
+        split_of_chip[numbers] = splits_of_chips(corners[numbers] - (y.start, x.start), zones, plan)
+    return split_of_chip

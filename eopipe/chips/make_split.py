@@ -15,7 +15,7 @@ from eopipe.chips.cell_borders import without_neighbours_across
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_set_split import split_chip_set
 from eopipe.chips.chips import is_continuous, pair_stores
-from eopipe.chips.groups import SplitImage, day_of, groups_of, region_zones, splits_of_groups
+from eopipe.chips.groups import SplitImage, day_of, groups_of, splits_by_region, splits_of_groups
 from eopipe.chips.label_leaks import find_label_bands, find_repeated_places, find_split_polygons
 from eopipe.chips.label_range import find_autocorrelation, label_range
 from eopipe.chips.near_duplicates import fingerprint_chips
@@ -235,7 +235,7 @@ def _assign_in_frame(
     if plan.method == "random":
         return assign_at_random(len(samples), plan)
     if plan.method == "group" and plan.by == "region":
-        return splits_of_chips(samples[:, 1:], region_zones(request.regions, request.attribute, stores, plan), plan)
+        return splits_by_region(samples[:, 1:], request.regions, request.attribute, stores[0].frame, plan)
     if plan.method in ("group", "temporal"):
         splits = splits_of_groups(groups_of(stores, plan), plan)[samples[:, 0]]
         return splits if plan.by_scene else _without_overlaps(samples, splits, plan)

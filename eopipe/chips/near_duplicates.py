@@ -27,6 +27,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray, UInt64Array
 from eopipe.chips.alignment import SYMMETRIES, ChipAligner
+from eopipe.chips.chip_blocks import blocks_of_chips
 from eopipe.chips.chips import apply_symmetry
 from eopipe.tiles.store import Tiles
 
@@ -83,14 +84,16 @@ def fingerprint_chips(
 
 
 def _read_chips(stores: list[Tiles], rows: IntArray, chip: int) -> Iterator[tuple[int, AnyArray, BoolArray]]:
-    """Each chip with its number: stored pixels (band, y, x) and valid mask (y, x), read a row of chips at a time."""
-    for scene, row in np.unique(rows[:, :2], axis=0):
-        numbers = np.flatnonzero((rows[:, 0] == scene) & (rows[:, 1] == row))
-        first, last = int(rows[numbers, 2].min()), int(rows[numbers, 2].max()) + chip
-        window = slice(int(row), int(row) + chip), slice(first, last)
-        image, valid = stores[scene].read("image", *window), stores[scene].valid(*window)
-        for number, col in zip(numbers.tolist(), (rows[numbers, 2] - first).tolist(), strict=True):
-            yield number, image[..., col : col + chip], valid[:, col : col + chip]
+    """Each chip with its number: stored pixels (band, y, x) and valid mask (y, x), read a block of chips at a time."""
+    order = np.argsort(rows[:, 0], kind="stable")
+    for of_scene in np.split(order, np.flatnonzero(np.diff(rows[order, 0])) + 1):
+        for index, (y, x) in blocks_of_chips(rows[of_scene, 1:], chip):
+            numbers, store = of_scene[index], stores[rows[of_scene[0], 0]]
+            image, valid = store.read("image", y, x), store.valid(y, x)
+            corners = rows[numbers, 1:] - (y.start, x.start)
+            for number, (row, col) in zip(numbers.tolist(), corners.tolist(), strict=True):
+                chip_y, chip_x = slice(row, row + chip), slice(col, col + chip)
+                yield number, image[:, chip_y, chip_x], valid[chip_y, chip_x]
 
 
 def _digest(stored: AnyArray, valid: BoolArray, scaling: tuple[float, float]) -> int:

@@ -238,8 +238,3 @@ class ClassShapes:
         polygons = rasterize(numbered, **options | {"dtype": "int32"})
         polygons[numbers == NO_LABEL] = 0
         return ClassRaster(numbers, conflicts, polygons)
-
-
-def rasterize_classes(source: Path, grid: "GeoBox", legend: Legend, attribute: str) -> UInt8Array:
-    """Class numbers of polygons whose attribute names a class (uint8, 255 where there is none or classes overlap)."""
-    return ClassShapes(source, grid, legend, attribute).rasterize(grid, "invalid", all_touched=False).numbers

@@ -14,7 +14,7 @@ from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, wri
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import UsageError
-from eopipe.labels.classes import Legend, rasterize_classes
+from eopipe.labels.classes import ClassShapes, Legend
 from eopipe.publish import digest, write_json
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -437,7 +437,11 @@ def test_a_pixel_has_the_class_of_the_polygon_that_holds_its_centre(
     # On an edge both answers are right: a fiftieth of a pixel is left out.
     pixel = np.hypot(*(np.array(change.transform(left + step, top)) - change.transform(left, top)))
     clear = np.min([shapely.distance(shapely.boundary(p), centres) for p in polygons], 0) > 0.02 * pixel
-    numbers = rasterize_classes(source, grid, Legend(("a", "b", "c")), "class")
+    numbers = (
+        ClassShapes(source, grid, Legend(("a", "b", "c")), "class")
+        .rasterize(grid, "invalid", all_touched=False)
+        .numbers
+    )
     np.testing.assert_array_equal(numbers[clear], expected[clear])
 
 

@@ -15,7 +15,7 @@ from shapely import LineString, MultiPolygon, Point, Polygon, box
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
-from eopipe.labels.classes import Legend, rasterize_classes
+from eopipe.labels.classes import ClassShapes, Legend
 from eopipe.labels.vectors import read_features, to_grid
 from eopipe.tiles.store import NO_LABEL
 
@@ -40,7 +40,10 @@ def write(path: Path, *shapes: Any, crs: str | None = CRS) -> Path:
 
 def labelled(source: Path, grid: GeoBox = GRID) -> AnyArray:
     """Whether each pixel (y, x) is labelled."""
-    return rasterize_classes(source, grid, Legend(("a",)), "class") != NO_LABEL
+    return (
+        ClassShapes(source, grid, Legend(("a",)), "class").rasterize(grid, "invalid", all_touched=False).numbers
+        != NO_LABEL
+    )
 
 
 def ring(*corners: tuple[float, float]) -> Polygon:
