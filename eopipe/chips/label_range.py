@@ -6,14 +6,16 @@ of geostatistics (Chiles and Delfiner 2012, Geostatistics, doi:10.1002/978111813
 both by the masked Fourier transform (Padfield 2012, doi:10.1109/TIP.2011.2181402).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array
 from eopipe.chips.audit import ChipSplit, Finding
+from eopipe.chips.chip_blocks import BLOCK
 from eopipe.chips.chips import is_continuous
 from eopipe.chips.splits import SPLITS, SplitPlan, split_zones
+from eopipe.tiles.grid import PixelWindow, parts_of
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Below this correlation labels are independent.
@@ -25,19 +27,34 @@ MAX_CLASSES = 16
 MIN_COUNT = 100
 
 
-def label_range(labels: Tiles) -> int | None:
-    """The range of a label store in pixels; None where labels do not vary, half of the shorter edge at most.
+def label_range(labels: Tiles, windows: Collection[PixelWindow]) -> int | None:
+    """The range of labels in windows of the frame, in pixels; None where labels do not vary.
 
-    Of several cells it is the largest.
+    It is half of the shorter edge of a cell at most, and of several cells the largest.
     """
-    if len(labels.parts) > 1:
-        ranges = [distance for part in labels.parts if (distance := label_range(part)) is not None]
-        return max(ranges, default=None)
-    labels = labels.alone() if labels.cell else labels
-    step = -(-max(labels.shape) // MAX_EDGE)
-    values = labels.array("label")[::step, ::step]
-    valid = np.asarray(labels.array("valid")[::step, ::step]) > 0
-    distance = correlation_range(list(_indicators(np.asarray(values), labels)), valid)
+    ranges = (_range_in(labels, stored, windows) for stored in labels.windows)
+    return max((distance for distance in ranges if distance is not None), default=None)
+
+
+def _range_in(labels: Tiles, stored: PixelWindow, windows: Collection[PixelWindow]) -> int | None:
+    """The range of the labels that are stored in one window, of its pixels in some others."""
+    starts, shape = [axis.start for axis in stored], [axis.stop - axis.start for axis in stored]
+    step = -(-max(shape) // MAX_EDGE)
+    thinned = tuple(-(-edge // step) for edge in shape)
+    values, valid = np.full(thinned, NO_LABEL, labels.array("label").dtype), np.zeros(thinned, bool)
+    for window in sorted({(y.start, y.stop, x.start, x.stop) for y, x in windows}):
+        # The first and the last row and column of the thinned raster in the window.
+        low = [max(0, -(-(start - first) // step)) for start, first in zip(window[::2], starts, strict=True)]
+        ends = zip(window[1::2], starts, thinned, strict=True)
+        high = [min(-(-(stop - first) // step), edge) for stop, first, edge in ends]
+        for block in parts_of((slice(low[0], high[0]), slice(low[1], high[1])), max(1, BLOCK // step)):
+            y, x = (
+                slice(first + axis.start * step, first + (axis.stop - 1) * step + 1)
+                for axis, first in zip(block, starts, strict=True)
+            )
+            values[block] = labels.read("label", y, x)[::step, ::step]
+            valid[block] = labels.valid(y, x)[::step, ::step]
+    distance = correlation_range(list(_indicators(values, labels)), valid)
     return None if distance is None else distance * step
 
 

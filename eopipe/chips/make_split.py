@@ -138,7 +138,8 @@ def audit_split(
     spread = {name: max(band["std"], 1e-9) for name, band in statistics["bands"].items()}
     fingerprints = fingerprint_chips(stores, samples, plan.chip, spread, request.similarity)
     fingerprints = replace(fingerprints, shares_places=plan.by_polygon, has_slots=places is not None)
-    distance = label_range(pairs[0][1]) if plan.by_place and not places else None
+    windows = [window for store in stores for window in store.windows]
+    distance = label_range(pairs[0][1], windows) if plan.by_place and not places else None
     findings = [
         *find_repeated_places(split, pairs),
         *find_split_polygons(split, pairs),

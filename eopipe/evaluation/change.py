@@ -10,7 +10,7 @@ import numpy as np
 
 from eopipe.arrays import IntArray
 from eopipe.composites.periods import channels_by_date
-from eopipe.evaluation.baseline import training_pixels, windowed_features
+from eopipe.evaluation.baseline import training_pixels
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL
@@ -83,7 +83,7 @@ def _post_classification(data: EvaluationData, max_pixels: int, seed: int) -> tu
     ]
     confusion = np.zeros((count**2, count**2), np.int64)
     for pixels in data.pixels("test"):
-        for index, features in windowed_features(pixels.group.stores, pixels.rows, pixels.cols):
+        for index, features in pixels.group.features.by_window(pixels.rows, pixels.cols):
             before, after = (estimator.predict(features[:, channels]) for channels, estimator in estimators)
             confusion += confusion_matrix(pixels.truth[index], before * count + after, count**2)
     return confusion, ""

@@ -16,6 +16,7 @@ from eopipe.evaluation.intervals import Tally, choose_cells, rounded
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.measures import VALUES, Measures, class_measures, label_measures
 from eopipe.evaluation.multilabel import multilabel_metrics
+from eopipe.tiles.store import NO_LABEL
 from eopipe.training.metrics import scores, value_parts, value_scores
 
 log = logging.getLogger("eopipe")
@@ -49,7 +50,7 @@ def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[st
         truth, number = pixels.truth.astype(np.int64), pixels.group.number
         index = cells.index_of(number, pixels.rows, pixels.cols)
         predictions = {"model": pixels.mapped, "majority": np.full(truth.shape, majority)}
-        predictions |= trees.predict(pixels.group.stores, pixels.rows, pixels.cols)
+        predictions |= trees.predict(pixels.group, pixels.rows, pixels.cols)
         for name, predicted in predictions.items():
             tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
     metrics = _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_cell["model"].sum())}
@@ -88,9 +89,11 @@ def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[
 
 def _not_mapped(data: EvaluationData) -> dict[str, Any]:
     """The classes that no pixel of any map has, anywhere; nothing where all are mapped."""
-    blocks = ((group, block) for group in data.groups for block in group.reached_blocks())
-    mapped = set().union(*(np.unique(group.mapped(*block)).tolist() for group, block in blocks))
-    names = [name for number, name in enumerate(data.names) if number not in mapped]
+    counts = np.zeros(NO_LABEL + 1, np.int64)
+    for group in data.groups:
+        for block in group.reached_blocks():
+            counts += np.bincount(group.mapped(*block).ravel(), minlength=len(counts))
+    names = [name for name, count in zip(data.names, counts.tolist(), strict=False) if not count]
     if names:
         log.warning("event=class_not_mapped classes=%r", ", ".join(names))
     return {"not_mapped": names} if names else {}
@@ -116,7 +119,7 @@ def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str,
         truth, number = pixels.truth, pixels.group.number
         index = cells.index_of(number, pixels.rows, pixels.cols)
         predictions = {"model": pixels.mapped, "mean": np.full(truth.shape, mean)}
-        predictions |= trees.predict(pixels.group.stores, pixels.rows, pixels.cols)
+        predictions |= trees.predict(pixels.group, pixels.rows, pixels.cols)
         for name, predicted in predictions.items():
             tally.add(name, number, cells.sum_parts(index, value_parts(truth, predicted, mean)))
     metrics: dict[str, Any] = {name: value_scores(total.sum(0)) for name, total in tally.by_cell.items()}

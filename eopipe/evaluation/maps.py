@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, read_split
 from eopipe.errors import BadInputError
+from eopipe.evaluation.features import PixelFeatures
 from eopipe.labels.change import FROM_TO
 from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import tagged_scenes
@@ -39,6 +41,11 @@ class EvaluatedMap:
         """The cells of the run."""
         return self.label.frame
 
+    @cached_property
+    def features(self) -> PixelFeatures:
+        """What the baselines see of its pixels."""
+        return PixelFeatures(self.stores)
+
     def mapped(self, y: slice, x: slice) -> AnyArray:
         """The map in a window of one cell: classes or values (y, x); of several labels for each chip (class, y, x).
 
@@ -59,21 +66,24 @@ class EvaluatedMap:
         return np.where(self.label.valid(y, x), numbers, np.nan if numbers.dtype.kind == "f" else NO_LABEL)
 
     def reached_blocks(self) -> Iterator[PixelWindow]:
-        """Blocks of the cells that any of its stores reaches: nothing is mapped elsewhere."""
-        for cell in self.frame.cells:
-            rows, columns = cell.window
-            # One place for each block, however many scenes reach it.
-            reached = {
-                (row, column)
-                for store in self.stores
-                for y, x in store.windows
-                if columns.start <= x.start < columns.stop
-                for row in range(y.start // BLOCK, (y.stop - 1) // BLOCK + 1)
-                for column in range((x.start - cell.column) // BLOCK, (x.stop - 1 - cell.column) // BLOCK + 1)
-            }
-            for row, column in sorted(reached):
-                top, left = row * BLOCK, cell.column + column * BLOCK
-                yield slice(top, min(top + BLOCK, rows.stop)), slice(left, min(left + BLOCK, columns.stop))
+        """Windows that do not overlap around what its stores reach, one for each block: no other pixel is mapped."""
+        bounds: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for window in {(y.start, y.stop, x.start, x.stop) for store in self.stores for y, x in store.windows}:
+            # Cells are further apart than a block is wide, so that no block has pixels of two.
+            for y, x in _aligned_parts(window):
+                key = y.start // BLOCK, x.start // BLOCK
+                top, bottom, left, right = bounds.get(key, (y.start, y.stop, x.start, x.stop))
+                bounds[key] = min(top, y.start), max(bottom, y.stop), min(left, x.start), max(right, x.stop)
+        for top, bottom, left, right in (bounds[key] for key in sorted(bounds)):
+            yield slice(top, bottom), slice(left, right)
+
+
+def _aligned_parts(window: tuple[int, ...]) -> Iterator[PixelWindow]:
+    """A window (top, bottom, left, right) cut at the blocks of the frame."""
+    top, bottom, left, right = window
+    for y in range(top // BLOCK * BLOCK, bottom, BLOCK):
+        for x in range(left // BLOCK * BLOCK, right, BLOCK):
+            yield slice(max(y, top), min(y + BLOCK, bottom)), slice(max(x, left), min(x + BLOCK, right))
 
 
 def has_value(numbers: AnyArray) -> BoolArray:

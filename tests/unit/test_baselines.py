@@ -12,9 +12,9 @@ from scenery import write_raster
 
 from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.errors import BadInputError
-from eopipe.evaluation import baseline
-from eopipe.evaluation.baseline import TREES, TreeBaselines, features_of, training_pixels
+from eopipe.evaluation.baseline import TREES, TreeBaselines, training_pixels
 from eopipe.evaluation.evaluate import evaluate_maps
+from eopipe.evaluation.features import PixelFeatures
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.reporting import wording
 from eopipe.reporting.verdict import verdict
@@ -89,7 +89,7 @@ def test_where_the_season_decides_both_trees_see_the_median_of_the_valid_dates(t
         stores.append(store(tmp_path / f"{number}.zarr", values[None], valid, day))
     metrics = evaluate_maps(halves(stores, truth), 100_000, 0)
     assert all(metrics[name]["accuracy"] > 0.98 for name in TREES)
-    features = features_of(stores, *np.divmod(np.arange(truth.size), 64))
+    features = PixelFeatures(stores).of(*np.divmod(np.arange(truth.size), 64))
     winter, summer = features[:, 0].reshape(64, 64), features[:, 1].reshape(64, 64)
     physical = np.concatenate([date.physical(("b0",)) for date in stores])
     np.testing.assert_array_equal(winter, physical[0])
@@ -105,11 +105,11 @@ def test_the_season_of_a_scene_of_an_interval_is_that_of_its_middle(tmp_path: Pa
         store(tmp_path / "spring.zarr", values[1], day="2020-04-10"),
         store(tmp_path / "interval.zarr", values[2], **interval),
     ]
-    features = features_of(stores, np.array([5]), np.array([6]))
+    features = PixelFeatures(stores).of(np.array([5]), np.array([6]))
     np.testing.assert_allclose(features[0, :2], [1.0, 2.5])
     undated = store(tmp_path / "undated.zarr", values[2], datetime=None)
     with pytest.raises(BadInputError, match=r"undated.zarr has no datetime, .* run preprocess again"):
-        features_of([stores[0], undated], np.array([5]), np.array([6]))
+        PixelFeatures([stores[0], undated]).of(np.array([5]), np.array([6]))
 
 
 def test_features_of_windows_are_those_of_the_whole_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +118,9 @@ def test_features_of_windows_are_those_of_the_whole_array(tmp_path: Path, monkey
     valid[20:30, 20:30] = 0
     image = store(tmp_path / "a.zarr", values, valid)
     places = [rng.permutation(part) for part in np.nonzero(np.ones((50, 70)))]
-    whole = features_of([image], *places)
-    monkeypatch.setattr(baseline, "WINDOW", 16)
-    np.testing.assert_array_equal(features_of([image], *places), whole)
+    whole = PixelFeatures([image]).of(*places)
+    monkeypatch.setattr("eopipe.evaluation.features.WINDOW", 16)
+    np.testing.assert_array_equal(PixelFeatures([image]).of(*places), whole)
     padded = np.pad(
         np.where(valid, image.physical(image.names), np.nan), ((0, 0), (2, 2), (2, 2)), constant_values=np.nan
     )
@@ -133,17 +133,17 @@ def test_features_of_windows_are_those_of_the_whole_array(tmp_path: Path, monkey
 
 def test_the_texture_of_a_constant_is_exactly_0(tmp_path: Path) -> None:
     image = store(tmp_path / "a.zarr", np.full((1, 32, 32), 0.1234))
-    assert not features_of([image], *np.divmod(np.arange(1024), 32))[:, 2].any()
+    assert not PixelFeatures([image]).of(*np.divmod(np.arange(1024), 32))[:, 2].any()
 
 
 def test_the_texture_of_a_packed_chip_has_no_pixel_of_its_neighbours(tmp_path: Path) -> None:
     levels = np.kron(np.arange(12).reshape(3, 4) / 4, np.ones((16, 16)))[None]
     slots = {"slot": 16, "rows": 3, "columns": 4, "chips": 12, "bbox": [15, 45, 16, 46]}
     chips = store(tmp_path / "a.zarr", levels, **{CHIP_SET: slots})
-    features = features_of([chips], *np.divmod(np.arange(48 * 64), 64))
+    features = PixelFeatures([chips]).of(*np.divmod(np.arange(48 * 64), 64))
     assert not features[:, 2].any()
     scene = store(tmp_path / "b.zarr", levels)
-    assert features_of([scene], *np.divmod(np.arange(48 * 64), 64))[:, 2].any()
+    assert PixelFeatures([scene]).of(*np.divmod(np.arange(48 * 64), 64))[:, 2].any()
 
 
 def noisy(tmp_path: Path, task: str = "segmentation") -> EvaluationData:
@@ -161,8 +161,8 @@ def test_a_baseline_is_the_mean_of_three_fits_with_seeds_of_their_own(tmp_path: 
     data = noisy(tmp_path, task)
     trees, other = (TreeBaselines.fit(data, 100_000, seed) for seed in (0, 1))
     pixels = next(data.pixels("test"))
-    features = features_of(pixels.group.stores, pixels.rows, pixels.cols)
-    predicted = trees.predict(pixels.group.stores, pixels.rows, pixels.cols)
+    features = pixels.group.features.of(pixels.rows, pixels.cols)
+    predicted = trees.predict(pixels.group, pixels.rows, pixels.cols)
     for name, fits in trees.fits.items():
         seeds = {fit.random_state for fit in (*fits, *other.fits[name])}
         assert len(fits) == 3
