@@ -32,7 +32,7 @@ from eopipe.chips.chips import apply_symmetry
 from eopipe.tiles.store import Tiles
 
 # Chips whose correlations are computed at a time.
-BLOCK = 4096
+BLOCK = 2048
 # Cells along an edge.
 CELLS = 4
 # Correlation of the vectors from which on a pair is aligned, and the maximum number of pairs of two splits.
@@ -178,20 +178,18 @@ def find_candidates(fingerprints: ChipFingerprints, first: str, second: str, is_
 
     For each chip of `second` that `is_searched` the most similar ones of `first` in each symmetry; in bounded memory.
     """
-    second_vectors = fingerprints.vectors[second]
-    minimum_correlation = SMALL_CORRELATION if fingerprints.chip < SMALL else CANDIDATE_CORRELATION
     pairs: list[ChipPair] = []
-    for start in range(0, len(second_vectors), BLOCK):
-        rows = slice(start, start + BLOCK)
+    samples, searched = fingerprints.samples, np.flatnonzero(is_searched)
+    for chosen in (searched[begin : begin + BLOCK] for begin in range(0, len(searched), BLOCK)):
+        overlaps = _overlaps(fingerprints, first, samples[second][chosen, 1:])
         for symmetry in SYMMETRIES:
-            pairs = sorted(pairs, key=_order)[:MAX_ALIGNED]
-            highest, partners = _best_partners(fingerprints, first, (second, rows), symmetry)
-            for number, rank in np.argwhere((highest >= minimum_correlation) & is_searched[rows, None]).tolist():
-                partner, chip = int(partners[number, rank]), start + number
-                distance = np.abs(fingerprints.samples[first][partner] - fingerprints.samples[second][chip])[1:]
+            partners = _best_partners(fingerprints, first, fingerprints.vectors[second][chosen], symmetry, overlaps)
+            for index, partner, correlation, rank in partners:
+                distance = np.abs(samples[first][partner] - samples[second][chosen[index]])[1:]
                 is_same = bool((distance < fingerprints.chip).all()) and not fingerprints.has_slots
-                pairs.append(ChipPair(float(highest[number, rank]), partner, chip, symmetry, is_same, rank))
-    return sorted(pairs, key=_order)[:MAX_ALIGNED]
+                pairs.append(ChipPair(correlation, partner, int(chosen[index]), symmetry, is_same, rank))
+            pairs = sorted(pairs, key=_order)[:MAX_ALIGNED]
+    return pairs
 
 
 def _order(pair: ChipPair) -> tuple[int, float, int, int]:
@@ -199,26 +197,33 @@ def _order(pair: ChipPair) -> tuple[int, float, int, int]:
 
 
 def _best_partners(
-    fingerprints: ChipFingerprints, first: str, second: tuple[str, slice], symmetry: int
-) -> tuple[FloatArray, IntArray]:
-    """Correlations (n, partners) of chips of `second` with the most similar ones of `first`, and their numbers."""
-    first_vectors, turned = fingerprints.vectors[first], _turn(fingerprints.vectors[second[0]][second[1]], symmetry)
-    highest, partners = np.zeros((len(turned), 0), np.float32), np.zeros((len(turned), 0), np.int64)
-    every = np.arange(len(turned))
-    for begin in range(0, len(first_vectors), BLOCK):
-        columns = slice(begin, begin + BLOCK)
-        correlation = turned @ first_vectors[columns].T
-        is_same_place = _overlap(fingerprints, (first, columns), second)
-        minimum = SAME_PLACE_CORRELATION if symmetry == 0 and not fingerprints.shares_places else np.inf
-        correlation[is_same_place & (correlation < minimum)] = 0
-        for _ in range(min(PARTNERS, correlation.shape[1])):
-            top = correlation.argmax(1)
-            highest = np.column_stack([highest, correlation[every, top]])
-            partners = np.column_stack([partners, top + begin])
-            correlation[every, top] = 0
-        order = np.argsort(-highest, axis=1, kind="stable")[:, :PARTNERS]
-        highest, partners = np.take_along_axis(highest, order, 1), np.take_along_axis(partners, order, 1)
-    return highest, partners
+    fingerprints: ChipFingerprints, first: str, vectors: FloatArray, symmetry: int, overlaps: tuple[IntArray, IntArray]
+) -> list[tuple[int, int, float, int]]:
+    """Index in some vectors, most similar chips of `first`, correlations and ranks: at most `MAX_ALIGNED`, best first.
+
+    `overlaps` are index and partner of chips that share pixels of the grid.
+    """
+    turned = _turn(vectors, symmetry)
+    minimum = SAME_PLACE_CORRELATION if symmetry == 0 and not fingerprints.shares_places else np.inf
+    least = SMALL_CORRELATION if fingerprints.chip < SMALL else CANDIDATE_CORRELATION
+    parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
+    for begin in range(0, len(fingerprints.vectors[first]), BLOCK):
+        correlation = turned @ fingerprints.vectors[first][begin : begin + BLOCK].T
+        index, partner = overlaps
+        is_here = (partner >= begin) & (partner < begin + BLOCK)
+        index, partner = index[is_here], partner[is_here] - begin
+        of_overlaps = correlation[index, partner]
+        correlation[index, partner] = np.where(of_overlaps < minimum, 0, of_overlaps)
+        rows, columns = np.nonzero(correlation >= least)
+        parts.append((rows, columns + begin, correlation[rows, columns]))
+    index, partner, correlation = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    order = np.lexsort((partner, -correlation, index))
+    index, partner, correlation = index[order], partner[order], correlation[order]
+    rank = np.arange(len(index)) - np.searchsorted(index, index)
+    best = np.flatnonzero(rank < PARTNERS)
+    best = best[np.lexsort((index[best], -correlation[best], rank[best]))][:MAX_ALIGNED]
+    arrays = (index, partner, correlation, rank)
+    return list(zip(*(array[best].tolist() for array in arrays), strict=True))
 
 
 def _turn(vectors: FloatArray, symmetry: int) -> FloatArray:
@@ -227,9 +232,14 @@ def _turn(vectors: FloatArray, symmetry: int) -> FloatArray:
     return np.ascontiguousarray(turned).reshape(vectors.shape)
 
 
-def _overlap(fingerprints: ChipFingerprints, first: tuple[str, slice], second: tuple[str, slice]) -> BoolArray:
-    """Whether chips (n of second, m of first) share pixels of the grid."""
-    firsts, seconds = (fingerprints.samples[name][part, 1:] for name, part in (first, second))
+def _overlaps(fingerprints: ChipFingerprints, first: str, corners: IntArray) -> tuple[IntArray, IntArray]:
+    """Index in some corners (n, 2) and chip of `first` of all pairs that share pixels of the grid."""
+    from scipy.spatial import cKDTree
+
     if fingerprints.has_slots:
-        return np.zeros((len(seconds), len(firsts)), bool)
-    return np.asarray((np.abs(seconds[:, None] - firsts[None]) < fingerprints.chip).all(-1))
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    tree = cKDTree(fingerprints.samples[first][:, 1:])
+    # Corners are whole pixels.
+    lists = tree.query_ball_point(corners, fingerprints.chip - 0.5, p=np.inf)
+    index = np.repeat(np.arange(len(corners)), [len(partners) for partners in lists])
+    return index, np.array([partner for partners in lists for partner in partners], np.int64)
