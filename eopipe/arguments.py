@@ -204,13 +204,14 @@ def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
     """
     from eopipe.publish import MANIFEST, verify
 
-    missing, content = [], os.environ.get("EOPIPE_VERIFY", "content") != "size"
+    missing, published = list[str](), list[Path]()
     for port in definition.of(Input):
         value = values[port.name]
         for path in value if port.is_list else (value,):
             if path is not None and not path.exists():
                 missing.append(f"{port.flag} {path}")
             elif path is not None and (path / MANIFEST).is_file():
-                verify(path, content=content)
+                published.append(path)
     if missing:
         raise BadInputError(f"{definition.name}: these inputs do not exist: {', '.join(missing)}")
+    verify(*published, content=os.environ.get("EOPIPE_VERIFY", "content") != "size")

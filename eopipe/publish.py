@@ -327,15 +327,19 @@ def size(path: Path) -> tuple[int, int]:
     return sum(p.stat().st_size for p in payload), len(payload)
 
 
-def verify(folder: Path, *, content: bool = True) -> None:
-    """Compare a published folder with its manifest; `content=False` compares names and sizes only.
+def verify(*folders: Path, content: bool = True) -> None:
+    """Compare published folders with their manifests; `content=False` compares names and sizes only.
 
-    Raises IntegrityError that lists every removed, added, truncated or changed file.
+    Raises IntegrityError that lists every removed, added, truncated or changed file of the first damaged one.
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        damage = find_damage(folder, pool.map, content=content)
-    if damage:
-        raise IntegrityError(damage_message(folder, damage))
+        if len(folders) == 1:
+            damages = iter([find_damage(folders[0], pool.map, content=content)])
+        else:
+            damages = pool.map(lambda folder: find_damage(folder, map, content=content), folders)
+        for folder, damage in zip(folders, damages, strict=True):
+            if damage:
+                raise IntegrityError(damage_message(folder, damage))
 
 
 @dataclass(frozen=True)
