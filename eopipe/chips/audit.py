@@ -27,7 +27,7 @@ from eopipe.chips.cell_borders import gaps_across_cells
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.near_duplicates import ChipFingerprints, find_similar_chips
 from eopipe.chips.splits import SplitPlan
-from eopipe.chips.statistics import count_valid, samples_digest
+from eopipe.chips.statistics import Statistics, count_valid, samples_digest
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import Tiles
@@ -249,7 +249,7 @@ def _similar_chips(split: ChipSplit, fingerprints: ChipFingerprints) -> Iterator
             yield Finding(kind, count, pair + (f" correlate by {correlation:.4f}" if kind != "duplicate" else ""))
 
 
-def check_statistics(statistics: dict[str, Any], split: dict[str, Any], stores: list[Tiles]) -> None:
+def check_statistics(statistics: Statistics, split: dict[str, Any], stores: list[Tiles]) -> None:
     """Check that a statistics file was measured on exactly the training chips of a split.
 
     Raises IntegrityError if the samples or the pixel counts differ, unless the split allows it.
@@ -258,17 +258,17 @@ def check_statistics(statistics: dict[str, Any], split: dict[str, Any], stores: 
     if "statistics" in split["audit"].get("allow", {}):
         return
     errors = []
-    if statistics["samples"] != samples_digest(split["scenes"], train, chip):
+    if statistics.samples != samples_digest(split["scenes"], train, chip):
         errors.append("the statistics were measured on other chips than the training chips")
     for number, store in enumerate(stores):
-        count = statistics["pixels"].get(store.scene, 0)
+        count = statistics.pixels.get(store.scene, 0)
         expected = count_valid(store, train[train[:, 0] == number], chip)
         if count != expected:
             errors.append(
                 f"the statistics count {count} pixels of scene {store.scene}, but its training chips have {expected}"
             )
-    total = sum(statistics["pixels"].values())
-    different = sorted(name for name, band in statistics["bands"].items() if band["count"] != total)
+    total = sum(statistics.pixels.values())
+    different = sorted(name for name, band in statistics.bands.items() if band.count != total)
     if different:
         errors.append(f"the pixel counts of band {', '.join(different)} differ from those of the scenes")
     if errors:

@@ -30,7 +30,7 @@ from eopipe.chips.splits import (
     split_zones,
     splits_of_chips,
 )
-from eopipe.chips.statistics import measure_bands, measure_labels
+from eopipe.chips.statistics import Statistics, measure_bands, measure_labels
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.change import FROM_TO
 from eopipe.tiles.cells import Frame
@@ -41,13 +41,13 @@ log = logging.getLogger("eopipe")
 
 @dataclass(frozen=True)
 class SplitResult:
-    """A split: content of the split file and the statistics file; samples of each split and their pixels by class.
+    """A split: content of the split file, statistics; samples of each split and their pixels by class.
 
     `places` are those of a chip set, whose positions in the frame are slots; `labels` are the stores of the labels.
     """
 
     document: dict[str, Any]
-    statistics: dict[str, Any]
+    statistics: Statistics
     samples: dict[str, IntArray]
     pixels: dict[str, IntArray]
     frame: Frame
@@ -72,7 +72,8 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     warnings = list(plan_warnings(plan, candidates.samples, splits, None if places else stores[0].shape))
     statistics = measure_bands(stores, samples["train"], plan.chip)
     if is_continuous(pairs[0][1]):
-        statistics["labels"] = measure_labels(pairs, samples["train"], plan.chip)
+        labels_summary = measure_labels(pairs, samples["train"], plan.chip)
+        statistics = statistics.model_copy(update={"labels": labels_summary})
     scenes = [store.scene for store in stores]
     settings = {"min_valid": request.min_valid, "min_scene_valid": request.min_scene_valid}
     document = {
@@ -125,7 +126,7 @@ def audit_split(
     samples: dict[str, IntArray],
     plan: SplitPlan,
     request: SplitRequest,
-    statistics: dict[str, Any],
+    statistics: Statistics,
     places: ChipPlaces | None = None,
     polygons: dict[str, list[int]] | None = None,
 ) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def audit_split(
     sources = tuple(tuple(store.attributes.get("scenes") or [store.scene]) for store in stores)
     names, groups = [store.scene for store in stores], groups_or_names(stores, plan)
     split = ChipSplit(samples, names, groups, days, plan, sources, stores[0].frame, places)
-    spread = {name: max(band["std"], 1e-9) for name, band in statistics["bands"].items()}
+    spread = {name: max(band.std, 1e-9) for name, band in statistics.bands.items()}
     fingerprints = fingerprint_chips(stores, samples, plan.chip, spread, request.similarity)
     fingerprints = replace(fingerprints, shares_places=plan.by_polygon, has_slots=places is not None)
     windows = [window for store in stores for window in store.windows]

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.chips.chip_blocks import covered_blocks
 from eopipe.chips.chips import Normaliser
-from eopipe.documents import OPEN, Count, Number, read_document
+from eopipe.documents import OPEN, Count, read_document
 from eopipe.errors import BadInputError
 from eopipe.tiles.store import Tiles
 
@@ -114,6 +114,34 @@ def _level(low: float, high: float) -> int:
     return level
 
 
+class BandSummary(BaseModel):
+    """Statistics of one band, or of continuous labels, in a statistics file, which also has range and histogram."""
+
+    model_config = OPEN
+
+    mean: float
+    std: Annotated[float, Field(ge=0)]
+    count: Count
+
+
+class Statistics(BaseModel):
+    """What the stage split writes beside the split file: statistics by band, and the valid pixels of each scene.
+
+    `samples` is the digest of the chips that were measured; `labels` are those of continuous labels.
+    """
+
+    model_config = OPEN
+
+    bands: dict[str, BandSummary]
+    pixels: dict[str, Count]
+    samples: str
+    labels: BandSummary | None = None
+
+    def json_document(self) -> dict[str, Any]:
+        """The content of the file."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
 @dataclass(frozen=True)
 class BandStatistics:
     """Statistics of one band."""
@@ -132,13 +160,15 @@ class BandStatistics:
         """Statistics of the pixels of both."""
         return BandStatistics(self.moments.merge(other.moments), self.histogram.merge(other.histogram))
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def summary(self) -> BandSummary:
         """The entry in the statistics file; twelve digits, which the order of summation does not change."""
         moments, histogram = self.moments, self.histogram
         numbers = {"mean": moments.mean, "std": moments.std, "min": moments.low, "max": moments.high}
         width = math.ldexp(1.0, histogram.level)
         bins = {"start": histogram.first * width, "width": width, "counts": histogram.counts.tolist()}
-        return {"count": moments.count, "histogram": bins} | {k: float(f"{v:.12g}") for k, v in numbers.items()}
+        values = {name: float(f"{value:.12g}") for name, value in numbers.items()}
+        return BandSummary(**values, count=moments.count, histogram=bins)  # type: ignore[call-arg]
 
 
 def _tally(stored: AnyArray) -> tuple[AnyArray, IntArray]:
@@ -151,8 +181,8 @@ def _tally(stored: AnyArray) -> tuple[AnyArray, IntArray]:
     return present + low, counts[present]
 
 
-def measure_bands(stores: list[Tiles], samples: IntArray, chip: int) -> dict[str, Any]:
-    """The content of a statistics file: statistics by band name of the valid pixels of training samples.
+def measure_bands(stores: list[Tiles], samples: IntArray, chip: int) -> Statistics:
+    """Statistics by band name of the valid pixels of training samples.
 
     Samples are (scene, row, column) with scenes numbered as the stores. Raises BadInputError for a valid pixel
     that is not finite, or if there is no valid pixel.
@@ -166,13 +196,13 @@ def measure_bands(stores: list[Tiles], samples: IntArray, chip: int) -> dict[str
             pixels[store.scene] = band.moments.count
     if not bands:
         raise BadInputError("no valid pixel in the training chips; check the masks of the scenes")
-    return {
-        "bands": {name: band.to_json() for name, band in bands.items()},
-        "chip": chip,
-        "chips": len(samples),
-        "pixels": pixels,
-        "samples": samples_digest([store.scene for store in stores], samples, chip),
-    }
+    return Statistics(
+        bands={name: band.summary for name, band in bands.items()},
+        pixels=pixels,
+        samples=samples_digest([store.scene for store in stores], samples, chip),
+        chip=chip,  # type: ignore[call-arg]
+        chips=len(samples),
+    )
 
 
 def _measure_scene(store: Tiles, corners: IntArray, chip: int) -> dict[str, BandStatistics]:
@@ -195,7 +225,7 @@ def count_valid(store: Tiles, samples: IntArray, chip: int) -> int:
     return sum(int(np.count_nonzero(covered & store.valid(*window))) for window, covered in blocks)
 
 
-def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> dict[str, Any]:
+def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> BandSummary:
     """Statistics of continuous labels in the training chips, in their unit, where the scene is valid too."""
     statistics: BandStatistics | None = None
     for number in np.unique(samples[:, 0]):
@@ -207,7 +237,7 @@ def measure_labels(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: in
                 statistics = statistics.merge(band) if statistics else band
     if not statistics:
         raise BadInputError("no labelled pixel in the training chips; compare the labels with the masks of the scenes")
-    return statistics.to_json()
+    return statistics.summary
 
 
 def samples_digest(scenes: list[str], samples: IntArray, chip: int) -> str:
@@ -216,49 +246,30 @@ def samples_digest(scenes: list[str], samples: IntArray, chip: int) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-class _Moments(BaseModel):
-    model_config = OPEN
-
-    mean: Number
-    std: Annotated[float, Field(ge=0)]
-    count: Count
-
-
-class _StatisticsDocument(BaseModel):
-    """What the stage split writes beside the split file, of what others read."""
-
-    model_config = OPEN
-
-    bands: dict[str, _Moments]
-    pixels: dict[str, Count]
-    samples: str
-    labels: _Moments | None = None
-
-
-def read_statistics(path: Path) -> dict[str, Any]:
+def read_statistics(path: Path) -> Statistics:
     """Read a statistics file. Raises BadInputError for another file, with the fields that are wrong."""
-    statistics: dict[str, Any] = read_document(path, _StatisticsDocument, "a statistics file, as split writes one")
-    return statistics
+    return Statistics(**read_document(path, Statistics, "a statistics file, as split writes one"))
 
 
-def band_normaliser(statistics: dict[str, Any], bands: tuple[str, ...]) -> Normaliser:
-    """The normaliser of these bands, by name, from the content of a statistics file."""
-    missing = [band for band in bands if band not in statistics["bands"]]
+def band_normaliser(statistics: Statistics, bands: tuple[str, ...]) -> Normaliser:
+    """The normaliser of these bands, by name."""
+    missing = [band for band in bands if band not in statistics.bands]
     if missing:
-        available = ", ".join(statistics["bands"])
+        available = ", ".join(statistics.bands)
         raise BadInputError(f"the statistics lack band {', '.join(missing)}; they have {available}")
-    rows = [statistics["bands"][band] for band in bands]
-    return Normaliser(tuple(row["mean"] for row in rows), tuple(max(row["std"], MIN_STD) for row in rows))
+    rows = [statistics.bands[band] for band in bands]
+    return Normaliser(tuple(row.mean for row in rows), tuple(max(row.std, MIN_STD) for row in rows))
 
 
-def label_scaling(statistics: dict[str, Any], path: Path) -> tuple[float, float]:
-    """Mean and standard deviation of continuous labels, from the content of the statistics file at `path`.
+def label_scaling(statistics: Statistics, path: Path) -> tuple[float, float]:
+    """Mean and standard deviation of continuous labels, from the statistics file at `path`.
 
     Raises BadInputError if it has none, or if all labels have one value.
     """
-    if "labels" not in statistics:
+    if statistics.labels is None:
         raise BadInputError(f"{path} has no statistics of the labels; run split again with these labels")
-    mean, std = statistics["labels"]["mean"], statistics["labels"]["std"]
-    if not std > 0:
-        raise BadInputError(f"all labels of the training chips are {mean:g}, so there is nothing to learn")
-    return mean, std
+    if not statistics.labels.std > 0:
+        raise BadInputError(
+            f"all labels of the training chips are {statistics.labels.mean:g}, so there is nothing to learn"
+        )
+    return statistics.labels.mean, statistics.labels.std

@@ -124,7 +124,7 @@ def split(
         publish(places) as places_draft,
         publish(chips) as chips_draft,
     ):
-        write_json(statistics_draft, result.statistics)
+        write_json(statistics_draft, result.statistics.json_document())
         draw_split(map_draft, result)
         write_chip_polygons(places_draft, result)
         write_json(chips_draft, result.document)

@@ -17,7 +17,7 @@ from eopipe.chips.chips import Normaliser, chip_classes, chip_votes, is_continuo
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import read_split
-from eopipe.chips.statistics import band_normaliser, label_scaling, read_statistics
+from eopipe.chips.statistics import Statistics, band_normaliser, label_scaling, read_statistics
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.loader.chip_reader import chip_sources
@@ -60,7 +60,7 @@ class TrainingData:
     inputs: TrainingInputs
     pairs: Pairs
     split: dict[str, Any]
-    statistics: dict[str, Any]
+    statistics: Statistics
 
     @classmethod
     def open(cls, inputs: TrainingInputs) -> "TrainingData":

@@ -15,9 +15,8 @@ from eopipe.chips import near_duplicates
 from eopipe.chips.audit import KINDS, ChipSplit, audit, check_statistics, parse_allowed
 from eopipe.chips.near_duplicates import find_similar_chips, fingerprint_chips
 from eopipe.chips.splits import SPLITS, SplitMethod, SplitPlan, read_split
-from eopipe.chips.statistics import measure_bands
+from eopipe.chips.statistics import Statistics, measure_bands, read_statistics
 from eopipe.errors import IntegrityError, UsageError
-from eopipe.publish import read_json
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store
@@ -233,7 +232,7 @@ def test_chips_of_noise_are_not_alike_and_the_memory_does_not_matter(
         np.array([[0, r, c] for r in range(0, 49, 4) for c in cols]) for cols in (range(0, 33, 4), range(48, 81, 4))
     ]
     samples = {"train": rows[0], "test": rows[1]}
-    spread = {name: band["std"] for name, band in measure_bands([store], rows[0], EDGE)["bands"].items()}
+    spread = {name: band.std for name, band in measure_bands([store], rows[0], EDGE).bands.items()}
     results = []
     for block in (4096, 5):
         monkeypatch.setattr(near_duplicates, "BLOCK", block)
@@ -254,22 +253,25 @@ def test_chips_of_noise_are_not_alike_and_the_memory_does_not_matter(
 def finished(tmp_path: Path, run: Run) -> tuple[dict[str, Any], dict[str, Any], list[Tiles]]:
     """The statistics, the split and the store of a run without a leak."""
     assert split(run, tmp_path, {"s": scene(1)}, *SHARES).code == 0
-    statistics = read_json(tmp_path / "statistics.json")
-    return statistics, read_split(tmp_path / "split.json"), [Tiles(tmp_path / "s.zarr")]
+    return (
+        read_statistics(tmp_path / "statistics.json"),
+        read_split(tmp_path / "split.json"),
+        [Tiles(tmp_path / "s.zarr")],
+    )
 
 
 def test_statistics_of_the_training_chips_pass(finished: tuple[Any, Any, list[Tiles]]) -> None:
     check_statistics(*finished)
 
 
-def plant(kind: str, statistics: dict[str, Any], split_file: dict[str, Any], stores: list[Tiles]) -> dict[str, Any]:
+def plant(kind: str, statistics: Statistics, split_file: dict[str, Any], stores: list[Tiles]) -> Statistics:
     """Statistics of more than the training chips, which may pretend to be of them."""
     samples = np.concatenate([split_file["samples"]["train"], split_file["samples"]["test"]])
     all_chips = measure_bands(stores, samples, split_file["chip"])
     return {
         "honest": all_chips,
-        "signed": all_chips | {"samples": statistics["samples"]},
-        "counted": all_chips | {"samples": statistics["samples"], "pixels": statistics["pixels"]},
+        "signed": all_chips.model_copy(update={"samples": statistics.samples}),
+        "counted": all_chips.model_copy(update={"samples": statistics.samples, "pixels": statistics.pixels}),
     }[kind]
 
 

@@ -8,7 +8,7 @@ from scenery import CRS, LEFT, STEP, TOP, Completed, Run, write_raster
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import is_continuous, unit_of
-from eopipe.chips.statistics import label_scaling
+from eopipe.chips.statistics import BandSummary, Statistics, label_scaling
 from eopipe.errors import BadInputError
 from eopipe.publish import digest, write_json
 from eopipe.tiles.store import Tiles
@@ -135,7 +135,9 @@ def test_a_file_without_a_value_on_the_grid_is_refused(tmp_path: Path, run: Run)
 
 
 def test_statistics_without_labels_or_of_one_value_cannot_scale_them() -> None:
+    without = Statistics(bands={}, pixels={}, samples="")
     with pytest.raises(BadInputError, match="run split again"):
-        label_scaling({"bands": {}}, Path("statistics.json"))
+        label_scaling(without, Path("statistics.json"))
+    one_value = without.model_copy(update={"labels": BandSummary(mean=3.0, std=0.0, count=4)})
     with pytest.raises(BadInputError, match="nothing to learn"):
-        label_scaling({"labels": {"mean": 3.0, "std": 0.0}}, Path("statistics.json"))
+        label_scaling(one_value, Path("statistics.json"))

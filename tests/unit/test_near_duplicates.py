@@ -87,7 +87,7 @@ def test_a_changed_copy_of_a_chip_is_found(tmp_path: Path, change: str, edge: in
     store = store_of(tmp_path / "s.zarr", copied)
     train = np.concatenate([chips(edge, range(60)), [[0, row, col]]])
     samples = {"train": train, "test": np.array([[0, 40, 64], [0, 4, 66]])}
-    spread = {name: band["std"] for name, band in measure_bands([store], samples["train"], edge)["bands"].items()}
+    spread = {name: band.std for name, band in measure_bands([store], samples["train"], edge).bands.items()}
     fingerprints = fingerprint_chips([store], samples, edge, spread, THRESHOLD)
     results = list(find_similar_chips(fingerprints, "train", "test"))
     assert [(kind, count) for kind, count, _, _ in results] == [("near-duplicate", 1)], results
@@ -98,7 +98,7 @@ def test_a_changed_copy_of_a_chip_is_found(tmp_path: Path, change: str, edge: in
 def test_chips_of_west_and_east_of_real_scenes_are_not_alike(tmp_path: Path, edge: int) -> None:
     stores = [store_of(tmp_path / f"{date}.zarr", real_scene(date)) for date in DATES]
     samples = {"train": chips(edge, range(48), len(stores)), "test": chips(edge, range(64, 100), len(stores))}
-    spread = {name: band["std"] for name, band in measure_bands(stores, samples["train"], edge)["bands"].items()}
+    spread = {name: band.std for name, band in measure_bands(stores, samples["train"], edge).bands.items()}
     fingerprints = fingerprint_chips(stores, samples, edge, spread, THRESHOLD)
     assert list(find_similar_chips(fingerprints, "train", "test")) == []
 
@@ -128,7 +128,7 @@ def similar_chips(
     samples = {
         name: np.array([[0, y - 8, x - 8] for y, x in rows]) for name, rows in (("train", train), ("test", test))
     }
-    spread = {name: band["std"] for name, band in measure_bands([store], samples["train"], 16)["bands"].items()}
+    spread = {name: band.std for name, band in measure_bands([store], samples["train"], 16).bands.items()}
     results = find_similar_chips(fingerprint_chips([store], samples, 16, spread, THRESHOLD), "train", "test")
     return [(kind, count) for kind, count, _, _ in results]
 

@@ -131,12 +131,12 @@ def test_each_valid_pixel_counts_once_however_many_chips_contain_it(tmp_path: Pa
     ]
     for band in BANDS:
         values = np.concatenate([physical(s, band, m) for s, m in zip(stores, masks, strict=True)])
-        row = statistics["bands"][band]
+        row = statistics.json_document()["bands"][band]
         assert row["count"] == len(values) == sum(row["histogram"]["counts"])
         assert (row["mean"], row["std"]) == pytest.approx((values.mean(), values.std()), rel=1e-11)
         assert (row["min"], row["max"]) == pytest.approx((values.min(), values.max()), rel=1e-11)
-    assert statistics["pixels"] == {"a": int(masks[0].sum()), "bb": int(masks[1].sum())}
-    json.dumps(statistics, allow_nan=False)
+    assert statistics.pixels == {"a": int(masks[0].sum()), "bb": int(masks[1].sum())}
+    json.dumps(statistics.json_document(), allow_nan=False)
 
 
 def test_no_pixel_outside_the_training_chips_is_read(tmp_path: Path) -> None:
@@ -153,14 +153,14 @@ def test_no_pixel_outside_the_training_chips_is_read(tmp_path: Path) -> None:
 
 def test_other_scenes_and_bands_do_not_count(tmp_path: Path) -> None:
     stores = [make_scene(tmp_path, "a"), make_scene(tmp_path, "bb")]
-    expected = measure_bands(stores[:1], np.array([[0, 0, 0]]), CHIP)["bands"]
-    assert measure_bands(stores, np.array([[0, 0, 0]]), CHIP)["bands"] == expected
+    expected = measure_bands(stores[:1], np.array([[0, 0, 0]]), CHIP).bands
+    assert measure_bands(stores, np.array([[0, 0, 0]]), CHIP).bands == expected
 
 
 def test_a_model_is_normalised_by_band_name(tmp_path: Path) -> None:
     statistics = measure_bands([make_scene(tmp_path, "a")], np.array([[0, 0, 0]]), CHIP)
     normaliser = band_normaliser(statistics, ("nir", "red"))
-    assert normaliser.mean == (statistics["bands"]["nir"]["mean"], statistics["bands"]["red"]["mean"])
+    assert normaliser.mean == (statistics.bands["nir"].mean, statistics.bands["red"].mean)
     with pytest.raises(BadInputError, match="lack band swir; they have red, nir"):
         band_normaliser(statistics, ("red", "swir"))
 
@@ -175,9 +175,9 @@ def test_a_band_without_spread_does_not_divide_by_zero(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "int32"])
 def test_every_data_type_is_measured_alike(tmp_path: Path, dtype: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 120, (2, *SHAPE)).astype(dtype)
-    band = measure_bands([make_scene(tmp_path, "a", pixels=pixels)], np.array([[0, 8, 8]]), CHIP)["bands"]["red"]
+    band = measure_bands([make_scene(tmp_path, "a", pixels=pixels)], np.array([[0, 8, 8]]), CHIP).bands["red"]
     values = pixels[0, 8:24, 8:24].astype(np.float64) * SCALE + OFFSET
-    assert (band["count"], band["mean"]) == (256, pytest.approx(values.mean(), rel=1e-11))
+    assert (band.count, band.mean) == (256, pytest.approx(values.mean(), rel=1e-11))
 
 
 def test_valid_pixels_that_are_not_finite_are_reported(tmp_path: Path) -> None:
