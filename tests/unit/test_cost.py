@@ -103,12 +103,11 @@ def write_maps(folder: Path, edge: int) -> list[Path]:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--method", "temporal", "--dates", "2024-01-07", "2024-01-10"),
-        ("--method", "group", "--by", "scene"),
-        ("--method", "group", "--by", "polygon"),
-        ("--method", "random"),
+        pytest.param(("--method", "temporal", "--dates", "2024-01-07", "2024-01-10"), id="dates"),
+        pytest.param(("--method", "group", "--by", "polygon"), id="polygons"),
+        pytest.param(("--method", "group", "--by", "scene"), id="scenes", marks=pytest.mark.exhaustive),
+        pytest.param(("--method", "random"), id="random", marks=pytest.mark.exhaustive),
     ],
-    ids=["dates", "scenes", "polygons", "random"],
 )
 def test_a_split_costs_what_its_scenes_cover(tmp_path: Path, options: tuple[object, ...]) -> None:
     (pixels, memory), chips = split(tmp_path, SMALL, *options)
