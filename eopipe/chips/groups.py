@@ -142,12 +142,15 @@ def splits_by_region(
     shapes = {cell.id: ClassShapes(source, cell.grid, Legend(names), attribute) for cell in frame.cells}
     split_of_chip = np.full(len(corners), NO_SPLIT, np.uint8)
     for numbers, window in blocks_of_chips(corners, plan.chip):
-        cell = frame.cell_of(window)
         # The surroundings of the chips too, as far as the buffer reaches.
-        bounds = zip(window, cell.window, strict=True)
-        y, x = (slice(max(a.start - plan.buffer, b.start), min(a.stop + plan.buffer, b.stop)) for a, b in bounds)
-        part = frame.grid_of((y, x))
-        regions = shapes[cell.id].rasterize(part, "invalid", all_touched=False).numbers
+        bounds = zip(window, frame.shape, strict=True)
+        y, x = (slice(max(a.start - plan.buffer, 0), min(a.stop + plan.buffer, edge)) for a, edge in bounds)
+        regions = np.full((y.stop - y.start, x.stop - x.start), NO_LABEL, np.uint8)
+        if reached := frame.part_in_cell((y, x)):
+            cell, (rows, columns) = reached
+            part = shapes[cell.id].rasterize(frame.grid_of((rows, columns)), "invalid", all_touched=False)
+            inside = slice(rows.start - y.start, rows.stop - y.start)
+            regions[inside, columns.start - x.start : columns.stop - x.start] = part.numbers
         zones = SplitZones(split_of_region[regions], 1, 1)
         split_of_chip[numbers] = splits_of_chips(corners[numbers] - (y.start, x.start), zones, plan)
     return split_of_chip

@@ -52,7 +52,7 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
         number = samples.group.number
         # A block is in one cell.
         left = int(samples.cols.min())
-        cell = data.frame.cell_of((slice(0, 1), slice(left, left + 1)))
+        cell = next(cell for cell in data.frame.cells if left < cell.window[1].stop)
         for probability, part in read_probabilities(maps[number, cell.id], samples, cell.column):
             index, pair = cells.index_of(number, part.rows, part.cols), (part.predicted, part.truth)
             if data.task == "multilabel":

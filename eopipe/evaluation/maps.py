@@ -47,18 +47,26 @@ class EvaluatedMap:
         return PixelFeatures(self.stores)
 
     def mapped(self, y: slice, x: slice) -> AnyArray:
-        """The map in a window of one cell: classes or values (y, x); of several labels for each chip (class, y, x).
+        """The map in a window that reaches one cell: classes or values (y, x), 255 or NaN where nothing is mapped.
 
-        255 or NaN is where nothing is mapped.
+        Of several labels for each chip (class, y, x).
         """
         import rasterio
         from rasterio.windows import Window
 
-        cell = self.frame.cell_of((y, x))
+        shape = y.stop - y.start, x.stop - x.start
+        if (reached := self.frame.part_in_cell((y, x))) is None:
+            return np.full(shape, NO_LABEL, np.uint8)
+        cell, (rows, columns) = reached
         with rasterio.open(self.paths[cell.id]) as file:
             bands = None if file.tags().get("task") == "multilabel" else 1
-            window = Window(x.start - cell.column, y.start, x.stop - x.start, y.stop - y.start)
-            return np.asarray(file.read(bands, window=window))
+            window = Window.from_slices(rows, slice(columns.start - cell.column, columns.stop - cell.column))
+            part = np.asarray(file.read(bands, window=window))
+        if (rows, columns) == (y, x):
+            return part
+        mapped = np.full((*part.shape[:-2], *shape), np.nan if part.dtype.kind == "f" else NO_LABEL, part.dtype)
+        mapped[..., rows.start - y.start : rows.stop - y.start, columns.start - x.start : columns.stop - x.start] = part
+        return mapped
 
     def truth(self, y: slice, x: slice) -> AnyArray:
         """Class numbers or values (y, x) of the labels in a window; 255 or NaN where there is none."""

@@ -175,14 +175,21 @@ class Frame:
         """The grid of a run with one cell; None where there are several."""
         return self.cells[0].grid if len(self.cells) == 1 else None
 
-    def cell_of(self, window: PixelWindow) -> Cell:
-        """The cell that a window of the frame is in."""
-        columns = window[1]
-        return next(cell for cell in self.cells if cell.column <= columns.start and columns.stop <= cell.window[1].stop)
+    def part_in_cell(self, window: PixelWindow) -> tuple[Cell, PixelWindow] | None:
+        """The cell that a window of the frame reaches, which is less than `GAP` wide, and the part in it; or None.
+
+        Cells differ in height, and chips may reach beyond them.
+        """
+        for cell in self.cells:
+            y, x = (slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(window, cell.window, strict=True))
+            if y.start < y.stop and x.start < x.stop:
+                return cell, (y, x)
+        return None
 
     def grid_of(self, window: PixelWindow) -> "GeoBox":
         """The grid of a window of the frame that is in one cell."""
-        (y, x), cell = window, self.cell_of(window)
+        y, x = window
+        cell = next(cell for cell in self.cells if cell.column <= x.start and x.stop <= cell.window[1].stop)
         return cell.grid[y, slice(x.start - cell.column, x.stop - cell.column)]
 
     def belonging(self, y: slice, x: slice) -> BoolArray:

@@ -10,18 +10,21 @@ import two_zones
 from hypothesis import given
 from hypothesis import strategies as st
 from pyproj import Transformer
-from scenery import Run
+from scenery import Run, write_raster
 from shapely import box, transform
 
 import eopipe
 from eopipe.chips.cell_borders import gaps_across_cells
 from eopipe.cli import main
 from eopipe.errors import BadInputError
+from eopipe.evaluation.maps import EvaluatedMap
 from eopipe.publish import write_json
 from eopipe.stac.choose_grid import choose_cells
 from eopipe.tiles.cells import GAP, Frame, read_frame
-from eopipe.tiles.grid import grid_json
-from eopipe.tiles.store import Tiles
+from eopipe.tiles.grid import grid_json, make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.shard_reader import StoredWindow
+from eopipe.tiles.store import Tiles, add_array, add_cell, new_cell_stores
 
 AREA = {
     "type": "Polygon",
@@ -84,6 +87,31 @@ def test_cells_lie_side_by_side_in_the_frame_and_a_grid_file_keeps_them(tmp_path
     assert read_frame(tmp_path / "grid.json").is_same(frame)
     with pytest.raises(BadInputError, match="no cell 'utm34n'; it has utm32n, utm33n"):
         frame.cell("utm34n")
+
+
+@pytest.mark.parametrize(("top", "left"), [(0, 0), (30, 10), (50, 30), (70, 40), (90, 60)])
+def test_a_window_that_is_partly_or_wholly_below_a_cell_or_beside_it_has_the_map_where_the_cell_is(
+    top: int, left: int, tmp_path: Path
+) -> None:
+    west, east = (
+        make_grid((0.0, 0.0, 480.0, edge), crs, 10.0, (0, 0))
+        for edge, crs in ((600.0, "EPSG:32632"), (1000.0, "EPSG:32633"))
+    )
+    frame = Frame.of_grids([west, east])
+    label = tmp_path / "label.zarr"
+    with new_cell_stores(label, frame, ("a", "b"), "", {}) as group:
+        for cell in frame.cells:
+            part = add_cell(group, cell, cell.grid, StoredWindow(frame.shape, (0, cell.column), 64))
+            add_array(part, "label", cell.shape, "uint8", Layout(32, 64))
+    everything, paths = np.full((frame.shape[0], frame.shape[1] + 64), 255, np.uint8), {}
+    for number, cell in enumerate(frame.cells):
+        numbers = (np.arange(np.prod(cell.shape)) % 100 + 100 * number).reshape(cell.shape).astype(np.uint8)
+        everything[cell.window] = numbers
+        paths[cell.id] = write_raster(tmp_path / f"{cell.id}.tif", numbers, nodata=None)
+    evaluated = EvaluatedMap(0, paths, [Tiles(label)], Tiles(label))
+    for first in (0, frame.cells[1].column):
+        window = slice(top, top + 10), slice(first + left, first + left + 20)
+        np.testing.assert_array_equal(evaluated.mapped(*window), everything[window])
 
 
 def test_an_area_in_one_zone_has_the_grid_that_it_always_had(tmp_path: Path) -> None:
