@@ -154,7 +154,7 @@ def find_similar_chips(
         partner = int((first_digests == second_digests[number]).argmax())
         yield "duplicate", int(is_duplicate.sum()), (partner, number), 1.0
     near: dict[int, tuple[float, int]] = {}
-    for pair in find_candidates(fingerprints, first, second, ~is_duplicate):
+    for pair in find_pairs(fingerprints, first, second, ~is_duplicate):
         if pair.second not in near:
             correlation = _aligned(fingerprints, first, second, pair)
             if correlation >= fingerprints.threshold:
@@ -173,7 +173,7 @@ def _aligned(fingerprints: ChipFingerprints, first: str, second: str, pair: Chip
     return fingerprints.aligner.correlate(*rows, pair.symmetry)
 
 
-def find_candidates(fingerprints: ChipFingerprints, first: str, second: str, is_searched: BoolArray) -> list[ChipPair]:
+def find_pairs(fingerprints: ChipFingerprints, first: str, second: str, is_searched: BoolArray) -> list[ChipPair]:
     """At most 300 pairs of two splits that may be near duplicates: best partners first, highest correlations first.
 
     For each chip of `second` that `is_searched` the most similar ones of `first` in each symmetry; in bounded memory.
