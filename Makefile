@@ -2,13 +2,14 @@
 # the README. make test-all: every test. make quick: format, lint, types and the tests that a change reaches.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(PYTHON) dev/install.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # For the time of the suites.
 SHELL := /bin/bash
 # Otherwise each process of the tests would compile eopipe again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo golden quick test third test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
+.PHONY: demo golden quick test slice test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
 .PHONY: lock lock-check sbom audit
 .PHONY: chaos
 .PHONY: .venv/servers .venv/validators .venv/engines .venv/libraries slurm-up slurm-down demo-slurm
@@ -20,21 +21,21 @@ demo: .venv/installed
 quick: .venv/tests
 	@python -m dev.quick
 
-# With THIRD=0, 1 or 2 also this third of the exhaustive tests, as each run of CI does.
-THIRD := none
+# With SLICE=0 to 8 also this slice of the exhaustive tests, as each run of CI does.
+SLICE := none
 test: demo test-environments
-	@EOPIPE_DEMO=$(CURDIR)/results python -m dev.suites --exhaustive $(THIRD)
+	@EOPIPE_DEMO=$(CURDIR)/results python -m dev.suites --exhaustive $(SLICE)
 
 # The digests of the demo's outputs, after a REVISION rose; of a new run, or outputs of earlier code would be among them.
 golden: clean
 	@$(MAKE) --no-print-directory demo
 	@python -m dev.golden
 
-# The number of the third of the next run of CI, and of the end of the version range: the first commit of a push.
-third:
-	@echo $$(($$(cat tests/third) + 1)) > tests/third
+# The number of the slice of the next run of CI, and of the end of the version range: the first commit of a push.
+slice:
+	@echo $$(($$(cat tests/slice) + 1)) > tests/slice
 
-test-all: THIRD := all
+test-all: SLICE := all
 test-all: test
 
 # Every test, its duration and the modules of its processes written to tests/durations.json.
@@ -67,22 +68,25 @@ install: .venv/installed
 # Before the environments inside of it, which jobs of make create at the same time.
 .venv/pyvenv.cfg:
 	$(PYTHON) -m venv .venv
+	@# For dev/install.py, which takes pip where there is none.
+	-@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .venv/uv uv==0.13.9
 
 .venv/installed: pyproject.toml constraints.txt | .venv/pyvenv.cfg
-	pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable .
 	@touch $@
 
 .venv/tests: .venv/installed
-	pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[slurm,test]'
+	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[slurm,test]'
 	@touch $@
 
 .venv/slurm: .venv/installed
-	pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[slurm]'
+	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[slurm]'
 	@touch $@
 
-# What the tests need beside the package, each in an environment of its own. Tests that lack a program are skipped, and
-# say so; with EOPIPE_NO_SKIP=1 a skip is a failure.
-test-environments: .venv/tests .venv/servers .venv/validators .venv/engines .venv/libraries
+# What the tests need beside the package, each in an environment of its own, but for the engines of CWL, which dev/suites.py
+# makes when a run has their tests. Tests that lack a program are skipped, and say so; with EOPIPE_NO_SKIP=1 a skip is a
+# failure.
+test-environments: .venv/tests .venv/servers .venv/validators .venv/libraries
 
 # Debian's packages for the tests of real servers and of a real Slurm; for root, and only when it is asked for.
 DEBIAN := slurmctld slurmd slurm-client slurmdbd munge mariadb-server mariadb-client iproute2 \
@@ -98,7 +102,7 @@ test-packages:
 
 .venv/servers/installed: tests/servers/requirements.txt | .venv/pyvenv.cfg
 	$(PYTHON) -m venv .venv/servers
-	.venv/servers/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
+	$(INSTALL) .venv/servers/bin/python --requirement $<
 	@touch $@
 
 # A real Slurm of four nodes on this machine, for root: to try the profile, and for the tests.
@@ -118,14 +122,14 @@ demo-slurm: .venv/slurm slurm-up
 
 .venv/validators/installed: tests/validators/requirements.txt | .venv/pyvenv.cfg
 	$(PYTHON) -m venv .venv/validators
-	.venv/validators/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $<
+	$(INSTALL) .venv/validators/bin/python --requirement $<
 	@touch $@
 
 # Libraries of models that the tests train, beside the torch of the tests.
 .venv/libraries: .venv/libraries/installed
 
 .venv/libraries/installed: tests/libraries/requirements.txt | .venv/installed
-	pip install --quiet --disable-pip-version-check --no-compile --no-deps --upgrade --target .venv/libraries --requirement $<
+	$(INSTALL) $(BIN)/python --no-deps --upgrade --target .venv/libraries --requirement $<
 	@touch $@
 
 # Other engines of CWL than cwltool, each in an environment of its own.
@@ -134,7 +138,7 @@ demo-slurm: .venv/slurm slurm-up
 .venv/engines/installed: tests/engines_cwl/toil.txt tests/engines_cwl/streamflow.txt | .venv/pyvenv.cfg
 	@for file in $^; do \
 	  environment=.venv/engines/$$(basename $$file .txt); \
-	  $(PYTHON) -m venv $$environment && $$environment/bin/pip install --quiet --disable-pip-version-check --requirement $$file || exit 1; \
+	  $(PYTHON) -m venv $$environment && $(INSTALL) $$environment/bin/python --requirement $$file || exit 1; \
 	done
 	@touch $@
 
@@ -145,14 +149,14 @@ test-newest: REQUIREMENTS := torch==2.13.0
 test-lowest: EXTRAS := test
 test-newest: EXTRAS := slurm,test
 test-lowest test-newest: ENVIRONMENT = $(CURDIR)/.venv/$(@:test-%=%)
-test-lowest test-newest:
+test-lowest test-newest: | .venv/pyvenv.cfg
 	@rm -rf $(ENVIRONMENT) && $(PYTHON) -m venv $(ENVIRONMENT)
 	@# In a clone, or files of an earlier build would be in the wheel.
 	@git clone --quiet . $(ENVIRONMENT)/source
 	@$(ENVIRONMENT)/bin/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(ENVIRONMENT)/wheel $(ENVIRONMENT)/source
-	@$(ENVIRONMENT)/bin/pip install --quiet --disable-pip-version-check --no-compile $(REQUIREMENTS) "$$(ls $(ENVIRONMENT)/wheel/*.whl)[$(EXTRAS)]"
+	@$(INSTALL) $(ENVIRONMENT)/bin/python $(REQUIREMENTS) "$$(ls $(ENVIRONMENT)/wheel/*.whl)[$(EXTRAS)]"
 	@$(ENVIRONMENT)/bin/python dev/wheel_journey.py
-	@$(ENVIRONMENT)/bin/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(INSTALL) $(ENVIRONMENT)/bin/python --no-deps --editable .
 	@EOPIPE_NO_SKIP= PATH="$(ENVIRONMENT)/bin:$$PATH" $(ENVIRONMENT)/bin/python -m dev.quick --package
 
 # The files that follow from the stages: config schema, CWL tools, reference page.

@@ -1,8 +1,8 @@
 """`make test`, `make test-all`: the test files in groups, one process each, on two lanes, each group with its time.
 
 A test marked `exhaustive` (kills, engines, journeys, parameters of worlds) is left out by `make test`, and belongs to
-one of three thirds by the hash of its name. `make test THIRD=0` adds that third, and the exhaustive tests nearest to
-what changed since `tests/third` did. With --record the duration of each test is written to tests/durations.json, with
+one of nine slices by the hash of its name. `make test SLICE=0` adds that slice, and the exhaustive tests nearest to
+what changed since `tests/slice` did. With --record the duration of each test is written to tests/durations.json, with
 --record-missing those of tests without one.
 """
 
@@ -21,11 +21,12 @@ from pathlib import Path
 
 from dev import quick
 from tests import warm
+from tests.durations import SLICES
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
-THIRDS = ("0", "1", "2")
 LANES = 2
+MAKE = shutil.which("make") or "make"
 TEST_FAILED, NOTHING_SELECTED = 1, 5
 # Steps back for the cluster, whose time limits are real.
 NICENESS = 10
@@ -56,6 +57,8 @@ class Group:
     paths: tuple[str, ...]
     seconds: float = 0.0
     mark: str = ""
+    # What of the Makefile it needs where one of its tests is selected.
+    target: str = ""
 
     @property
     def waits(self) -> bool:
@@ -79,7 +82,7 @@ def groups(seconds: dict[str, float]) -> list[Group]:
     together = [Group(name, paths, _sum(seconds, paths)) for name, paths in TOGETHER.items()]
     together_paths = {path for group in together for path in group.paths}
     rows = [Group("cluster alone", ("cluster",), mark="alone"), Group("cluster", ("cluster",), mark="not alone")]
-    rows.append(Group("engines", ("engines_cwl",)))
+    rows.append(Group("engines", ("engines_cwl",), target=".venv/engines"))
     for folder in sorted({path.parent.name for path in TESTS.glob("*/test_*.py")} - set(WAITING)):
         names = [f"{folder}/{path.name}" for path in sorted((TESTS / folder).glob("test_*.py"))]
         batches: list[list[str]] = []
@@ -130,6 +133,10 @@ def run(group: Group, selection: Sequence[str], prefix: Sequence[str] = ()) -> O
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
+        if group.target and _run([*group.command(selection, cache), "--collect-only"], group)[0] != NOTHING_SELECTED:
+            code, text = _run([MAKE, group.target], group)
+            if code:
+                return Outcome(group.name, code, time.monotonic() - start, _last_line(text))
         code, text = _run([*prefix, *group.command(selection, cache)], group)
         print(f"== {group.name}\n{text}", flush=True)
         is_flaky = False
@@ -181,15 +188,15 @@ def run_all(selection: Sequence[str], share: float) -> list[Outcome]:
 def check() -> Outcome:
     """The linters."""
     start = time.monotonic()
-    line = [shutil.which("make") or "make", "--no-print-directory", "check"]
+    line = [MAKE, "--no-print-directory", "check"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
     print(f"== check\n{done.stdout}{done.stderr}", flush=True)
     return Outcome("check", done.returncode, time.monotonic() - start, _last_line(done.stdout + done.stderr))
 
 
 def near_tests() -> list[str]:
-    """The exhaustive tests nearest to what changed since `tests/third` did, as many as fit; prints the rest."""
-    commit = quick.git("log", "-1", "--format=%H", "--", "tests/third")
+    """The exhaustive tests nearest to what changed since `tests/slice` did, as many as fit; prints the rest."""
+    commit = quick.git("log", "-1", "--format=%H", "--", "tests/slice")
     files = quick.git("diff", "--name-only", *commit, "HEAD") if commit else []
     table = quick.durations().tests
     steps = quick.Reach(quick.imports()).distances(files)
@@ -201,7 +208,7 @@ def near_tests() -> list[str]:
         total += table[name][1]
         (chosen if total <= NEAR_S * LANES else left).append(name)
     print(
-        f"{len(files)} files changed since tests/third: {len(chosen)} exhaustive tests near them run beside the third"
+        f"{len(files)} files changed since tests/slice: {len(chosen)} exhaustive tests near them run beside the slice"
     )
     if left:
         print("not run, though near: " + " ".join(left))
@@ -238,7 +245,7 @@ def record_missing() -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a selection of the tests; returns 1 where a group failed."""
     parser = argparse.ArgumentParser(prog="python -m dev.suites", description="Run the tests on two lanes.")
-    parser.add_argument("--exhaustive", choices=("none", "all", *THIRDS), default="none", help="which of these tests")
+    parser.add_argument("--exhaustive", choices=("none", "all", *SLICES), default="none", help="which of these tests")
     parser.add_argument("--record", action="store_true", help="write the durations to tests/durations.json")
     parser.add_argument("--record-missing", action="store_true", help="only the tests without a recorded duration")
     arguments = parser.parse_args(argv)
@@ -247,7 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         selection = [f"--exhaustive={arguments.exhaustive}"]
-        if arguments.exhaustive in THIRDS:
+        if arguments.exhaustive in SLICES:
             also = Path(folder, "near")
             also.write_text("\n".join(near_tests()))
             selection.append(f"--also={also}")
@@ -258,7 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         warm.open_session()
         if arguments.record:
             os.environ["EOPIPE_DURATIONS"] = str(measured)
-        share = {"none": 0.0, "all": 1.0}.get(arguments.exhaustive, 1 / len(THIRDS))
+        share = {"none": 0.0, "all": 1.0}.get(arguments.exhaustive, 1 / len(SLICES))
         outcomes = run_all(selection, share)
         warm.close_session()
         if arguments.record:

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import durations
 import pytest
 import warm
+from durations import SLICES
 from hypothesis import settings
 from loopback import Loopback
 from scenery import Catalog, Completed, Run
@@ -43,31 +44,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The selection of the tests with the mark `exhaustive`."""
-    parser.addoption("--exhaustive", choices=("all", "none", "0", "1", "2"), default="all", help="all, or one third")
-    parser.addoption("--also", type=Path, help="a file with names of exhaustive tests that run beside the third")
+    parser.addoption("--exhaustive", choices=("all", "none", *SLICES), default="all", help="all, or one slice")
+    parser.addoption("--also", type=Path, help="a file with names of exhaustive tests that run beside the slice")
 
 
 # First: tests that are not selected start nothing.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is run by hand, which is no skip, and exhaustive tests that are not selected."""
-    third, also = config.getoption("exhaustive"), config.getoption("also")
+    chosen, also = config.getoption("exhaustive"), config.getoption("also")
     near = set(also.read_text().split()) if also else set()
-    left_out = [item for item in items if not _is_selected(item, third, near)]
+    left_out = [item for item in items if not _is_selected(item, chosen, near)]
     if left_out:
         items[:] = [item for item in items if item not in set(left_out)]
         config.hook.pytest_deselected(items=left_out)
 
 
-def _is_selected(item: pytest.Item, third: str, near: set[str]) -> bool:
+def _is_selected(item: pytest.Item, chosen: str, near: set[str]) -> bool:
     if item.get_closest_marker("by_hand"):
         return bool(os.environ.get("EOPIPE_REBUILD_SAMPLE"))
     mark = item.get_closest_marker("exhaustive")
-    # A third is a property of the name of a test, or of its file where tests share what takes the time.
+    # A slice is a property of the name of a test, or of its file where tests share what takes the time.
     name = item.nodeid.partition("::")[0] if mark and mark.kwargs.get("by") == "file" else item.nodeid
-    number = int.from_bytes(hashlib.sha256(name.encode()).digest()) % 3
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()) % len(SLICES)
     is_exhaustive = mark is not None
-    return not is_exhaustive or third in ("all", str(number)) or durations.test_name(item.nodeid) in near
+    return not is_exhaustive or chosen in ("all", str(number)) or durations.test_name(item.nodeid) in near
 
 
 def pytest_unconfigure() -> None:

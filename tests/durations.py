@@ -24,6 +24,8 @@ FOLDER = "EOPIPE_DURATIONS"
 # Who starts processes: the fixture that is being set up, else the test.
 STARTER = "EOPIPE_STARTER"
 WORTH_S = 0.1
+# The exhaustive tests are in so many slices, one for each run of CI.
+SLICES = tuple("012345678")
 KINDS = ("tests", "fixtures", "processes")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dev import quick
-from dev.suites import TESTS, file_seconds, groups
+from dev.suites import SLICES, TESTS, file_seconds, groups
 
 MODULES = {str(path.relative_to(TESTS)): path for path in TESTS.glob("*/test_*.py")}
 
@@ -24,7 +24,7 @@ def functions(path: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("share", [0, 1 / 3, 1])
+@pytest.mark.parametrize("share", [0, 1 / len(SLICES), 1])
 def test_every_test_module_is_in_one_group(share: float) -> None:
     rows = groups(file_seconds(share))
     assert len({group.name for group in rows}) == len(rows)
@@ -48,14 +48,14 @@ def selected(*arguments: str) -> list[str]:
     return [name for name in listed if "::" in name]
 
 
-def test_each_exhaustive_test_is_in_one_third_and_every_other_test_in_all(tmp_path: Path) -> None:
+def test_each_exhaustive_test_is_in_one_slice_and_every_other_test_in_all(tmp_path: Path) -> None:
     folders = ("tests/unit/test_report.py", "tests/unit/test_crate.py", "tests/distributed/test_resume.py")
     every, none = selected(*folders, "--exhaustive=all"), selected(*folders, "--exhaustive=none")
-    thirds = [selected(*folders, f"--exhaustive={number}") for number in range(3)]
-    exhaustive = [name for third in thirds for name in third if name not in none]
+    slices = [selected(*folders, f"--exhaustive={number}") for number in SLICES]
+    exhaustive = [name for names in slices for name in names if name not in none]
     assert len(exhaustive) > 5
     assert sorted(exhaustive + none) == sorted(every)
-    assert all(set(none) < set(third) for third in thirds)
+    assert all(set(none) <= set(names) for names in slices)
     near = tmp_path / "near"
     near.write_text("tests/distributed/test_resume.py::" + exhaustive[-1].partition("::")[2].partition("[")[0])
     assert exhaustive[-1] in selected(*folders, "--exhaustive=0", f"--also={near}")

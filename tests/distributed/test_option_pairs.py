@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_strategies import TOLERANCE, golden
 from worker_of_worlds import PLAIN
-from worlds import IN_ONE_THIRD, Runs, launch, way
+from worlds import IN_ONE_SLICE, Runs, launch, way
 
 from eopipe.training_job import Settings
 
@@ -56,7 +56,7 @@ def trained() -> Runs:
         return alone | launch(2, sharded | {"all": together(*ALL)}, Path(folder))
 
 
-@IN_ONE_THIRD
+@IN_ONE_SLICE
 @pytest.mark.parametrize("pair", PAIRS, ids="+".join)
 def test_two_options_go_together_or_are_refused(pair: tuple[str, str]) -> None:
     conflicts = Settings(**PLAIN | together(*pair)["settings"]).conflicts()
@@ -69,13 +69,13 @@ def test_two_options_go_together_or_are_refused(pair: tuple[str, str]) -> None:
     assert trained()["+".join(pair)]["losses"] == pytest.approx(expected, abs=tolerance)
 
 
-@IN_ONE_THIRD
+@IN_ONE_SLICE
 def test_all_that_can_go_together_does() -> None:
     run = trained()
     assert run["all"]["losses"] == pytest.approx(run["clipped"]["losses"], abs=ROUGH)
 
 
-@IN_ONE_THIRD
+@IN_ONE_SLICE
 def test_with_a_compiler_or_without_the_losses_are_those_of_the_model_as_it_is(tmp_path: Path) -> None:
     # With activation checkpointing, which the compiler has to take apart.
     runs = launch(1, {"compiled": together("compiled", "recomputed")}, tmp_path, {})

@@ -11,14 +11,14 @@ import torch
 from faulty_models import BRIGHT
 from safetensors.numpy import load_file
 from trainings import Data, Training, payload, workers
-from worlds import IN_ONE_THIRD, SIZES, WAYS, trained
+from worlds import IN_ONE_SLICE, SIZES, WAYS, trained
 
 from eopipe.launch.failures import read_failure
 from eopipe.loader.loader import ChipLoader
 from eopipe.loader.prefetch import BatchRequest
 from eopipe.training_job import read_job
 
-COMPARED = [(1, 2), pytest.param((1, 2, 4), marks=IN_ONE_THIRD)]
+COMPARED = [(1, 2), pytest.param((1, 2, 4), marks=IN_ONE_SLICE)]
 DETERMINISTIC = [name for name in WAYS if name.startswith("deterministic") and not name.endswith("hungry")]
 
 
@@ -34,7 +34,7 @@ def test_plain_ddp_does_not_so_the_test_above_can_fail() -> None:
     assert trained()[1]["plain"]["digest"] != trained()[2]["plain"]["digest"]
 
 
-@IN_ONE_THIRD
+@IN_ONE_SLICE
 def test_t11_two_then_one_then_four_workers_give_the_weights_of_one() -> None:
     assert trained()[4]["chain"]["digest"] == trained()[1]["deterministic-batchwise"]["digest"]
 
