@@ -1,7 +1,7 @@
 """`make golden`: the digest of each output of the demo, in tests/golden_demo.json.
 
 A commit that changes a digest names the REVISION that rises (CONTRIBUTING.md). From the training on outputs depend on
-the instructions of the processor too, so these digests are compared only where the instructions are the recorded ones.
+the instructions of the processor too, so these digests are compared only where the processor is the recorded one.
 """
 
 import json
@@ -33,8 +33,12 @@ PORTABLE = (
 
 
 def processor() -> str:
-    """What the digests of a model depend on beside the code."""
-    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    """What the digests of a model depend on beside the code: libraries choose kernels by instructions and model."""
+    file = Path("/proc/cpuinfo")
+    lines = (line.partition(":") for line in (file.read_text().splitlines() if file.is_file() else ()))
+    known = {key.strip(): value.strip() for key, _, value in lines}
+    model = [known[key] for key in ("vendor_id", "cpu family", "model") if key in known]
+    return " ".join([platform.machine(), torch.backends.cpu.get_cpu_capability(), *model])
 
 
 def digests(results: Path) -> dict[str, str]:
