@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
 
+M = TypeVar("M", bound=BaseModel)
 # Levels of lists and objects: geometries have four, and metadata that providers nest a few more.
 MAX_DEPTH = 60
 # Sentences of one message, and letters of a wrong value in it.
@@ -89,6 +90,11 @@ def read_document(path: Path, kind: Any, noun: str, *typed: str) -> Any:
     `typed` are long fields that have a type for every entry inside, which is enough to be JSON.
     """
     return checked(kind, read_json(path), str(path), noun, *typed)
+
+
+def read_model(path: Path, kind: type[M], noun: str, *typed: str) -> M:
+    """The content of a JSON file as a model. Raises BadInputError as `read_document` does."""
+    return kind.model_validate(read_document(path, kind, noun, *typed))
 
 
 def checked(kind: Any, value: Any, label: str, noun: str, *typed: str) -> Any:

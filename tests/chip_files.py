@@ -9,7 +9,7 @@ from scenery import Run
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chip_places import ChipPlaces
-from eopipe.chips.splits import read_split
+from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.tiles.store import Tiles
 
 
@@ -116,7 +116,7 @@ def accuracy_of_maps(maps: list[Path], labels: list[Path], split: Path) -> float
     truth = [Tiles(path).read("label") for path in labels]
     slots = [
         (store, np.s_[row : row + EDGE, column : column + EDGE])
-        for store, row, column in read_split(split)["samples"]["test"]
+        for store, row, column in read_split(split).samples["test"]
     ]
     return float(np.mean([numbers[store][slot] == truth[store][slot] for store, slot in slots]))
 
@@ -125,5 +125,12 @@ def chips_of_splits(folder: Path) -> dict[str, list[str]]:
     """The ids of the chips of each split in `split.json`."""
     places = ChipPlaces.of([Tiles(path) for path in sorted((folder / "set/tiles").iterdir())])
     assert places is not None
-    samples = read_split(folder / "split.json")["samples"]
+    samples = read_split(folder / "split.json").samples
     return {name: [places.rows[number]["id"] for number in places.numbers(rows)] for name, rows in samples.items()}
+
+
+def made_split(**fields: Any) -> Split:
+    """A split file without chips, with these fields."""
+    needed = {"scenes": ["a"], "classes": ["one"], "chip": 16, "plan": {"method": "blocks", "min_valid": 0.5}}
+    by_split = {"samples": {name: [] for name in SPLITS}, "pixels": {name: {} for name in SPLITS}}
+    return Split.model_validate(needed | by_split | {"audit": {"gap_pixels": {}}} | fields)

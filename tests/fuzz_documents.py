@@ -226,7 +226,7 @@ def stage_documents(folder: Path) -> Change:
         summary(str(folder))
         metrics, split = read_metrics(folder / "metrics.json"), read_split(folder / "split.json")
         _ = calibration_text(metrics), scored_size(metrics), split_warnings(split)
-        covered_pixels(split["samples"]["train"][:, 1:], min(split["chip"], 16), (slice(0, 16), slice(0, 16)))
+        covered_pixels(split.samples["train"][:, 1:], min(split.chip, 16), (slice(0, 16), slice(0, 16)))
         statistics = read_statistics(folder / "statistics.json")
         band_normaliser(statistics, ("red", "nir"))
         label_scaling(statistics, folder / "statistics.json")

@@ -26,7 +26,7 @@ from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.cell_borders import gaps_across_cells
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.near_duplicates import ChipFingerprints, find_similar_chips
-from eopipe.chips.splits import SplitPlan
+from eopipe.chips.splits import Split, SplitPlan
 from eopipe.chips.statistics import Statistics, count_valid, samples_digest
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.tiles.cells import Frame
@@ -249,16 +249,16 @@ def _similar_chips(split: ChipSplit, fingerprints: ChipFingerprints) -> Iterator
             yield Finding(kind, count, pair + (f" correlate by {correlation:.4f}" if kind != "duplicate" else ""))
 
 
-def check_statistics(statistics: Statistics, split: dict[str, Any], stores: list[Tiles]) -> None:
+def check_statistics(statistics: Statistics, split: Split, stores: list[Tiles]) -> None:
     """Check that a statistics file was measured on exactly the training chips of a split.
 
     Raises IntegrityError if the samples or the pixel counts differ, unless the split allows it.
     """
-    train, chip = split["samples"]["train"], split["chip"]
-    if "statistics" in split["audit"].get("allow", {}):
+    train, chip = split.samples["train"], split.chip
+    if "statistics" in split.audit.allow:
         return
     errors = []
-    if statistics.samples != samples_digest(split["scenes"], train, chip):
+    if statistics.samples != samples_digest(split.scenes, train, chip):
         errors.append("the statistics were measured on other chips than the training chips")
     for number, store in enumerate(stores):
         count = statistics.pixels.get(store.scene, 0)

@@ -24,6 +24,7 @@ from eopipe.chips.splits import (
     NO_SPLIT,
     SPLITS,
     STRIPS,
+    Split,
     SplitPlan,
     SplitRequest,
     assign_at_random,
@@ -41,12 +42,12 @@ log = logging.getLogger("eopipe")
 
 @dataclass(frozen=True)
 class SplitResult:
-    """A split: content of the split file, statistics; samples of each split and their pixels by class.
+    """A split: the split file, statistics; samples of each split and their pixels by class.
 
     `places` are those of a chip set, whose positions in the frame are slots; `labels` are the stores of the labels.
     """
 
-    document: dict[str, Any]
+    document: Split
     statistics: Statistics
     samples: dict[str, IntArray]
     pixels: dict[str, IntArray]
@@ -76,7 +77,7 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         statistics = statistics.model_copy(update={"labels": labels_summary})
     scenes = [store.scene for store in stores]
     settings = {"min_valid": request.min_valid, "min_scene_valid": request.min_scene_valid}
-    document = {
+    document: dict[str, Any] = {
         "grid": stores[0].frame.json(),
         "scenes": scenes,
         "classes": list(classes),
@@ -89,13 +90,14 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         "warnings": warnings,
         "pixels": {k: dict(zip(classes, v.sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "chips": {k: dict(zip(classes, (v > 0).sum(0).tolist(), strict=True)) for k, v in pixels.items()},
-        "samples": {name: rows.tolist() for name, rows in samples.items()},
+        "samples": samples,
     } | ({"polygons": polygons} if polygons else {})
     if places:
         document["chip_set"] = {"block_km": request.block_km, "pixel_m": round(places.pixel_m, 6)}
-    _log_split(document)
+    split = Split.model_validate(document)
+    _log_split(split)
     labels = [*{label.scene: label for _, label in pairs}.values()]
-    return SplitResult(document, statistics, samples, pixels, stores[0].frame, labels, places)
+    return SplitResult(split, statistics, samples, pixels, stores[0].frame, labels, places)
 
 
 def _without_column(plan: SplitPlan) -> SplitPlan:
@@ -151,13 +153,13 @@ def audit_split(
     return audit(split, fingerprints, parse_allowed(request.allow), findings, gaps) | {"label_range": distance}
 
 
-def _log_split(document: dict[str, Any]) -> None:
-    chips = " ".join(f"{name}={len(rows)}" for name, rows in document["samples"].items())
-    log.info("event=split %s label_range=%s", chips, document["audit"]["label_range"])
-    for sentence in document["warnings"]:
+def _log_split(split: Split) -> None:
+    chips = " ".join(f"{name}={len(rows)}" for name, rows in split.samples.items())
+    log.info("event=split %s label_range=%s", chips, split.audit.label_range)
+    for sentence in split.warnings:
         log.warning("event=split_plan message=%r", sentence)
-    for warning in document["audit"]["warnings"]:
-        log.warning("event=leakage_audit kind=%s message=%r", warning["kind"], warning["example"])
+    for warning in split.audit.warnings:
+        log.warning("event=leakage_audit kind=%s message=%r", warning.kind, warning.example)
 
 
 def groups_or_names(stores: list[Tiles], plan: SplitPlan) -> list[str]:
@@ -283,9 +285,9 @@ def check_complete(
             )
 
 
-def check_scenes(split: dict[str, Any], pairs: list[tuple[Tiles, Tiles]]) -> None:
+def check_scenes(split: Split, pairs: list[tuple[Tiles, Tiles]]) -> None:
     """Check that a split was made from these tiles, in this order."""
     scenes = [image.scene for image, _ in pairs]
-    if split["scenes"] != scenes:
-        different = sorted(set(split["scenes"]) ^ set(scenes))
+    if split.scenes != scenes:
+        different = sorted(set(split.scenes) ^ set(scenes))
         raise BadInputError(f"the split was made from other scenes; these differ: {', '.join(different)}")

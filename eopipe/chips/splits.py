@@ -6,16 +6,16 @@ Random splits of neighbouring chips leak (Roberts et al. 2017, Ecography 40, doi
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field, GetPydanticSchema
+from pydantic_core import core_schema
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
-from eopipe.documents import OPEN, Count, Number, Text, read_document
+from eopipe.documents import OPEN, Count, Number, Text, read_model
 from eopipe.errors import BadInputError, UsageError
 
-T = TypeVar("T")
 SplitMethod = Literal[
     "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"
 ]
@@ -28,35 +28,46 @@ NO_SPLIT = 255
 KEPT_APART: dict[int, tuple[int, ...]] = {0: (1, 2), 1: (2,), 2: (), NO_SPLIT: ()}
 
 
-class _Sentence(BaseModel):
-    """A finding of the audit."""
-
+class _Open(BaseModel):
     model_config = OPEN
+
+
+class _Finding(_Open):
+    """A finding of the audit, with an example; `reason` is why it was accepted."""
 
     kind: str
     example: str
+    count: Count = 1
     splits: str = ""
+    reason: str = ""
     share: Number | None = None
 
 
-class _Audit(BaseModel):
-    model_config = OPEN
+class _Audit(_Open):
+    """The leakage audit: distances between splits in pixels, accepted findings and warnings, and the label range."""
 
-    gap_pixels: dict[str, Number | None]
+    gap_pixels: dict[str, int]
     allow: dict[str, str] = {}
-    allowed: list[_Sentence] = []
-    warnings: list[_Sentence] = []
+    allowed: list[_Finding] = []
+    warnings: list[_Finding] = []
+    label_range: Number | None = None
 
 
-class _Plan(BaseModel):
-    model_config = OPEN
-
+class _Plan(_Open):
     method: str
     min_valid: Number
+    by: str = "scene"
+    folds: Count = 0
+    fold: Count = 0
 
 
-class _SceneFate(BaseModel):
-    model_config = OPEN
+class _LeftOut(_Open):
+    scene: str
+    reason: str
+
+
+class _SceneFate(_Open):
+    """The positions of chips of a scene by what became of them; `samples` are in a split, `spare` in none."""
 
     scene: str
     unlabelled: Count
@@ -65,46 +76,71 @@ class _SceneFate(BaseModel):
     samples: Count
 
 
-class _Blocks(BaseModel):
-    model_config = OPEN
-
+class _Blocks(_Open):
     block_km: Number
 
 
 Position = Annotated[int, Field(ge=0, lt=2**31)]
-Pixels = dict[str, Count]
+_Row = Annotated[list[Position], Field(min_length=3, max_length=3)]
 
 
-class _BySplit(BaseModel, Generic[T]):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    train: T
-    val: T
-    test: T
+def _sample_rows(value: Any, check: Any) -> IntArray:
+    """An array as it is, the lists of a file after a check of each."""
+    return value if isinstance(value, np.ndarray) else np.array(check(value), np.int64).reshape(-1, 3)
 
 
-class _SamplesDocument(BaseModel):
-    """What the loader reads of a split."""
+def _by_split(kind: Any) -> GetPydanticSchema:
+    """A value of this kind for each split, and for no other name."""
+    return GetPydanticSchema(
+        lambda _, handler: core_schema.typed_dict_schema(
+            {name: core_schema.typed_dict_field(handler(kind)) for name in SPLITS}, extra_behavior="forbid"
+        )
+    )
 
-    model_config = OPEN
 
-    samples: _BySplit[list[Annotated[list[Position], Field(min_length=3, max_length=3)]]]
+_Samples = Annotated[
+    Any,
+    GetPydanticSchema(
+        lambda _, handler: core_schema.no_info_wrap_validator_function(
+            _sample_rows,
+            handler(list[_Row]),
+            serialization=core_schema.plain_serializer_function_ser_schema(np.ndarray.tolist),
+        )
+    ),
+]
+
+
+class Samples(_Open):
+    """The samples of a split, rows of (scene, row, column) by split, and the polygons of each where these are split."""
+
+    samples: Annotated[dict[str, IntArray], _by_split(_Samples)]
     polygons: dict[str, list[Position]] = {}
 
 
-class _SplitDocument(_SamplesDocument):
-    """What the stage split writes, of what others read."""
+class Split(Samples):
+    """A split file: what the stage split writes, and all that others read of it; sizes in pixels.
+
+    `pixels` and `chips` count pixels, and chips with such pixels, by split and class; `grid` is the document of the
+    frame, `chip_set` the blocks of a split of a chip set.
+    """
 
     scenes: Annotated[list[str], Field(min_length=1)]
     classes: Annotated[list[Text], Field(min_length=1)]
     chip: Annotated[int, Field(ge=1, le=2**20)]
     plan: _Plan
     audit: _Audit
-    pixels: _BySplit[Pixels]
+    pixels: Annotated[dict[str, dict[str, int]], _by_split(dict[str, Count])]
+    chips: dict[str, dict[str, Count]] = {}
+    grid: Any = None
     fates: list[_SceneFate] = []
+    left_out: list[_LeftOut] = []
     by_scene: bool = False
     warnings: list[str] = []
     chip_set: _Blocks | None = None
+
+    def json_document(self) -> dict[str, Any]:
+        """The content of the file."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
 
 @dataclass(frozen=True)
@@ -345,23 +381,14 @@ def splits_of_chips(corners: IntArray, zones: SplitZones, plan: SplitPlan) -> UI
     return splits
 
 
-def read_split(path: Any) -> dict[str, Any]:
-    """Read a split file; samples become arrays of (scene, row, column). Raises BadInputError for another file."""
-    return _with_arrays(read_split_document(path))
-
-
-def read_samples(path: Any) -> dict[str, Any]:
-    """The samples of a split file as arrays, and its polygons. Raises BadInputError for another file."""
-    return _with_arrays(read_document(path, _SamplesDocument, "a split file", "samples"))
-
-
-def _with_arrays(split: dict[str, Any]) -> dict[str, Any]:
-    return split | {"samples": {k: np.array(v, np.int64).reshape(-1, 3) for k, v in split["samples"].items()}}
-
-
-def read_split_document(path: Any) -> dict[str, Any]:
-    """Read a split file as it is. Raises BadInputError for another file, with the fields that are wrong."""
-    split: dict[str, Any] = read_document(path, _SplitDocument, "a split file", "samples")
-    if any(row[0] >= len(split["scenes"]) for rows in split["samples"].values() for row in rows):
+def read_split(path: Path) -> Split:
+    """Read a split file. Raises BadInputError for another file, with the fields that are wrong."""
+    split = read_model(path, Split, "a split file", "samples")
+    if any(len(rows) and rows[:, 0].max() >= len(split.scenes) for rows in split.samples.values()):
         raise BadInputError(f"{path} is not a split file: it has samples of more scenes than it names")
     return split
+
+
+def read_samples(path: Path) -> Samples:
+    """The samples of a split file, and its polygons. Raises BadInputError for another file."""
+    return read_model(path, Samples, "a split file", "samples")

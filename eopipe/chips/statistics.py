@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.chips.chip_blocks import covered_blocks
 from eopipe.chips.chips import Normaliser
-from eopipe.documents import OPEN, Count, read_document
+from eopipe.documents import OPEN, Count, read_model
 from eopipe.errors import BadInputError
 from eopipe.tiles.store import Tiles
 
@@ -248,7 +248,7 @@ def samples_digest(scenes: list[str], samples: IntArray, chip: int) -> str:
 
 def read_statistics(path: Path) -> Statistics:
     """Read a statistics file. Raises BadInputError for another file, with the fields that are wrong."""
-    return Statistics(**read_document(path, Statistics, "a statistics file, as split writes one"))
+    return read_model(path, Statistics, "a statistics file, as split writes one")
 
 
 def band_normaliser(statistics: Statistics, bands: tuple[str, ...]) -> Normaliser:

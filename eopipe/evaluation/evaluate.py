@@ -62,7 +62,7 @@ def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[st
 
 def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     """Scores over whole cells of the map; the trees' class of a cell is the majority over its labelled pixels."""
-    cells, classes, edge = choose_cells(data), len(data.names), data.split["chip"]
+    cells, classes, edge = choose_cells(data), len(data.names), data.split.chip
     train = sum(np.bincount(chips.truth, minlength=classes) for chips in data.chips("train"))
     majority = int(np.argmax(train))
     tally = Tally.empty(cells, METHODS, len(data.groups), classes**2)
@@ -105,7 +105,7 @@ def _class_metrics(data: EvaluationData, tally: Tally, majority: int) -> dict[st
         name: scores(table.sum(0).reshape(classes, classes), data.names) for name, table in tally.by_cell.items()
     }
     metrics["majority"]["class"] = data.names[majority]
-    uncertainty = tally.uncertainty(data.split["chip"], class_measures(data.names))
+    uncertainty = tally.uncertainty(data.split.chip, class_measures(data.names))
     scenes = _scene_scores(data, tally, class_measures(data.names))
     return {"classes": list(data.names), "maps": len(data.groups)} | metrics | uncertainty | scenes
 
@@ -127,7 +127,7 @@ def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str,
     trees.add_methods(metrics)
     low, high = (float(f"{v:.9g}") for v in (train.low, train.high))
     metrics |= {"task": data.task, "unit": data.unit, "range": [low, high]}
-    metrics |= tally.uncertainty(data.split["chip"], VALUES) | _scene_scores(data, tally, VALUES)
+    metrics |= tally.uncertainty(data.split.chip, VALUES) | _scene_scores(data, tally, VALUES)
     return {
         "classes": list(data.names),
         "maps": len(data.groups),
@@ -137,7 +137,7 @@ def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str,
 
 def _scene_scores(data: EvaluationData, tally: Tally, measures: Measures) -> dict[str, Any]:
     """The model's scores of each test scene by date, where scenes are split; otherwise nothing."""
-    if not data.split.get("by_scene"):
+    if not data.split.by_scene:
         return {}
     table = tally.by_map
     scores_by_scene, sizes = measures.scores(table), measures.sizes(table)

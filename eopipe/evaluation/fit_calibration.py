@@ -10,7 +10,7 @@ from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.chip_blocks import covered_pixels
 from eopipe.chips.chips import cell_votes, label_sets, majority_class
 from eopipe.chips.polygons import splits_of_pixels
-from eopipe.chips.splits import SPLITS
+from eopipe.chips.splits import SPLITS, Split
 from eopipe.errors import BadInputError
 from eopipe.evaluation.calibration import label_pairs, reliability_measures, reliability_sums
 from eopipe.inference.mosaic import WindowPredictor, task_probabilities
@@ -35,19 +35,19 @@ class ValidationPlaces:
     polygons: dict[str, list[int]] | None = None
 
     @classmethod
-    def of(cls, split: dict[str, Any], stores: list[Tiles]) -> "ValidationPlaces":
+    def of(cls, split: Split, stores: list[Tiles]) -> "ValidationPlaces":
         """The validation places of a split with the labels of each scene.
 
         Raises BadInputError where scenes are split, or their labels differ.
         """
         labels = stores[0]
-        if split.get("by_scene") or any(store.scene != labels.scene for store in stores):
+        if split.by_scene or any(store.scene != labels.scene for store in stores):
             raise BadInputError(
                 "a mosaic mixes scenes, so it has no validation places where scenes are split or labels differ from "
                 "scene to scene; predict one map for each scene, without a calibration"
             )
-        corners, chip = np.unique(split["samples"]["val"][:, 1:], axis=0), split["chip"]
-        return cls(labels, corners, chip, max(1.0, split["plan"]["min_valid"] * chip**2), split.get("polygons"))
+        corners, chip = np.unique(split.samples["val"][:, 1:], axis=0), split.chip
+        return cls(labels, corners, chip, max(1.0, split.plan.min_valid * chip**2), split.polygons)
 
     def area(self, y: slice, x: slice) -> BoolArray:
         """The pixels (y, x) of a window that are in a validation chip."""

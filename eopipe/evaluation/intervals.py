@@ -121,8 +121,8 @@ def choose_cells(data: EvaluationData) -> Cells:
 
     Of a chip set, whose slots are not places, blocks of the Earth with the edge of its split.
     """
-    if "chip_set" in data.split:
-        return _blocks(data)
+    if blocks := data.split.chip_set:
+        return _blocks(data, blocks.block_km)
     tested = set[int]()
 
     def windows() -> Iterator[tuple[PixelWindow, BoolArray]]:
@@ -131,23 +131,23 @@ def choose_cells(data: EvaluationData) -> Cells:
             yield window, area
 
     # A chip of a classifier is one sample.
-    chip = int(data.split["chip"])
+    chip = data.split.chip
     cells = square_cells(windows(), data.frame.shape[1], chip, chip if data.task in CHIPWISE else 1)
-    if data.split.get("by_scene") and len(tested) >= MIN_PIECES:
+    if data.split.by_scene and len(tested) >= MIN_PIECES:
         return Cells(0, 0, np.array(sorted(tested)))
     return cells
 
 
-def _blocks(data: EvaluationData) -> Cells:
+def _blocks(data: EvaluationData, edge_km: float) -> Cells:
     """The blocks with chips of the test split."""
-    places, edge_km = ChipPlaces.of([group.stores[0] for group in data.groups]), data.split["chip_set"]["block_km"]
+    places = ChipPlaces.of([group.stores[0] for group in data.groups])
     if places is None:
         raise BadInputError("the split is of a chip set, but the tiles are not; give the tiles that were split")
     blocks = np.unique(equal_area_cells(places.degrees, edge_km), axis=0, return_inverse=True)[1].ravel()
     number, rows, cols = places.samples.T // [[1], [places.slot], [places.slot]]
     of_slot = np.zeros(places.samples.max(0) // [1, places.slot, places.slot] + 1, np.int64)
     of_slot[number, rows, cols] = blocks
-    used = np.unique(blocks[places.numbers(data.split["samples"]["test"])])
+    used = np.unique(blocks[places.numbers(data.split.samples["test"])])
     return Cells(0, 0, used, of_slot, places.slot, f"blocks of {edge_km:g} km")
 
 

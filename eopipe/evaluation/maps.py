@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from eopipe.chips.chip_blocks import BLOCK, chips_reaching, covered_blocks
 from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
-from eopipe.chips.splits import SPLITS, read_split
+from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.errors import BadInputError
 from eopipe.evaluation.features import PixelFeatures
 from eopipe.labels.change import FROM_TO
@@ -143,7 +142,7 @@ class EvaluationData:
 
     groups: list[EvaluatedMap]
     names: tuple[str, ...]
-    split: dict[str, Any]
+    split: Split
     task: str = "segmentation"
     unit: str = ""
     min_share: float = 0.0
@@ -168,7 +167,7 @@ class EvaluationData:
             raise BadInputError(f"{len(maps)} maps for {_expected(cells, len(pairs))}")
         if is_mosaic and len({label.scene for _, label in pairs}) > 1:
             raise BadInputError("one mosaic cannot be compared with labels that differ from scene to scene")
-        if is_mosaic and len(pairs) > 1 and split.get("by_scene"):
+        if is_mosaic and len(pairs) > 1 and split.by_scene:
             raise BadInputError("one mosaic mixes the scenes that train and test; give a map for each scene")
         members = [pairs] if is_mosaic else [[pair] for pair in pairs]
         paths_of_members = [maps] if is_mosaic else [(path,) for path in maps]
@@ -188,15 +187,15 @@ class EvaluationData:
         Where scenes are split, and of chip sets, those are the areas of the map's own chips. Of a map of chips no
         cell is cut by a block.
         """
-        samples, chip = self.split["samples"][name], self.split["chip"]
-        has_own = self.split.get("by_scene") or "chip_set" in self.split
+        samples, chip = self.split.samples[name], self.split.chip
+        has_own = self.split.by_scene or self.split.chip_set
         multiple = chip if self.task in CHIPWISE else 1
         for group in self.groups:
             corners = samples[samples[:, 0] == group.number, 1:] if has_own else samples[:, 1:]
             if len(group.stores) == 1:
                 corners = chips_reaching(group.stores[0].windows, corners, chip)
             for window, covered in covered_blocks(corners, chip, multiple):
-                polygons = self.split.get("polygons")
+                polygons = self.split.polygons
                 splits = splits_of_pixels(group.label, polygons, *window) if polygons else SPLITS.index(name)
                 yield group, window, covered & (splits == SPLITS.index(name))
 
@@ -213,9 +212,9 @@ class EvaluationData:
 
         A cell counts where the share of its labelled pixels is at least `min_valid` of the split.
         """
-        edge, count = self.split["chip"], len(self.names)
+        edge, count = self.split.chip, len(self.names)
         # Chips of a set may be smaller than their slots; those in a split have enough labelled pixels.
-        min_pixels = 1.0 if "chip_set" in self.split else max(1.0, self.split["plan"]["min_valid"] * edge**2)
+        min_pixels = 1.0 if self.split.chip_set else max(1.0, self.split.plan.min_valid * edge**2)
         for group, (y, x), area in self.areas(name):
             mapped, truth = group.mapped(y, x), group.truth(y, x)
             usable = area & _is_mapped(mapped) & has_value(truth)
@@ -232,10 +231,10 @@ class EvaluationData:
                 yield AreaChips(group, rows + y.start, cols + x.start, votes, of_cells, pixels)
 
 
-def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:
+def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> str:
     """The task in the tags of the maps; raises BadInputError where labels or split belong to another task."""
     tags = _tags(maps[0])
-    task, chip = str(tags.get("task", "segmentation")), int(tags.get("chip", split["chip"]))
+    task, chip = str(tags.get("task", "segmentation")), int(tags.get("chip", split.chip))
     if task in CHIPWISE and "cell" in tags:
         raise BadInputError(f"map {maps[0]} is of task {task}, which is evaluated on one grid only so far")
     if is_continuous(labels) != (task == "regression"):
@@ -243,8 +242,8 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: dict[str, Any]) -> str:
         raise BadInputError(
             f"map {maps[0]} is of task {task}, but the labels {kind}; give the labels that the model was trained on"
         )
-    if chip != split["chip"]:
-        raise BadInputError(f"map {maps[0]} has cells of {chip} pixels, the split chips of {split['chip']}")
+    if chip != split.chip:
+        raise BadInputError(f"map {maps[0]} has cells of {chip} pixels, the split chips of {split.chip}")
     return task
 
 

@@ -49,7 +49,7 @@ def multilabel_metrics(
     chips = _test_chips(data, trees, probabilities, frequencies)
     if not len(chips.truth):
         raise BadInputError(
-            f"no cell of {data.split['chip']} pixels of the map is completely inside the test areas; "
+            f"no cell of {data.split.chip} pixels of the map is completely inside the test areas; "
             "choose a split.stride that divides split.chip, or larger test areas"
         )
     tally = _tally(data, chips)
@@ -59,7 +59,7 @@ def multilabel_metrics(
     metrics["majority"]["labels"] = [n for n, share in zip(data.names, frequencies, strict=True) if share >= PRESENCE]
     metrics["majority"]["frequencies"] = [round(float(share), 6) for share in frequencies]
     trees.add_methods(metrics, ", and the shares of their classes in each chip")
-    metrics |= tally.uncertainty(data.split["chip"], label_measures(data.names))
+    metrics |= tally.uncertainty(data.split.chip, label_measures(data.names))
     if "missing" in metrics["intervals"]:
         reason = "average precision depends on the order of all chips, so it is not a sum over pieces"
         metrics["intervals"]["missing"] |= {"mean_average_precision": reason}
@@ -75,7 +75,7 @@ def _frequencies(data: EvaluationData) -> Float64Array:
     present = np.concatenate(parts)
     if not len(present):
         raise BadInputError(
-            f"no cell of {data.split['chip']} pixels of the map is completely inside the training areas; "
+            f"no cell of {data.split.chip} pixels of the map is completely inside the training areas; "
             "choose a split.stride that divides split.chip"
         )
     return np.asarray(present.mean(0), np.float64)

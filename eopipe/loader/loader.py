@@ -47,13 +47,13 @@ class ChipLoader:
     def __init__(self, job: "Job", device: torch.device) -> None:
         self.job, self.device = job, device
         split = read_samples(Path(job.chips))
-        self.samples: dict[str, Any] = split["samples"]
+        self.samples: dict[str, Any] = split.samples
         pairs = job.pairs
         self._scenes = [tiles.scene for tiles, _ in pairs]
         is_gpu = device.type == "cuda"
         workers = (2 if is_gpu else 0) if job.workers is None else job.workers
         slots = (PREFETCHED_BATCHES if workers else 1) + (DEVICE_BATCHES - 1 if is_gpu else 0)
-        self.prefetcher = Prefetcher(job, self.samples, workers, slots, not is_gpu, split.get("polygons"))
+        self.prefetcher = Prefetcher(job, self.samples, workers, slots, not is_gpu, split.polygons)
         self._finisher = DeviceFinisher(job.normaliser, [tiles.scaling for tiles, _ in pairs], device)
         self.order = SampleOrder(self.samples["train"], job.settings.seed, self.prefetcher.shuffle)
 

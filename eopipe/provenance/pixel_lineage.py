@@ -102,12 +102,12 @@ def _value_text(value: Any, nodata: float | None, scale: float, legend: dict[str
 def splits_of(chips: Path, pixel: MapPixel, stores: set[str]) -> Iterator[str]:
     """The splits that contain the pixel, and their chips that contain it; of a chip set only chips of these stores."""
     split = read_split(chips)
-    edge, scenes = split["chip"], split["scenes"]
-    if "chip_set" in split:
+    edge, scenes, chosen = split.chip, split.scenes, split.samples
+    if split.chip_set:
         numbers = [number for number, scene in enumerate(scenes) if f"{scene}.zarr" in stores]
-        split["samples"] = {name: rows[np.isin(rows[:, 0], numbers)] for name, rows in split["samples"].items()}
-    pixel = pixel.in_frame(Frame.of_document(split.get("grid"), str(chips)))
-    samples = {name: _covering(split["samples"][name], edge, pixel) for name in SPLITS}
+        chosen = {name: rows[np.isin(rows[:, 0], numbers)] for name, rows in chosen.items()}
+    pixel = pixel.in_frame(Frame.of_document(split.grid, str(chips)))
+    samples = {name: _covering(chosen[name], edge, pixel) for name in SPLITS}
     names = [name for name in SPLITS if len(samples[name])]
     yield f"split: {' and '.join(names) or 'in no chip of train, val or test'}"
     for name in names:
@@ -119,7 +119,7 @@ def splits_of(chips: Path, pixel: MapPixel, stores: set[str]) -> Iterator[str]:
 
 def split_sizes(chips: Path) -> str:
     """The number of chips of each split."""
-    samples = read_split(chips)["samples"]
+    samples = read_split(chips).samples
     return ", ".join(f"{len(samples[name])} {name}" for name in SPLITS)
 
 

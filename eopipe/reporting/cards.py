@@ -178,11 +178,11 @@ def _scope_text(run: RunData) -> str:
 
 
 def _data_text(run: RunData) -> Iterator[str]:
-    samples = run.split["samples"]
+    samples = run.split.samples
     yield f"{run.images} of {run.collections}, {run.period}: {run.extent}."
     chips = join_words([f"{format_count(len(samples[name]))} {name}" for name in ("train", "val", "test")])
     gap = data_tables.gap_text(run.split, run.pairs)
-    yield f"Chips: {chips}; split method {run.split['plan']['method']}. {gap} Details are in the data card."
+    yield f"Chips: {chips}; split method {run.split.plan.method}. {gap} Details are in the data card."
     yield from left_out_scenes(run.split)
 
 
@@ -224,10 +224,10 @@ def _model_limits(run: RunData) -> Iterator[str]:
         yield from _area_limits(run)
     yield "The scores compare with labels, whose own errors are not known."
     yield from _interval_limits(run)
-    if run.split["audit"]["gap_pixels"].get("train-test") == 0:
+    if run.split.audit.gap_pixels.get("train-test") == 0:
         yield "Training and test chips touch, so the scores may be slightly too high."
-    for finding in run.split["audit"].get("allowed") or []:
-        yield f"The audit of the splits found {finding['kind']} {finding['count']} times; allowed: {finding['reason']}."
+    for finding in run.split.audit.allowed:
+        yield f"The audit of the splits found {finding.kind} {finding.count} times; allowed: {finding.reason}."
     yield from split_warnings(run.split)
     yield from run.training_limits
     per_class = run.metrics["model"].get("per_class", {})
@@ -392,7 +392,7 @@ def _data_limits(run: RunData) -> Iterator[str]:
 
 
 def _data_front_matter(run: RunData) -> dict[str, Any]:
-    chips = sum(len(rows) for rows in run.split["samples"].values())
+    chips = sum(len(rows) for rows in run.split.samples.values())
     size = next((category for limit, category in HUB_SIZES if chips < limit), "n>1M")
     front_matter: dict[str, Any] = {"pretty_name": run.title} | _hub_licence(run.statements.license)
     front_matter |= {"task_categories": [HUB_TASKS[run.task]]} if run.task in HUB_TASKS else {}

@@ -13,7 +13,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import label_sets
-from eopipe.chips.splits import NO_SPLIT, SPLITS
+from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
 from eopipe.composites.periods import true_colour_bands
 from eopipe.reporting.figures import (
     FAINT,
@@ -79,9 +79,7 @@ class ChipSheet:
         return [chip for group in self.groups.values() for chip in group]
 
 
-def read_chip_sheet(
-    files: Sequence[MapFile], pairs: Pairs, split: dict[str, Any], metrics: dict[str, Any]
-) -> ChipSheet | None:
+def read_chip_sheet(files: Sequence[MapFile], pairs: Pairs, split: Split, metrics: dict[str, Any]) -> ChipSheet | None:
     """The test chips of a chip set with the most, median and fewest errors; None where scenes are mapped.
 
     A chip without a labelled and mapped pixel has no errors to be counted, so it is not among them.
@@ -91,7 +89,7 @@ def read_chip_sheet(
         return None
     splits = np.full(len(places.rows), NO_SPLIT, np.uint8)
     for number, name in enumerate(SPLITS):
-        splits[places.numbers(split["samples"][name])] = number
+        splits[places.numbers(split.samples[name])] = number
     reader = _ChipReader(files, pairs, places, metrics["min_share"] if metrics.get("task") == "multilabel" else None)
     errors = dict(reader.errors(np.flatnonzero(splits == SPLITS.index("test"))))
     worst_first = sorted(errors, key=lambda number: (-errors[number], number))

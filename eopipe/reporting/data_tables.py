@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eopipe.chips.splits import SPLITS
+from eopipe.chips.splits import SPLITS, Split
 from eopipe.contract import stage
 from eopipe.publish import MANIFEST, digest, read_json
 from eopipe.reporting.rasters import MapFile, Pairs
@@ -47,16 +47,14 @@ def item_dates(items: list[Item]) -> dict[str, str]:
     return {scene_name(item["id"]): item_date(item) for item in items}
 
 
-def scene_rows(
-    items: list[Item], pairs: Pairs, outliers: dict[str, tuple[str, float]], split: dict[str, Any]
-) -> list[TextRow]:
+def scene_rows(items: list[Item], pairs: Pairs, outliers: dict[str, tuple[str, float]], split: Split) -> list[TextRow]:
     """Store, date, cloud cover in the catalog, then measured shares of the grid, number of chips, and a note.
 
     Below the stores are the scenes that composites skip, with the reason.
     """
     by_name, dates = {scene_name(item["id"]): item for item in items}, item_dates(items)
-    chips = {fate["scene"]: format_count(fate["samples"]) for fate in split["fates"]}
-    reasons = {row["scene"]: f"not used: {row['reason']}" for row in split.get("left_out") or []}
+    chips = {fate.scene: format_count(fate.samples) for fate in split.fates}
+    reasons = {row.scene: f"not used: {row.reason}" for row in split.left_out}
     rows = []
     for tiles, _ in sorted(pairs, key=lambda pair: (dates.get(pair[0].scene, ""), pair[0].scene)):
         item, attributes = by_name.get(tiles.scene), tiles.attributes
@@ -82,18 +80,18 @@ def _cloud_cover(item: Item) -> str:
     return DASH if cover is None else f"{float(cover):.1f}{THIN_SPACE}%"
 
 
-def pixel_rows(split: dict[str, Any]) -> list[TextRow]:
+def pixel_rows(split: Split) -> list[TextRow]:
     """Class, then pixels and share of its split for train, val and test; a last row with chips."""
-    pixels = split["pixels"]
+    pixels = split.pixels
     totals = {name: max(sum(pixels[name].values()), 1) for name in SPLITS}
     rows = [
         (c, *(f"{format_count(pixels[n][c])} ({format_percent(pixels[n][c] / totals[n])})" for n in SPLITS))
-        for c in split["classes"]
+        for c in split.classes
     ]
-    return [*rows, ("chips", *(format_count(len(split["samples"][name])) for name in SPLITS))]
+    return [*rows, ("chips", *(format_count(len(split.samples[name])) for name in SPLITS))]
 
 
-def chip_rows(split: dict[str, Any]) -> list[TextRow]:
+def chip_rows(split: Split) -> list[TextRow]:
     """Chips of all scenes that are in a split, and those that are not by reason, with their share."""
     names = {
         "samples": "in a split",
@@ -101,19 +99,19 @@ def chip_rows(split: dict[str, Any]) -> list[TextRow]:
         "unusable": "too few usable pixels (cloud, gaps, few labels)",
         "spare": "in no split (buffer, borders between areas)",
     }
-    sums = {key: sum(int(fate[key]) for fate in split["fates"]) for key in names}
+    sums = {key: sum(getattr(fate, key) for fate in split.fates) for key in names}
     total = max(sum(sums.values()), 1)
     return [(reason, format_count(sums[key]), format_percent(sums[key] / total)) for key, reason in names.items()]
 
 
-def split_unit(split: dict[str, Any]) -> str:
+def split_unit(split: Split) -> str:
     """What the gaps of a split are between: a chip may show polygons of several splits."""
-    return "polygons" if split.get("polygons") else "chips"
+    return "polygons" if split.polygons else "chips"
 
 
-def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[TextRow]:
+def gap_rows(split: Split, pairs: Pairs) -> list[TextRow]:
     """Pair of splits, gap between their nearest chips or polygons in pixels and on the ground."""
-    edge, gaps = min(pixel_metres(pairs[0][0].frame.cells[0].grid)), split["audit"]["gap_pixels"]
+    edge, gaps = min(pixel_metres(pairs[0][0].frame.cells[0].grid)), split.audit.gap_pixels
     named = {pair: pair.replace("-", " to ").replace("val", "validation") for pair in gaps}
     return [
         (named[pair], format_count(gaps[pair]), format_length(gaps[pair] * edge))
@@ -122,22 +120,22 @@ def gap_rows(split: dict[str, Any], pairs: Pairs) -> list[TextRow]:
     ]
 
 
-def finding_rows(split: dict[str, Any]) -> list[TextRow]:
+def finding_rows(split: Split) -> list[TextRow]:
     """Leaks that the config allows and warnings, of the audit, then of the plan: kind, number, example and reason."""
-    findings = [*(split["audit"].get("allowed") or []), *(split["audit"].get("warnings") or [])]
-    plan = [("plan", "1", sentence, "a warning") for sentence in split.get("warnings") or []]
+    findings = [*split.audit.allowed, *split.audit.warnings]
+    plan = [("plan", "1", sentence, "a warning") for sentence in split.warnings]
     return [
         *(
-            (str(f["kind"]), format_count(int(f["count"])), str(f["example"]), str(f.get("reason", "a warning")))
-            for f in findings
+            (finding.kind, format_count(finding.count), finding.example, finding.reason or "a warning")
+            for finding in findings
         ),
         *plan,
     ]
 
 
-def gap_text(split: dict[str, Any], pairs: Pairs) -> str:
+def gap_text(split: Split, pairs: Pairs) -> str:
     """The distance between training and test areas, with what it means for the scores."""
-    gap = split["audit"]["gap_pixels"].get("train-test")
+    gap = split.audit.gap_pixels.get("train-test")
     if gap is None:
         return ""
     unit = split_unit(split)
@@ -182,9 +180,9 @@ def _setting_rows(settings: dict[str, Any]) -> list[TextRow]:
     return [(key.replace("_", " "), format_setting(value)) for key, value in sorted(settings.items())]
 
 
-def plan_rows(split: dict[str, Any]) -> list[TextRow]:
+def plan_rows(split: Split) -> list[TextRow]:
     """The settings of the split."""
-    return [(key.replace("_", " "), format_setting(value)) for key, value in sorted(split["plan"].items())]
+    return _setting_rows(split.plan.model_dump(exclude_unset=True))
 
 
 def digest_rows(files: dict[str, Path], maps: list[MapFile], pairs: Pairs) -> list[TextRow]:

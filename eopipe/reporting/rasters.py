@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray, UInt8Array
-from eopipe.chips.splits import SPLITS
+from eopipe.chips.splits import SPLITS, Split
 from eopipe.composites.periods import true_colour_bands
 from eopipe.errors import BadInputError
 from eopipe.reporting.palette import ValueScale
@@ -299,9 +299,9 @@ def _check_map(file: MapFile, frame: Frame, names: tuple[str, ...]) -> None:
                 raise BadInputError(f"{source.name} holds the classes {listed}; the run has {', '.join(names)}")
 
 
-def select_maps(files: list[MapFile], split: dict[str, Any]) -> list[MapFile]:
+def select_maps(files: list[MapFile], split: Split) -> list[MapFile]:
     """At most six maps, spread evenly over those with test areas."""
-    with_test = {split["scenes"][number] for number in split["samples"]["test"][:, 0]}
+    with_test = {split.scenes[number] for number in split.samples["test"][:, 0]}
     pool = [file for file in files if not file.scene or file.scene in with_test]
     if len(files) <= MAX_MAPS or not pool:
         return files[:MAX_MAPS]

@@ -11,7 +11,7 @@ import numpy as np
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import pair_stores
 from eopipe.chips.make_split import check_scenes
-from eopipe.chips.splits import read_split
+from eopipe.chips.splits import Split, read_split
 from eopipe.errors import BadInputError
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.publish import read_json
@@ -88,7 +88,7 @@ class RunData:
     metrics: dict[str, Any]
     model: dict[str, Any]
     history: dict[str, Any]
-    split: dict[str, Any]
+    split: Split
     items: list[Item]
     pairs: Pairs
     quality: DataQuality
@@ -178,7 +178,7 @@ def read_run(
     metrics, split = read_metrics(inputs.metrics), read_split(inputs.chips)
     model = read_model_card(inputs.model)
     folds = {_fold_name(path): read_metrics(path) for path in inputs.fold_metrics}
-    classes = _common_classes({"split": split, "scores": metrics, "model": model} | folds)
+    classes = _common_classes(split.classes, {"scores": metrics, "model": model} | folds)
     pairs, items = pair_stores(inputs.tiles, inputs.labels), read_items(inputs.scenes)
     check_scenes(split, pairs)
     dates, scale = item_dates(items), scale_of(metrics)
@@ -220,19 +220,19 @@ def read_run(
     )
 
 
-def _common_classes(parts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+def _common_classes(of_split: Sequence[str], parts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
     """The classes that split, scores and model have in common; raises BadInputError where they differ."""
     without_classes = [name for name, value in parts.items() if "classes" not in value]
     if without_classes:
         raise BadInputError(
             f"the file of the {' and of the '.join(without_classes)} has no class names; give the stage's output"
         )
-    classes = {name: value["classes"] for name, value in parts.items()}
+    classes = {"split": of_split} | {name: value["classes"] for name, value in parts.items()}
     if len({tuple(names) for names in classes.values()}) > 1:
         listed = "; ".join(f"{name}: {', '.join(names)}" for name, names in classes.items())
-        names = join_words([*parts])
+        names = join_words([*classes])
         raise BadInputError(f"{names} have different classes ({listed}); use those of one run")
-    return tuple(classes["split"])
+    return tuple(of_split)
 
 
 def _fold_name(path: Path) -> str:
@@ -253,7 +253,7 @@ def _views_of_cells(view: MapView, heading: str, pairs: Pairs, step: int) -> Ite
             yield f"{heading} {cell.id}".strip(), replace(view, window=(rows, part))
 
 
-def _split_panel(maps: list[MapView], pairs: Pairs, split: dict[str, Any], decimation: Decimation) -> PanelGroup:
+def _split_panel(maps: list[MapView], pairs: Pairs, split: Split, decimation: Decimation) -> PanelGroup:
     """The splits over a quicklook; several cells are side by side."""
     role = split_roles(split, pairs, decimation)
     mosaics = [view.quicklook for view in maps if not view.scene]

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from eopipe.chips.splits import Split
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.figures import FAINT, ONE, TWO
 from eopipe.reporting.palette import ValueScale
@@ -213,13 +214,13 @@ def class_rows(metrics: dict[str, Any]) -> list[TableRow]:
     return rows
 
 
-def class_balance(split: dict[str, Any], colors: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str, float]]]]:
+def class_balance(split: Split, colors: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str, float]]]]:
     """One bar for each split: class, its colour and its share of the labelled pixels."""
     bars = []
     for name, title in (("train", "Train"), ("val", "Validation"), ("test", "Test")):
-        pixels = split["pixels"][name]
+        pixels = split.pixels[name]
         total = max(sum(pixels.values()), 1)
-        parts = [(c, color, pixels[c] / total) for c, color in zip(split["classes"], colors, strict=True)]
+        parts = [(c, color, pixels[c] / total) for c, color in zip(split.classes, colors, strict=True)]
         bars.append((title, parts))
     return bars
 

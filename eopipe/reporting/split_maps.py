@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from eopipe.arrays import Float64Array, IntArray, ObjectArray, UInt8Array
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.make_split import SplitResult
 from eopipe.chips.polygons import splits_of_pixels
-from eopipe.chips.splits import NO_SPLIT, SPLITS
+from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
 from eopipe.reporting.maps import MapContent, cell_panels, write_map
 from eopipe.reporting.palette import SPLIT_COLORS
 from eopipe.reporting.rasters import Decimation, Pairs, read_centres
@@ -31,22 +30,22 @@ DOTS = 160
 CIRCLE = 360.0
 
 
-def split_roles(split: dict[str, Any], pairs: Pairs, decimation: Decimation, scene: str = "") -> UInt8Array:
+def split_roles(split: Split, pairs: Pairs, decimation: Decimation, scene: str = "") -> UInt8Array:
     """The split of each pixel of the image: 0 train, 1 val, 2 test, 255 none; of one scene if it has its own chips.
 
     Where polygons are split, that of the polygon, since the other pixels of a chip have no label in its split.
     """
-    number = split["scenes"].index(scene) if scene and (split.get("by_scene") or "chip_set" in split) else None
+    number = split.scenes.index(scene) if scene and (split.by_scene or split.chip_set) else None
     labels = [label for tiles, label in pairs if scene in ("", tiles.scene)]
-    of_polygons = read_polygon_splits(labels, split["polygons"], decimation) if split.get("polygons") else None
+    of_polygons = read_polygon_splits(labels, split.polygons, decimation) if split.polygons else None
     role = np.full(decimation.shape, NO_SPLIT, np.uint8)
     rows, cols = decimation.centres(0), decimation.centres(1)
-    for value, samples in enumerate(split["samples"][name] for name in SPLITS):
+    for value, samples in enumerate(split.samples[name] for name in SPLITS):
         of_map = samples if number is None else samples[samples[:, 0] == number]
         is_of_split = True if of_polygons is None else of_polygons == value
         is_covered = np.zeros(decimation.shape, bool)
         for row, col in np.unique(of_map[:, 1:], axis=0):
-            y, x = (np.searchsorted(axis, (start, start + split["chip"])) for axis, start in ((rows, row), (cols, col)))
+            y, x = (np.searchsorted(axis, (start, start + split.chip)) for axis, start in ((rows, row), (cols, col)))
             is_covered[y[0] : y[1], x[0] : x[1]] = True
         role[is_covered & is_of_split] = value
     return role
@@ -71,16 +70,16 @@ def draw_split(path: Path, result: SplitResult) -> None:
     result = on_map(result) if result.places else result
     step = -(-max(result.frame.shape) // SPLIT_MAP_EDGE)
     names = [name for name in SPLITS if len(result.samples[name])]
-    groups = [[name] for name in names] if result.document["by_scene"] else [names]
+    groups = [[name] for name in names] if result.document.by_scene else [names]
     # Numbers of splits without chips have no colour.
     order = np.full(256, len(names), np.uint8)
     order[[SPLITS.index(name) for name in names]] = np.arange(len(names))
     order[CHIP_EDGE] = len(names) + 1
-    polygons = result.document.get("polygons")
+    polygons = result.document.polygons
     panels = []
     for group in groups:
         numbers = order[_split_numbers(result, group, step)]
-        title = _scenes_title(result, group[0]) if result.document["by_scene"] else ""
+        title = _scenes_title(result, group[0]) if result.document.by_scene else ""
         everything = slice(0, numbers.shape[0]), slice(0, numbers.shape[1])
         panels += cell_panels(title, numbers, everything, result.frame, step)
     content = MapContent(
@@ -101,25 +100,25 @@ def _scenes_title(result: SplitResult, name: str) -> str:
     return f"{TITLES[name]}: {plural(len(scenes), 'scene')}"
 
 
-def _split_text(split: dict[str, Any]) -> str:
+def _split_text(split: Split) -> str:
     """Method of the split, measured gap, allowed leaks and size of a chip."""
-    plan, gap = split["plan"], split["audit"]["gap_pixels"].get("train-test")
-    parts = [f"Method {plan['method']}" + (f" by {plan['by']}" if plan["method"] == "group" else "")]
-    parts += [f"test fold {plan['fold']} of {plan['folds']}"] if plan["folds"] else []
+    plan, gap = split.plan, split.audit.gap_pixels.get("train-test")
+    parts = [f"Method {plan.method}" + (f" by {plan.by}" if plan.method == "group" else "")]
+    parts += [f"test fold {plan.fold} of {plan.folds}"] if plan.folds else []
     parts += [f"{format_count(gap)} pixels between training and test"] if gap is not None else []
-    leaks = sorted({finding["kind"] for finding in split["audit"]["allowed"]})
+    leaks = sorted({finding.kind for finding in split.audit.allowed})
     parts += [f"leaks allowed by the config: {join_words(leaks)}"] if leaks else []
-    return "; ".join([*parts, f"chips of {split['chip']} pixels"]) + "."
+    return "; ".join([*parts, f"chips of {split.chip} pixels"]) + "."
 
 
-def _class_shares(split: dict[str, Any], name: str) -> str:
-    pixels = split["pixels"][name]
+def _class_shares(split: Split, name: str) -> str:
+    pixels = split.pixels[name]
     total = max(sum(pixels.values()), 1)
     return f"{TITLES[name]}: {join_words([f'{c} {format_percent(n / total)}' for c, n in pixels.items()])}."
 
 
 def _legend_text(result: SplitResult, name: str) -> str:
-    if polygons := result.document.get("polygons"):
+    if polygons := result.document.polygons:
         count = sum(numbers.count(SPLITS.index(name)) for numbers in polygons.values())
         return f"{TITLES[name]}, {plural(count, 'polygon')}"
     return f"{TITLES[name]}, {plural(len(result.samples[name]), 'chip')}"
@@ -130,7 +129,7 @@ def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Arr
 
     Where polygons are split, that of the polygon, between the edges of the chips.
     """
-    polygons, chip = result.document.get("polygons"), result.document["chip"]
+    polygons, chip = result.document.polygons, result.document.chip
     decimation = Decimation(result.frame.shape, step)
     numbers = np.full(decimation.shape, NO_SPLIT, np.uint8)
     for name in names:
@@ -156,17 +155,17 @@ def write_chip_polygons(path: Path, result: SplitResult) -> None:
     frame = degrees_frame(result.places) if result.places else result.frame
     fields = {
         "split": np.repeat(np.array(SPLITS, object), [len(result.samples[name]) for name in SPLITS]),
-        "scene": np.array(result.document["scenes"], object)[samples[:, 0]],
+        "scene": np.array(result.document.scenes, object)[samples[:, 0]],
         "row": samples[:, 1],
         "column": samples[:, 2],
-    } | {f"pixels {name}": pixels[:, number] for number, name in enumerate(result.document["classes"])}
+    } | {f"pixels {name}": pixels[:, number] for number, name in enumerate(result.document.classes)}
     # The threads of the driver read global settings only; the setting is restored.
     before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")
     pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": LAYER_DATE})
     try:
         pyogrio.raw.write(
             path,
-            outlines_of(result.places, samples) if result.places else _squares(samples, result.document["chip"], frame),
+            outlines_of(result.places, samples) if result.places else _squares(samples, result.document.chip, frame),
             list(fields.values()),
             list(fields),
             layer="chips",

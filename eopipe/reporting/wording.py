@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from eopipe.chips.splits import Split
 from eopipe.models.tasks import CHIPWISE
 from eopipe.tiles.cells import to_degrees
 
@@ -116,35 +117,35 @@ def calibration_text(metrics: dict[str, Any]) -> str:
     )
 
 
-def describe_test(split: dict[str, Any]) -> str:
+def describe_test(split: Split) -> str:
     """What the test chips have in common with training, by the method of the split and by its audit."""
-    findings = {finding["kind"]: finding for finding in reversed(split["audit"].get("allowed") or [])}
-    if "place" in findings and findings["place"].get("splits") == "train-test":
-        share = format_percent(findings["place"].get("share"))
+    findings = {finding.kind: finding for finding in reversed(split.audit.allowed)}
+    if "place" in findings and findings["place"].splits == "train-test":
+        share = format_percent(findings["place"].share)
         return (
             f"The test scenes were not used in training, but their places were: {share} of the test pixels were in the "
             "training with the same label on other dates, so the scores are not those of new places."
         )
-    if split["plan"].get("method") == "random":
+    if split.plan.method == "random":
         return "Test chips were chosen at random among the training chips, so they touch or overlap them."
-    if split.get("polygons"):
+    if split.polygons:
         return "All scores are from polygons of the labels that were not used in training; what is around them may be."
     if "overlap" in findings:
         return "Some test chips overlap training chips, so the scores may be too high."
-    if split.get("by_scene"):
+    if split.by_scene:
         return "All scores are from test scenes, which were not used in training."
     return "All scores are from test areas without training chips."
 
 
-def split_warnings(split: dict[str, Any]) -> list[str]:
+def split_warnings(split: Split) -> list[str]:
     """What makes a split weak although it was made: of its plan, then of its audit, in sentences."""
-    findings = [f"Warning of the audit of the splits: {f['example']}." for f in split["audit"].get("warnings") or []]
-    return [*(f"Warning of the splits: {sentence}." for sentence in split.get("warnings") or []), *findings]
+    findings = [f"Warning of the audit of the splits: {f.example}." for f in split.audit.warnings]
+    return [*(f"Warning of the splits: {sentence}." for sentence in split.warnings), *findings]
 
 
-def left_out_scenes(split: dict[str, Any]) -> list[str]:
+def left_out_scenes(split: Split) -> list[str]:
     """Which scenes have no chip, and why, in sentences."""
-    return [f"Scene {row['scene']} is not used: {row['reason']}." for row in split.get("left_out") or []]
+    return [f"Scene {row.scene} is not used: {row.reason}." for row in split.left_out]
 
 
 def format_bounds(grid: "GeoBox") -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from eopipe.chips.splits import read_split_document
+from eopipe.chips.splits import read_split
 from eopipe.errors import UsageError
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
@@ -304,7 +304,7 @@ def _scores(path: Path) -> list[str]:
 
 def _test_areas(split: Path) -> list[str]:
     """What the test chips have in common with training, as far as the split is available."""
-    return ["Scores on the test split.", *([describe_test(read_split_document(split))] if split.is_file() else [])]
+    return ["Scores on the test split.", *([describe_test(read_split(split))] if split.is_file() else [])]
 
 
 def _score(scores: dict[str, Any], unit: str) -> str:

@@ -76,9 +76,9 @@ def calibrate(
     stores, label_store = [image for image, _ in pairs], pairs[0][1]
     samples = LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), np.zeros(0, np.int64))
     if trained.task != "regression":
-        if label_store.names != trained.classes or split["chip"] != trained.chip:
+        if label_store.names != trained.classes or split.chip != trained.chip:
             raise BadInputError(
-                f"labels of {', '.join(label_store.names)} in chips of {split['chip']} pixels do not fit the model, "
+                f"labels of {', '.join(label_store.names)} in chips of {split.chip} pixels do not fit the model, "
                 f"which has {', '.join(trained.classes)} in chips of {trained.chip}; use those of its training"
             )
         places = ValidationPlaces.of(split, [label for _, label in pairs])

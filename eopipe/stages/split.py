@@ -127,4 +127,4 @@ def split(
         write_json(statistics_draft, result.statistics.json_document())
         draw_split(map_draft, result)
         write_chip_polygons(places_draft, result)
-        write_json(chips_draft, result.document)
+        write_json(chips_draft, result.document.json_document())

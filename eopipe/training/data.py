@@ -16,7 +16,7 @@ from eopipe.chips.audit import check_statistics
 from eopipe.chips.chips import Normaliser, chip_classes, chip_votes, is_continuous, label_sets, pair_stores
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import labelled_ground_pixels
-from eopipe.chips.splits import read_split
+from eopipe.chips.splits import Split, read_split
 from eopipe.chips.statistics import Statistics, band_normaliser, label_scaling, read_statistics
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
@@ -59,7 +59,7 @@ class TrainingData:
 
     inputs: TrainingInputs
     pairs: Pairs
-    split: dict[str, Any]
+    split: Split
     statistics: Statistics
 
     @classmethod
@@ -107,7 +107,7 @@ class TrainingData:
 
     def job(self, settings: Settings, knobs: Knobs, state_root: Path, views: Path) -> Job:
         """The job of a training on these data. Raises UsageError or BadInputError for what cannot work."""
-        settings = settings.replace(batch=settings.batch or default_batch(settings.task, self.split["chip"]))
+        settings = settings.replace(batch=settings.batch or default_batch(settings.task, self.split.chip))
         if conflicts := settings.conflicts():
             raise UsageError("; ".join(conflicts))
         values = dict(settings) | {"model_files": self.inputs.model_files}
@@ -130,7 +130,7 @@ class TrainingData:
             architecture=architecture,
             bands=self.bands,
             normaliser=self.normaliser(settings),
-            chip=self.split["chip"],
+            chip=self.split.chip,
             crop=crop,
             settings=settings,
         )
@@ -149,7 +149,7 @@ class TrainingData:
             counts, total = count_label_sets(self.split, self.pairs, settings.min_share)
             return {"loss_weights": label_weights(settings, counts, total)}
         in_chips = settings.task == "classification"
-        counts = count_chips(self.split, self.pairs) if in_chips else self.split["pixels"]["train"]
+        counts = count_chips(self.split, self.pairs) if in_chips else self.split.pixels["train"]
         return {"loss_weights": loss_weights(settings, counts, self.labels.names)}
 
     def _new_head(self, architecture: Architecture) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ class TrainingData:
 
     def _crop(self, settings: Settings, architecture: Architecture) -> int:
         """Edge in pixels of the crops; 0 for whole chips. Raises UsageError for crops that the chips do not have."""
-        chip, step = self.split["chip"], architecture.factor
+        chip, step = self.split.chip, architecture.factor
         if settings.crop is None:
             fits = settings.task not in CHIPWISE and architecture.takes_any_window and chip % step == 0
             return min(chip, -(-default_crop(chip) // step) * step) if fits else 0
@@ -172,15 +172,13 @@ class TrainingData:
         return int(settings.crop)
 
     def _length(self, settings: Settings, crop: int) -> TrainingLength:
-        samples = self.split["samples"]["train"]
+        samples = self.split.samples["train"]
         if settings.task in CHIPWISE:
             return training_length(dict(settings), len(samples), len(samples), 1.0)
         labels = {label.scene: label for _, label in self.pairs}
-        labelled = labelled_ground_pixels(
-            list(labels.values()), samples, self.split["chip"], self.split.get("polygons")
-        )
-        per_chip = sum(self.split["pixels"]["train"].values()) / max(1, len(samples))
-        per_chip *= (crop / self.split["chip"]) ** 2 if crop else 1
+        labelled = labelled_ground_pixels(list(labels.values()), samples, self.split.chip, self.split.polygons)
+        per_chip = sum(self.split.pixels["train"].values()) / max(1, len(samples))
+        per_chip *= (crop / self.split.chip) ** 2 if crop else 1
         return training_length(dict(settings), len(samples), labelled, per_chip)
 
     def _check(self, job: Job) -> None:
@@ -194,7 +192,7 @@ class TrainingData:
         if frozen := [name for name in job.new_head if unwrapped_name(name).startswith(settings.freeze)]:
             raise UsageError(f"train.freeze has {frozen[0]}, but the head for other classes than train.init has is new")
         module = job.build_model()
-        if settings.patience and not len(self.split["samples"]["val"]):
+        if settings.patience and not len(self.split.samples["val"]):
             raise UsageError("train.patience needs validation scores, but the split has no val chips; set it to 0")
         if chip % job.architecture.factor:
             raise UsageError(
@@ -274,10 +272,10 @@ def check_labels(task: str, labels: Tiles) -> None:
         )
 
 
-def count_chips(split: dict[str, Any], pairs: Pairs) -> dict[str, int]:
+def count_chips(split: Split, pairs: Pairs) -> dict[str, int]:
     """Training chips of each class, by most of their pixels; raises BadInputError for fewer than two classes."""
-    samples, names = split["samples"]["train"], pairs[0][1].names
-    classes = chip_classes(pairs, samples, split["chip"])
+    samples, names = split.samples["train"], pairs[0][1].names
+    classes = chip_classes(pairs, samples, split.chip)
     counts = np.bincount(classes[classes != NO_LABEL], minlength=len(names))
     if not counts.any():
         raise BadInputError("no training chip has a label, so there is no class to learn; check labels and masks")
@@ -292,13 +290,13 @@ def count_chips(split: dict[str, Any], pairs: Pairs) -> dict[str, int]:
     return by_name
 
 
-def count_label_sets(split: dict[str, Any], pairs: Pairs, min_share: float) -> tuple[dict[str, int], int]:
+def count_label_sets(split: Split, pairs: Pairs, min_share: float) -> tuple[dict[str, int], int]:
     """Training chips that have each class among their labels, and the number of labelled training chips.
 
     Raises BadInputError where each class is in all chips or in none, so that there is nothing to learn.
     """
     names = pairs[0][1].names
-    present = label_sets(chip_votes(pairs, split["samples"]["train"], split["chip"]), min_share)
+    present = label_sets(chip_votes(pairs, split.samples["train"], split.chip), min_share)
     counts = dict(zip(names, present.sum(0).tolist(), strict=True))
     if not len(present):
         raise BadInputError("no training chip has a label, so there is no class to learn; check labels and masks")

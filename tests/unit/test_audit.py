@@ -14,7 +14,7 @@ from eopipe.arrays import AnyArray, Float64Array, IntArray, UInt16Array
 from eopipe.chips import near_duplicates
 from eopipe.chips.audit import KINDS, ChipSplit, audit, check_statistics, parse_allowed
 from eopipe.chips.near_duplicates import find_similar_chips, fingerprint_chips
-from eopipe.chips.splits import SPLITS, SplitMethod, SplitPlan, read_split
+from eopipe.chips.splits import SPLITS, Split, SplitMethod, SplitPlan, read_split
 from eopipe.chips.statistics import Statistics, measure_bands, read_statistics
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.tiles.grid import make_grid
@@ -195,9 +195,9 @@ def test_a_copied_chip_is_refused_with_its_pair_and_passes_with_a_reason(
         "split", "--tiles", *tiles, *split_outputs(tmp_path), *SHARES, "--allow", f"{kind}: accepted in a test"
     )
     assert completed.code == 0, completed.stderr
-    (finding,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
-    assert (finding["kind"], finding["reason"]) == (kind, "accepted in a test")
-    assert PLACES in finding["example"]
+    (finding,) = read_split(tmp_path / "split.json").audit.allowed
+    assert (finding.kind, finding.reason) == (kind, "accepted in a test")
+    assert PLACES in finding.example
 
 
 def test_a_scene_that_was_copied_to_another_date_is_found(tmp_path: Path, run: Run) -> None:
@@ -250,7 +250,7 @@ def test_chips_of_noise_are_not_alike_and_the_memory_does_not_matter(
 
 
 @pytest.fixture
-def finished(tmp_path: Path, run: Run) -> tuple[dict[str, Any], dict[str, Any], list[Tiles]]:
+def finished(tmp_path: Path, run: Run) -> tuple[Statistics, Split, list[Tiles]]:
     """The statistics, the split and the store of a run without a leak."""
     assert split(run, tmp_path, {"s": scene(1)}, *SHARES).code == 0
     return (
@@ -260,14 +260,14 @@ def finished(tmp_path: Path, run: Run) -> tuple[dict[str, Any], dict[str, Any], 
     )
 
 
-def test_statistics_of_the_training_chips_pass(finished: tuple[Any, Any, list[Tiles]]) -> None:
+def test_statistics_of_the_training_chips_pass(finished: tuple[Statistics, Split, list[Tiles]]) -> None:
     check_statistics(*finished)
 
 
-def plant(kind: str, statistics: Statistics, split_file: dict[str, Any], stores: list[Tiles]) -> Statistics:
+def plant(kind: str, statistics: Statistics, split_file: Split, stores: list[Tiles]) -> Statistics:
     """Statistics of more than the training chips, which may pretend to be of them."""
-    samples = np.concatenate([split_file["samples"]["train"], split_file["samples"]["test"]])
-    all_chips = measure_bands(stores, samples, split_file["chip"])
+    samples = np.concatenate([split_file.samples["train"], split_file.samples["test"]])
+    all_chips = measure_bands(stores, samples, split_file.chip)
     return {
         "honest": all_chips,
         "signed": all_chips.model_copy(update={"samples": statistics.samples}),
@@ -284,13 +284,13 @@ def plant(kind: str, statistics: Statistics, split_file: dict[str, Any], stores:
     ],
 )
 def test_statistics_from_outside_the_training_split_are_refused_unless_allowed(
-    finished: tuple[Any, Any, list[Tiles]], kind: str, message: str
+    finished: tuple[Statistics, Split, list[Tiles]], kind: str, message: str
 ) -> None:
     statistics, split_, stores = finished
     planted = plant(kind, statistics, split_, stores)
     with pytest.raises(IntegrityError, match=message):
         check_statistics(planted, split_, stores)
-    split_["audit"]["allow"] = {"statistics": "those of a pretrained model"}
+    split_.audit.allow = {"statistics": "those of a pretrained model"}
     check_statistics(planted, split_, stores)
 
 

@@ -198,6 +198,6 @@ def test_a_scene_of_the_sample_that_is_split_from_east_to_west_has_validation_ch
     completed = run("split", *ports, *plan)
     assert completed.code == 0, completed.stderr
     split = read_split(tmp_path / "split.json")
-    columns = {name: sorted(set(rows[:, 2].tolist())) for name, rows in split["samples"].items()}
+    columns = {name: sorted(set(rows[:, 2].tolist())) for name, rows in split.samples.items()}
     assert columns == {"train": [52, 60, 68, 76, 84], "val": [36], "test": [0, 8, 16]}
-    assert split["warnings"] == []
+    assert split.warnings == []

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chip_files import made_split
 from PIL import Image
 from scenery import Completed, Run, covered_area, split_outputs
 
@@ -106,7 +107,7 @@ def test_places_that_are_trained_with_the_same_label_on_other_dates_are_found(
     (finding,) = audit_of(tmp_path)["allowed"]
     assert (finding["kind"], finding["share"], finding["splits"]) == ("place", 1.0, "train-test")
     assert "100.0\u202f% of the test pixels were in the training with the same label on other dates" in describe_test(
-        read_json(tmp_path / "split.json")
+        read_split(tmp_path / "split.json")
     )
 
 
@@ -116,7 +117,7 @@ def test_places_whose_labels_change_with_the_scene_pass(tmp_path: Path, run: Run
     labels = [write_labels(tmp_path / f"l{n}.zarr", label, n) for n, label in layers.items()]
     completed = split(run, tmp_path, tiles, labels, *DATES)
     assert completed.code == 0, completed.stderr
-    assert describe_test(read_json(tmp_path / "split.json")) == (
+    assert describe_test(read_split(tmp_path / "split.json")) == (
         "All scores are from test scenes, which were not used in training."
     )
 
@@ -162,7 +163,8 @@ def test_values_that_never_change_are_found_and_values_that_do_pass(tmp_path: Pa
 )
 def test_what_is_said_of_the_test_follows_the_split(method: str, findings: list[str], text: str) -> None:
     allowed = [{"kind": kind, "count": 1, "example": "", "reason": "x"} for kind in findings]
-    assert describe_test({"plan": {"method": method}, "audit": {"allowed": allowed}}).startswith(text)
+    split_file = made_split(plan={"method": method, "min_valid": 0.5}, audit={"gap_pixels": {}, "allowed": allowed})
+    assert describe_test(split_file).startswith(text)
 
 
 # Composites.
@@ -319,44 +321,45 @@ def polygon_split(run: Run, folder: Path, *arguments: object) -> tuple[Path, Pat
 def test_every_polygon_is_in_one_split_and_every_class_in_all(tmp_path: Path, run: Run) -> None:
     _, labels, result = polygon_split(run, tmp_path)
     polygons, label = Tiles(labels).read("polygon"), Tiles(labels).read("label")
-    splits = splits_of_pixels(Tiles(labels), result["polygons"])
-    assert polygons.max() == len(result["polygons"][""]) == 96
+    splits = splits_of_pixels(Tiles(labels), result.polygons)
+    assert polygons.max() == len(result.polygons[""]) == 96
     for number in range(1, 97):
         assert len(np.unique(splits[polygons == number])) == 1
     assert (splits[polygons == 0] == NO_SPLIT).all()
     for number, name in enumerate(SPLITS):
-        covered = covered_area(SHAPE, result["samples"][name], CHIP)
+        covered = covered_area(SHAPE, result.samples[name], CHIP)
         pixels = [int((label[covered & (splits == number)] == c).sum()) for c in (0, 1)]
         # Chips do not overlap each other here, so that a pixel counts once.
-        assert list(result["pixels"][name].values()) == pixels
+        assert list(result.pixels[name].values()) == pixels
         assert min(pixels) > 0
-    share = [float(np.mean(np.array(result["polygons"][""]) == number)) for number in range(3)]
+    share = [float(np.mean(np.array(result.polygons[""]) == number)) for number in range(3)]
     assert share == pytest.approx([0.5, 0.2, 0.3], abs=0.02)
     assert describe_test(result).startswith("All scores are from polygons of the labels that were not used in training")
 
 
 def test_a_chip_that_several_splits_use_is_counted_once(tmp_path: Path, run: Run) -> None:
     _, _, result = polygon_split(run, tmp_path)
-    (fate,) = result["fates"]
-    places = {tuple(sample) for samples in result["samples"].values() for sample in samples}
-    assert len(places) < sum(len(samples) for samples in result["samples"].values())
+    (fate,) = result.fates
+    places = {tuple(sample) for samples in result.samples.values() for sample in samples}
+    assert len(places) < sum(len(samples) for samples in result.samples.values())
     # 64 x 96 pixels are 4 x 6 chips of 16.
-    assert fate == {"scene": "a", "samples": len(places), "unlabelled": 0, "spare": 0, "unusable": 24 - len(places)}
+    assert (fate.scene, fate.samples, fate.unlabelled, fate.spare) == ("a", len(places), 0, 0)
+    assert fate.unusable == 24 - len(places)
 
 
 def test_train_polygons_keep_the_buffer_to_those_of_test(tmp_path: Path, run: Run) -> None:
     _, labels, result = polygon_split(run, tmp_path, "--buffer", 4, "--fractions", 0.8, 0.1, 0.1)
-    splits = splits_of_pixels(Tiles(labels), result["polygons"])
+    splits = splits_of_pixels(Tiles(labels), result.polygons)
     train, test = (np.argwhere(splits == number) for number in (0, 2))
     assert np.abs(train[:, None] - test[None]).max(-1).min() > 4
     areas = {}
     for number, name in enumerate(SPLITS):
-        areas[name] = np.argwhere(covered_area(SHAPE, result["samples"][name], CHIP) & (splits == number))
+        areas[name] = np.argwhere(covered_area(SHAPE, result.samples[name], CHIP) & (splits == number))
     expected = {
         f"{first}-{second}": int(np.abs(areas[first][:, None] - areas[second][None]).max(-1).min()) - 1
         for first, second in combinations(SPLITS, 2)
     }
-    assert result["audit"]["gap_pixels"] == expected
+    assert result.audit.gap_pixels == expected
     assert min(expected.values()) >= 4
     (row, *_) = gap_rows(result, [(Tiles(tmp_path / "a.zarr"), Tiles(labels))])
     assert row[:2] == ("train to test", str(expected["train-test"]))
@@ -366,10 +369,10 @@ def test_train_polygons_keep_the_buffer_to_those_of_test(tmp_path: Path, run: Ru
 
 def test_pictures_show_the_split_of_each_polygon_and_not_of_whole_chips(tmp_path: Path, run: Run) -> None:
     tiles, labels, result = polygon_split(run, tmp_path)
-    splits = splits_of_pixels(Tiles(labels), result["polygons"])
+    splits = splits_of_pixels(Tiles(labels), result.polygons)
     expected = np.full(SHAPE, NO_SPLIT)
     for number, name in enumerate(SPLITS):
-        expected[covered_area(SHAPE, result["samples"][name], CHIP) & (splits == number)] = number
+        expected[covered_area(SHAPE, result.samples[name], CHIP) & (splits == number)] = number
     assert (expected == splits).mean() > 0.9
     role = split_roles(result, [(Tiles(tiles), Tiles(labels))], Decimation(SHAPE, 1))
     np.testing.assert_array_equal(role, expected)
@@ -382,10 +385,10 @@ def test_pictures_show_the_split_of_each_polygon_and_not_of_whole_chips(tmp_path
 
 def test_training_and_evaluation_see_the_labels_of_their_polygons_only(tmp_path: Path, run: Run) -> None:
     tiles, labels, result = polygon_split(run, tmp_path)
-    label, splits = Tiles(labels).read("label"), splits_of_pixels(Tiles(labels), result["polygons"])
+    label, splits = Tiles(labels).read("label"), splits_of_pixels(Tiles(labels), result.polygons)
     pairs = [(Tiles(tiles), Tiles(labels))]
     for number, name in enumerate(("train", "val")):
-        numbers = polygon_numbers(result["polygons"], pairs[0][1], name)
+        numbers = polygon_numbers(result.polygons, pairs[0][1], name)
         source = replace(chip_sources(pairs, ("red", "nir"))[0], polygons=tuple(numbers.tolist()))
         reader = ChipReader([source], CHIP, np.dtype("uint16"), 1 << 20)
         mask = np.zeros((1, CHIP, CHIP), np.uint8)
@@ -399,7 +402,7 @@ def test_training_and_evaluation_see_the_labels_of_their_polygons_only(tmp_path:
     for _, window, mask in EvaluationData([evaluated], ("x", "y"), result).areas("test"):
         area[window] |= mask
     assert (splits[area] == 2).all()
-    assert area.sum() == (covered_area(SHAPE, result["samples"]["test"], CHIP) & (splits == 2)).sum()
+    assert area.sum() == (covered_area(SHAPE, result.samples["test"], CHIP) & (splits == 2)).sum()
 
 
 def test_a_split_by_polygon_needs_polygons_and_the_method_group(tmp_path: Path, run: Run) -> None:

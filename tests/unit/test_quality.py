@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from affine import Affine
+from chip_files import made_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
@@ -112,11 +113,11 @@ def test_of_many_scenes_sixty_are_summarised_and_the_others_are_counted(similar_
     assert (len(quality.scenes), quality.omitted) == (MAX_SCENES, 7)
 
 
-FATES = {"fates": [{"scene": "s0", "samples": 3, "unlabelled": 4, "unusable": 1, "spare": 2}]}
+FATES = [{"scene": "s0", "samples": 3, "unlabelled": 4, "unusable": 1, "spare": 2}]
 
 
 def test_the_page_counts_all_chips_by_what_became_of_them() -> None:
-    rows = data_tables.chip_rows({"fates": FATES["fates"] * 2})
+    rows = data_tables.chip_rows(made_split(fates=FATES * 2))
     counts = {reason.split(" (")[0]: (number, share.replace("\u202f", " ")) for reason, number, share in rows}
     assert counts == {
         "in a split": ("6", "30.0 %"),
@@ -132,7 +133,7 @@ def test_the_table_shows_what_preprocess_measured(similar_scenes: list[Tiles]) -
         [item],
         [(similar_scenes[0], similar_scenes[0]), (similar_scenes[1], similar_scenes[1])],
         {"s1": ("nir", 2.5)},
-        FATES,
+        made_split(fates=FATES),
     )
     cells = {row[0]: [cell.replace("\u202f", " ") for cell in row[1:]] for row in rows}
     assert cells["s0"] == ["2023-08-01", "12.3 %", "25.0 %", "12.5 %", "0.0 %", "100.0 %", "3", ""]

@@ -240,13 +240,13 @@ def test_samples_have_usable_pixels_and_are_counted_by_class(tmp_path: Path, run
     usable = (valid > 0) & (label != NO_LABEL)
     for name in SPLITS:
         counted = np.zeros(2, int)
-        for scene, row, col in result["samples"][name]:
+        for scene, row, col in result.samples[name]:
             assert scene == 0
             window = (slice(row, row + 16), slice(col, col + 16))
             assert usable[window].mean() >= 0.7
             counted += [(usable[window] & (label[window] == number)).sum() for number in (0, 1)]
-        assert list(result["pixels"][name].values()) == counted.tolist()
-    assert all(distance >= 4 for distance in result["audit"]["gap_pixels"].values())
+        assert list(result.pixels[name].values()) == counted.tolist()
+    assert all(distance >= 4 for distance in result.audit.gap_pixels.values())
 
 
 def test_the_order_of_the_stores_does_not_matter(tmp_path: Path, run: Run) -> None:
@@ -264,7 +264,7 @@ def test_a_position_is_in_one_split_in_all_scenes(tmp_path: Path, run: Run) -> N
     half[:48] = 0
     stores = [make_stores(tmp_path, "a", valid=half), make_stores(tmp_path, "b", valid=1 - half)]
     assert split(run, tmp_path, stores, "--stride", 5).code == 0
-    result = read_split(tmp_path / "split.json")["samples"]
+    result = read_split(tmp_path / "split.json").samples
     assert gap(result["train"][:, 1:], result["test"][:, 1:], 16) >= 0
     assert gap(result["train"][:, 1:], result["val"][:, 1:], 16) >= 0
 
@@ -335,7 +335,7 @@ DAYS = {"a": "2020-01-05", "b": "2020-02-05T23:59:00Z", "c": "2020-03-01T00:30:0
 def scenes_by_split(folder: Path) -> dict[str, set[str]]:
     """The scenes of each split."""
     result = read_split(folder / "split.json")
-    return {name: {result["scenes"][n] for n in result["samples"][name][:, 0]} for name in SPLITS}
+    return {name: {result.scenes[n] for n in result.samples[name][:, 0]} for name in SPLITS}
 
 
 @pytest.mark.parametrize(
@@ -353,8 +353,8 @@ def test_scenes_are_split_by_the_day_in_utc(
     assert completed.code == 0, completed.stderr
     assert scenes_by_split(tmp_path) == expected
     result = read_split(tmp_path / "split.json")
-    assert result["by_scene"] is True
-    assert result["audit"]["gap_pixels"] == {}, "positions repeat on other days"
+    assert result.by_scene is True
+    assert result.audit.gap_pixels == {}, "positions repeat on other days"
 
 
 def test_in_a_split_by_scene_every_position_may_be_in_every_split(tmp_path: Path, run: Run) -> None:
@@ -362,7 +362,7 @@ def test_in_a_split_by_scene_every_position_may_be_in_every_split(tmp_path: Path
     dates = ("--method", "temporal", "--dates", "2020-02-01", "2020-03-01")
     assert split(run, tmp_path, stores, *dates).code == 0
     every_position = [[row, column] for row in range(0, 96, 16) for column in range(0, 96, 16)]
-    for samples in read_split(tmp_path / "split.json")["samples"].values():
+    for samples in read_split(tmp_path / "split.json").samples.values():
         assert samples[:, 1:].tolist() == every_position
 
 
@@ -426,8 +426,8 @@ def test_tiles_that_overlap_keep_the_buffer_in_their_overlap(tmp_path: Path, run
     assert completed.code == 0, completed.stderr
     assert scenes_by_split(tmp_path) == {"train": set(west), "val": set(), "test": {"east"}}
     result = read_split(tmp_path / "split.json")
-    distance = gap(result["samples"]["train"][:, 1:], result["samples"]["test"][:, 1:], 16)
-    assert distance == result["audit"]["gap_pixels"]["train-test"] == 8, "columns 16 + 16 to 40, in steps of 4"
+    distance = gap(result.samples["train"][:, 1:], result.samples["test"][:, 1:], 16)
+    assert distance == result.audit.gap_pixels["train-test"] == 8, "columns 16 + 16 to 40, in steps of 4"
 
 
 @pytest.mark.parametrize("scene", ["LC09_L2SP_190028_20230801_02_T1", "LC08_190028_2023"])
@@ -452,7 +452,7 @@ def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> Non
     arguments = ("--method", "group", "--by", "region", "--regions", file, "--attribute", "name")
     completed = split(run, tmp_path, [make_stores(tmp_path, "s")], *arguments, "--test-groups", "south", "--stride", 2)
     assert completed.code == 0, completed.stderr
-    result = read_split(tmp_path / "split.json")["samples"]
+    result = read_split(tmp_path / "split.json").samples
     assert result["train"][:, 1].max() + 16 == 44
     assert result["test"][:, 1].min() == 52
     refused = split(run, tmp_path, [make_stores(tmp_path, "t")], *arguments[:-1], "id")
@@ -464,9 +464,11 @@ def test_scenes_that_are_mostly_cloud_are_excluded_and_listed(tmp_path: Path, ru
     stores = [make_stores(tmp_path, "a"), make_stores(tmp_path, "b", valid=half("west")), make_stores(tmp_path, "c")]
     assert split(run, tmp_path, stores, "--min-scene-valid", 0.6).code == 0
     result = read_split(tmp_path / "split.json")
-    assert result["scenes"] == ["a", "b", "c"]
+    assert result.scenes == ["a", "b", "c"]
     reason = "58.33% of the pixels are valid, split.min_scene_valid is 60.00%"
-    assert result["left_out"] == [{"scene": "b", "valid": pytest.approx(56 / 96, abs=1e-6), "reason": reason}]
+    assert [row.model_dump() for row in result.left_out] == [
+        {"scene": "b", "valid": pytest.approx(56 / 96, abs=1e-6), "reason": reason}
+    ]
     assert set().union(*scenes_by_split(tmp_path).values()) == {"a", "c"}
 
 
@@ -484,7 +486,7 @@ def test_a_scene_without_pixels_or_labels_is_left_out_with_a_warning_and_the_oth
     ]
     completed = split(run, tmp_path, stores)
     assert completed.code == 0, completed.stderr
-    reasons = {row["scene"]: row["reason"] for row in read_split(tmp_path / "split.json")["left_out"]}
+    reasons = {row.scene: row.reason for row in read_split(tmp_path / "split.json").left_out}
     assert reasons == {
         "gap": "all pixels are nodata",
         "cloud": "all pixels are nodata or masked",
@@ -514,14 +516,14 @@ def test_every_chip_is_counted_by_its_outcome(tmp_path: Path, run: Run) -> None:
     arguments = ("--method", "north-south", "--fractions", 0.5, 0.17, 0.33)
     assert split(run, tmp_path, stores, "--buffer", 8, *arguments).code == 0
     result = read_split(tmp_path / "split.json")
-    outcomes = {row.pop("scene"): row for row in result["fates"]}
+    outcomes = {row.scene: row.model_dump(exclude={"scene"}) for row in result.fates}
     # 6 x 6 chips of 16 pixels; 56 columns are 3 whole chips and half of the fourth, which is just enough.
     assert (outcomes["a"]["unlabelled"], outcomes["a"]["unusable"]) == (0, 12)
     assert (outcomes["b"]["unlabelled"], outcomes["b"]["unusable"]) == (12, 0)
     assert [sum(row.values()) for row in outcomes.values()] == [36, 36]
     assert outcomes["a"]["spare"] > 0
     for number, scene in enumerate("ab"):
-        samples = [rows[rows[:, 0] == number] for rows in result["samples"].values()]
+        samples = [rows[rows[:, 0] == number] for rows in result.samples.values()]
         assert outcomes[scene]["samples"] == sum(map(len, samples))
 
 
@@ -533,8 +535,8 @@ def test_random_chips_are_refused_until_a_reason_is_given(tmp_path: Path, run: R
     assert "train chip of scene s, row" in completed.stderr
     assert not any((tmp_path / name).exists() for name in ("split.json", "split.gpkg", "split.png", "statistics.json"))
     assert split(run, tmp_path, stores, "--method", "random", "--allow", "random: to compare with").code == 0
-    (finding,) = read_split(tmp_path / "split.json")["audit"]["allowed"]
-    assert (finding["kind"], finding["reason"]) == ("random", "to compare with")
+    (finding,) = read_split(tmp_path / "split.json").audit.allowed
+    assert (finding.kind, finding.reason) == ("random", "to compare with")
 
 
 def test_a_val_split_without_a_chip_is_a_warning_in_log_and_file_with_settings_that_give_it_one(
@@ -544,8 +546,8 @@ def test_a_val_split_without_a_chip_is_a_warning_in_log_and_file_with_settings_t
     narrow = ("--method", "east-west", "--stride", 8, "--fractions", 0.5, 0.125, 0.375)
     assert split(run, tmp_path, stores, *narrow).code == 0
     result = read_split(tmp_path / "split.json")
-    assert [len(result["samples"][name]) > 0 for name in SPLITS] == [True, False, True]
-    (sentence,) = result["warnings"]
+    assert [len(result.samples[name]) > 0 for name in SPLITS] == [True, False, True]
+    (sentence,) = result.warnings
     assert sentence.startswith(
         "no validation chips, so early stopping, the best checkpoint and calibration cannot work"
     )
@@ -555,31 +557,31 @@ def test_a_val_split_without_a_chip_is_a_warning_in_log_and_file_with_settings_t
     for cure in (("--fractions", *fractions), ("--chip", chip)):
         assert split(run, tmp_path, stores, *narrow, *cure).code == 0
         cured = read_split(tmp_path / "split.json")
-        assert len(cured["samples"]["val"]), cure
-        assert cured["warnings"] == []
+        assert len(cured.samples["val"]), cure
+        assert cured.warnings == []
 
 
 def test_a_val_split_that_was_not_asked_for_or_is_masked_is_told_apart(tmp_path: Path, run: Run) -> None:
     assert split(run, tmp_path, [make_stores(tmp_path, "s")], *SHARES[:2], "--fractions", 0.5, 0, 0.5).code == 0
-    assert read_split(tmp_path / "split.json")["warnings"] == []
+    assert read_split(tmp_path / "split.json").warnings == []
     valid = np.ones(SHAPE, np.uint8)
     valid[:, 48:72] = 0
     assert split(run, tmp_path, [make_stores(tmp_path, "t", valid=valid)], *SHARES, "--min-valid", 0.9).code == 0
-    (sentence,) = read_split(tmp_path / "split.json")["warnings"]
+    (sentence,) = read_split(tmp_path / "split.json").warnings
     assert "no chip of val has enough usable, labelled pixels; choose a smaller split.min_valid" in sentence
 
 
 def test_changing_test_pixels_does_not_change_the_statistics(tmp_path: Path, run: Run) -> None:
     tiles, labels = make_stores(tmp_path, "s")
     assert split(run, tmp_path, [(tiles, labels)], *SHARES).code == 0
-    before, samples = digest(tmp_path / "statistics.json"), read_split(tmp_path / "split.json")["samples"]
+    before, samples = digest(tmp_path / "statistics.json"), read_split(tmp_path / "split.json").samples
     image = zarr.open_group(tiles, mode="r+")["image"]
     image[:, :, 48:] = np.random.default_rng(5).integers(0, 60_000, (1, 96, 48))
     # The manifest would reveal the change; this test is about the input of the statistics only.
     (tiles / "manifest.json").unlink()
     assert split(run, tmp_path, [(tiles, labels)], *SHARES).code == 0
     assert digest(tmp_path / "statistics.json") == before
-    np.testing.assert_array_equal(read_split(tmp_path / "split.json")["samples"]["test"], samples["test"])
+    np.testing.assert_array_equal(read_split(tmp_path / "split.json").samples["test"], samples["test"])
 
 
 def test_the_chips_are_georeferenced_polygons_with_split_and_classes(tmp_path: Path, run: Run) -> None:
@@ -593,10 +595,10 @@ def test_the_chips_are_georeferenced_polygons_with_split_and_classes(tmp_path: P
     for name in SPLITS:
         in_split = columns["split"] == name
         rows = np.stack([columns["row"][in_split], columns["column"][in_split]], -1)
-        np.testing.assert_array_equal(rows, result["samples"][name][:, 1:])
+        np.testing.assert_array_equal(rows, result.samples[name][:, 1:])
         for label in ("a", "b"):
-            assert columns[f"pixels {label}"][in_split].sum() == result["pixels"][name][label]
-            assert (columns[f"pixels {label}"][in_split] > 0).sum() == result["chips"][name][label]
+            assert columns[f"pixels {label}"][in_split].sum() == result.pixels[name][label]
+            assert (columns[f"pixels {label}"][in_split] > 0).sum() == result.chips[name][label]
     bounds = shapely.bounds(shapely.from_wkb(shapes))
     np.testing.assert_array_equal(bounds[:, 0], columns["column"] * 10)
     np.testing.assert_array_equal(bounds[:, 3], 960 - columns["row"] * 10)

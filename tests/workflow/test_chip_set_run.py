@@ -70,15 +70,14 @@ def test_chips_are_split_by_their_regions_on_the_ground(mapped: Project) -> None
     places = ChipPlaces.of([Tiles(path) for path in stores(mapped, "tiles")])
     assert places is not None
     zones = {
-        name: {places.rows[number]["id"][:3] for number in places.numbers(rows)}
-        for name, rows in split["samples"].items()
+        name: {places.rows[number]["id"][:3] for number in places.numbers(rows)} for name, rows in split.samples.items()
     }
     assert zones["test"] == {"z00", "z05"}
     assert zones["val"] == {"z03", "z07"}
     assert zones["train"] == {f"z{number:02d}" for number in range(ZONES)} - zones["test"] - zones["val"]
-    assert sum(map(len, split["samples"].values())) == ZONES * CHIPS
+    assert sum(map(len, split.samples.values())) == ZONES * CHIPS
     # Neighbouring zones are 30 degrees apart: at 45 degrees north more than 2,000 km.
-    assert split["audit"]["gap_pixels"]["train-test"] > 200_000
+    assert split.audit.gap_pixels["train-test"] > 200_000
 
 
 def test_each_chip_is_mapped_by_itself_and_scored_at_its_place(mapped: Project) -> None:
