@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from affine import Affine
+from chip_files import made_split
 from odc.geo.geobox import GeoBox
 from scenery import write_raster
 
@@ -50,7 +51,7 @@ def halves(
     classes = write_raster(path.with_suffix(".tif"), truth if mapped is None else mapped, nodata=None)
     corners = [(0, row, col) for row in range(0, height, 8) for col in range(0, width, 8)]
     west, east = ([corner for corner in corners if (corner[2] < width // 2) == is_west] for is_west in (True, False))
-    split = {"chip": 8, "samples": {"train": np.array(west), "val": np.empty((0, 3), int), "test": np.array(east)}}
+    split = made_split(chip=8, samples={"train": west, "val": [], "test": east})
     names, unit = (NAMES, "") if task == "segmentation" else (("height",), "m")
     return EvaluationData([EvaluatedMap(0, {"": classes}, stores, Tiles(path))], names, split, task, unit)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rasterio
-from chip_files import EDGE, import_set, write_world
+from chip_files import EDGE, import_set, made_split, write_world
 from PIL import Image
 from scenery import Run
 
@@ -49,7 +49,7 @@ def sheet_of(run: Run, folder: Path, tests: int = 12, task: str = "") -> tuple[C
     path = write_map(folder / "probabilities.tif", both, tiles.grid)
     classes = write_map(folder / "classes.tif", both if task else mapped[None], tiles.grid, task=task)
     metrics = {"task": task, "min_share": 0.05}
-    sheet = read_chip_sheet([MapFile("", (classes,), (path,))], [(tiles, labels)], {"samples": samples}, metrics)
+    sheet = read_chip_sheet([MapFile("", (classes,), (path,))], [(tiles, labels)], made_split(samples=samples), metrics)
     assert sheet is not None
     return sheet, places
 

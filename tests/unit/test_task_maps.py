@@ -10,6 +10,7 @@ import pytest
 import rasterio
 import torch
 from affine import Affine
+from chip_files import made_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
@@ -263,7 +264,7 @@ def test_labels_of_test_chips_have_the_share_of_the_model_and_the_scores_of_scik
 def test_training_chips_that_all_have_the_same_labels_are_refused(tmp_path: Path) -> None:
     names, label = ("land", "water"), np.tile(np.array([[0, 1]], np.uint8), (80, 36))
     tiles = write_tiles(tmp_path / "s0.zarr", np.full((2, *SHAPE), 1000), np.ones(SHAPE, np.uint8))
-    split = {"samples": {"train": np.array([[0, 0, 0], [0, 8, 8]])}, "chip": 8}
+    split = made_split(chip=8, samples={"train": [[0, 0, 0], [0, 8, 8]], "val": [], "test": []})
     pairs = pair_stores((tiles,), (write_labels(tmp_path / "both.zarr", label, names),))
     with pytest.raises(BadInputError, match="every training chip has the labels land, water"):
         count_label_sets(split, pairs, 0.05)

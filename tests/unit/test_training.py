@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from chip_files import made_split
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ def test_the_learning_rate_rises_then_falls_to_zero() -> None:
 
 
 def key(inputs: TrainingInputs, **changes: Any) -> str:
-    return TrainingData(inputs, [], {}, {}).key(SETTINGS.replace(**changes).deciding())
+    return TrainingData(inputs, [], made_split(), {}).key(SETTINGS.replace(**changes).deciding())
 
 
 def test_the_state_of_a_training_is_keyed_by_its_data_and_settings(tmp_path: Path) -> None:
