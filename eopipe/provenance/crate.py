@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from eopipe.chips.splits import read_split
 from eopipe.provenance.contextual_entities import (
     REPOSITORY,
     CrateDescription,
@@ -23,7 +24,7 @@ from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, CrateGraph, Entity
 from eopipe.provenance.jobs import RecordedJob, read_jobs
 from eopipe.provenance.preview import PREVIEW, preview, readme
 from eopipe.provenance.redact import redact_config
-from eopipe.publish import MANIFEST, link_or_copy, read_json
+from eopipe.publish import MANIFEST, link_or_copy
 from eopipe.reporting.wording import left_out_scenes
 
 README, SCENES, CONFIG, SPLIT = "README.md", "scenes", "config", "split.json"
@@ -122,7 +123,7 @@ def _add_payload(draft: Path, inputs: CrateInputs, jobs: Sequence[RecordedJob]) 
 
 def _left_out_text(path: Path) -> str:
     """Which scenes a split does not use, and why; empty for other files."""
-    return " ".join(left_out_scenes(read_json(path))) if path.name == SPLIT else ""
+    return " ".join(left_out_scenes(read_split(path))) if path.name == SPLIT else ""
 
 
 def _file_properties(path: Path, crate_path: str) -> dict[str, Any]:
