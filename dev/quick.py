@@ -4,7 +4,7 @@ What changed is what differs from HEAD, or the last commit where nothing does. W
 imports: of the package, where a text that names a module counts too, since a process starts it; of each test with the
 helpers and fixtures that it uses; and from the modules that the processes of a test loaded when `make durations`
 recorded them. Tests with a rare word of the changed lines in their text come first, and with a word of the changed
-module in their name, then those that reach little else.
+module in their name, then those that reach little else. Tests that read every file of the package run with any change.
 """
 
 import argparse
@@ -41,12 +41,15 @@ SLOW_S = 15.0
 PROCESS_STEPS, WORD_STEPS = 4, 3
 # A word that more tests have says little about any of them.
 RARE_TESTS = 40
+# These read every file of the package, whatever they import.
+READERS = tuple(f"tests/contract/test_{name}.py" for name in ("house", "versions", "words"))
 CHECKS = (
     ["ruff", "check", "--quiet", "."],
     ["ruff", "format", "--quiet", "--check", "."],
     ["mypy"],
     ["lint-imports", "--no-cache"],
     [sys.executable, "-m", "dev.sync", "--check"],
+    [sys.executable, "-m", "pytest", "-q", *READERS],
 )
 # Changes of these are looked at by the contract tests.
 DERIVED = ("workflow/", "profiles/", "cwl/", "config/", "docs/", "README.md", "pyproject.toml", "Makefile", "Snakefile")
@@ -216,7 +219,7 @@ class Reach:
         self._spread(steps)
         if any(file.startswith(DERIVED) for file in files):
             steps |= {name: 1 for name in self.uses if name.startswith("tests/contract/") and name not in steps}
-        return {name: step for name, step in steps.items() if _is_test(name)}
+        return {name: step for name, step in steps.items() if _is_test(name) and not name.startswith(READERS)}
 
     def _spread(self, steps: dict[str, int]) -> None:
         queue = deque(sorted(steps, key=lambda name: steps[name]))

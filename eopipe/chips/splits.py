@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, GetPydanticSchema
-from pydantic_core import core_schema
+from pydantic import BaseModel, BeforeValidator, Field, GetPydanticSchema, PlainSerializer, WrapValidator
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.documents import OPEN, Count, Number, Text, read_model
@@ -89,31 +88,21 @@ def _sample_rows(value: Any, check: Any) -> IntArray:
     return value if isinstance(value, np.ndarray) else np.array(check(value), np.int64).reshape(-1, 3)
 
 
-def _by_split(kind: Any) -> GetPydanticSchema:
-    """A value of this kind for each split, and for no other name."""
-    return GetPydanticSchema(
-        lambda _, handler: core_schema.typed_dict_schema(
-            {name: core_schema.typed_dict_field(handler(kind)) for name in SPLITS}, extra_behavior="forbid"
-        )
-    )
+def _names_each_split(value: Any) -> Any:
+    if isinstance(value, dict) and value.keys() != set(SPLITS):
+        raise ValueError(f"write {', '.join(SPLITS)}, and no other name")
+    return value
 
 
-_Samples = Annotated[
-    Any,
-    GetPydanticSchema(
-        lambda _, handler: core_schema.no_info_wrap_validator_function(
-            _sample_rows,
-            handler(list[_Row]),
-            serialization=core_schema.plain_serializer_function_ser_schema(np.ndarray.tolist),
-        )
-    ),
-]
+_Rows = Annotated[list[_Row], WrapValidator(_sample_rows), PlainSerializer(np.ndarray.tolist)]
+_Samples = Annotated[IntArray, GetPydanticSchema(lambda _, handler: handler(_Rows))]
+_EachSplit = BeforeValidator(_names_each_split)
 
 
 class Samples(_Open):
     """The samples of a split, rows of (scene, row, column) by split, and the polygons of each where these are split."""
 
-    samples: Annotated[dict[str, IntArray], _by_split(_Samples)]
+    samples: Annotated[dict[str, _Samples], _EachSplit]
     polygons: dict[str, list[Position]] = {}
 
 
@@ -129,7 +118,7 @@ class Split(Samples):
     chip: Annotated[int, Field(ge=1, le=2**20)]
     plan: _Plan
     audit: _Audit
-    pixels: Annotated[dict[str, dict[str, int]], _by_split(dict[str, Count])]
+    pixels: Annotated[dict[str, dict[str, Count]], _EachSplit]
     chips: dict[str, dict[str, Count]] = {}
     grid: Any = None
     fates: list[_SceneFate] = []

@@ -6,6 +6,7 @@ import subprocess
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -52,16 +53,23 @@ WORLD = ROOT / "eopipe/launch/world.py"
 WORLD_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     """The syntax tree of a file."""
     return ast.parse(path.read_text())
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of a file's syntax tree."""
+    return list(ast.walk(tree(path)))
 
 
 def functions() -> dict[str, int]:
     """Lines of every function's body, without its docstring."""
     sizes = {}
     for path in PACKAGE:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 first = min((n.lineno for n in body), default=node.end_lineno or 0)
@@ -86,13 +94,13 @@ def test_folders_stay_flat_and_names_say_something() -> None:
 
 
 def test_a_class_name_belongs_to_one_class() -> None:
-    names = Counter(node.name for path in PACKAGE for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for path in PACKAGE for node in nodes(path) if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
 
 
 def bound_names(path: Path) -> Iterator[tuple[str, int]]:
     """Every name that a file binds, with its line."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node.lineno
         elif isinstance(node, ast.arg):
@@ -139,7 +147,7 @@ def test_neither_modules_nor_packages_import_in_a_cycle() -> None:
 
 def imported_by_name(path: Path) -> set[str]:
     """What a file imports by `import_module("name")`."""
-    calls = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Call) and node.args]
+    calls = [node for node in nodes(path) if isinstance(node, ast.Call) and node.args]
     functions_called = [(ast.unparse(call.func).rpartition(".")[2], call.args[0]) for call in calls]
     return {
         str(argument.value)
@@ -218,7 +226,7 @@ def test_there_is_no_default_profile() -> None:
 def names_imported(path: Path) -> set[str]:
     """The modules that a file imports anywhere, and the packages that they are in."""
     names = imported_by_name(path)
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -229,8 +237,8 @@ def names_imported(path: Path) -> set[str]:
 
 def environment_names(path: Path) -> set[str]:
     """Every string of a file that looks like the name of an environment variable."""
-    nodes = [n for n in ast.walk(tree(path)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-    return {node.value for node in nodes if re.fullmatch(r"_?[A-Z][A-Z0-9]+(_[A-Z0-9]+)*_?", node.value)}
+    texts = [n.value for n in nodes(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return {text for text in texts if re.fullmatch(r"_?[A-Z][A-Z0-9]+(_[A-Z0-9]+)*_?", text)}
 
 
 @pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT / "eopipe")))
@@ -259,7 +267,7 @@ ALLOWING = {"allow_pickle": "False", "shell": "False", "weights_only": "True"}
 def full_names(path: Path) -> Iterator[tuple[str, int]]:
     """What a file imports, and what it uses of that or of the built-in functions: the full name, with its line."""
     origins = {"eval": "eval", "exec": "exec"}
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import | ast.ImportFrom):
             prefix = f"{node.module or ''}." if isinstance(node, ast.ImportFrom) else ""
             for alias in node.names:
@@ -267,7 +275,7 @@ def full_names(path: Path) -> Iterator[tuple[str, int]]:
                 origin = alias.name if alias.asname else alias.name.partition(".")[0]
                 origins[alias.asname or origin] = f"{prefix}{origin}"
                 yield f"{prefix}{alias.name}", node.lineno
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Name | ast.Attribute):
             first, *rest = ast.unparse(node).split(".")
             if first in origins:
@@ -279,7 +287,7 @@ def unsafe_lines(path: Path) -> list[str]:
     """What in a file unpickles, evaluates or starts a shell, with its line."""
     names = set(full_names(path))
     unsafe = {(line, name) for name, line in names if name in EVALUATING or name.partition(".")[0] in UNPICKLING}
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.keyword) and node.arg in ALLOWING and ast.unparse(node.value) != ALLOWING[node.arg]:
             unsafe.add((node.value.lineno, f"{node.arg}={ast.unparse(node.value)}"))
     return [f"{line}: {name}" for line, name in sorted(unsafe)]

@@ -1,6 +1,7 @@
 """Every test belongs to one group, and the recorded durations to tests that exist."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -60,6 +61,12 @@ def test_each_exhaustive_test_is_in_one_slice_and_every_other_test_in_all(tmp_pa
     near.write_text("tests/distributed/test_resume.py::" + exhaustive[-1].partition("::")[2].partition("[")[0])
     assert exhaustive[-1] in selected(*folders, "--exhaustive=0", f"--also={near}")
     assert exhaustive[-1] in selected(*folders, "--exhaustive=1", f"--also={near}")
+
+
+def test_tests_that_read_every_file_of_the_package_run_with_any_change() -> None:
+    texts = {f"tests/{name}": path.read_text() for name, path in MODULES.items()}
+    readers = {name for name, text in texts.items() if re.search(r'"eopipe"\)\.rglob|"eopipe/\*\*', text)}
+    assert readers == set(quick.READERS)
 
 
 # What one would run by hand after a change of the module: `make quick` finds it through imports, through the text that
