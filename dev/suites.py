@@ -124,6 +124,8 @@ class Outcome:
     name: str
     code: int
     seconds: float
+    # Of all its processes but servers.
+    cpu_s: float
     last_line: str
     is_flaky: bool = False
 
@@ -134,35 +136,39 @@ def run(group: Group, selection: Sequence[str], prefix: Sequence[str] = ()) -> O
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
         if group.target and _run([*group.command(selection, cache), "--collect-only"], group)[0] != NOTHING_SELECTED:
-            code, text = _run([MAKE, group.target], group)
+            code, text, cpu_s = _run([MAKE, group.target], group)
             if code:
-                return Outcome(group.name, code, time.monotonic() - start, _last_line(text))
-        code, text = _run([*prefix, *group.command(selection, cache)], group)
+                return Outcome(group.name, code, time.monotonic() - start, cpu_s, _last_line(text))
+        code, text, cpu_s = _run([*prefix, *group.command(selection, cache)], group)
         print(f"== {group.name}\n{text}", flush=True)
         is_flaky = False
         if code == TEST_FAILED and group.may_be_tried_again:
             last_failed = ("--last-failed", "--last-failed-no-failures", "none", *selection)
             again = group.command(last_failed, cache, ("not same_bytes",))
-            _, text_again = _run([*prefix, *again], group)
+            _, text_again, _ = _run([*prefix, *again], group)
             print(f"== {group.name}, what failed once more\n{text_again}", flush=True)
             # pytest takes a test off this list when it passes.
             is_flaky = not json.loads((cache / "v/cache/lastfailed").read_text() or "{}")
             code = 0 if is_flaky else code
     code = 0 if code == NOTHING_SELECTED else code
-    return Outcome(group.name, code, time.monotonic() - start, _last_line(text), is_flaky)
+    return Outcome(group.name, code, time.monotonic() - start, cpu_s, _last_line(text), is_flaky)
 
 
 def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2].strip("= ")
 
 
-def _run(command: Sequence[str], group: Group) -> tuple[int, str]:
+def _run(command: Sequence[str], group: Group | None = None) -> tuple[int, str, float]:
+    """Run a command; its exit code, what it printed, and the CPU seconds of it and of all that it waited for."""
     # In a network of its own the cluster needs processes that were started there.
-    environment = {k: v for k, v in os.environ.items() if not (group.waits and k == "EOPIPE_WARM_START")}
+    is_apart = group is not None and group.waits
+    environment = {k: v for k, v in os.environ.items() if not (is_apart and k == "EOPIPE_WARM_START")}
     with tempfile.TemporaryFile("w+") as output:
-        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
-        return done.returncode, output.read()
+        return process.returncode, output.read(), usage.ru_utime + usage.ru_stime
 
 
 def run_waiting(rows: Sequence[Group], selection: Sequence[str], is_apart: bool) -> list[Outcome]:
@@ -189,9 +195,9 @@ def check() -> Outcome:
     """The linters."""
     start = time.monotonic()
     line = [MAKE, "--no-print-directory", "check"]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
-    print(f"== check\n{done.stdout}{done.stderr}", flush=True)
-    return Outcome("check", done.returncode, time.monotonic() - start, _last_line(done.stdout + done.stderr))
+    code, text, cpu_s = _run(line)
+    print(f"== check\n{text}", flush=True)
+    return Outcome("check", code, time.monotonic() - start, cpu_s, _last_line(text))
 
 
 def near_tests() -> list[str]:
@@ -272,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             record(measured, existing_tests())
     for outcome in outcomes:
         word = "failed" if outcome.code else "FLAKY" if outcome.is_flaky else "passed"
-        print(f"{outcome.name:14} {outcome.seconds:6.0f} s  {word}  {outcome.last_line}")
+        print(f"{outcome.name:14} {outcome.seconds:6.0f} s {outcome.cpu_s:6.0f} CPU s  {word}  {outcome.last_line}")
     print(f"{'all':14} {time.monotonic() - start:6.0f} s")
     return int(any(outcome.code for outcome in outcomes))
 
