@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ class Run:
         overrides = dict(CONFIGURATIONS[options.configuration])
         fit = MemoryFit(1, overrides.pop("recompute", False))
         job = job_of(Task(folder, corners_of(options.edge, "aligned"), options.workers, 1, 0), "blocks", 1024)
-        settings = job.settings.replace(batch=options.batch, **overrides)
+        settings = replace(job.settings, batch=options.batch, **overrides)
         self.world, self.step, self.batch = world, 0, options.batch
         model = Architecture("unet", len(NAMES), 3, options.width, options.depth).build()
         self.loader = ChipLoader(job.replace(settings=settings), world.device)

@@ -15,7 +15,7 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
 
     from eopipe.chips.chips import Normaliser
     from eopipe.models import Architecture
-    from eopipe.training_job import Job, Settings, TrainingLength
+    from eopipe.training_job import Job, Knobs, Settings, TrainingLength
 
     settings = Settings(
         width=8, depth=1, epochs=1, batch=BATCH, learning_rate=1e-3, weight_decay=0.0, warmup=0.1,
@@ -27,8 +27,8 @@ def job_of(task: Task, shuffle: str, cache_mb: int) -> Any:
         chips=task.folder / f"{'aligned' if task.aligned else 'random'}.json", bands=NAMES, chip=CHIP,
         state=task.folder, views=task.folder,
         architecture=Architecture("unet", BANDS, 3, 8, 1), normaliser=Normaliser((0.2,) * BANDS, (0.1,) * BANDS),
-        settings=settings, device="cpu", checkpoint_every=1, keep=2, cache_mb=cache_mb, timeout_s=60.0,
-        workers=task.workers, length=TrainingLength(1, 1, 1, 1.0),
+        settings=settings, length=TrainingLength(1, 1, 1, 1.0),
+        knobs=Knobs(device="cpu", checkpoint_every=1, keep=2, cache_mb=cache_mb, timeout_s=60.0, workers=task.workers),
     )  # fmt: skip
 
 

@@ -162,6 +162,22 @@ inputs:
     label: time limit of split
     doc: seconds after which the job is ended
     default: 19800
+  train_init:
+    type:
+    - 'null'
+    - Directory
+    label: train.init
+    doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
+  train_model_files:
+    type:
+      type: array
+      items:
+      - File
+      - Directory
+    label: train.model_files
+    doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+      and arguments, beside the config)'
+    default: []
   train_task:
     type: string
     label: train.task
@@ -173,12 +189,6 @@ inputs:
     label: train.min_share
     doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
     default: 0.05
-  train_init:
-    type:
-    - 'null'
-    - Directory
-    label: train.init
-    doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
   train_architecture:
     type: string
     label: train.architecture
@@ -201,16 +211,6 @@ inputs:
       items: string
     label: train.arguments
     doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
-    default: []
-  train_model_files:
-    type:
-      type: array
-      items:
-      - File
-      - Directory
-    label: train.model_files
-    doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
-      and arguments, beside the config)'
     default: []
   train_weights_bands:
     type:
@@ -831,14 +831,14 @@ steps:
     doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
     run: train.cwl
     in:
+      init: train_init
+      model_files: train_model_files
       task: train_task
       min_share: train_min_share
-      init: train_init
       architecture: train_architecture
       width: train_width
       depth: train_depth
       arguments: train_arguments
-      model_files: train_model_files
       weights_bands: train_weights_bands
       weights_mean: train_weights_mean
       weights_std: train_weights_std
@@ -982,14 +982,14 @@ steps:
       split_allow: split_allow
       split_mem_mb: split_mem_mb
       split_timelimit_s: split_timelimit_s
+      train_init: train_init
+      train_model_files: train_model_files
       train_task: train_task
       train_min_share: train_min_share
-      train_init: train_init
       train_architecture: train_architecture
       train_width: train_width
       train_depth: train_depth
       train_arguments: train_arguments
-      train_model_files: train_model_files
       train_weights_bands: train_weights_bands
       train_weights_mean: train_weights_mean
       train_weights_std: train_weights_std

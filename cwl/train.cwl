@@ -94,6 +94,26 @@ inputs:
     default: model
     inputBinding:
       prefix: --model
+  init:
+    type:
+    - 'null'
+    - Directory
+    label: init
+    doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
+    inputBinding:
+      prefix: --init
+  model_files:
+    type:
+      type: array
+      items:
+      - File
+      - Directory
+    label: model files
+    doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+      and arguments, beside the config)'
+    default: []
+    inputBinding:
+      prefix: --model-files
   task:
     type: string
     label: task
@@ -109,14 +129,6 @@ inputs:
     default: 0.05
     inputBinding:
       prefix: --min-share
-  init:
-    type:
-    - 'null'
-    - Directory
-    label: init
-    doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
-    inputBinding:
-      prefix: --init
   architecture:
     type: string
     label: architecture
@@ -148,18 +160,6 @@ inputs:
     default: []
     inputBinding:
       prefix: --arguments
-  model_files:
-    type:
-      type: array
-      items:
-      - File
-      - Directory
-    label: model files
-    doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
-      and arguments, beside the config)'
-    default: []
-    inputBinding:
-      prefix: --model-files
   weights_bands:
     type:
       type: array

@@ -169,7 +169,7 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     check_inputs(definition, values)
     start, clock = record_start(definition, values, [definition.name, *argv]), time.monotonic()
     try:
-        definition.function(**values)
+        definition.run(**values)
     except Exception as error:
         expected = model_code_error(error) or error
         is_bug = not isinstance(expected, EopipeError)

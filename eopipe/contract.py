@@ -1,7 +1,7 @@
 """What a stage is: one typed function from files to files, with marks on its parameters (ports).
 
-The signature is the only definition. The command line (`arguments`), the config (`config`), its schema, the CWL tools
-and the reference page (`dev/`) are views of it.
+Many settings are one parameter, a dataclass with marks on its fields. The signature is the only definition. The command
+line (`arguments`), the config (`config`), its schema, the CWL tools and the reference page (`dev/`) are views of it.
 """
 
 import importlib
@@ -9,7 +9,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -96,7 +96,10 @@ Mark = Input | Output | Option
 
 @dataclass(frozen=True)
 class Port:
-    """One parameter of a stage; `base` is its type without None and without the tuple of a list."""
+    """One parameter of a stage, or a field of the dataclass that a parameter (`group`) is.
+
+    `base` is its type without None and without the tuple of a list.
+    """
 
     name: str
     mark: Mark
@@ -105,6 +108,7 @@ class Port:
     is_list: bool
     optional: bool
     default: Any
+    group: str = ""
 
     @property
     def flag(self) -> str:
@@ -139,6 +143,15 @@ class Stage:
     name: str
     function: Callable[..., None]
     ports: tuple[Port, ...]
+    # The dataclasses of its ports, by parameter.
+    groups: Mapping[str, type] = field(default_factory=dict)
+
+    def run(self, **values: Any) -> None:
+        """Call the function with the values of its ports."""
+        for name, group in self.groups.items():
+            ports = [port.name for port in self.ports if port.group == name]
+            values[name] = group(**{port: values.pop(port) for port in ports if port in values})
+        self.function(**values)
 
     @property
     def summary(self) -> str:
@@ -187,11 +200,18 @@ def stage(name: str) -> Stage:
     """Read the definition of a stage from its function."""
     function = getattr(importlib.import_module(f"eopipe.stages.{name}"), name)
     hints = get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters.values()
-    return Stage(name, function, tuple(_port(p.name, hints[p.name], p.default) for p in parameters))
+    ports: list[Port] = []
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+    for parameter in inspect.signature(function).parameters.values():
+        if group := groups.get(parameter.name):
+            kinds = get_type_hints(group, include_extras=True)
+            ports += [_port(item.name, kinds[item.name], item.default, parameter.name) for item in fields(group)]
+        else:
+            ports.append(_port(parameter.name, hints[parameter.name], parameter.default))
+    return Stage(name, function, tuple(ports), groups)
 
 
-def _port(name: str, hint: Any, default: Any) -> Port:
+def _port(name: str, hint: Any, default: Any, group: str = "") -> Port:
     kind, *marks = get_args(hint)
     if len(marks) != 1 or not isinstance(marks[0], Mark):
         raise TypeError(f"port {name} needs exactly one of Input, Output, Option, Knob")
@@ -204,7 +224,7 @@ def _port(name: str, hint: Any, default: Any) -> Port:
     if optional and default is not None:
         # A command line can omit an option; it cannot pass None.
         raise TypeError(f"port {name} may be None, so None must be its default")
-    return Port(name, marks[0], kind, inner, is_list, optional, default)
+    return Port(name, marks[0], kind, inner, is_list, optional, default, group)
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:

@@ -1,19 +1,19 @@
 """One training as the launcher hands it to the workers, in a JSON file: data, model, settings and knobs.
 
-Settings and knobs are derived from the signature of the stage `train`: a new option is written there and nowhere else.
+Settings and knobs are those of the stage `train`: a new option is written there and nowhere else.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from eopipe.chips.chips import Normaliser, pair_stores
-from eopipe.contract import Knob, Option, annotated, stage
+from eopipe.contract import annotated, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
 from eopipe.launch.scratch import local_path
@@ -23,6 +23,7 @@ from eopipe.models.model_folder import read_weights
 from eopipe.models.tasks import CHIPWISE, LOSSES, WEIGHTED_LOSSES, task_conflicts
 from eopipe.publish import read_json, write_json
 from eopipe.tiles.store import Tiles
+from eopipe.train_options import ClassWeights, LossName, TrainKnobs, TrainOptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -79,53 +80,45 @@ class TrainingLength:
         )
 
 
-class PortValues(BaseModel):
-    """Values of ports of the stage `train`, with types and constraints checked."""
+@cache
+def _model_of(group: str) -> type[BaseModel]:
+    """A model with a field for each port of the stage `train` in this group."""
+    ports = [port for port in stage("train").ports if port.group == group]
+    kinds: dict[str, Any] = {port.name: (annotated(port), port.default) for port in ports}
+    return create_model(group, __config__=ConfigDict(extra="forbid"), **kinds)
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+
+def _checked(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of these ports, of their types and within their constraints. Raises UsageError for wrong ones."""
+    try:
+        return dict(_model_of(group)(**values))
+    except ValidationError as error:
+        mistakes = (f"train.{row['loc'][0]} is {row['input']!r}: {row['msg']}" for row in error.errors())
+        raise UsageError("; ".join(mistakes)) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainOptions):
+    """The options of the stage `train`, checked, with the loss of the task and the class weights of the loss."""
 
     if TYPE_CHECKING:
-        # The ports are known only when the program runs.
-        def __getattr__(self, name: str) -> Any: ...
+        # Filled in where a call does not have them; the batch of a job, which depends on the chips, by TrainingData.
+        loss: LossName = "cross_entropy"
+        class_weights: ClassWeights = "none"
+        batch: int = 0
+
+    def __post_init__(self) -> None:
+        """Check all values. Raises UsageError for wrong ones."""
+        values = _checked("options", vars(self))
+        values["loss"] = values["loss"] or LOSSES[values["task"]][0]
+        default_weights = "fourth_root" if values["loss"] in WEIGHTED_LOSSES else "none"
+        values["class_weights"] = values["class_weights"] or default_weights
+        vars(self).update(values)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Select them from the values of a call of the stage. Raises UsageError for wrong ones."""
-        try:
-            return cls(**{name: values[name] for name in cls.model_fields if name in values})
-        except ValidationError as error:
-            mistakes = (f"train.{row['loc'][0]} is {row['input']!r}: {row['msg']}" for row in error.errors())
-            raise UsageError("; ".join(mistakes)) from error
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with other values, checked again."""
-        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
-
-
-def _derived(name: str, mark: type[Option]) -> Any:
-    """A pydantic model with a field for each port of the stage `train` that has this mark."""
-    ports: dict[str, Any] = {port.name: (annotated(port), port.default) for port in stage("train").of(mark)}
-    return create_model(name, __base__=PortValues, **ports)
-
-
-if TYPE_CHECKING:
-    _Options = PortValues
-    _Knobs = PortValues
-else:
-    _Options, _Knobs = _derived("_Options", Option), _derived("_Knobs", Knob)
-
-
-class Settings(_Options):
-    """The options of the stage `train`: what decides the weights, besides the data."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Where no loss is given, the task's own is used; where no class weights are, those for the loss."""
-        losses = LOSSES.get(values.get("task", cls.model_fields["task"].default), (None,))
-        loss = values.get("loss") or losses[0]
-        weights = values.get("class_weights") or ("fourth_root" if loss in WEIGHTED_LOSSES else "none")
-        return values | {"loss": loss, "class_weights": weights}
+        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
 
     def conflicts(self) -> list[str]:
         """Settings that exclude each other, a sentence each."""
@@ -134,7 +127,7 @@ class Settings(_Options):
             sentences.append("train.steps and train.epochs are both given; remove one of them")
         if self.task in CHIPWISE and self.crop:
             sentences.append(f"train.crop is for labels of pixels, and task {self.task} has labels of chips; remove it")
-        if self.task != "multilabel" and self.min_share != type(self).model_fields["min_share"].default:
+        if self.task != "multilabel" and self.min_share != TrainOptions.min_share:
             sentences.append(f"train.min_share is for task multilabel and has no effect on {self.task}; remove it")
         return sentences + (self._deterministic_conflicts() if self.deterministic else [])
 
@@ -142,7 +135,7 @@ class Settings(_Options):
         """Those that decide the weights: not the number of processes where virtual shards replace it."""
         without_effect = options_without_effect(self.task, self.deterministic)
         without_effect += () if self.weights_bands else WEIGHTS_OPTIONS
-        return {k: v for k, v in self.model_dump().items() if k not in without_effect}
+        return {k: v for k, v in vars(self).items() if k not in without_effect}
 
     def _weights_conflicts(self) -> list[str]:
         bands, mean, std = self.weights_bands, self.weights_mean, self.weights_std
@@ -187,16 +180,28 @@ def options_without_effect(task: str, deterministic: bool) -> tuple[str, ...]:
     return (("processes", "nodes") if deterministic else ("shards",)) + other_tasks
 
 
-class Knobs(_Knobs):
-    """The knobs of the stage `train`: what changes only speed or place."""
+@dataclass(frozen=True, kw_only=True)
+class Knobs(TrainKnobs):
+    """The knobs of the stage `train`, checked."""
+
+    def __post_init__(self) -> None:
+        """Check all values. Raises UsageError for wrong ones."""
+        vars(self).update(_checked("knobs", vars(self)))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Select them from the values of a call of the stage. Raises UsageError for wrong ones."""
+        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
 
 
-class Job(Knobs):
-    """One training: its data, model, settings and state folder; its knobs are fields too. Paths are absolute.
+class Job(BaseModel):
+    """One training: its data, model, settings, knobs and folders. Paths are absolute.
 
     `loss_weights` (one for each class, or none), `target` (mean and standard deviation of the labels of a regression)
     and `length` are computed from the training labels. `token` is the fencing token of the lease.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tiles: tuple[Path, ...]
     labels: tuple[Path, ...]
@@ -211,10 +216,12 @@ class Job(Knobs):
     chip: int
     crop: int = 0
     settings: Settings
+    knobs: Knobs
     loss_weights: tuple[float, ...] = ()
     target: tuple[float, ...] = ()
     length: TrainingLength
     state: Path
+    views: Path
     token: int = 0
 
     @property
@@ -230,7 +237,7 @@ class Job(Knobs):
 
     def hyperparameters(self) -> dict[str, Any]:
         """All settings, and what was computed from the labels."""
-        return self.settings.model_dump() | self._computed()
+        return vars(self.settings) | self._computed()
 
     def deciding(self) -> dict[str, Any]:
         """What decides the weights, besides the data and the code."""
@@ -261,6 +268,10 @@ class Job(Knobs):
             except RuntimeError as error:
                 raise BadInputError(f"the weights of {self.init} do not fit the model: {error}") from error
         return add_lora_adapters(freeze(module, self.settings.freeze), self.settings.freeze, self.settings.lora)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values, checked again."""
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
     def write(self, path: Path) -> None:
         """Write the job for the workers."""

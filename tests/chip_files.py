@@ -131,6 +131,8 @@ def chips_of_splits(folder: Path) -> dict[str, list[str]]:
 
 def made_split(**fields: Any) -> Split:
     """A split file without chips, with these fields."""
+    if "samples" in fields:
+        fields["samples"] = {name: np.array(rows, np.int64).reshape(-1, 3) for name, rows in fields["samples"].items()}
     needed = {"scenes": ["a"], "classes": ["one"], "chip": 16, "plan": {"method": "blocks", "min_valid": 0.5}}
     by_split = {"samples": {name: [] for name in SPLITS}, "pixels": {name: {} for name in SPLITS}}
     return Split.model_validate(needed | by_split | {"audit": {"gap_pixels": {}}} | fields)

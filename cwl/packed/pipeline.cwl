@@ -578,6 +578,22 @@ $graph:
       label: time limit of split
       doc: seconds after which the job is ended
       default: 19800
+    train_init:
+      type:
+      - 'null'
+      - Directory
+      label: train.init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
+    train_model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: train.model_files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
     train_task:
       type: string
       label: train.task
@@ -589,12 +605,6 @@ $graph:
       label: train.min_share
       doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
       default: 0.05
-    train_init:
-      type:
-      - 'null'
-      - Directory
-      label: train.init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
     train_architecture:
       type: string
       label: train.architecture
@@ -617,16 +627,6 @@ $graph:
         items: string
       label: train.arguments
       doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
-      default: []
-    train_model_files:
-      type:
-        type: array
-        items:
-        - File
-        - Directory
-      label: train.model_files
-      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
-        and arguments, beside the config)'
       default: []
     train_weights_bands:
       type:
@@ -1455,14 +1455,14 @@ $graph:
       doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
       run: '#stage-train'
       in:
+        init: train_init
+        model_files: train_model_files
         task: train_task
         min_share: train_min_share
-        init: train_init
         architecture: train_architecture
         width: train_width
         depth: train_depth
         arguments: train_arguments
-        model_files: train_model_files
         weights_bands: train_weights_bands
         weights_mean: train_weights_mean
         weights_std: train_weights_std
@@ -1724,14 +1724,14 @@ $graph:
         split_allow: split_allow
         split_mem_mb: split_mem_mb
         split_timelimit_s: split_timelimit_s
+        train_init: train_init
+        train_model_files: train_model_files
         train_task: train_task
         train_min_share: train_min_share
-        train_init: train_init
         train_architecture: train_architecture
         train_width: train_width
         train_depth: train_depth
         train_arguments: train_arguments
-        train_model_files: train_model_files
         train_weights_bands: train_weights_bands
         train_weights_mean: train_weights_mean
         train_weights_std: train_weights_std
@@ -2364,6 +2364,22 @@ $graph:
       label: time limit of split
       doc: seconds after which the job is ended
       default: 19800
+    train_init:
+      type:
+      - 'null'
+      - Directory
+      label: train.init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
+    train_model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: train.model_files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
     train_task:
       type: string
       label: train.task
@@ -2375,12 +2391,6 @@ $graph:
       label: train.min_share
       doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
       default: 0.05
-    train_init:
-      type:
-      - 'null'
-      - Directory
-      label: train.init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
     train_architecture:
       type: string
       label: train.architecture
@@ -2403,16 +2413,6 @@ $graph:
         items: string
       label: train.arguments
       doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
-      default: []
-    train_model_files:
-      type:
-        type: array
-        items:
-        - File
-        - Directory
-      label: train.model_files
-      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
-        and arguments, beside the config)'
       default: []
     train_weights_bands:
       type:
@@ -2849,14 +2849,14 @@ $graph:
       doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
       run: '#stage-train'
       in:
+        init: train_init
+        model_files: train_model_files
         task: train_task
         min_share: train_min_share
-        init: train_init
         architecture: train_architecture
         width: train_width
         depth: train_depth
         arguments: train_arguments
-        model_files: train_model_files
         weights_bands: train_weights_bands
         weights_mean: train_weights_mean
         weights_std: train_weights_std
@@ -4747,6 +4747,26 @@ $graph:
       default: model
       inputBinding:
         prefix: --model
+    init:
+      type:
+      - 'null'
+      - Directory
+      label: init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
+      inputBinding:
+        prefix: --init
+    model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: model files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
+      inputBinding:
+        prefix: --model-files
     task:
       type: string
       label: task
@@ -4762,14 +4782,6 @@ $graph:
       default: 0.05
       inputBinding:
         prefix: --min-share
-    init:
-      type:
-      - 'null'
-      - Directory
-      label: init
-      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
-      inputBinding:
-        prefix: --init
     architecture:
       type: string
       label: architecture
@@ -4801,18 +4813,6 @@ $graph:
       default: []
       inputBinding:
         prefix: --arguments
-    model_files:
-      type:
-        type: array
-        items:
-        - File
-        - Directory
-      label: model files
-      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
-        and arguments, beside the config)'
-      default: []
-      inputBinding:
-        prefix: --model-files
     weights_bands:
       type:
         type: array

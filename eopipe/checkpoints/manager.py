@@ -57,7 +57,7 @@ class CheckpointManager:
             self.folder,
             progress,
             parts,
-            keep=self.job.keep,
+            keep=self.job.knobs.keep,
             identity=self.identity,
             token=self.job.token,
             fence=partial(fence, self.folder, self.job.token),
@@ -65,7 +65,7 @@ class CheckpointManager:
         )
 
     def _may_wait(self, started: float) -> bool:
-        return time.monotonic() < min(self._deadline, started + float(self.job.timeout_s))
+        return time.monotonic() < min(self._deadline, started + float(self.job.knobs.timeout_s))
 
     def restore(self) -> tuple[Progress, Parts] | None:
         """The newest whole checkpoint, which is the same for all workers; None at the start.

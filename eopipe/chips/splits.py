@@ -89,8 +89,9 @@ def _sample_rows(value: Any, check: Any) -> IntArray:
 
 
 def _names_each_split(value: Any) -> Any:
-    if isinstance(value, dict) and value.keys() != set(SPLITS):
-        raise ValueError(f"write {', '.join(SPLITS)}, and no other name")
+    if isinstance(value, dict):
+        for name in sorted(set(SPLITS) ^ value.keys(), key=str):
+            raise ValueError(f"{name} is {'missing' if name in SPLITS else 'no split'}")
     return value
 
 

@@ -6,11 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.arguments import Parser
-from eopipe.clusters.check_profile import config_conflicts, read_profile, retry_notes, site_conflicts
+from eopipe.clusters.check_profile import (
+    ProfileFile,
+    config_conflicts,
+    find_profile,
+    read_profile,
+    retry_notes,
+    site_conflicts,
+)
 from eopipe.clusters.dryrun import Resources, requested_by_rules
 from eopipe.clusters.executor_patches import user_profiles
 from eopipe.clusters.filesystems import describe_sharing, mounts
-from eopipe.clusters.find_profile import ProfileFile, find_profile
 from eopipe.clusters.profile import JobShape, ProfileOptions, write_profile
 from eopipe.clusters.slurm import query_site
 from eopipe.config import load

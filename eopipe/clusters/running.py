@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from eopipe.clusters.check_profile import read_profile, site_conflicts
+from eopipe.clusters.check_profile import find_profile, read_profile, site_conflicts
 from eopipe.clusters.filesystems import mount_of, mounts
-from eopipe.clusters.find_profile import find_profile
 from eopipe.clusters.slurm import query_site
 from eopipe.config import load
 from eopipe.errors import UsageError

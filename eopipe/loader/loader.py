@@ -51,7 +51,7 @@ class ChipLoader:
         pairs = job.pairs
         self._scenes = [tiles.scene for tiles, _ in pairs]
         is_gpu = device.type == "cuda"
-        workers = (2 if is_gpu else 0) if job.workers is None else job.workers
+        workers = (2 if is_gpu else 0) if job.knobs.workers is None else job.knobs.workers
         slots = (PREFETCHED_BATCHES if workers else 1) + (DEVICE_BATCHES - 1 if is_gpu else 0)
         self.prefetcher = Prefetcher(job, self.samples, workers, slots, not is_gpu, split.polygons)
         self._finisher = DeviceFinisher(job.normaliser, [tiles.scaling for tiles, _ in pairs], device)

@@ -142,7 +142,7 @@ class Prefetcher:
         self.dtype = np.result_type(*{open_array(Path(source.tiles) / "image").dtype for source in self.sources})
         self.label_dtype = VALUE_DTYPE if is_continuous(pairs[0][1]) else CLASS_DTYPE
         self.shuffle = Shuffle(settings.shuffle, settings.window, settings.block)
-        self._cache_bytes = self.job.cache_mb * MB
+        self._cache_bytes = self.job.knobs.cache_mb * MB
 
     def start(self, requests: Iterable[BatchRequest]) -> None:
         """Start to read these requests; batches taken before are no longer valid."""
@@ -211,7 +211,7 @@ class Prefetcher:
         if not self.workers:
             return InlineReader(setup.chip_reader(), self.ring)
         # Before the collective time-out of the other ranks, which wait for this one.
-        timeout_s = self.job.timeout_s / 2
+        timeout_s = self.job.knobs.timeout_s / 2
         return WorkerPool(setup, self.ring, self.workers, self._cache_plan.live, timeout_s)
 
     def _chip_requests(self, request: BatchRequest) -> list[ChipRequest]:

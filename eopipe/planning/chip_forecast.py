@@ -188,11 +188,11 @@ def _write_labels(config: Config, scenes: FrozenScenes, folder: Path) -> list[Pa
     """Label stores, written by the stage itself; none where their file is missing, or a scene is not local."""
     source, grid = config["label"]["source"], folder / "grid.json"
     write_json(grid, scenes.frame.json())
-    label, target = stage("label").function, folder / "labels"
+    label, target = stage("label"), folder / "labels"
     if source is not None:
         if not Path(source).exists() or math.prod(scenes.shape) > MAX_LABEL_PIXELS:
             return []
-        label(grid=grid, labels=target / "all.zarr", **config["label"])
+        label.run(grid=grid, labels=target / "all.zarr", **config["label"])
         return [target / "all.zarr"]
     if scenes.shape[0] * scenes.shape[1] * len(scenes.items) > MAX_LABEL_PIXELS:
         return []
@@ -200,7 +200,7 @@ def _write_labels(config: Config, scenes: FrozenScenes, folder: Path) -> list[Pa
         scene = scene_folder(config, name, item, folder)
         if scene is None:
             return []
-        label(grid=grid, labels=target / f"{name}.zarr", scene=scene, **config["label"])
+        label.run(grid=grid, labels=target / f"{name}.zarr", scene=scene, **config["label"])
     return [target / f"{name}.zarr" for name in scenes.items]
 
 

@@ -64,7 +64,7 @@ def find_scenes(config: Config) -> FrozenScenes:
         return _read_scenes(config, results, is_frozen=True)
     with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as folder:
         outputs = {port: Path(folder, name) for port, name in SEARCH_OUTPUTS.items()}
-        stage("search").function(**outputs, **config["search"])
+        stage("search").run(**outputs, **config["search"])
         return _read_scenes(config, Path(folder), is_frozen=False)
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.chips.splits import SPLITS
-from eopipe.clusters.check_profile import config_conflicts, read_profile
-from eopipe.clusters.find_profile import find_profile
+from eopipe.clusters.check_profile import config_conflicts, find_profile, read_profile
 from eopipe.clusters.profile import describe_training
 from eopipe.config import load
 from eopipe.errors import BadInputError, NoSpaceError, UsageError

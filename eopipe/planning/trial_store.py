@@ -115,7 +115,7 @@ def _write_trial(config: Config, stage_name: str, scene: Path, grid: "GeoBox", f
     write_json(grid_file, grid_json(grid))
     output = {"preprocess": "tiles", "label": "labels"}[stage_name]
     try:
-        stage(stage_name).function(**{"scene": scene, "grid": grid_file, output: target}, **config[stage_name])
+        stage(stage_name).run(**{"scene": scene, "grid": grid_file, output: target}, **config[stage_name])
     except BadInputError:
         if stage_name != "label":
             raise

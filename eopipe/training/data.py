@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -107,25 +107,25 @@ class TrainingData:
 
     def job(self, settings: Settings, knobs: Knobs, state_root: Path, views: Path) -> Job:
         """The job of a training on these data. Raises UsageError or BadInputError for what cannot work."""
-        settings = settings.replace(batch=settings.batch or default_batch(settings.task, self.split.chip))
+        settings = replace(settings, batch=settings.batch or default_batch(settings.task, self.split.chip))
         if conflicts := settings.conflicts():
             raise UsageError("; ".join(conflicts))
-        values = dict(settings) | {"model_files": self.inputs.model_files}
+        values = vars(settings) | {"model_files": self.inputs.model_files}
         architecture = Architecture.of(values, self.bands, len(self.labels.names))
         # Without paths of this machine.
-        settings = settings.replace(architecture=architecture.name, arguments=architecture.arguments)
-        computed, crop = self._computed_from_labels(settings), self._crop(settings, architecture)
-        paths = {
-            "tiles": tuple(path.resolve() for path in self.inputs.tiles),
-            "labels": tuple(path.resolve() for path in self.inputs.labels),
-            "chips": self.inputs.chips.resolve(),
-            "init": self.inputs.init.resolve() if self.inputs.init else None,
-            "new_head": self._new_head(architecture),
-            "state": state_root.resolve(),
-            "views": views.resolve(),
-        }
+        settings = replace(settings, architecture=architecture.name, arguments=architecture.arguments)
+        target, weights = self._computed_from_labels(settings)
+        crop = self._crop(settings, architecture)
         job = Job(
-            **dict(knobs) | paths | computed,
+            tiles=tuple(path.resolve() for path in self.inputs.tiles),
+            labels=tuple(path.resolve() for path in self.inputs.labels),
+            chips=self.inputs.chips.resolve(),
+            init=self.inputs.init.resolve() if self.inputs.init else None,
+            new_head=self._new_head(architecture),
+            state=state_root.resolve(),
+            views=views.resolve(),
+            target=target,
+            loss_weights=weights,
             length=self._length(settings, crop),
             architecture=architecture,
             bands=self.bands,
@@ -133,24 +133,25 @@ class TrainingData:
             chip=self.split.chip,
             crop=crop,
             settings=settings,
+            knobs=knobs,
         )
         self._check(job)
         return job.replace(state=job.state / self.key(job.deciding()))
 
-    def _computed_from_labels(self, settings: Settings) -> dict[str, tuple[float, ...]]:
-        """Weights of the classes in the loss, or mean and deviation of the values of a regression."""
+    def _computed_from_labels(self, settings: Settings) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and deviation of the values of a regression, and weights of the classes in the loss; or empty."""
         check_labels(settings.task, self.labels)
         if settings.task in CHIPWISE and len(cells := self.labels.frame.cells) > 1:
             names = ", ".join(cell.id for cell in cells)
             raise UsageError(f"train.task {settings.task} works on one grid only so far, but the run has cells {names}")
         if settings.task == "regression":
-            return {"target": label_scaling(self.statistics, self.inputs.statistics)}
+            return label_scaling(self.statistics, self.inputs.statistics), ()
         if settings.task == "multilabel":
             counts, total = count_label_sets(self.split, self.pairs, settings.min_share)
-            return {"loss_weights": label_weights(settings, counts, total)}
+            return (), label_weights(settings, counts, total)
         in_chips = settings.task == "classification"
         counts = count_chips(self.split, self.pairs) if in_chips else self.split.pixels["train"]
-        return {"loss_weights": loss_weights(settings, counts, self.labels.names)}
+        return (), loss_weights(settings, counts, self.labels.names)
 
     def _new_head(self, architecture: Architecture) -> tuple[str, ...]:
         """Tensors of the head that are new, because the classes are not those of `init`."""
@@ -174,12 +175,12 @@ class TrainingData:
     def _length(self, settings: Settings, crop: int) -> TrainingLength:
         samples = self.split.samples["train"]
         if settings.task in CHIPWISE:
-            return training_length(dict(settings), len(samples), len(samples), 1.0)
+            return training_length(vars(settings), len(samples), len(samples), 1.0)
         labels = {label.scene: label for _, label in self.pairs}
         labelled = labelled_ground_pixels(list(labels.values()), samples, self.split.chip, self.split.polygons)
         per_chip = sum(self.split.pixels["train"].values()) / max(1, len(samples))
         per_chip *= (crop / self.split.chip) ** 2 if crop else 1
-        return training_length(dict(settings), len(samples), labelled, per_chip)
+        return training_length(vars(settings), len(samples), labelled, per_chip)
 
     def _check(self, job: Job) -> None:
         """Check what can be checked before any worker starts."""

@@ -53,7 +53,7 @@ class TrainingLoop:
         self.per_epoch = steps_per_epoch(self.loader.count("train"), self.batch)
         self.steps = self.job.length.steps
         torch.manual_seed(self.settings.seed)
-        fit = MemoryFit(self.settings.accumulate, self.job.recompute)
+        fit = MemoryFit(self.settings.accumulate, self.job.knobs.recompute)
         loss = loss_of(self.settings, self.job.loss_weights, self.job.target)
         self.step = TrainStep(self.job.build_model(), self.settings, loss, self.world, fit, self.job.new_head)
 
@@ -193,7 +193,7 @@ class TrainingLoop:
 
     def maybe_checkpoint(self) -> None:
         """Write a checkpoint when it is due, at the end, and when a signal asks to stop."""
-        is_last, is_due = self.is_done, self.progress.step % self.job.checkpoint_every == 0
+        is_last, is_due = self.is_done, self.progress.step % self.job.knobs.checkpoint_every == 0
         if is_last or is_due or self.stop.agreed or self.progress.is_best:
             with phase("checkpoint"):
                 self.monitor.checkpoint(self.progress.step)

@@ -7,7 +7,7 @@ nothing is written.
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +120,7 @@ def try_rates(values: dict[str, Any], steps: int) -> RateCurve:
     Nothing is written, and no state of a training is read. Raises BadInputError for inputs that do not fit.
     """
     job = job_of(values)
-    device = configure_torch(job.device, 0, job.settings.threads)
+    device = configure_torch(job.knobs.device, 0, job.settings.threads)
     # Torch is loaded by now; the loop needs it at import.
     from eopipe.training.loop import TrainingLoop
 
@@ -132,7 +132,7 @@ def try_rates(values: dict[str, Any], steps: int) -> RateCurve:
 def job_of(values: dict[str, Any]) -> Job:
     """The job that the values of the stage train describe, for one process."""
     values = stage("train").with_derived(values)
-    settings = Settings.of(values).replace(processes=1, nodes="1", strategy="ddp")
+    settings = replace(Settings.of(values), processes=1, nodes="1", strategy="ddp")
     # No folder of this name is created: nothing is kept.
     unused = Path(values["model"]).with_suffix(".rate")
     return TrainingData.open(TrainingInputs.of(values)).job(settings, Knobs.of(values), unused, unused)

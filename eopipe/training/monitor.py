@@ -84,10 +84,10 @@ class Recorder:
         self.journal = Journal(job.state, step)
         if step:
             self.journal.add("resume", step)
-        self.profiler = Profiler(job.views, device) if job.profile else None
-        self.display = progress_display(job.tell_every_s)
+        self.profiler = Profiler(job.views, device) if job.knobs.profile else None
+        self.display = progress_display(job.knobs.tell_every_s)
         # Shorter than the interval of the log, so that each line of the log has one in the journal.
-        self.meter, self.journal_interval = ThroughputMeter(step), Interval(0.9 * job.tell_every_s)
+        self.meter, self.journal_interval = ThroughputMeter(step), Interval(0.9 * job.knobs.tell_every_s)
         self.current, self.timed_until = step, step
         self.timer = PhaseTimer(device)
         self.timer.start()
@@ -153,7 +153,7 @@ class Previews:
 
     def __init__(self, folder: Path, job: Job, step: int) -> None:
         self.folder, self.job = folder, job
-        self.is_due, self.is_on = True, bool({"tensorboard", "mlflow"} & set(job.track))
+        self.is_due, self.is_on = True, bool({"tensorboard", "mlflow"} & set(job.knobs.track))
         for path in folder.glob("step-*.png"):
             if int(path.stem[5:]) > step:
                 path.unlink()

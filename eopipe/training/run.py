@@ -86,20 +86,20 @@ def train_on_many_nodes(data: TrainingData, job: Job, model: Path, cluster: Clus
 
 def _copies(job: Job) -> AbstractContextManager[Mapping[str, str]]:
     """Copies of the stores on a disk of this node where `scratch` names one; gives the variables that point to them."""
-    return local_copies(job.scratch, job.stores) if job.scratch else nullcontext({})
+    return local_copies(job.knobs.scratch, job.stores) if job.knobs.scratch else nullcontext({})
 
 
 def _launch(job: Job, token: int, environment: Mapping[str, str], member: Membership | None = None) -> None:
     """Run the workers of this node; those who track the training follow its journal beside the first node."""
-    is_tracked = job.track and (member is None or member.is_first)
-    with follower(job.track, job.state, job.views) if is_tracked else nullcontext():
+    is_tracked = job.knobs.track and (member is None or member.is_first)
+    with follower(job.knobs.track, job.state, job.views) if is_tracked else nullcontext():
         launch(
             job.state / JOB,
             token,
             processes=job.settings.processes,
-            restarts=job.restarts,
+            restarts=job.knobs.restarts,
             threads=job.settings.threads,
-            wait_s=job.timeout_s,
+            wait_s=job.knobs.timeout_s,
             environment=environment,
             member=member,
         )

@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _train(job: Job, stop: StopRequest, loops: "list[TrainingLoop]") -> None:
-    world = join_world(job.device, job.timeout_s, job.settings.threads)
+    world = join_world(job.knobs.device, job.knobs.timeout_s, job.settings.threads)
     # Torch is loaded by now; the loop needs it at import.
     from eopipe.training.loop import TrainingLoop
 

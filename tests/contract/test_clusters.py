@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from eopipe.clusters.find_profile import find_profile
+from eopipe.clusters.check_profile import find_profile
 from eopipe.clusters.profile import ProfileOptions, write_profile
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.contract import STAGES

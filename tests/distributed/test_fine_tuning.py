@@ -60,7 +60,7 @@ def job(data: Data, init: Path | None, **other: object) -> Job:
     """The job of a training that begins with a model."""
     tables = (data.root / "split.json", data.root / "statistics.json")
     inputs = TrainingInputs(tuple(map(Path, data.tiles)), (data.root / "all.zarr",), *tables, init)
-    settings = Settings(width=4, epochs=1, batch=8).replace(**other)
+    settings = replace(Settings(width=4, epochs=1, batch=8), **other)
     return TrainingData.open(inputs).job(settings, Knobs(device="cpu"), data.root / "state", data.root / "views")
 
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,6 @@ def prepare(data: Data, state: Path, **other: Any) -> Path:
     settings = Settings(width=4, epochs=4, batch=8, learning_rate=1e-3, warmup=0.1, processes=2)
     knobs = Knobs(device="cpu", checkpoint_every=1, cache_mb=64, timeout_s=60.0)
     opened = TrainingData.open(inputs)
-    job = opened.job(settings.replace(**other), knobs, state, state / "views")
+    job = opened.job(replace(settings, **other), knobs, state, state / "views")
     prepare_state(opened, job)
     return job.state / JOB

@@ -95,7 +95,7 @@ def test_the_search_of_an_example_finds_scenes_of_its_provider(name: str, tmp_pa
     outputs = {
         port: tmp_path / file for port, file in (("items", "items"), ("grid", "g.json"), ("selection", "s.json"))
     }
-    stage("search").function(**outputs, **config["search"] | {"url": url})
+    stage("search").run(**outputs, **config["search"] | {"url": url})
     query = web.requests("/api/search")[0].value
     assert query["collections"] == list(config["search"]["collections"])
     assert ("filter" in query) == (config["search"]["max_cloud"] < 100)

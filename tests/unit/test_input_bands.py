@@ -1,5 +1,6 @@
 """Pretrained weights meet the bands of a run by name, in the unit and normalisation that they expect."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def test_another_unit_than_declared_is_refused_with_both_numbers(scale: float) -
         (weights(weights_std=()), "train.weights_mean and train.weights_std need one number per band"),
         (weights(weights_mean=(1.0,), weights_std=(1.0,)), "train.weights_mean has 1 numbers for the 3 bands"),
         (weights(weights_bands=()), "weights_scale need train.weights_bands"),
-        (weights().replace(architecture="unet"), "train.weights_bands is for pretrained weights of a custom model"),
+        (replace(weights(), architecture="unet"), "train.weights_bands is for pretrained weights of a custom model"),
     ],
 )
 def test_incomplete_declarations_are_told(settings: Settings, sentence: str) -> None:

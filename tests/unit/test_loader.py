@@ -31,7 +31,7 @@ from eopipe.loader.prefetch import BatchRequest, Prefetcher, cache_windows, plan
 from eopipe.loader.workers import InlineReader, LostWorkerError, WorkerPool
 from eopipe.models import Architecture
 from eopipe.tiles.store import NO_LABEL, Tiles
-from eopipe.training_job import Job, Settings, TrainingLength
+from eopipe.training_job import Job, Knobs, Settings, TrainingLength
 
 CPU = torch.device("cpu")
 SETTINGS = Settings(width=8, depth=1, epochs=1, batch=8, learning_rate=1e-3, weight_decay=0.0, warmup=0.1, seed=3)
@@ -53,14 +53,15 @@ def make_job(folder: Path) -> Job:
     return Job(
         tiles=tiles, labels=labels, chips=folder / "split.json", state=folder, views=folder, chip=16,
         bands=("nir", "red"),
-        architecture=Architecture("unet", 2, 3, 8, 1), normaliser=NORMALISER, settings=SETTINGS, device="cpu",
-        checkpoint_every=1, keep=2, cache_mb=16, timeout_s=60.0, length=TrainingLength(1, 1, 1, 1.0),
+        architecture=Architecture("unet", 2, 3, 8, 1), normaliser=NORMALISER, settings=SETTINGS,
+        knobs=Knobs(device="cpu", checkpoint_every=1, keep=2, cache_mb=16, timeout_s=60.0),
+        length=TrainingLength(1, 1, 1, 1.0),
     )  # fmt: skip
 
 
 @contextmanager
-def loader_of(job: Job, **changes: Any) -> Iterator[ChipLoader]:
-    with closing(ChipLoader(job.replace(**changes), CPU)) as loader:
+def loader_of(job: Job, **knobs: Any) -> Iterator[ChipLoader]:
+    with closing(ChipLoader(job.replace(knobs=replace(job.knobs, **knobs)), CPU)) as loader:
         yield loader
 
 
@@ -138,7 +139,7 @@ def test_a_crop_is_around_a_labelled_pixel_and_has_the_labels_of_the_training_pl
     # Training places with gaps, so that crops reach out of them.
     samples = {"train": [[s, y, x] for s in range(2) for y in (0, 16, 46) for x in (0, 8, 32)], "val": [], "test": []}
     (tmp_path / "split.json").write_text(json.dumps({"samples": samples}))
-    settings = job.settings.replace(augment=("none",), block=block)
+    settings = replace(job.settings, augment=("none",), block=block)
     job = job.replace(chips=tmp_path / "split.json", crop=crop, settings=settings)
     numbers, centres, outside = np.arange(len(samples["train"])), set(), 0
     with loader_of(job) as loader:
@@ -233,7 +234,7 @@ def test_image_and_label_turn_together_and_another_way_in_another_epoch(job: Job
 def test_batches_are_the_same_whoever_reads_them_and_whatever_is_kept(
     job: Job, shuffle: str, crop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = job.replace(settings=job.settings.replace(shuffle=shuffle, window=3, block=16), crop=crop)
+    job = job.replace(settings=replace(job.settings, shuffle=shuffle, window=3, block=16), crop=crop)
     with loader_of(job) as loader:
         known = batch_bytes(loader.stream(batch_plan(loader)))
         assert len(known) == 2 * (loader.count("train") // 8) + 2 * -(-loader.count("val") // 8)
@@ -249,7 +250,7 @@ def test_a_store_larger_than_the_memory_that_is_allowed_stays_within_it(
 ) -> None:
     # 2 scenes of 64 x 48 pixels at 6 bytes: 37 KB.
     monkeypatch.setattr("eopipe.loader.prefetch.MB", 20_000 // 16)
-    job = job.replace(settings=job.settings.replace(shuffle=shuffle, window=3, block=16))
+    job = job.replace(settings=replace(job.settings, shuffle=shuffle, window=3, block=16))
     with loader_of(job) as loader:
         cached_bytes = []
         for _ in loader.stream(batch_plan(loader)):
@@ -384,7 +385,7 @@ time.sleep(60)
 
 
 def test_readers_die_with_a_worker_that_is_killed_and_heed_no_signal_to_its_group(job: Job, tmp_path: Path) -> None:
-    job.replace(workers=2).write(tmp_path / "job.json")
+    job.replace(knobs=replace(job.knobs, workers=2)).write(tmp_path / "job.json")
     worker = subprocess.Popen(
         [sys.executable, "-c", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + PROGRAM,
          str(tmp_path / "job.json")], stdout=subprocess.PIPE, text=True, start_new_session=True,

@@ -1,5 +1,6 @@
 """Losses against formulas written down again in numpy, and what makes them fit for many workers."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -190,7 +191,7 @@ def test_classes_have_weights_of_the_fourth_root_where_the_loss_takes_them() -> 
 def test_the_settings_name_the_loss_and_its_weights() -> None:
     logits, labels = drawn(2)
     for name in ("cross_entropy", "focal", "dice", "lovasz"):
-        loss = loss_of(SETTINGS.replace(loss=name), WEIGHTS)
+        loss = loss_of(replace(SETTINGS, loss=name), WEIGHTS)
         expected_loss = LOSSES[{"cross_entropy": "weighted", "focal": "weighted focal"}.get(name, name)]
         assert torch.equal(loss(logits, labels)[0], expected_loss(logits, labels)[0])
 

@@ -1,5 +1,6 @@
 """Several labels for each chip: their truth, loss, scores, calibration, and what the report shows of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_the_loss_is_that_of_torch_with_weights_of_the_positive_chips_and_adds_u
     labels = torch.randint(0, 3, (6, 4, 4))
     labels[0] = NO_LABEL
     weights = (2.0, 0.5, 3.0)
-    settings = SETTINGS.replace(min_share=0.3)
+    settings = replace(SETTINGS, min_share=0.3)
     truth = label_sets(labels, 3, 0.3)[1:].float()
     assert 0 < truth.mean() < 1
     expected = nn.functional.binary_cross_entropy_with_logits(
@@ -66,7 +67,7 @@ def test_the_loss_is_that_of_torch_with_weights_of_the_positive_chips_and_adds_u
     parts = [loss_of(settings, weights)(outputs[part], labels[part]) for part in (slice(0, 2), slice(2, 6))]
     assert sum(part[0].item() for part in parts) == pytest.approx(total.item(), rel=1e-6)
     assert sum(part[1].item() for part in parts) == weight.item() == 15
-    focal, _ = loss_of(settings.replace(loss="binary_focal"))(outputs, labels)
+    focal, _ = loss_of(replace(settings, loss="binary_focal"))(outputs, labels)
     p = torch.where(truth == 1, outputs[1:].mean((2, 3)).sigmoid(), 1 - outputs[1:].mean((2, 3)).sigmoid())
     assert focal.item() == pytest.approx((-((1 - p) ** 2) * p.log()).sum().item(), rel=1e-5)
 
@@ -82,9 +83,9 @@ def test_chips_with_and_without_a_class_weigh_alike_where_classes_are_balanced()
     weights = positive_weights(counts, 100, 1.0)
     assert weights == (0.25, 19.0, 1.0, 1.0)
     assert positive_weights(counts, 100, 0.5) == pytest.approx((0.5, 19**0.5, 1.0, 1.0), abs=1e-6)
-    assert label_weights(SETTINGS.replace(class_weights="none"), counts, 100) == ()
+    assert label_weights(replace(SETTINGS, class_weights="none"), counts, 100) == ()
     assert label_weights(SETTINGS, counts, 100)[1] == pytest.approx(19**0.25, abs=1e-6)
-    assert label_weights(SETTINGS.replace(class_weights="balanced"), counts, 100) == weights
+    assert label_weights(replace(SETTINGS, class_weights="balanced"), counts, 100) == weights
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(1, 5))

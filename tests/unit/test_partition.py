@@ -1,5 +1,7 @@
 """Who computes what: parts of a batch, virtual shards, random streams, and what of it decides the weights."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,13 +14,13 @@ from eopipe.training.partition import even_sizes, partition, stream_seed
 from eopipe.training_job import Settings
 
 PLAIN = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1, augment=("none",))
-ALIKE = PLAIN.replace(deterministic=True)
+ALIKE = replace(PLAIN, deterministic=True)
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 50), st.integers(1, 6), st.booleans(), st.integers(1, 6))
 def test_all_workers_together_take_each_sample_once(count: int, size: int, deterministic: bool, shards: int) -> None:
-    changed = PLAIN.replace(deterministic=deterministic, shards=shards)
+    changed = replace(PLAIN, deterministic=deterministic, shards=shards)
     parts = [part for rank in range(size) for part in partition(np.arange(count), changed, rank, size)]
     assert sorted(np.concatenate([np.arange(0), *parts])) == list(range(count))
 
@@ -28,7 +30,7 @@ def test_all_workers_together_take_each_sample_once(count: int, size: int, deter
 def test_shards_are_the_same_for_any_world_and_can_be_cut_from_what_is_loaded(
     count: int, size: int, shards: int
 ) -> None:
-    changed, alone = ALIKE.replace(shards=shards), partition(np.arange(count), ALIKE.replace(shards=shards), 0, 1)
+    changed, alone = replace(ALIKE, shards=shards), partition(np.arange(count), replace(ALIKE, shards=shards), 0, 1)
     for rank in range(min(size, shards)):
         parts = partition(np.arange(count), changed, rank, size)
         assert [list(part) for part in parts] == [list(part) for part in alone[rank::size]]
@@ -36,9 +38,9 @@ def test_shards_are_the_same_for_any_world_and_can_be_cut_from_what_is_loaded(
 
 
 def test_processes_decide_the_weights_in_plain_mode_only() -> None:
-    assert ALIKE.replace(processes=4).deciding() == ALIKE.deciding()
-    assert PLAIN.replace(processes=4).deciding() != PLAIN.deciding()
-    assert ALIKE.replace(shards=8).deciding() != ALIKE.deciding()
+    assert replace(ALIKE, processes=4).deciding() == ALIKE.deciding()
+    assert replace(PLAIN, processes=4).deciding() != PLAIN.deciding()
+    assert replace(ALIKE, shards=8).deciding() != ALIKE.deciding()
 
 
 def test_steps_and_shards_have_random_streams_of_their_own() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eopipe.clusters.check_profile import config_conflicts, site_conflicts
-from eopipe.clusters.find_profile import find_profile
+from eopipe.clusters.check_profile import config_conflicts, find_profile, site_conflicts
 from eopipe.clusters.profile import JobShape, ProfileOptions, describe_training, write_profile
 from eopipe.clusters.slurm import Node, Partition, Site, parse_gpus, parse_minutes, parse_records
 from eopipe.config import check

@@ -174,7 +174,10 @@ def test_scores_without_what_their_task_has_are_refused_in_a_sentence(
 
 def test_samples_of_a_split_that_does_not_exist_are_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "split.json", {"samples": {"train": [], "val": [], "test": [], "id": "x"}})
-    with pytest.raises(BadInputError, match=r"samples.id is 'x': no such field is known"):
+    with pytest.raises(BadInputError, match=r"samples is .*: id is no split"):
+        read_samples(tmp_path / "split.json")
+    write_json(tmp_path / "split.json", {"samples": {"train": [], "test": []}})
+    with pytest.raises(BadInputError, match=r"samples is .*: val is missing"):
         read_samples(tmp_path / "split.json")
 
 

@@ -1,6 +1,7 @@
 """The learning rate, the average of the weights, the end of a training, and changes of light."""
 
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -32,7 +33,7 @@ SCHEDULES = ("cosine", "linear", "polynomial", "step", "constant")
 @given(st.sampled_from(SCHEDULES), st.integers(1, 200), st.floats(0, 1))
 @settings(max_examples=60, deadline=None)
 def test_the_rate_rises_to_its_height_and_never_again(schedule: str, steps: int, warmup: float) -> None:
-    changed_settings = SETTINGS.replace(schedule=schedule, warmup=warmup)
+    changed_settings = replace(SETTINGS, schedule=schedule, warmup=warmup)
     rates = [learning_rate(changed_settings, step, steps) for step in range(steps)]
     top = int(np.argmax(rates))
     assert max(rates) == pytest.approx(1e-3)
@@ -53,7 +54,7 @@ def test_the_rate_rises_to_its_height_and_never_again(schedule: str, steps: int,
     ],
 )
 def test_each_schedule_has_its_own_shape(schedule: str, half: float, end: float) -> None:
-    changed_settings = SETTINGS.replace(schedule=schedule, warmup=0, learning_rate=1.0)
+    changed_settings = replace(SETTINGS, schedule=schedule, warmup=0, learning_rate=1.0)
     # One step of warm-up, a hundred after it.
     assert learning_rate(changed_settings, 51, 101) == pytest.approx(half)
     assert learning_rate(changed_settings, 100, 101) == pytest.approx(end, rel=0.02)
@@ -125,7 +126,7 @@ def chips(count: int = 6, bands: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("augmentations", [("brightness",), ("haze",), ("bands",), ALL])
 def test_a_change_of_light_depends_on_seed_epoch_and_sample_alone(augmentations: tuple[str, ...]) -> None:
     images, labels = chips()
-    changed_settings, numbers = SETTINGS.replace(augment=augmentations), np.array([7, 3, 900, 1, 0, 12])
+    changed_settings, numbers = replace(SETTINGS, augment=augmentations), np.array([7, 3, 900, 1, 0, 12])
     whole, same = augment(images, labels, numbers, 2, changed_settings)
     assert torch.equal(same, labels)
     for number in range(6):
@@ -135,7 +136,7 @@ def test_a_change_of_light_depends_on_seed_epoch_and_sample_alone(augmentations:
     others = [
         (numbers, 3, changed_settings),
         (numbers + 1, 2, changed_settings),
-        (numbers, 2, changed_settings.replace(seed=1)),
+        (numbers, 2, replace(changed_settings, seed=1)),
     ]
     for drawn, epoch, given_settings in others:
         assert not torch.equal(augment(images, labels, drawn, epoch, given_settings)[0], whole)
@@ -145,7 +146,7 @@ def test_a_change_of_light_depends_on_seed_epoch_and_sample_alone(augmentations:
 def test_pixels_that_were_not_measured_stay_so(augmentations: tuple[str, ...]) -> None:
     images, labels = chips()
     before = images.clone()
-    changed, _ = augment(images, labels, np.arange(6), 0, SETTINGS.replace(augment=augmentations))
+    changed, _ = augment(images, labels, np.arange(6), 0, replace(SETTINGS, augment=augmentations))
     assert not changed[:, :, :2].any()
     assert torch.equal(images, before), "the input is not written to"
 
@@ -153,12 +154,12 @@ def test_pixels_that_were_not_measured_stay_so(augmentations: tuple[str, ...]) -
 @pytest.mark.parametrize("augmentations", [("none",), ("symmetries",)])
 def test_without_a_change_of_light_chips_come_as_they_are(augmentations: tuple[str, ...]) -> None:
     images, labels = chips()
-    assert augment(images, labels, np.arange(6), 0, SETTINGS.replace(augment=augmentations))[0] is images
+    assert augment(images, labels, np.arange(6), 0, replace(SETTINGS, augment=augmentations))[0] is images
 
 
 def test_bands_are_dropped_as_often_as_said_and_never_all() -> None:
     images = torch.ones(2000, 3, 1, 1)
-    changed, _ = augment(images, images[:, 0].long(), np.arange(2000), 0, SETTINGS.replace(augment=("bands",)))
+    changed, _ = augment(images, images[:, 0].long(), np.arange(2000), 0, replace(SETTINGS, augment=("bands",)))
     present = changed[:, :, 0, 0]
     assert present.any(1).all()
     assert set(present.flatten().tolist()) == {0.0, 1.0}
@@ -169,7 +170,7 @@ def test_bands_are_dropped_as_often_as_said_and_never_all() -> None:
 def test_haze_brightens_dark_pixels_smoothly_and_hides_contrast() -> None:
     dark = torch.full((50, 2, 32, 32), -1.0)
     dark[:, :, 16:] = -0.5
-    changed, _ = augment(dark, dark[:, 0].long(), np.arange(50), 0, SETTINGS.replace(augment=("haze",)))
+    changed, _ = augment(dark, dark[:, 0].long(), np.arange(50), 0, replace(SETTINGS, augment=("haze",)))
     assert bool((changed >= dark).all())
     top = changed[:, :, :16]
     assert float((top[..., 1:] - top[..., :-1]).abs().max()) < 3 * MAX_HAZE * 3 / 31

@@ -1,5 +1,6 @@
 """Tasks of a training: what a chip's class is, what values are scored by, and what does not fit."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from eopipe.training_job import Settings
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
 TARGET = (50.0, 20.0)
-CHIPS, VALUES = SETTINGS.replace(task="classification"), SETTINGS.replace(task="regression", loss="huber")
+CHIPS, VALUES = replace(SETTINGS, task="classification"), replace(SETTINGS, task="regression", loss="huber")
 
 
 def test_the_class_of_a_chip_is_that_of_most_labelled_pixels_and_the_least_of_equals() -> None:
@@ -67,7 +68,7 @@ def test_the_loss_of_values_is_of_labels_in_deviations_from_their_mean() -> None
     total, weight = loss_of(VALUES, target=TARGET)(outputs, labels)
     expected, _ = huber(outputs[:, 0], (labels - 50) / 20)
     assert (total.item(), weight.item()) == (expected.item(), 24)
-    squared, _ = loss_of(VALUES.replace(loss="mse"), target=TARGET)(outputs, labels)
+    squared, _ = loss_of(replace(VALUES, loss="mse"), target=TARGET)(outputs, labels)
     labelled = torch.isfinite(labels)
     assert squared.item() == pytest.approx((((labels - 50) / 20 - outputs[:, 0])[labelled] ** 2).sum().item(), rel=1e-5)
 
@@ -144,7 +145,7 @@ def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
         "train.loss lovasz is not for task classification; use cross_entropy or focal"
     ]
     assert len(task_conflicts("regression", "focal", "balanced")) == 2
-    assert SETTINGS.replace(task="regression", class_weights="none").conflicts() == [
+    assert replace(SETTINGS, task="regression", class_weights="none").conflicts() == [
         "train.loss cross_entropy is not for task regression; use huber or mse"
     ]
 

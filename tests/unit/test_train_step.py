@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +125,8 @@ def test_each_signal_that_asks_to_stop_is_heard(number: signal.Signals, monkeypa
 
 
 def test_a_signal_leaves_a_checkpoint_of_the_step_that_was_taken(tmp_path: Path) -> None:
-    job = make_job(tmp_path).replace(checkpoint_every=100, length=TrainingLength(100, 100, 1, 1.0))
+    job = make_job(tmp_path)
+    job = job.replace(knobs=replace(job.knobs, checkpoint_every=100), length=TrainingLength(100, 100, 1, 1.0))
     loop = TrainingLoop(job, ALONE, StopRequest(local=END_TRAINING))
     with closing(loop.loader), pytest.raises(PreemptedError, match="stopped at step 1, the state is saved"):
         loop.run()

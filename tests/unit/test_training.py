@@ -39,7 +39,7 @@ def test_the_learning_rate_rises_then_falls_to_zero() -> None:
 
 
 def key(inputs: TrainingInputs, **changes: Any) -> str:
-    return TrainingData(inputs, [], made_split(), {}).key(SETTINGS.replace(**changes).deciding())
+    return TrainingData(inputs, [], made_split(), {}).key(replace(SETTINGS, **changes).deciding())
 
 
 def test_the_state_of_a_training_is_keyed_by_its_data_and_settings(tmp_path: Path) -> None:
@@ -169,10 +169,10 @@ def test_a_failed_job_leaves_a_record_with_its_sentence(tmp_path: Path, monkeypa
 
 
 def test_steps_and_epochs_and_crops_of_whole_chips_exclude_each_other() -> None:
-    assert SETTINGS.replace(epochs=None, steps=5).conflicts() == SETTINGS.conflicts() == []
-    (sentence,) = SETTINGS.replace(epochs=2, steps=5).conflicts()
+    assert replace(SETTINGS, epochs=None, steps=5).conflicts() == SETTINGS.conflicts() == []
+    (sentence,) = replace(SETTINGS, epochs=2, steps=5).conflicts()
     assert sentence == "train.steps and train.epochs are both given; remove one of them"
-    (sentence,) = SETTINGS.replace(task="classification", crop=8).conflicts()
+    (sentence,) = replace(SETTINGS, task="classification", crop=8).conflicts()
     assert sentence == "train.crop is for labels of pixels, and task classification has labels of chips; remove it"
 
 
