@@ -64,8 +64,8 @@ def _is_selected(item: pytest.Item, chosen: str, near: set[str]) -> bool:
     if item.get_closest_marker("by_hand"):
         return bool(os.environ.get("EOPIPE_REBUILD_SAMPLE"))
     mark = item.get_closest_marker("exhaustive")
-    # A slice is a property of the name of a test, or of its file where tests share what takes the time.
-    name = item.nodeid.partition("::")[0] if mark and mark.kwargs.get("by") == "file" else item.nodeid
+    # A slice is a property of the name of a test, or of what takes the time where tests share that.
+    name = mark.kwargs.get("by", item.nodeid) if mark else item.nodeid
     number = int.from_bytes(hashlib.sha256(name.encode()).digest()) % len(SLICES)
     is_exhaustive = mark is not None
     return not is_exhaustive or chosen in ("all", str(number)) or durations.test_name(item.nodeid) in near

@@ -25,7 +25,7 @@ FOLDER = "EOPIPE_DURATIONS"
 STARTER = "EOPIPE_STARTER"
 WORTH_S = 0.1
 # The exhaustive tests are in so many slices, one for each run of CI.
-SLICES = tuple("012345678")
+SLICES = tuple(map(str, range(12)))
 KINDS = ("tests", "fixtures", "processes")
 
 

@@ -50,17 +50,16 @@ def selected(*arguments: str) -> list[str]:
 
 
 def test_each_exhaustive_test_is_in_one_slice_and_every_other_test_in_all(tmp_path: Path) -> None:
-    folders = ("tests/unit/test_report.py", "tests/unit/test_crate.py", "tests/distributed/test_resume.py")
-    every, none = selected(*folders, "--exhaustive=all"), selected(*folders, "--exhaustive=none")
-    slices = [selected(*folders, f"--exhaustive={number}") for number in SLICES]
+    # They take little to collect.
+    every, none = selected("tests/cluster", "--exhaustive=all"), selected("tests/cluster", "--exhaustive=none")
+    slices = [selected("tests/cluster", f"--exhaustive={number}") for number in SLICES]
     exhaustive = [name for names in slices for name in names if name not in none]
     assert len(exhaustive) > 5
     assert sorted(exhaustive + none) == sorted(every)
     assert all(set(none) <= set(names) for names in slices)
-    near = tmp_path / "near"
-    near.write_text("tests/distributed/test_resume.py::" + exhaustive[-1].partition("::")[2].partition("[")[0])
-    assert exhaustive[-1] in selected(*folders, "--exhaustive=0", f"--also={near}")
-    assert exhaustive[-1] in selected(*folders, "--exhaustive=1", f"--also={near}")
+    (tmp_path / "near").write_text(exhaustive[-1].partition("[")[0])
+    for number in range(2):
+        assert exhaustive[-1] in selected("tests/cluster", f"--exhaustive={number}", f"--also={tmp_path / 'near'}")
 
 
 def test_tests_that_read_every_file_of_the_package_run_with_any_change() -> None:

@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from worlds import GOLDEN, SIZES, trained
+from worlds import GOLDEN, IN_ONE_SLICE, SIZES, trained
+
+pytestmark = IN_ONE_SLICE
 
 EXACT = ("plain", "fsdp", "accumulated", "fsdp-accumulated", "recomputed", "channels-last", "hungry", "deterministic")
 EXACT += ("fsdp-hungry", "averaged", "fsdp-averaged")

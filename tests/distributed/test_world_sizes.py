@@ -18,10 +18,11 @@ from eopipe.loader.loader import ChipLoader
 from eopipe.loader.prefetch import BatchRequest
 from eopipe.training_job import read_job
 
-COMPARED = [(1, 2), pytest.param((1, 2, 4), marks=IN_ONE_SLICE)]
+COMPARED = [(1, 2), (1, 2, 4)]
 DETERMINISTIC = [name for name in WAYS if name.startswith("deterministic") and not name.endswith("hungry")]
 
 
+@IN_ONE_SLICE
 @pytest.mark.parametrize("sizes", COMPARED, ids=str)
 @pytest.mark.parametrize("name", DETERMINISTIC)
 def test_t11_any_number_of_workers_gives_the_same_weights_and_losses(name: str, sizes: tuple[int, ...]) -> None:
@@ -30,6 +31,7 @@ def test_t11_any_number_of_workers_gives_the_same_weights_and_losses(name: str, 
         assert (run["digest"], run["losses"]) == (first["digest"], first["losses"])
 
 
+@IN_ONE_SLICE
 def test_plain_ddp_does_not_so_the_test_above_can_fail() -> None:
     assert trained()[1]["plain"]["digest"] != trained()[2]["plain"]["digest"]
 
@@ -39,6 +41,7 @@ def test_t11_two_then_one_then_four_workers_give_the_weights_of_one() -> None:
     assert trained()[4]["chain"]["digest"] == trained()[1]["deterministic-batchwise"]["digest"]
 
 
+@IN_ONE_SLICE
 @pytest.mark.parametrize("sizes", COMPARED, ids=str)
 @pytest.mark.parametrize("name", ["deterministic", "deterministic-batchwise"])
 def test_t20_scores_of_chips_that_no_number_of_workers_divides_are_the_same(name: str, sizes: tuple[int, ...]) -> None:
@@ -46,12 +49,14 @@ def test_t20_scores_of_chips_that_no_number_of_workers_divides_are_the_same(name
     assert others == [first] * len(others)
 
 
+@IN_ONE_SLICE
 @pytest.mark.parametrize("sizes", COMPARED, ids=str)
 def test_t20_no_chip_counts_twice_in_plain_mode(sizes: tuple[int, ...]) -> None:
     pixels = [sum(row["pixels"] for row in trained()[size]["plain"]["val"]["per_class"].values()) for size in sizes]
     assert len(set(pixels)) == 1
 
 
+@IN_ONE_SLICE
 def test_recomputed_activations_change_no_bit() -> None:
     runs = trained()[2]
     assert runs["deterministic-recomputed"]["recompute"]
@@ -59,6 +64,7 @@ def test_recomputed_activations_change_no_bit() -> None:
     assert runs["recomputed"]["losses"] == runs["plain"]["losses"][:8]
 
 
+@IN_ONE_SLICE
 @pytest.mark.parametrize("size", SIZES)
 def test_a_shard_that_does_not_fit_is_refused_instead_of_changing_the_weights(size: int) -> None:
     run = trained()[size]["deterministic-hungry"]
@@ -66,6 +72,7 @@ def test_a_shard_that_does_not_fit_is_refused_instead_of_changing_the_weights(si
     assert "raise train.shards from 4, to 8 at most" in run["reason"]
 
 
+@IN_ONE_SLICE
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", ["ignored", "deterministic-ignored"])
 def test_t14_a_step_without_any_label_changes_nothing(size: int, name: str) -> None:
@@ -74,6 +81,7 @@ def test_t14_a_step_without_any_label_changes_nothing(size: int, name: str) -> N
     assert losses[4] > 0
 
 
+@IN_ONE_SLICE
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", ["dropping", "fp16", "fsdp-accumulated"])
 def test_a_resumed_training_ends_with_the_same_weights(size: int, name: str) -> None:

@@ -130,9 +130,9 @@ def trained() -> Launches:
     return Launches()
 
 
-# Four workers on two cores take longest: in one slice of the runs of CI.
-IN_ONE_SLICE = pytest.mark.exhaustive(by="file")
-SIZES = (1, 2, pytest.param(4, marks=IN_ONE_SLICE))
+# They share the launches.
+IN_ONE_SLICE = pytest.mark.exhaustive(by="worlds")
+SIZES = (1, 2, 4)
 
 
 if __name__ == "__main__":

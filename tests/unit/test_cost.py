@@ -13,6 +13,8 @@ from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.store import add_array, new_store
 
+pytestmark = pytest.mark.exhaustive
+
 SMALL, LARGE = 2048, 8192
 SCENES, EDGE, LAYOUT = 12, 256, Layout(64, 256)
 # Prints the numbers of pixels that a command reads from stores, and the peak of its memory in KiB.
@@ -105,8 +107,8 @@ def write_maps(folder: Path, edge: int) -> list[Path]:
     [
         pytest.param(("--method", "temporal", "--dates", "2024-01-07", "2024-01-10"), id="dates"),
         pytest.param(("--method", "group", "--by", "polygon"), id="polygons"),
-        pytest.param(("--method", "group", "--by", "scene"), id="scenes", marks=pytest.mark.exhaustive),
-        pytest.param(("--method", "random"), id="random", marks=pytest.mark.exhaustive),
+        pytest.param(("--method", "group", "--by", "scene"), id="scenes"),
+        pytest.param(("--method", "random"), id="random"),
     ],
 )
 def test_a_split_costs_what_its_scenes_cover(tmp_path: Path, options: tuple[object, ...]) -> None:

@@ -13,6 +13,8 @@ from safetensors.torch import save_file
 
 from eopipe.publish import read_json, sha256
 
+# They share the run.
+pytestmark = pytest.mark.exhaustive(by="custom model")
 NET = """\
 import torch
 from layers.convolution import conv
@@ -62,7 +64,6 @@ def test_the_crate_has_the_files_of_the_model_and_who_read_them(custom: Project)
     assert "safetensors" in versions
 
 
-@pytest.mark.exhaustive
 def test_the_crate_is_rerun_without_the_files_of_the_user(custom: Project, tmp_path: Path) -> None:
     shutil.copytree(custom.results / "crate", tmp_path / "crate")
     # Another model of that name is not looked at.
@@ -80,7 +81,6 @@ def test_the_crate_is_rerun_without_the_files_of_the_user(custom: Project, tmp_p
     assert [sha256(again / name) for name in COPIES] == [sha256(custom.results / "model" / name) for name in COPIES]
 
 
-@pytest.mark.exhaustive
 def test_cwl_stages_the_files_and_gives_the_same_model(custom: Project, tmp_path: Path) -> None:
     results, project = custom.results, custom.folder
     stores = sorted((results / "tiles").glob("*.zarr"))
@@ -101,10 +101,7 @@ def test_cwl_stages_the_files_and_gives_the_same_model(custom: Project, tmp_path
     assert sha256(tmp_path / "out/model/manifest.json") == sha256(results / "model/manifest.json")
 
 
-LESS_PROMISED = [pytest.param(name, marks=pytest.mark.exhaustive) for name in ("mymodel.py", "w.safetensors")]
-
-
-@pytest.mark.parametrize("name", ["layers/convolution.py", *LESS_PROMISED])
+@pytest.mark.parametrize("name", ["layers/convolution.py", "mymodel.py", "w.safetensors"])
 def test_an_edit_of_any_file_of_the_model_reruns_the_training_and_what_follows(custom: Project, name: str) -> None:
     path = custom.folder / name
     content, status = path.read_bytes(), path.stat()

@@ -224,6 +224,7 @@ def test_a_difference_is_reported_with_its_cause_and_its_files(crate: Path, tmp_
     assert (tmp_path / f"rerun/preprocess/{name}/{name}.zarr/zarr.json").is_file()
 
 
+@pytest.mark.exhaustive
 def test_the_crate_of_a_cwl_run_is_rerun_as_well(by_cwl: Path, tmp_path: Path) -> None:
     crate = of_one_scene(shutil.copytree(by_cwl / "crate", tmp_path / "crate"))
     result = eopipe("rerun", crate, "--data", ROOT)
