@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray
-from eopipe.chips.cell_borders import gaps_across_cells
+from eopipe.chips.chip_gaps import ChipGaps
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.near_duplicates import ChipFingerprints, find_similar_chips
 from eopipe.chips.splits import Split, SplitPlan
@@ -39,8 +39,6 @@ KINDS = (
 # Kinds that are listed, but do not stop the run.
 WARNINGS = ("band", "autocorrelation")
 PAIRS = (("train", "test"), ("train", "val"), ("val", "test"))
-# A distance in pixels that no two chips of one day have.
-OTHER_DAY = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -141,48 +139,32 @@ def raise_findings(findings: list[Finding]) -> None:
 
 def _gaps(split: ChipSplit) -> tuple[dict[str, int], list[Finding]]:
     """The gap in pixels between the nearest chips of every two splits, negative if they overlap."""
-    gaps: dict[str, int] = {}
+    narrowest: dict[str, int] = {}
     findings: list[Finding] = []
-    chip, buffer = split.plan.chip, split.plan.buffer
+    buffer = split.plan.buffer
     for first, second in split.pairs():
-        distance, nearest = _nearest(split, first, second)
-        gaps[f"{first}-{second}"] = int(distance.min()) - chip
-        worst = int(distance.argmin())
+        gaps, nearest = _nearest(split, first, second)
+        narrowest[f"{first}-{second}"] = int(gaps.min())
+        worst = int(gaps.argmin())
         pair = f"{split.name(first, nearest[worst])} and {split.name(second, worst)}"
-        if gaps[f"{first}-{second}"] < 0:
-            findings.append(Finding("overlap", int((distance < chip).sum()), pair))
-        if (within_buffer := (distance >= chip) & (distance < chip + buffer)).any():
-            worst = int(np.where(within_buffer, distance, np.inf).argmin())
+        if gaps[worst] < 0:
+            findings.append(Finding("overlap", int((gaps < 0).sum()), pair))
+        if (within_buffer := (gaps >= 0) & (gaps < buffer)).any():
+            worst = int(np.where(within_buffer, gaps, np.inf).argmin())
             pair = f"{split.name(first, nearest[worst])} and {split.name(second, worst)}"
-            example = f"{pair} are {int(distance[worst]) - chip} pixels apart, not {buffer}"
+            example = f"{pair} are {int(gaps[worst])} pixels apart, not {buffer}"
             findings.append(Finding("distance", int(within_buffer.sum()), example))
-    return gaps, findings
+    return narrowest, findings
 
 
 def _nearest(split: ChipSplit, first: str, second: str) -> tuple[Float64Array, IntArray]:
-    """For each chip of `second`: Chebyshev distance in pixels to the nearest chip of `first`, and its number.
+    """For each chip of `second`: the gap in pixels to the nearest chip of `first`, and its number.
 
     In a split by scene, chips of another day are far away.
     """
-    from scipy.spatial import cKDTree
-
-    if split.places:
-        gaps, partners = split.places.nearest_pixels(split.samples[first], split.samples[second])
-        return gaps + split.plan.chip, partners
-    _, day = np.unique(split.days, return_inverse=True)
-    offset = day * (OTHER_DAY if split.plan.by_scene else 0)
-    first_points, second_points = (
-        np.column_stack([split.samples[name][:, 1:], offset[split.samples[name][:, 0]]]) for name in (first, second)
-    )
-    points, number = np.unique(first_points, axis=0, return_index=True)
-    distance, nearest = cKDTree(points).query(second_points, p=np.inf)
-    nearest = number[nearest]
-    if split.frame and len(split.frame.cells) > 1:
-        chip = split.plan.chip
-        gaps, across = gaps_across_cells(split.frame, split.samples[first][:, 1:], split.samples[second][:, 1:], chip)
-        nearest = np.where(gaps + chip < distance, across, nearest)
-        distance = np.minimum(distance, gaps + chip)
-    return distance, nearest
+    days = np.unique(split.days, return_inverse=True)[1] if split.plan.by_scene else None
+    gaps = ChipGaps(split.plan.chip, split.frame, split.places, days)
+    return gaps.nearest(split.samples[first], split.samples[second])
 
 
 def _shared_units(split: ChipSplit) -> list[Finding]:
@@ -234,11 +216,11 @@ def _shared_sources(split: ChipSplit) -> Iterator[Finding]:
 def _random_neighbours(split: ChipSplit) -> Iterator[Finding]:
     """Test chips that touch or overlap training chips, where chips were assigned at random."""
     if split.plan.method == "random":
-        distance, nearest = _nearest(split, "train", "test")
-        worst = int(distance.argmin())
+        gaps, nearest = _nearest(split, "train", "test")
+        worst = int(gaps.argmin())
         pair = f"{split.name('train', nearest[worst])} and {split.name('test', worst)}"
-        example = f"neighbours look alike, and {pair} are {int(distance[worst]) - split.plan.chip} pixels apart"
-        yield Finding("random", int((distance <= split.plan.chip).sum()), example)
+        example = f"neighbours look alike, and {pair} are {int(gaps[worst])} pixels apart"
+        yield Finding("random", int((gaps <= 0).sum()), example)
 
 
 def _similar_chips(split: ChipSplit, fingerprints: ChipFingerprints) -> Iterator[Finding]:

@@ -9,16 +9,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from eopipe.arrays import BoolArray, Float64Array, IntArray, ObjectArray, UInt8Array
+from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.chip_files import to_degrees
 from eopipe.chips.chip_set import INDEX, INDEX_ARRAY, SLOT_STEP, STORE
-from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan
+from eopipe.chips.splits import SplitPlan
 from eopipe.documents import OPEN, Count, PositiveCount, Text, invertible, read_document, typed_mistakes
 from eopipe.errors import BadInputError, UsageError
 from eopipe.tiles.grid import EARTH_RADIUS_M
@@ -26,6 +27,8 @@ from eopipe.tiles.store import CHIP_SET, Tiles
 
 # WGS 84: semi-major axis in metres, and squared eccentricity.
 SEMI_MAJOR_M, SQUARED_ECCENTRICITY = 6378137.0, 6.69437999014e-3
+# Pairs of chips that are measured at a time, which bounds the memory.
+MAX_PAIRS = 1_000_000
 # From this distance on chips are points, but for their size.
 FAR_M = 50_000.0
 METHODS = ("random", "blocks", "group")
@@ -225,11 +228,15 @@ class ChipPlaces:
         return np.stack([points[:, 3] - points[:, 7], points[:, 5] - points[:, 1]], 1) / 2
 
     @cached_property
+    def half_edges(self) -> Float64Array:
+        """Half the width and half the height (n, 2) of each chip in metres."""
+        return np.asarray(np.linalg.norm(self.half_axes, axis=-1), np.float64)
+
+    @cached_property
     def pixel_m(self) -> float:
         """The largest edge of a pixel of the set in metres."""
-        edges = 2 * np.linalg.norm(self.half_axes, axis=-1)
         sizes = np.array([(row["width"], row["height"]) for row in self.rows], np.float64)
-        return float((edges / sizes).max())
+        return float((2 * self.half_edges / sizes).max())
 
     def gaps(self, first: IntArray, second: IntArray) -> tuple[Float64Array, IntArray]:
         """For each chip (number) of `second`: metres to the nearest chip of `first`, and its position in `first`.
@@ -240,23 +247,29 @@ class ChipPlaces:
 
         tree = cKDTree(self.centres[first])
         distance, nearest = tree.query(self.centres[second])
-        largest = float(np.linalg.norm(self.half_axes, axis=-1).max())
         gaps = self._gap(first[nearest], second)
         # Another chip may be nearer by its edges than the one with the nearest centre.
         close = np.flatnonzero(distance < FAR_M)
-        lists = tree.query_ball_point(self.centres[second[close]], np.sqrt(2) * (distance[close] + 2 * largest))
-        for number, candidates in zip(close.tolist(), lists, strict=True):
-            others = np.array(sorted(candidates), np.int64)
-            values = self._gap(first[others], np.full(len(others), second[number]))
-            best = int(values.argmin())
-            if values[best] < gaps[number]:
-                gaps[number], nearest[number] = values[best], others[best]
+        # A chip with a smaller gap than that with the nearest centre is at most so far away, in any direction.
+        reach = 1.42 * (np.maximum(gaps[close], 0) + 2 * float(self.half_edges.max()))
+        reach = np.maximum(reach, 1.001 * distance[close])
+        counts = tree.query_ball_point(self.centres[second[close]], reach, return_length=True)
+        for part in np.split(np.arange(len(close)), np.flatnonzero(np.diff(np.cumsum(counts) // MAX_PAIRS)) + 1):
+            chips = close[part]
+            lists = tree.query_ball_point(self.centres[second[chips]], reach[part], return_sorted=True)
+            others = np.array([*chain.from_iterable(lists)], np.int64)
+            values = self._gap(first[others], np.repeat(second[chips], counts[part]))
+            ends = np.cumsum(counts[part])
+            for chip, end, count in zip(chips.tolist(), ends.tolist(), counts[part].tolist(), strict=True):
+                best = end - count + int(values[end - count : end].argmin())
+                if values[best] < gaps[chip]:
+                    gaps[chip], nearest[chip] = values[best], others[best]
         return gaps, nearest
 
     def _gap(self, first: IntArray, second: IntArray) -> Float64Array:
         """Metres between chips (n,) of the same order."""
         moved = self.centres[first] - self.centres[second]
-        halves = np.linalg.norm(self.half_axes, axis=-1)
+        halves = self.half_edges
         axes = self.half_axes[second] / halves[second][..., None]
         along = np.abs(np.einsum("nk,nak->na", moved, axes)) - (halves[first] + halves[second])
         chord = np.linalg.norm(moved, axis=1)
@@ -290,20 +303,3 @@ def equal_area_cells(degrees: Float64Array, edge_km: float) -> IntArray:
     counts = np.maximum(np.round(2 * np.pi * radius * np.sin(middle) / edge_km), 1)
     columns = np.floor((degrees[:, 0] + 180) % 360 / 360 * counts).astype(np.int64)
     return np.stack([rows, columns], -1)
-
-
-def split_of_units(units: ObjectArray, assign: dict[Any, int]) -> UInt8Array:
-    """The split of each chip by that of its unit; 255 for a chip without unit."""
-    return np.array([assign.get(unit, NO_SPLIT) for unit in units], np.uint8)
-
-
-def without_close_chips(places: ChipPlaces, samples: IntArray, splits: UInt8Array, buffer: int) -> UInt8Array:
-    """Remove val chips within the buffer (pixels) of test chips, or that overlap them, and train chips of both."""
-    numbers = places.numbers(samples)
-    for name, others in (("val", ("test",)), ("train", ("val", "test"))):
-        chosen = np.flatnonzero(splits == SPLITS.index(name))
-        is_other: BoolArray = np.isin(splits, [SPLITS.index(other) for other in others])
-        if len(chosen) and is_other.any():
-            gaps, _ = places.gaps(numbers[is_other], numbers[chosen])
-            splits[chosen[np.round(gaps / places.pixel_m) < buffer]] = NO_SPLIT
-    return splits

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array
-from eopipe.chips.chip_places import ChipPlaces, equal_area_cells, split_of_units, without_close_chips
+from eopipe.chips.chip_gaps import ChipGaps
+from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
 from eopipe.chips.groups import assign_groups, without_empty_splits
-from eopipe.chips.splits import SplitPlan, assign_at_random
+from eopipe.chips.splits import NO_SPLIT, SplitPlan, assign_at_random
 from eopipe.errors import BadInputError, UsageError
 
 
@@ -30,7 +31,8 @@ def split_chip_set(
         units[:] = [column[number] for number in numbers]
         names = sorted({unit for unit in units if unit is not None})
         assigned = dict(assign_groups(names, plan))
-    return without_close_chips(places, samples, split_of_units(units, assigned), plan.buffer)
+    splits = np.array([assigned.get(unit, NO_SPLIT) for unit in units], np.uint8)
+    return ChipGaps(plan.chip, places=places).keep_apart(samples, splits, plan.buffer)
 
 
 def _assign_cells(cells: list[Any], plan: SplitPlan, block_km: float) -> dict[Any, int]:

@@ -11,7 +11,7 @@ from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.audit import ChipSplit, audit, parse_allowed
 from eopipe.chips.block_choice import describe_empty_split, plan_warnings
 from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates
-from eopipe.chips.cell_borders import without_neighbours_across
+from eopipe.chips.chip_gaps import ChipGaps
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_set_split import split_chip_set
 from eopipe.chips.chips import is_continuous, pair_stores
@@ -229,7 +229,11 @@ def assign_splits(
 ) -> UInt8Array:
     """The split of each candidate; 255 for one that is in none."""
     splits, frame = _assign_in_frame(samples, stores, plan, request), stores[0].frame
-    return without_neighbours_across(samples, splits, frame, plan) if plan.by_place and len(frame.cells) > 1 else splits
+    # Zones of one grid keep their chips apart; tiles overlap at their edges, and so do cells.
+    needs_gaps = len(frame.cells) > 1 or (plan.method == "group" and plan.by == "tile")
+    if not (plan.by_place and needs_gaps):
+        return splits
+    return ChipGaps(plan.chip, frame).keep_apart(samples, splits, plan.buffer)
 
 
 def _assign_in_frame(
@@ -241,25 +245,8 @@ def _assign_in_frame(
     if plan.method == "group" and plan.by == "region":
         return splits_by_region(samples[:, 1:], request.regions, request.attribute, stores[0].frame, plan)
     if plan.method in ("group", "temporal"):
-        splits = splits_of_groups(groups_of(stores, plan), plan)[samples[:, 0]]
-        return splits if plan.by_scene else _without_overlaps(samples, splits, plan)
+        return splits_of_groups(groups_of(stores, plan), plan)[samples[:, 0]]
     return splits_of_chips(samples[:, 1:], split_zones(stores[0].shape, plan), plan)
-
-
-def _without_overlaps(samples: IntArray, splits: UInt8Array, plan: SplitPlan) -> UInt8Array:
-    """Remove val chips within the buffer of test, and train chips within that of both: tiles overlap at their edges."""
-    from scipy.spatial import cKDTree
-
-    corners = samples[:, 1:]
-    for name, others in (("val", ("test",)), ("train", ("val", "test"))):
-        numbers = np.flatnonzero(splits == SPLITS.index(name))
-        is_other = np.isin(splits, [SPLITS.index(other) for other in others])
-        if len(numbers) and is_other.any():
-            tree = cKDTree(np.unique(corners[is_other], axis=0))
-            # Of the corners of two chips, row or column by row or column.
-            distance, _ = tree.query(corners[numbers], p=np.inf)
-            splits[numbers[distance < plan.chip + plan.buffer]] = NO_SPLIT
-    return splits
 
 
 def check_complete(

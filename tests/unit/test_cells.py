@@ -14,7 +14,7 @@ from scenery import Run, write_raster
 from shapely import box, transform
 
 import eopipe
-from eopipe.chips.cell_borders import gaps_across_cells
+from eopipe.chips.chip_gaps import gaps_across_cells
 from eopipe.cli import main
 from eopipe.errors import BadInputError
 from eopipe.evaluation.maps import EvaluatedMap

@@ -19,6 +19,7 @@ from stores import chips_by_split
 
 from eopipe.arrays import AnyArray, IntArray, UInt8Array
 from eopipe.chips.chip_blocks import chip_counts
+from eopipe.chips.chip_gaps import ChipGaps
 from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import (
     NO_SPLIT,
@@ -257,6 +258,26 @@ def test_the_order_of_the_stores_does_not_matter(tmp_path: Path, run: Run) -> No
         digests.add(digest(tmp_path / "split.json"))
     assert len(digests) == 1
     assert read_json(tmp_path / "split.json")["scenes"] == ["a", "b", "c"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40), st.integers(0, 40), st.integers(0, 2)), max_size=30),
+    st.integers(0, 12),
+)
+def test_of_chips_that_are_not_kept_apart_those_with_the_fewest_to_spare_go(
+    chips: list[tuple[int, int, int, int]], buffer: int
+) -> None:
+    rows = np.array(chips, np.int64).reshape(-1, 4)
+    samples, assigned = rows[:, :3], rows[:, 3].astype(np.uint8)
+    splits = ChipGaps(8).keep_apart(samples, assigned.copy(), buffer)
+
+    def is_near(chip: int, other: int) -> bool:
+        return max(abs(samples[chip, 1:] - samples[other, 1:])) < 8 + buffer
+
+    # Test chips stay; a val chip goes where a test chip is near, a train chip where one that stays in val or test is.
+    for chip, split in enumerate(assigned.tolist()):
+        others = [other for other in range(len(rows)) if splits[other] in {0: (1, 2), 1: (2,), 2: ()}[split]]
+        assert splits[chip] == (NO_SPLIT if any(is_near(chip, other) for other in others) else split)
 
 
 def test_a_position_is_in_one_split_in_all_scenes(tmp_path: Path, run: Run) -> None:
