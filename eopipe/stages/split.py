@@ -8,7 +8,8 @@ from eopipe.contract import Input, Option, Output
 # 2: scenes without a valid or labelled pixel are left out with the reason; the last rows and columns are in chips;
 # blocks that the grid cuts are assigned apart; the audit has more kinds. 3: chips begin at the edge of each strip or
 # block; a val split without chips is a warning. 4: gaps between polygons where these are split, and their map.
-REVISION = 4
+# 5: in runs of several cells a chip that is removed at the border of a cell removes no other one.
+REVISION = 5
 
 
 def split(
