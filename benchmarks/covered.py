@@ -1,10 +1,11 @@
-"""What split and evaluate cost by what their scenes cover: `python benchmarks/covered.py FOLDER KIND [SCENES ...]`.
+"""What split, evaluate and report cost by what scenes cover: `python benchmarks/covered.py FOLDER KIND [SCENES ...]`.
 
 `country`: small scenes on a grid of 100,000 x 100,000 pixels of 10 m. `granule`: dates of one grid of 10,980 x 10,980
 pixels. Stores, labels and map are made up and written by this process; then each command runs in a process of its own.
 Prints its seconds and peak memory. The folder is created, and stays.
 """
 
+import json
 import subprocess
 import sys
 import time
@@ -35,7 +36,7 @@ ALLOWED = ("duplicate: made up", "near-duplicate: made up", "autocorrelation: ma
 def main() -> None:
     """Write, measure and print a table."""
     folder, kind = Path(sys.argv[1]), sys.argv[2]
-    print("| scenes | split, s | MB | evaluate, s | MB |\n|---:|---:|---:|---:|---:|")
+    print("| scenes | split, s | MB | evaluate, s | MB | report, s | MB |\n|---:|---:|---:|---:|---:|---:|---:|")
     labels = write_labels(folder / f"{kind}-labels.zarr", kind)
     for count in map(int, sys.argv[3:] or SCENES[kind]):
         cells = measure(folder / f"{kind}-{count}", kind, count, labels)
@@ -51,7 +52,23 @@ def measure(folder: Path, kind: str, count: int, labels: Path) -> list[str]:
     outputs = ["--statistics", "statistics.json", "--map", "map.png", "--places", "places.gpkg"]
     plan = ["--chip", chip, "--block", block, "--allow", *ALLOWED]
     cells = [*run(folder, "split", *inputs, *outputs, *plan)]
-    return [*cells, *run(folder, "evaluate", *inputs, "--classes", classes, "--metrics", "metrics.json")]
+    cells += run(folder, "evaluate", *inputs, "--classes", classes, "--metrics", "metrics.json")
+    settings = ["--architecture", "linear", "--steps", 1, "--batch", 1, "--crop", 0, "--processes", 1]
+    run(folder, "train", *inputs, "--statistics", "statistics.json", "--model", "model", *settings)
+    items = ["--scenes", *(write_item(folder, path) for path in tiles)]
+    maps = ["--classes", classes, "--probabilities", write_probabilities(classes)]
+    of_run = ["--metrics", "metrics.json", "--model", "model", *maps, *items]
+    pages = ["--page", "page.html", "--picture", "page.png", "--model-card", "model.md", "--data-card", "data.md"]
+    return [*cells, *run(folder, "report", *inputs, *of_run, *pages)]
+
+
+def write_item(folder: Path, tiles: Path) -> Path:
+    """The STAC Item of a store."""
+    path = folder.absolute() / f"{tiles.stem}.json"
+    item = {"type": "Feature", "stac_version": "1.1.0", "id": tiles.stem, "collection": "made-up", "geometry": None}
+    when = json.loads((tiles / "zarr.json").read_bytes())["attributes"]["datetime"]
+    path.write_text(json.dumps(item | {"properties": {"datetime": when}, "links": [], "assets": {}}))
+    return path
 
 
 def run(folder: Path, *arguments: object) -> tuple[str, str]:
@@ -60,6 +77,17 @@ def run(folder: Path, *arguments: object) -> tuple[str, str]:
     line = [sys.executable, "-c", STARTED, *map(str, arguments)]
     done = subprocess.run(line, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
     return f"{time.monotonic() - start:.1f}", f"{int(done.stdout) * 1024 / 1e6:.0f}"
+
+
+def write_probabilities(classes: Path) -> Path:
+    """A map of probabilities without any, as where no scene was."""
+    target = classes.with_name("probabilities.tif")
+    with rasterio.open(classes) as source:
+        profile = dict(source.profile) | {"dtype": "uint16", "nodata": 65535, "count": 2, "sparse_ok": True}
+        with rasterio.open(target, "w", **profile | {"BIGTIFF": "YES"}) as file:
+            file.descriptions = ("x", "y")
+            file.update_tags(scenes=source.tags()["scenes"])
+    return target
 
 
 def write_labels(path: Path, kind: str) -> Path:

@@ -120,7 +120,7 @@ def chip_set(folder: Path) -> Change:
     from eopipe.chips.chip_files import chip_pairs
     from eopipe.chips.chip_places import ChipPlaces, read_index
     from eopipe.chips.chip_set import ImportOptions, import_chips
-    from eopipe.chips.chip_set_split import split_chip_set
+    from eopipe.chips.groups import split_chip_set
     from eopipe.chips.splits import SplitPlan
     from eopipe.inspection.describe_store import describe_store
     from eopipe.labels.classes import Legend

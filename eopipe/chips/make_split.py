@@ -13,9 +13,8 @@ from eopipe.chips.block_choice import describe_empty_split, plan_warnings
 from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates
 from eopipe.chips.chip_gaps import ChipGaps
 from eopipe.chips.chip_places import ChipPlaces
-from eopipe.chips.chip_set_split import split_chip_set
 from eopipe.chips.chips import is_continuous, pair_stores
-from eopipe.chips.groups import SplitImage, day_of, groups_of, splits_by_region, splits_of_groups
+from eopipe.chips.groups import SplitImage, day_of, groups_of, split_chip_set, splits_by_region, splits_of_groups
 from eopipe.chips.label_leaks import find_label_bands, find_repeated_places, find_split_polygons
 from eopipe.chips.label_range import find_autocorrelation, label_range
 from eopipe.chips.near_duplicates import fingerprint_chips

@@ -9,6 +9,7 @@ import numpy as np
 
 from eopipe.arrays import BoolArray, UInt8Array
 from eopipe.chips.chips import is_continuous, unit_of
+from eopipe.reporting.decimation import Decimation, decimate, read_centres
 from eopipe.reporting.figures import (
     DPI,
     FAINT,
@@ -25,7 +26,6 @@ from eopipe.reporting.figures import (
 )
 from eopipe.reporting.palette import ValueScale, class_colors, rgb
 from eopipe.reporting.panels import stretch_contrast
-from eopipe.reporting.rasters import Decimation, decimate, read_centres
 from eopipe.reporting.wording import TIMES, format_length
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL, Tiles

@@ -12,7 +12,7 @@ from eopipe.arguments import Parser
 from eopipe.chips.block_choice import describe_empty_split, empty_splits, plan_warnings
 from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_set import INDEX
-from eopipe.chips.chip_set_split import split_chip_set
+from eopipe.chips.groups import split_chip_set
 from eopipe.chips.splits import SPLITS, chip_corners
 from eopipe.composites.periods import day_of, part_of
 from eopipe.config import URL_AS_PATH, read_config, validate

@@ -1,6 +1,6 @@
-"""Rasters decimated to what an image can show, window by window: memory does not grow with the map."""
+"""Maps with their surroundings as the images of a page: quicklook, labels, classes, confidence and splits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray, UInt8Array
+from eopipe.arrays import AnyArray, BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.composites.periods import true_colour_bands
 from eopipe.errors import BadInputError
+from eopipe.reporting.decimation import Decimation, WindowTest, covered_by, decimate, read_centres, read_means
 from eopipe.reporting.palette import ValueScale
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import same_grid
@@ -21,83 +22,11 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-# Reads a window (rows, columns) of a raster as an array (..., y, x).
-WindowReader = Callable[[slice, slice], AnyArray]
 # Tiles and labels of each scene.
 Pairs = list[tuple[Tiles, Tiles]]
-WINDOW_EDGE = 1024
 MAX_MAPS = 6
 MAX_QUICKLOOK_SCENES = 5
 LONGEST_EDGE, LONGEST_EDGE_OF_MANY = 800, 640
-
-
-@dataclass(frozen=True)
-class Decimation:
-    """A raster (height, width) drawn as an image whose pixels show `step` x `step` of its own; the last show fewer."""
-
-    raster_shape: tuple[int, int]
-    step: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of the image."""
-        return -(-self.raster_shape[0] // self.step), -(-self.raster_shape[1] // self.step)
-
-    def centres(self, axis: int) -> IntArray:
-        """Row (axis 0) or column (axis 1) of the raster at the centre of each pixel of the image."""
-        edge = self.raster_shape[axis]
-        return np.minimum(np.arange(0, edge, self.step) + self.step // 2, edge - 1)
-
-
-def decimate(shape: tuple[int, int], longest: int) -> Decimation:
-    """The decimation to an image whose edges are at most `longest` pixels."""
-    return Decimation((int(shape[0]), int(shape[1])), -(-max(shape) // longest))
-
-
-def read_centres(read: WindowReader, decimation: Decimation) -> AnyArray:
-    """The raster at the centre of each pixel of the image (..., y, x), so that rasters can be compared by pixel."""
-    rows, cols = decimation.centres(0), decimation.centres(1)
-
-    def read_part(y: slice, x: slice) -> AnyArray:
-        return read(y, x)[..., _within(rows, y), :][..., _within(cols, x)]
-
-    return _read_by_window(read_part, decimation)
-
-
-def read_means(read: WindowReader, decimation: Decimation) -> AnyArray:
-    """The mean of the finite values in each pixel of the image (..., y, x); NaN where there are none."""
-
-    def read_part(y: slice, x: slice) -> AnyArray:
-        values = read(y, x)
-        is_finite = np.isfinite(values)
-        count = _block_sums(is_finite.astype(np.float32), decimation.step)
-        total = _block_sums(np.where(is_finite, values, 0).astype(np.float32), decimation.step)
-        return np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
-
-    return _read_by_window(read_part, decimation)
-
-
-def _within(positions: IntArray, window: slice) -> IntArray:
-    """The positions inside of a window, relative to its start."""
-    inside: IntArray = positions[(positions >= window.start) & (positions < window.stop)] - int(window.start)
-    return inside
-
-
-def _block_sums(values: AnyArray, step: int) -> AnyArray:
-    for axis in (-2, -1):
-        values = np.add.reduceat(values, np.arange(0, values.shape[axis], step), axis)
-    return values
-
-
-def _read_by_window(read_part: WindowReader, decimation: Decimation) -> AnyArray:
-    rows, cols = (_windows_along(edge, decimation.step) for edge in decimation.raster_shape)
-    return np.concatenate([np.concatenate([read_part(y, x) for x in cols], -1) for y in rows], -2)
-
-
-def _windows_along(length: int, step: int) -> list[slice]:
-    """Windows along one axis that hold whole pixels of the image."""
-    edge = max(step, WINDOW_EDGE // step * step)
-    return [slice(start, min(start + edge, length)) for start in range(0, length, edge)]
 
 
 @dataclass(frozen=True)
@@ -158,49 +87,50 @@ def grid_of(source: Any) -> "GeoBox":
     return GeoBox(source.shape, source.transform, source.crs)
 
 
-def read_classes(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> UInt8Array:
-    """Class numbers (y, x) of a map, 255 where there is no data."""
+@dataclass(frozen=True)
+class _MapImage:
+    """Stored numbers (band, y, x) of a map at the centres of the pixels of an image, its nodata, scale and tags."""
+
+    stored: AnyArray
+    nodata: float
+    scale: float
+    tags: dict[str, str]
+
+    @property
+    def classes(self) -> UInt8Array:
+        """Class numbers (y, x) of a map of classes, 255 where there is no data."""
+        return np.asarray(self.stored[0], np.uint8)
+
+    @property
+    def presence(self) -> UInt8Array | None:
+        """The labels (class, y, x) of a map of several labels for each chip; None for a map of classes."""
+        return self.stored.astype(np.uint8) if self.tags.get("task") == "multilabel" else None
+
+    @property
+    def most_probable(self) -> UInt8Array:
+        """The class (y, x) of the highest of some probabilities, 255 where there is no data."""
+        return np.where(self._has_data, self.stored.argmax(0), NO_LABEL).astype(np.uint8)
+
+    @property
+    def confidence(self) -> FloatArray:
+        """The highest of some probabilities (y, x); NaN where there is no data."""
+        return np.where(self._has_data, self.stored.max(0) * self.scale, np.nan).astype(np.float32)
+
+    @property
+    def values(self) -> FloatArray:
+        """Values (y, x) of the first band, NaN where there is no data."""
+        return np.asarray(self.stored[0], np.float32)
+
+    @property
+    def _has_data(self) -> BoolArray:
+        return np.asarray((self.stored != self.nodata).all(0))
+
+
+def _read_map_image(paths: tuple[Path, ...], frame: Frame, decimation: Decimation, is_covered: WindowTest) -> _MapImage:
     with open_maps(paths, frame) as source:
-        return read_centres(lambda y, x: source.read(y, x)[0], decimation).astype(np.uint8)
-
-
-def read_presence(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> UInt8Array | None:
-    """The labels (class, y, x) of a map of several labels for each chip; None for a map of classes."""
-    with open_maps(paths, frame) as source:
-        if source.first.tags().get("task") != "multilabel":
-            return None
-        return read_centres(source.read, decimation).astype(np.uint8)
-
-
-def read_most_probable(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> UInt8Array:
-    """The class (y, x) of the highest probability, 255 where there is no data."""
-    with open_maps(paths, frame) as source:
-        nodata = source.first.nodata
-
-        def highest(y: slice, x: slice) -> AnyArray:
-            stored = source.read(y, x)
-            return np.where((stored != nodata).all(0), stored.argmax(0), NO_LABEL)
-
-        return read_centres(highest, decimation).astype(np.uint8)
-
-
-def read_values(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> FloatArray:
-    """Values (y, x) of the first band of a map, NaN where there is no data."""
-    with open_maps(paths, frame) as source:
-        return read_centres(lambda y, x: source.read(y, x)[0], decimation).astype(np.float32)
-
-
-def read_confidence(paths: tuple[Path, ...], frame: Frame, decimation: Decimation) -> FloatArray:
-    """The highest probability (y, x) of a map of probabilities; NaN where there is no data."""
-    with open_maps(paths, frame) as source:
-        nodata, scale = source.first.nodata, source.first.scales[0]
-
-        def highest(y: slice, x: slice) -> AnyArray:
-            stored = source.read(y, x)
-            has_data = (stored != nodata).all(0)
-            return np.where(has_data, stored.max(0) * scale, np.nan).astype(np.float32)
-
-        return read_centres(highest, decimation)
+        first = source.first
+        stored = read_centres(source.read, decimation, is_covered, first.nodata)
+        return _MapImage(stored, first.nodata, first.scales[0], first.tags())
 
 
 def _read_window(source: Any, y: slice, x: slice) -> AnyArray:
@@ -314,25 +244,26 @@ def page_decimation(files: list[MapFile], pairs: Pairs) -> Decimation:
 
 
 def read_map(
-    file: MapFile, pairs: Pairs, role: UInt8Array, decimation: Decimation, scale: ValueScale | None = None
+    file: MapFile, pairs: Pairs, role: UInt8Array, decimation: Decimation, chip: int, scale: ValueScale | None = None
 ) -> MapView:
-    """Read one map with its surroundings; continuous values also as levels of their scale."""
+    """Read one map of `chip` pixels a chip with its surroundings; continuous values also as levels of their scale."""
     in_map = [(tiles, label) for tiles, label in pairs if file.scene in {"", tiles.scene}]
     label, values, frame = read_centres(partial(in_map[0][1].read, "label"), decimation), None, in_map[0][0].frame
     if frame.only is None and label.dtype.kind == "u":
         # Between cells an array reads as 0, which is a class.
         label = np.where(read_centres(partial(in_map[0][1].read, "valid"), decimation) > 0, label, NO_LABEL)
-    presence = None if scale else read_presence(file.classes, frame, decimation)
+    # Of a whole chip that reaches a scene all pixels are mapped.
+    is_covered = covered_by([tiles for tiles, _ in in_map], chip)
+    mapped, probabilities = (
+        _read_map_image(paths, frame, decimation, is_covered) for paths in (file.classes, file.probabilities)
+    )
+    presence = None if scale else mapped.presence
     if scale:
-        values = ValuePixels(label, read_values(file.classes, frame, decimation))
-        confidence = read_values(file.probabilities, frame, decimation)
+        values, confidence = ValuePixels(label, mapped.values), probabilities.values
         label, classes = scale.numbers(label), scale.numbers(values.mapped)
     else:
-        is_labels = presence is not None
-        classes = (read_most_probable if is_labels else read_classes)(
-            file.probabilities if is_labels else file.classes, frame, decimation
-        )
-        confidence = read_confidence(file.probabilities, frame, decimation)
+        classes = mapped.classes if presence is None else probabilities.most_probable
+        confidence = probabilities.confidence
     # The pixels that evaluate counts, as far as they are in the image.
     tested = (role == SPLITS.index("test")) & (label != NO_LABEL) & (classes != NO_LABEL)
     quicklook = read_quicklook([tiles for tiles, _ in in_map], decimation)
@@ -369,7 +300,9 @@ def _read_bands(store: Tiles, names: tuple[str, ...], decimation: Decimation) ->
         has_data = store.valid(y, x) | (stored != 0).any(0)
         return np.where(has_data, stored[order].astype(np.float32), np.float32(np.nan))
 
-    return read_means(read, decimation), read_centres(partial(store.read, "valid"), decimation) > 0
+    is_covered = covered_by([store])
+    valid = read_centres(partial(store.read, "valid"), decimation, is_covered) > 0
+    return read_means(read, decimation, is_covered), valid
 
 
 def _median(stack: FloatArray, default: Any) -> FloatArray:

@@ -18,13 +18,13 @@ from eopipe.publish import read_json
 from eopipe.reporting.change import with_change_panel
 from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
+from eopipe.reporting.decimation import Decimation
 from eopipe.reporting.maps import MapContent, cell_panels
 from eopipe.reporting.multilabel import label_headline
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
 from eopipe.reporting.quality import DataQuality, read_quality
 from eopipe.reporting.rasters import (
-    Decimation,
     MapFile,
     MapView,
     Pairs,
@@ -187,7 +187,10 @@ def read_run(
     files.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
     selected, decimation = select_maps(files, split), page_decimation(files, pairs)
     palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
-    maps = [read_map(f, pairs, split_roles(split, pairs, decimation, f.scene), decimation, scale) for f in selected]
+    maps = [
+        read_map(f, pairs, split_roles(split, pairs, decimation, f.scene), decimation, split.chip, scale)
+        for f in selected
+    ]
     sheet = read_chip_sheet(files, pairs, split, metrics)
     if sheet and title == DEFAULT_TITLE:
         title = pairs[0][0].attributes.get("collection") or title

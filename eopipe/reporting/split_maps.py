@@ -11,9 +11,10 @@ from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.make_split import SplitResult
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
+from eopipe.reporting.decimation import Decimation, read_centres
 from eopipe.reporting.maps import MapContent, cell_panels, write_map
 from eopipe.reporting.palette import SPLIT_COLORS
-from eopipe.reporting.rasters import Decimation, Pairs, read_centres
+from eopipe.reporting.rasters import Pairs
 from eopipe.reporting.wording import format_count, format_percent, join_words, plural
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.store import Tiles

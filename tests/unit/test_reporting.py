@@ -11,9 +11,9 @@ from odc.geo.geobox import GeoBox
 from eopipe.chips.splits import read_samples
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import write_json
+from eopipe.reporting.decimation import decimate, read_centres, read_means
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import outline
-from eopipe.reporting.rasters import decimate, read_centres, read_means
 from eopipe.reporting.verdict import read_metrics, verdict
 from eopipe.reporting.wording import format_length, join_words, round_length
 from eopipe.run.project import summary
@@ -200,6 +200,27 @@ def test_decimation_takes_the_centre_or_the_mean_of_each_block(shape: tuple[int,
         block = values[rows, cols]
         assert centres[row, col] in block
         assert means[row, col] == pytest.approx(block.mean(dtype=np.float64), rel=1e-5)
+
+
+def test_only_windows_that_may_have_data_are_read_and_the_others_are_blank() -> None:
+    values, windows = np.arange(4096 * 4096, dtype=np.float32).reshape(4096, 4096), list[tuple[int, int]]()
+    decimation = decimate(values.shape, 128)
+
+    def read(y: slice, x: slice) -> np.ndarray:
+        windows.append((y.start, x.start))
+        return values[y, x]
+
+    for image, whole in (
+        (read_centres(read, decimation, lambda window: window[1].start == 1024, -1), read_centres),
+        (read_means(read, decimation, lambda window: window[1].start == 1024), read_means),
+    ):
+        expected = np.full((128, 128), -1 if whole is read_centres else np.nan)
+        expected[:, 32:64] = whole(lambda y, x: values[y, x], decimation)[:, 32:64]
+        np.testing.assert_array_equal(image, expected)
+    assert sorted(windows) == sorted(2 * [(row, 1024) for row in range(0, 4096, 1024)])
+    blank = read_centres(read, decimation, lambda window: False, -1)
+    assert windows[-1] == (0, 0)
+    assert (blank[:, 32:] == -1).all()
 
 
 def test_a_mean_leaves_out_what_is_missing() -> None:
