@@ -31,8 +31,8 @@ from eopipe.chips.chip_blocks import blocks_of_chips
 from eopipe.chips.chips import apply_symmetry
 from eopipe.tiles.store import Tiles
 
-# Chips whose correlations are computed at a time.
-BLOCK = 2048
+# Chips whose correlations are computed at a time, and pixels of a band of the chips whose vectors are.
+BLOCK, PIXELS_AT_A_TIME = 2048, 1 << 18
 # Cells along an edge.
 CELLS = 4
 # Correlation of the vectors from which on a pair is aligned, and the maximum number of pairs of two splits.
@@ -73,27 +73,29 @@ def fingerprint_chips(
     for split, rows in samples.items():
         digests[split] = np.zeros(len(rows), np.uint64)
         vectors[split] = np.zeros((len(rows), len(spread) * CELLS**2), np.float32)
-        for number, stored, valid in _read_chips(stores, rows, chip):
-            store = stores[rows[number, 0]]
-            digests[split][number] = _digest(stored, valid, store.scaling)
+        for numbers, stored, valid in _read_chips(stores, rows, chip):
+            store = stores[rows[numbers[0], 0]]
+            digests[split][numbers] = [_digest(*pixels, store.scaling) for pixels in zip(stored, valid, strict=True)]
             order = [store.names.index(band) for band in spread]
             unit = np.array([store.scaling[0] / std for std in spread.values()], np.float32)
-            vectors[split][number] = _structure(stored[order] * unit[:, None, None], valid)
+            vectors[split][numbers] = _structure(stored[:, order] * unit[:, None, None], valid)
     threshold = max(threshold, SMALL_THRESHOLD) if chip < SMALL else threshold
     return ChipFingerprints(samples, digests, vectors, chip, threshold, ChipAligner(stores, chip, spread))
 
 
-def _read_chips(stores: list[Tiles], rows: IntArray, chip: int) -> Iterator[tuple[int, AnyArray, BoolArray]]:
-    """Each chip with its number: stored pixels (band, y, x) and valid mask (y, x), read a block of chips at a time."""
+def _read_chips(stores: list[Tiles], rows: IntArray, chip: int) -> Iterator[tuple[IntArray, AnyArray, BoolArray]]:
+    """Some chips of one store with their numbers: stored pixels (n, band, y, x) and valid masks (n, y, x)."""
     order = np.argsort(rows[:, 0], kind="stable")
     for of_scene in np.split(order, np.flatnonzero(np.diff(rows[order, 0])) + 1):
         for index, (y, x) in blocks_of_chips(rows[of_scene, 1:], chip):
             numbers, store = of_scene[index], stores[rows[of_scene[0], 0]]
             image, valid = store.read("image", y, x), store.valid(y, x)
             corners = rows[numbers, 1:] - (y.start, x.start)
-            for number, (row, col) in zip(numbers.tolist(), corners.tolist(), strict=True):
-                chip_y, chip_x = slice(row, row + chip), slice(col, col + chip)
-                yield number, image[:, chip_y, chip_x], valid[chip_y, chip_x]
+            step = max(1, PIXELS_AT_A_TIME // chip**2)
+            for begin in range(0, len(numbers), step):
+                windows = [np.s_[row : row + chip, col : col + chip] for row, col in corners[begin : begin + step]]
+                pixels = np.stack([image[:, chip_y, chip_x] for chip_y, chip_x in windows])
+                yield numbers[begin : begin + step], pixels, np.stack([valid[window] for window in windows])
 
 
 def _digest(stored: AnyArray, valid: BoolArray, scaling: tuple[float, float]) -> int:
@@ -108,21 +110,26 @@ def _digest(stored: AnyArray, valid: BoolArray, scaling: tuple[float, float]) ->
 
 
 def _structure(values: FloatArray, valid: BoolArray) -> FloatArray:
-    """The vector of one chip, from its bands (band, y, x) in standard deviations."""
-    cells, size = CELLS, len(valid) // CELLS
-    count = valid.reshape(cells, size, cells, size).sum((1, 3))
-    values = np.where(valid, values, np.float32(0))
-    pooled = values.reshape(-1, cells, size, cells, size).sum((2, 4))
-    mean = pooled.sum((1, 2), keepdims=True) / count.sum()
+    """The vectors (n, features) of chips, from their bands (n, band, y, x) in standard deviations and masks (n, y, x).
+
+    Every chip has a valid pixel.
+    """
+    chips, cells, size = len(valid), CELLS, valid.shape[-1] // CELLS
+    parts = (cells, size, cells, size)
+    count = valid.reshape(chips, 1, *parts).sum(3, dtype=np.int64).sum(-1)
+    pooled = np.where(valid[:, None], values, np.float32(0)).reshape(chips, -1, *parts).sum(3).sum(-1)
+    mean = pooled.sum((2, 3), keepdims=True) / count.sum((2, 3), keepdims=True)
     level = (pooled - mean * count) / np.maximum(count, 1)
     # Haze and sun glint cause the same slope in many chips, so it is removed.
     slope = np.arange(cells, dtype=np.float32) - (cells - 1) / 2
-    across = (level @ slope).sum(1) / (cells * (slope**2).sum())
-    down = (slope @ level).sum(1) / (cells * (slope**2).sum())
-    plane = across[:, None, None] * slope + down[:, None, None] * slope[:, None]
-    vector = (level - plane).ravel().astype(np.float32)
-    strength = float(np.sqrt((vector**2).mean()))
-    return vector / np.linalg.norm(vector) if strength > MIN_STRUCTURE else np.zeros_like(vector)
+    across = (level @ slope).sum(-1) / (cells * (slope**2).sum())
+    down = (slope @ level).sum(-1) / (cells * (slope**2).sum())
+    plane = across[..., None, None] * slope + down[..., None, None] * slope[:, None]
+    vectors = (level - plane).reshape(chips, -1).astype(np.float32)
+    has_structure = np.sqrt((vectors**2).mean(1)) > MIN_STRUCTURE
+    vectors[has_structure] /= np.linalg.norm(vectors[has_structure], axis=1, keepdims=True)
+    vectors[~has_structure] = 0
+    return vectors
 
 
 @dataclass(frozen=True)
@@ -180,15 +187,20 @@ def find_pairs(fingerprints: ChipFingerprints, first: str, second: str, is_searc
     """
     pairs: list[ChipPair] = []
     samples, searched = fingerprints.samples, np.flatnonzero(is_searched)
+    least = SMALL_CORRELATION if fingerprints.chip < SMALL else CANDIDATE_CORRELATION
     for chosen in (searched[begin : begin + BLOCK] for begin in range(0, len(searched), BLOCK)):
         overlaps = _overlaps(fingerprints, first, samples[second][chosen, 1:])
         for symmetry in SYMMETRIES:
-            partners = _best_partners(fingerprints, first, fingerprints.vectors[second][chosen], symmetry, overlaps)
+            vectors = _turn(fingerprints.vectors[second][chosen], symmetry)
+            partners = _best_partners(fingerprints, first, vectors, symmetry, overlaps, least)
             for index, partner, correlation, rank in partners:
                 distance = np.abs(samples[first][partner] - samples[second][chosen[index]])[1:]
                 is_same = bool((distance < fingerprints.chip).all()) and not fingerprints.has_slots
                 pairs.append(ChipPair(correlation, partner, int(chosen[index]), symmetry, is_same, rank))
             pairs = sorted(pairs, key=_order)[:MAX_ALIGNED]
+            if len(pairs) == MAX_ALIGNED and pairs[-1].rank == 0:
+                # All are best partners, so that nothing with a lower correlation can be among them any more.
+                least = pairs[-1].correlation
     return pairs
 
 
@@ -197,15 +209,18 @@ def _order(pair: ChipPair) -> tuple[int, float, int, int]:
 
 
 def _best_partners(
-    fingerprints: ChipFingerprints, first: str, vectors: FloatArray, symmetry: int, overlaps: tuple[IntArray, IntArray]
+    fingerprints: ChipFingerprints,
+    first: str,
+    turned: FloatArray,
+    symmetry: int,
+    overlaps: tuple[IntArray, IntArray],
+    least: float,
 ) -> list[tuple[int, int, float, int]]:
-    """Index in some vectors, most similar chips of `first`, correlations and ranks: at most `MAX_ALIGNED`, best first.
+    """Index in turned vectors, most similar chips of `first`, correlations and ranks: at most `MAX_ALIGNED`, best first.
 
-    `overlaps` are index and partner of chips that share pixels of the grid.
+    Correlations are at least `least`; `overlaps` are index and partner of chips that share pixels of the grid.
     """
-    turned = _turn(vectors, symmetry)
     minimum = SAME_PLACE_CORRELATION if symmetry == 0 and not fingerprints.shares_places else np.inf
-    least = SMALL_CORRELATION if fingerprints.chip < SMALL else CANDIDATE_CORRELATION
     parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
     for begin in range(0, len(fingerprints.vectors[first]), BLOCK):
         correlation = turned @ fingerprints.vectors[first][begin : begin + BLOCK].T
@@ -214,8 +229,10 @@ def _best_partners(
         index, partner = index[is_here], partner[is_here] - begin
         of_overlaps = correlation[index, partner]
         correlation[index, partner] = np.where(of_overlaps < minimum, 0, of_overlaps)
-        rows, columns = np.nonzero(correlation >= least)
-        parts.append((rows, columns + begin, correlation[rows, columns]))
+        # Most blocks have none, and the maximum is read several times as fast as where it is.
+        if correlation.max() >= least:
+            rows, columns = np.nonzero(correlation >= least)
+            parts.append((rows, columns + begin, correlation[rows, columns]))
     index, partner, correlation = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     order = np.lexsort((partner, -correlation, index))
     index, partner, correlation = index[order], partner[order], correlation[order]

@@ -9,7 +9,9 @@ import rasterio
 from scipy.ndimage import gaussian_filter, shift
 
 from eopipe.arrays import AnyArray, Float64Array, IntArray
-from eopipe.chips.near_duplicates import find_similar_chips, fingerprint_chips
+from eopipe.chips.alignment import ChipAligner
+from eopipe.chips.chips import apply_symmetry
+from eopipe.chips.near_duplicates import ChipFingerprints, find_pairs, find_similar_chips, fingerprint_chips
 from eopipe.chips.statistics import measure_bands
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
@@ -146,3 +148,26 @@ def test_a_changed_copy_of_a_simple_shape_is_found(tmp_path: Path, shape: str, c
     image[:, 58:82, 58:82] = CHANGES[change](image[:, 18:42, 18:42])
     results = similar_chips(tmp_path / "s.zarr", image, [[30, 30], [30, 70]], [[70, 30], [70, 70]])
     assert results == [("near-duplicate", 1)]
+
+
+def test_the_pairs_that_are_aligned_are_the_first_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eopipe.chips.near_duplicates.BLOCK", 64)
+    random = np.random.default_rng(3)
+    shapes = random.normal(size=(3, 32))
+    vectors = {name: random.normal(size=(200, 3)) @ shapes for name in ("train", "test")}
+    vectors = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in vectors.items()}
+    samples = {name: np.zeros((200, 3), np.int64) for name in vectors}
+    digests = {name: np.zeros(200, np.uint64) for name in vectors}
+    aligner = ChipAligner([], 32, {})
+    fingerprints = ChipFingerprints(samples, digests, vectors, 32, 0.97, aligner, has_slots=True)
+    expected = []
+    for symmetry in range(8):
+        turned = apply_symmetry(vectors["test"].reshape(200, -1, 4, 4), symmetry).reshape(200, -1)
+        for second, row in enumerate(turned @ vectors["train"].T):
+            best = [number for number in np.lexsort((np.arange(200), -row))[:4] if row[number] >= 0.7]
+            expected += [(rank, -row[first], second, symmetry, first) for rank, first in enumerate(best)]
+    pairs = find_pairs(fingerprints, "train", "test", np.ones(200, bool))
+    assert len(expected) > 300
+    for pair, (rank, correlation, *numbers) in zip(pairs, sorted(expected)[:300], strict=True):
+        assert [pair.rank, pair.second, pair.symmetry, pair.first] == [rank, *numbers]
+        assert pair.correlation == pytest.approx(-correlation)
