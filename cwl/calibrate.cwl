@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe calibrate
-doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
 intent:
 - edam:operation_3435
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -69,13 +69,13 @@ inputs:
       type: array
       items: Directory
     label: tiles
-    doc: tile stores of the mosaic
+    doc: tile stores of all scenes
   labels:
     type:
       type: array
       items: Directory
     label: labels
-    doc: label store for all scenes
+    doc: label store for all scenes, or one per scene
   chips:
     type: File
     label: chips

@@ -897,6 +897,32 @@ steps:
     - model
     - record
     - checkpoints
+  calibrate:
+    label: calibrate
+    doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
+    run: calibrate.cwl
+    in:
+      min_samples: calibrate_min_samples
+      max_samples: calibrate_max_samples
+      halo: calibrate_halo
+      window: calibrate_window
+      device: calibrate_device
+      threads: calibrate_threads
+      allow_code: train_architecture
+      mem_mb: calibrate_mem_mb
+      timelimit_s: calibrate_timelimit_s
+      tiles: tiles
+      labels: labels
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
+      chips: split/chips
+    out:
+    - calibration
+    - record
   predict_images:
     label: predict images
     doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
@@ -910,6 +936,7 @@ steps:
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
+      calibration: calibrate/calibration
       classes_name:
         valueFrom: classes-$(inputs.image.basename).tif
       probabilities_name:
@@ -1200,6 +1227,7 @@ steps:
         source:
         - split/record
         - train/record
+        - calibrate/record
         - predict_images/record
         - evaluate/record
         - cross_validate/split_record
@@ -1227,6 +1255,7 @@ steps:
         - report/model_card
         - report/data_card
         - train/model
+        - calibrate/calibration
         - predict_images/classes
         - predict_images/probabilities
         - cross_validate/metrics
@@ -1282,6 +1311,12 @@ outputs:
     label: train checkpoints
     doc: checkpoints of a training that did not end
     outputSource: train/checkpoints
+  calibration:
+    type: File
+    label: calibration
+    doc: temperature of the probabilities
+    format: iana:application/json
+    outputSource: calibrate/calibration
   onnx:
     type:
     - 'null'

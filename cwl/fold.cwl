@@ -731,9 +731,8 @@ steps:
     - checkpoints
   calibrate:
     label: calibrate
-    doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+    doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
     run: calibrate.cwl
-    when: $(inputs.wanted)
     in:
       min_samples: calibrate_min_samples
       max_samples: calibrate_max_samples
@@ -753,7 +752,6 @@ steps:
         pickValue: the_only_non_null
         valueFrom: $(self)
       chips: split/chips
-      wanted: mosaic
       fold: fold
       calibration_name:
         valueFrom: calibration-fold-$(inputs.fold).json
@@ -813,6 +811,7 @@ steps:
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
+      calibration: calibrate/calibration
       wanted: images
       classes_name:
         valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif

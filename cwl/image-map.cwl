@@ -28,6 +28,11 @@ inputs:
     type: Directory
     label: model
     doc: trained model
+  calibration:
+    type: File
+    label: calibration
+    doc: temperature of the probabilities
+    format: iana:application/json
   classes_name:
     type: string
     label: classes
@@ -108,6 +113,7 @@ steps:
         - image
         linkMerge: merge_nested
       model: model
+      calibration: calibration
       classes_name: classes_name
       probabilities_name: probabilities_name
     out:

@@ -1532,9 +1532,8 @@ steps:
     - checkpoints
   calibrate:
     label: calibrate
-    doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+    doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
     run: calibrate.cwl
-    when: $(inputs.wanted)
     in:
       min_samples: calibrate_min_samples
       max_samples: calibrate_max_samples
@@ -1563,7 +1562,6 @@ steps:
         pickValue: the_only_non_null
         valueFrom: $(self)
       chips: split/chips
-      wanted: steps/mosaic
     out:
     - calibration
     - record
@@ -1627,6 +1625,7 @@ steps:
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
+      calibration: calibrate/calibration
       wanted: steps/images
       classes_name:
         valueFrom: classes-$(inputs.image.basename).tif
@@ -2089,9 +2088,7 @@ outputs:
     doc: checkpoints of a training that did not end
     outputSource: train/checkpoints
   calibration:
-    type:
-    - 'null'
-    - File
+    type: File
     label: calibration
     doc: temperature of the probabilities
     format: iana:application/json

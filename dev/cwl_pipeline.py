@@ -39,7 +39,7 @@ FOLDERS = {"type": EACH_FOLDER}
 PACKED, PACKED_CHIPS = "packed/pipeline.cwl", "packed/chip-set.cwl"
 # What a chip set replaces: steps of scenes, and those of one map of all images.
 OF_SCENES = ("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes")
-OF_MOSAIC = ("calibrate", "predict")
+OF_MOSAIC = ("predict",)
 
 
 def workflows() -> dict[str, Cwl]:
@@ -230,7 +230,7 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, st
 
     of_split = names(chips="split.json", statistics="statistics.json", map="split.png", places="split.gpkg")
     of_mosaic, if_mosaic = _when(mosaic)
-    calibrated = images | {"model": MODEL, "chips": "split/chips"} | of_mosaic
+    calibrated = images | {"model": MODEL, "chips": "split/chips"}
     mapped = {"model": MODEL, "tiles": images["tiles"], "calibration": "calibrate/calibration"} | of_mosaic
     mapped |= {"cell": cells[0], "ending": cells[1]} | fold_input
     mapped |= {f"{k}_name": {"valueFrom": f"{k}{number}$(inputs.ending).tif"} for k in ("classes", "probabilities")}
@@ -238,7 +238,7 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, st
     steps = {
         "split": _step("split", images | of_split),
         "train": _step("train", images | _split_files() | names(model="model")),
-        "calibrate": _step("calibrate", calibrated | names(calibration="calibration.json"), **if_mosaic),
+        "calibrate": _step("calibrate", calibrated | names(calibration="calibration.json")),
         "predict": _step("predict", mapped, **each_cell, **if_mosaic),
         "predict_images": _image_maps(images["tiles"], each_image, number) | {},
         "evaluate": _step("evaluate", images | MAPS | {"chips": "split/chips"} | names(metrics="metrics.json")),
@@ -256,7 +256,7 @@ def _split_files() -> Cwl:
 def _image_maps(images: Any, each_image: str, number: str) -> Cwl:
     """A map of each image, where they do not belong to one mosaic."""
     inputs, condition = _when(each_image)
-    wires = {"image": images, "model": MODEL} | inputs
+    wires = {"image": images, "model": MODEL, "calibration": "calibrate/calibration"} | inputs
     names = {
         f"{name}_name": {"valueFrom": f"{name}{number}-$(inputs.image.basename).tif"}
         for name in ("classes", "probabilities")
@@ -342,7 +342,7 @@ def _outputs() -> Cwl:
         ("split_places", "File", "chips as polygons", "iana:application/geopackage+sqlite3", "split/places"),
         ("model", optional_folder, "trained model", "", "train/model"),
         ("train_checkpoints", optional_folder, "checkpoints of a training that did not end", "", "train/checkpoints"),
-        ("calibration", optional_file, "temperature of the probabilities", JSON, "calibrate/calibration"),
+        ("calibration", "File", "temperature of the probabilities", JSON, "calibrate/calibration"),
         ("onnx", optional_file, "the model in ONNX format", "edam:format_2333", "export/onnx"),
         ("classes", EACH_FILE, "map of classes, of all images or one of each", TIFF, CLASSES),
         ("probabilities", EACH_FILE, "map of probabilities, of all images or one of each", TIFF, PROBABILITIES),
@@ -436,6 +436,7 @@ def image_map() -> Cwl:
     known = {
         "image": entry("Directory", "image", "tile store of the image"),
         "model": entry("Directory", "model", "trained model"),
+        "calibration": entry("File", "calibration", "temperature of the probabilities", JSON),
         "classes_name": entry("string", "classes", "name of the map of classes"),
         "probabilities_name": entry("string", "probabilities", "name of the map of probabilities"),
     }

@@ -16,8 +16,8 @@ from eopipe.contract import STAGES, Input, annotated, is_option, stage, summary
 from eopipe.errors import UsageError
 from eopipe.provenance.redact import redact_for_terminal
 
-# What makes the stores that `eopipe import` has written, and what needs one map of all images.
-OF_SCENES = ("search", "fetch", "preprocess", "composite", "label", "calibrate")
+# What makes the stores that `eopipe import` has written.
+OF_SCENES = ("search", "fetch", "preprocess", "composite", "label")
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 # Values of a config; with aliases a short file can expand to more than fit into memory.
 MAX_VALUES = 100_000

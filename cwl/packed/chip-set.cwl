@@ -897,6 +897,32 @@ $graph:
       - model
       - record
       - checkpoints
+    calibrate:
+      label: calibrate
+      doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
+      run: '#stage-calibrate'
+      in:
+        min_samples: calibrate_min_samples
+        max_samples: calibrate_max_samples
+        halo: calibrate_halo
+        window: calibrate_window
+        device: calibrate_device
+        threads: calibrate_threads
+        allow_code: train_architecture
+        mem_mb: calibrate_mem_mb
+        timelimit_s: calibrate_timelimit_s
+        tiles: tiles
+        labels: labels
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        chips: split/chips
+      out:
+      - calibration
+      - record
     predict_images:
       label: predict images
       doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
@@ -910,6 +936,7 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
+        calibration: calibrate/calibration
         classes_name:
           valueFrom: classes-$(inputs.image.basename).tif
         probabilities_name:
@@ -1200,6 +1227,7 @@ $graph:
           source:
           - split/record
           - train/record
+          - calibrate/record
           - predict_images/record
           - evaluate/record
           - cross_validate/split_record
@@ -1227,6 +1255,7 @@ $graph:
           - report/model_card
           - report/data_card
           - train/model
+          - calibrate/calibration
           - predict_images/classes
           - predict_images/probabilities
           - cross_validate/metrics
@@ -1282,6 +1311,12 @@ $graph:
       label: train checkpoints
       doc: checkpoints of a training that did not end
       outputSource: train/checkpoints
+    calibration:
+      type: File
+      label: calibration
+      doc: temperature of the probabilities
+      format: iana:application/json
+      outputSource: calibrate/calibration
     onnx:
       type:
       - 'null'
@@ -2103,9 +2138,8 @@ $graph:
       - checkpoints
     calibrate:
       label: calibrate
-      doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+      doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
       run: '#stage-calibrate'
-      when: $(inputs.wanted)
       in:
         min_samples: calibrate_min_samples
         max_samples: calibrate_max_samples
@@ -2125,7 +2159,6 @@ $graph:
           pickValue: the_only_non_null
           valueFrom: $(self)
         chips: split/chips
-        wanted: mosaic
         fold: fold
         calibration_name:
           valueFrom: calibration-fold-$(inputs.fold).json
@@ -2185,6 +2218,7 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
+        calibration: calibrate/calibration
         wanted: images
         classes_name:
           valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif
@@ -2322,6 +2356,11 @@ $graph:
       type: Directory
       label: model
       doc: trained model
+    calibration:
+      type: File
+      label: calibration
+      doc: temperature of the probabilities
+      format: iana:application/json
     classes_name:
       type: string
       label: classes
@@ -2402,6 +2441,7 @@ $graph:
           - image
           linkMerge: merge_nested
         model: model
+        calibration: calibration
         classes_name: classes_name
         probabilities_name: probabilities_name
       out:
@@ -3308,7 +3348,7 @@ $graph:
 - class: CommandLineTool
   id: stage-calibrate
   label: eopipe calibrate
-  doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+  doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
   intent:
   - edam:operation_3435
   requirements:
@@ -3366,13 +3406,13 @@ $graph:
         type: array
         items: Directory
       label: tiles
-      doc: tile stores of the mosaic
+      doc: tile stores of all scenes
     labels:
       type:
         type: array
         items: Directory
       label: labels
-      doc: label store for all scenes
+      doc: label store for all scenes, or one per scene
     chips:
       type: File
       label: chips

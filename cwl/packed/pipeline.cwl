@@ -1532,9 +1532,8 @@ $graph:
       - checkpoints
     calibrate:
       label: calibrate
-      doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+      doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
       run: '#stage-calibrate'
-      when: $(inputs.wanted)
       in:
         min_samples: calibrate_min_samples
         max_samples: calibrate_max_samples
@@ -1563,7 +1562,6 @@ $graph:
           pickValue: the_only_non_null
           valueFrom: $(self)
         chips: split/chips
-        wanted: steps/mosaic
       out:
       - calibration
       - record
@@ -1627,6 +1625,7 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
+        calibration: calibrate/calibration
         wanted: steps/images
         classes_name:
           valueFrom: classes-$(inputs.image.basename).tif
@@ -2089,9 +2088,7 @@ $graph:
       doc: checkpoints of a training that did not end
       outputSource: train/checkpoints
     calibration:
-      type:
-      - 'null'
-      - File
+      type: File
       label: calibration
       doc: temperature of the probabilities
       format: iana:application/json
@@ -2919,9 +2916,8 @@ $graph:
       - checkpoints
     calibrate:
       label: calibrate
-      doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+      doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
       run: '#stage-calibrate'
-      when: $(inputs.wanted)
       in:
         min_samples: calibrate_min_samples
         max_samples: calibrate_max_samples
@@ -2941,7 +2937,6 @@ $graph:
           pickValue: the_only_non_null
           valueFrom: $(self)
         chips: split/chips
-        wanted: mosaic
         fold: fold
         calibration_name:
           valueFrom: calibration-fold-$(inputs.fold).json
@@ -3001,6 +2996,7 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
+        calibration: calibrate/calibration
         wanted: images
         classes_name:
           valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif
@@ -3259,6 +3255,11 @@ $graph:
       type: Directory
       label: model
       doc: trained model
+    calibration:
+      type: File
+      label: calibration
+      doc: temperature of the probabilities
+      format: iana:application/json
     classes_name:
       type: string
       label: classes
@@ -3339,6 +3340,7 @@ $graph:
           - image
           linkMerge: merge_nested
         model: model
+        calibration: calibration
         classes_name: classes_name
         probabilities_name: probabilities_name
       out:
@@ -5238,7 +5240,7 @@ $graph:
 - class: CommandLineTool
   id: stage-calibrate
   label: eopipe calibrate
-  doc: Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+  doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
   intent:
   - edam:operation_3435
   requirements:
@@ -5296,13 +5298,13 @@ $graph:
         type: array
         items: Directory
       label: tiles
-      doc: tile stores of the mosaic
+      doc: tile stores of all scenes
     labels:
       type:
         type: array
         items: Directory
       label: labels
-      doc: label store for all scenes
+      doc: label store for all scenes, or one per scene
     chips:
       type: File
       label: chips

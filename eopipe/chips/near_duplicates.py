@@ -125,7 +125,7 @@ def _structure(values: FloatArray, valid: BoolArray) -> FloatArray:
     across = (level @ slope).sum(-1) / (cells * (slope**2).sum())
     down = (slope @ level).sum(-1) / (cells * (slope**2).sum())
     plane = across[..., None, None] * slope + down[..., None, None] * slope[:, None]
-    vectors = (level - plane).reshape(chips, -1).astype(np.float32)
+    vectors: FloatArray = (level - plane).reshape(chips, -1).astype(np.float32)
     has_structure = np.sqrt((vectors**2).mean(1)) > MIN_STRUCTURE
     vectors[has_structure] /= np.linalg.norm(vectors[has_structure], axis=1, keepdims=True)
     vectors[~has_structure] = 0
@@ -216,7 +216,7 @@ def _best_partners(
     overlaps: tuple[IntArray, IntArray],
     least: float,
 ) -> list[tuple[int, int, float, int]]:
-    """Index in turned vectors, most similar chips of `first`, correlations and ranks: at most `MAX_ALIGNED`, best first.
+    """Index in turned vectors, best partners of `first`, correlations and ranks: at most `MAX_ALIGNED`, best first.
 
     Correlations are at least `least`; `overlaps` are index and partner of chips that share pixels of the grid.
     """

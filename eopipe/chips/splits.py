@@ -128,6 +128,11 @@ class Split(Samples):
     warnings: list[str] = []
     chip_set: _Blocks | None = None
 
+    @property
+    def is_mosaic(self) -> bool:
+        """Whether all images may have one map: they are not split themselves, and their chips are on one grid."""
+        return not self.by_scene and self.chip_set is None
+
     def json_document(self) -> dict[str, Any]:
         """The content of the file."""
         return self.model_dump(mode="json", exclude_unset=True)

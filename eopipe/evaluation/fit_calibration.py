@@ -1,17 +1,16 @@
-"""Fit the temperature of a mosaic on its validation places, with the code that predicts the map."""
+"""Fit the temperature of maps on their validation places, with the code that predicts them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from eopipe.chips.chip_blocks import covered_pixels
+from eopipe.chips.chip_blocks import chips_in, covered_pixels
 from eopipe.chips.chips import cell_votes, label_sets, majority_class
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split
-from eopipe.errors import BadInputError
 from eopipe.evaluation.calibration import label_pairs, reliability_measures, reliability_sums
 from eopipe.inference.mosaic import WindowPredictor, task_probabilities
 from eopipe.inference.temperature import METHOD, apply_temperature, fit_temperature
@@ -23,7 +22,7 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 
 @dataclass(frozen=True)
 class ValidationPlaces:
-    """Validation chips at some corners (n, 2) with the labels of all scenes; a cell needs `min_pixels` labelled ones.
+    """Validation chips of a map at some corners (n, 2) with its labels; a cell needs `min_pixels` labelled ones.
 
     `polygons` are their splits where polygons are split.
     """
@@ -35,19 +34,14 @@ class ValidationPlaces:
     polygons: dict[str, list[int]] | None = None
 
     @classmethod
-    def of(cls, split: Split, stores: list[Tiles]) -> "ValidationPlaces":
-        """The validation places of a split with the labels of each scene.
-
-        Raises BadInputError where scenes are split, or their labels differ.
-        """
-        labels = stores[0]
-        if split.by_scene or any(store.scene != labels.scene for store in stores):
-            raise BadInputError(
-                "a mosaic mixes scenes, so it has no validation places where scenes are split or labels differ from "
-                "scene to scene; predict one map for each scene, without a calibration"
-            )
-        corners, chip = np.unique(split.samples["val"][:, 1:], axis=0), split.chip
-        return cls(labels, corners, chip, max(1.0, split.plan.min_valid * chip**2), split.polygons)
+    def of(cls, split: Split, labels: Tiles, image: int | None) -> "ValidationPlaces":
+        """The validation places of a mosaic, or of the map of one image by its number."""
+        samples, chip = split.samples["val"], split.chip
+        if image is not None and (split.by_scene or split.chip_set):
+            samples = samples[samples[:, 0] == image]
+        # A chip of a chip set may be smaller than its slot.
+        min_pixels = 1.0 if split.chip_set else max(1.0, split.plan.min_valid * chip**2)
+        return cls(labels, np.unique(samples[:, 1:], axis=0), chip, min_pixels, split.polygons)
 
     def area(self, y: slice, x: slice) -> BoolArray:
         """The pixels (y, x) of a window that are in a validation chip."""
@@ -64,6 +58,8 @@ class ValidationPlaces:
     def boxes(self, windows: list[PixelWindow], multiple: int) -> Iterator[tuple[PixelWindow, int]]:
         """The part of each window that has labelled pixels, its edges at a multiple, and their number."""
         for y, x in windows:
+            if not len(chips_in(self.corners, self.edge, (y, x))):
+                continue
             _, labelled = self.labelled(y, x)
             if labelled.any():
                 rows, cols = (_extent(np.asarray(labelled.any(axis)), multiple) for axis in (1, 0))
@@ -97,9 +93,9 @@ class LabelledSamples:
 
 
 def validation_samples(
-    predictor: WindowPredictor, trained: TrainedModel, places: ValidationPlaces, maximum: int
+    maps: Sequence[tuple[WindowPredictor, ValidationPlaces]], trained: TrainedModel, maximum: int
 ) -> LabelledSamples:
-    """Samples of the mosaic in the validation places: pixels, or cells of a chip classifier.
+    """Samples of maps in their validation places: pixels, or cells of a chip classifier.
 
     With several labels for each chip, a sample is a cell and a class, which is present (0) or absent (1).
 
@@ -107,39 +103,55 @@ def validation_samples(
     """
     is_chipwise = trained.task in CHIPWISE
     if is_chipwise:
-        predictor = replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
-    boxes = list(places.boxes(predictor.windows(), trained.chip if is_chipwise else 1))
-    share = 1.0 if is_chipwise else maximum / max(sum(count for _, count in boxes), 1)
-    predictor = replace(predictor, boxes=tuple(box for box, _ in boxes))
+        maps = [
+            (replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip), places)
+            for predictor, places in maps
+        ]
+    boxes = [[*places.boxes(predictor.windows(), trained.chip if is_chipwise else 1)] for predictor, places in maps]
+    count = sum(count for of_map in boxes for _, count in of_map)
+    share = 1.0 if is_chipwise else maximum / max(count, 1)
     classes = 2 if trained.task == "multilabel" else len(trained.classes)
     parts = [LabelledSamples(np.zeros((classes, 0), np.float32), np.zeros(0, np.int64))]
+    for number, ((predictor, places), of_map) in enumerate(zip(maps, boxes, strict=True)):
+        of_boxes = replace(predictor, boxes=tuple(box for box, _ in of_map))
+        parts += _samples_of_map(of_boxes, places, trained, share, number)
+    return LabelledSamples(np.hstack([p.probability for p in parts]), np.concatenate([p.truth for p in parts]))
+
+
+def _samples_of_map(
+    predictor: WindowPredictor, places: ValidationPlaces, trained: TrainedModel, share: float, map_number: int
+) -> Iterator[LabelledSamples]:
+    """The samples of a map, box by box; of pixels a random share, which the numbers of map and box decide."""
     for number, (y, x, probability, scene_count) in enumerate(task_probabilities(predictor, trained)):
         label, labelled = places.labelled(y, x)
         usable = labelled & (scene_count > 0)
-        if is_chipwise:
+        if trained.task in CHIPWISE:
             area, edge = places.area(y, x), places.edge
             chosen, votes = cell_votes(label, usable, area, edge, len(trained.classes), places.min_pixels)
             rows, cols = (edge * index for index in np.divmod(chosen, label.shape[1] // edge))
             truth = majority_class(votes)
         else:
-            generator = np.random.Generator(np.random.Philox(key=0, counter=[0, 0, 0, number]))
+            generator = np.random.Generator(np.random.Philox(key=0, counter=[0, 0, map_number, number]))
             rows, cols = np.nonzero(usable & (generator.random(usable.shape) < share))
             truth = label[rows, cols].astype(np.int64)
         sample = probability[:, rows, cols]
         if trained.task == "multilabel":
             sample, truth = label_pairs(sample, label_sets(votes, trained.min_share))
-        parts.append(LabelledSamples(sample, truth))
-    return LabelledSamples(np.hstack([p.probability for p in parts]), np.concatenate([p.truth for p in parts]))
+        yield LabelledSamples(sample, truth)
 
 
 def calibration_document(
-    samples: LabelledSamples, trained: TrainedModel, model: str, scenes: list[str], minimum: int
+    samples: LabelledSamples, trained: TrainedModel, model: str, scenes: list[str], minimum: int, *, is_mosaic: bool
 ) -> dict[str, Any]:
-    """The content of a calibration file: the temperature, and the calibration of the samples before and after."""
+    """The content of a calibration file: the temperature, and the calibration of the samples before and after.
+
+    It is that of a mosaic of the scenes, or of the map of each.
+    """
     unit, count = "chip" if trained.task in CHIPWISE else "pixel", len(samples.truth)
     # Each label of a chip is a sample.
     count //= len(trained.classes) if trained.task == "multilabel" else 1
     document: dict[str, Any] = {"method": METHOD, "model": model, "task": trained.task, "scenes": scenes}
+    document |= {} if is_mosaic else {"maps": "each image"}
     document |= {"classes": list(trained.classes), f"{unit}s": count}
     if trained.task == "regression":
         return document | _uncalibrated("a regression has values instead of probabilities")

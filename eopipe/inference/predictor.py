@@ -8,7 +8,7 @@ from eopipe.errors import BadInputError
 from eopipe.inference.mosaic import WindowPredictor
 from eopipe.models.model_folder import TrainedModel
 from eopipe.models.tasks import predictions
-from eopipe.tiles.store import Tiles
+from eopipe.tiles.store import CHIP_SET, Tiles
 
 
 def load_predict_function(
@@ -35,7 +35,13 @@ def load_predict_function(
 def open_predictor(
     trained: TrainedModel, model: Path, stores: list[Tiles], window: int, halo: int | None, device: str, threads: int
 ) -> WindowPredictor:
-    """A trained model on stores, sorted by scene. Raises BadInputError where bands or grids do not fit."""
+    """A trained model on stores, sorted by scene; of a chip set a window is a slot, and has no halo.
+
+    Raises BadInputError where bands or grids do not fit.
+    """
+    if chip_set := stores[0].attributes.get(CHIP_SET):
+        # Neighbouring slots are not neighbours on the ground.
+        window, halo = chip_set["slot"], 0
     for store in stores:
         missing_bands = [band for band in trained.bands if band not in store.names]
         if missing_bands:

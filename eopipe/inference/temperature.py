@@ -10,7 +10,7 @@ logits of all classes, so every label stays present or absent.
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -28,12 +28,16 @@ FLOOR = 1e-12
 
 @dataclass(frozen=True)
 class Calibration:
-    """The temperature of a model's mosaic; `summary` is one sentence about its fit, `model` the id of the model."""
+    """The temperature of maps of a model; `summary` is one sentence about its fit, `model` the id of the model.
+
+    `is_mosaic`: it was fitted for one map of the scenes, else for the map of each.
+    """
 
     temperature: float
     model: str
     scenes: tuple[str, ...]
     summary: str
+    is_mosaic: bool = True
 
     @property
     def tags(self) -> dict[str, Any]:
@@ -41,15 +45,14 @@ class Calibration:
         return {"temperature": f"{self.temperature:.6g}", "calibration": self.summary}
 
     def check(self, model: str, scenes: list[str]) -> None:
-        """Raise BadInputError where it was fitted for another model; warn where it was fitted on other scenes."""
+        """Raise BadInputError where it was fitted for another model; warn where it was fitted for maps of others."""
         if self.model != model:
             raise BadInputError(f"the calibration is of model {self.model}, not of {model}; calibrate this model")
-        if self.scenes != tuple(scenes):
-            log.warning(
-                "event=other-scenes calibrated=%d predicted=%d effect='it fits the mean over its own scenes'",
-                len(self.scenes),
-                len(scenes),
-            )
+        is_fitted = self.scenes == tuple(scenes) if self.is_mosaic else len(scenes) == 1 and scenes[0] in self.scenes
+        if not is_fitted:
+            effect = "the mean over its own scenes" if self.is_mosaic else "maps of one of its own scenes"
+            counts = len(self.scenes), len(scenes)
+            log.warning("event=other-scenes calibrated=%d predicted=%d effect='it fits %s'", *counts, effect)
 
 
 class _CalibrationDocument(BaseModel):
@@ -61,13 +64,15 @@ class _CalibrationDocument(BaseModel):
     model: str
     scenes: list[str]
     summary: str
+    maps: Literal["mosaic", "each image"] = "mosaic"
 
 
 def read_calibration(path: Path) -> Calibration:
     """Read what `calibrate` wrote. Raises BadInputError for anything else."""
     content = read_document(path, _CalibrationDocument, "a calibration, as calibrate writes one")
     temperature = float(content["temperature"])
-    return Calibration(temperature, content["model"], tuple(content["scenes"]), content["summary"])
+    is_mosaic = content.get("maps", "mosaic") == "mosaic"
+    return Calibration(temperature, content["model"], tuple(content["scenes"]), content["summary"], is_mosaic)
 
 
 def apply_temperature(probability: AnyArray, temperature: float) -> FloatArray:

@@ -23,7 +23,6 @@ from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.models import Architecture
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
 from eopipe.run.locate import chip_stores, in_project
-from eopipe.run.rules import splits_images
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tiles.cells import read_frame
@@ -158,11 +157,6 @@ def warnings_of(config: Config) -> Iterator[str]:
         yield (
             "label.before gives the change between two dates, and an image has one, unless the bands of an item are of "
             'both; composite: {method: median, period: all, stack: year, parts: ["2017", "2021"]} makes them one image'
-        )
-    if label["asset"] or splits_images(config):
-        yield (
-            "there is a map of each scene, since labels or splits differ from scene to scene; the probabilities of "
-            "such maps are those of the model, without calibration"
         )
     processes, cores = config["train"]["processes"], os.cpu_count() or 1
     if processes > cores:

@@ -1,4 +1,4 @@
-"""Temperature of the mosaic's probabilities, from the validation places."""
+"""Temperature of the probabilities of maps, from the validation places."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,8 +11,8 @@ def calibrate(
         Path,
         Input("trained model: its folder, its STAC Item model.json, or a STAC catalog with it", mixed=True),
     ],
-    tiles: Annotated[tuple[Path, ...], Input("tile stores of the mosaic", folder=True)],
-    labels: Annotated[tuple[Path, ...], Input("label store for all scenes", folder=True)],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores of all scenes", folder=True)],
+    labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
     chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],
     calibration: Annotated[
         Path,
@@ -48,13 +48,16 @@ def calibrate(
     ] = None,
     threads: Annotated[int, Option("CPU threads; more change the order of sums", ge=1)] = 1,
 ) -> None:
-    """Fit one temperature for the mean probabilities of a mosaic on its validation places (temperature scaling).
+    """Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
 
-    `predict --calibration` applies it: confidences then agree with accuracies, and no class changes. With several
-    labels for each chip it divides the logit of each class, so no label changes. The temperature is 1, with the reason,
-    for a regression and where too few validation places are labelled and valid. Raises BadInputError where scenes are
-    split, as a mosaic of them has no validation places.
+    The map is a mosaic of all scenes; where scenes are split, labels differ from scene to scene, or of a chip set, each
+    image has a map, and the temperature is fitted for all of them. `predict --calibration` applies it: confidences then
+    agree with accuracies, and no class changes. With several labels for each chip it divides the logit of each class,
+    so no label changes. The temperature is 1, with the reason, for a regression and where too few validation places are
+    labelled and valid.
     """
+    from dataclasses import replace
+
     import numpy as np
 
     from eopipe.chips.chips import pair_stores
@@ -73,7 +76,11 @@ def calibrate(
 
     trained, pairs, split = read_trained_model(model, allow_code), pair_stores(tiles, labels), read_split(chips)
     check_scenes(split, pairs)
-    stores, label_store = [image for image, _ in pairs], pairs[0][1]
+    stores, labels_of_images = [image for image, _ in pairs], [label for _, label in pairs]
+    label_store, is_mosaic = (
+        labels_of_images[0],
+        split.is_mosaic and len({label.path for label in labels_of_images}) == 1,
+    )
     samples = LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), np.zeros(0, np.int64))
     if trained.task != "regression":
         if label_store.names != trained.classes or split.chip != trained.chip:
@@ -81,10 +88,15 @@ def calibrate(
                 f"labels of {', '.join(label_store.names)} in chips of {split.chip} pixels do not fit the model, "
                 f"which has {', '.join(trained.classes)} in chips of {trained.chip}; use those of its training"
             )
-        places = ValidationPlaces.of(split, [label for _, label in pairs])
-        if len(places.corners):
-            predictor = open_predictor(trained, model, stores, window, halo, device, threads)
-            samples = validation_samples(predictor, trained, places, max_samples)
+        predictor = open_predictor(trained, model, stores, window, halo, device, threads)
+        maps = [(predictor, ValidationPlaces.of(split, label_store, None))]
+        if not is_mosaic:
+            maps = [
+                (replace(predictor, stores=[image]), ValidationPlaces.of(split, label, number))
+                for number, (image, label) in enumerate(pairs)
+            ]
+        samples = validation_samples(maps, trained, max_samples)
     with publish(calibration) as draft:
         scenes = [store.scene for store in stores]
-        write_json(draft, calibration_document(samples, trained, model_id(model), scenes, min_samples))
+        content = calibration_document(samples, trained, model_id(model), scenes, min_samples, is_mosaic=is_mosaic)
+        write_json(draft, content)

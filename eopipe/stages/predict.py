@@ -101,11 +101,8 @@ def predict(
 
     trained = read_trained_model(model, allow_code)
     stores = sorted((Tiles(path) for path in tiles), key=lambda store: store.scene)
-    if chip_set := stores[0].attributes.get(CHIP_SET):
-        if len(stores) > 1:
-            raise UsageError("stores of a chip set have other chips at the same positions: predict one at a time")
-        # Neighbouring slots are not neighbours on the ground.
-        window, halo = chip_set["slot"], 0
+    if len(stores) > 1 and CHIP_SET in stores[0].attributes:
+        raise UsageError("stores of a chip set have other chips at the same positions: predict one at a time")
     check_tiles(trained.trained_on, stores, allow)
     fitted = read_calibration(calibration) if calibration else None
     if fitted:

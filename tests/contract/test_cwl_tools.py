@@ -203,7 +203,6 @@ def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job()
         "composite": "steps/composite",
         "label": "steps/label_file",
         "label_scenes": "steps/label_scenes",
-        "calibrate": "steps/mosaic",
         "predict": "steps/mosaic",
         "predict_images": "steps/images",
         "export": "with_onnx",

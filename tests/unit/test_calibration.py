@@ -1,6 +1,7 @@
 """Calibration: the temperature that is fitted, what it does to a map, and how calibration is measured."""
 
 import json
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -278,16 +279,42 @@ def test_too_few_samples_fit_no_temperature(mosaic: Mosaic) -> None:
     assert "validation pixels are fewer than 10000" in mosaic.read("few.json")["reason"]
 
 
-def test_a_mosaic_of_scenes_that_are_split_has_no_validation_places(
-    mosaic: Mosaic, capsys: pytest.CaptureFixture[str]
+def test_maps_of_scenes_that_are_split_have_the_temperature_of_those_that_validate(
+    mosaic: Mosaic, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # Every sample of the split is of the first scene, so the map of the second one has no part in it.
     split, mosaic.split = mosaic.split, write_split(mosaic.folder / "scenes.json", CLASSES, by_scene=True)
     try:
-        assert mosaic.calibrate("never.json") == 3
+        assert mosaic.calibrate("scenes-calibration.json") == 0
     finally:
         mosaic.split = split
-    assert "predict one map for each scene, without a calibration" in capsys.readouterr().err
-    assert not (mosaic.folder / "never.json").exists()
+    content = mosaic.read("scenes-calibration.json")
+    assert (content["maps"], content["scenes"]) == ("each image", ["a", "b"])
+    samples = [np.array(row) for row in json.loads((mosaic.folder / "scenes.json").read_text())["samples"]["val"]]
+    of_scene = replaced_tiles(mosaic, mosaic.tiles[:1]).predict(tmp_path / "first")[1]
+    is_val = np.zeros(SHAPE, bool)
+    for _, row, column in samples:
+        is_val[row : row + CHIP, column : column + CHIP] = True
+    with rasterio.open(tmp_path / "first/classes.tif") as file:
+        is_val &= (file.read(1) != NO_LABEL) & (mosaic.label != NO_LABEL)
+    assert content["pixels"] == is_val.sum()
+    expected = fit_temperature(of_scene[:, is_val], mosaic.label[is_val].astype(np.int64))
+    # Maps are rounded to 1/10000.
+    assert content["temperature"] == pytest.approx(expected, rel=0.01)
+    calibration = ["--calibration", mosaic.folder / "scenes-calibration.json"]
+    with caplog.at_level("WARNING", "eopipe"):
+        _, calibrated = replaced_tiles(mosaic, mosaic.tiles[:1]).predict(tmp_path / "one", *calibration)
+        assert "other-scenes" not in caplog.text
+        mosaic.predict(tmp_path / "both", *calibration)
+    assert "it fits maps of one of its own scenes" in caplog.text
+    np.testing.assert_allclose(calibrated[:, is_val], apply_temperature(of_scene[:, is_val], expected), atol=0.01)
+
+
+def replaced_tiles(mosaic: Mosaic, tiles: list[Path]) -> Mosaic:
+    """The same model on some of the scenes."""
+    other = copy(mosaic)
+    other.tiles = tiles
+    return other
 
 
 @pytest.mark.exhaustive

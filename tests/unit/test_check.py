@@ -58,16 +58,13 @@ def test_what_this_machine_does_not_have_is_a_warning(folder: Path, run: Run, mo
     write(folder, train={"processes": 64, "device": "cuda"})
     completed = run("check")
     assert completed.code == 0
-    assert "map of each scene" not in completed.stdout
     assert "warning: train.processes is 64, and this machine has 2 cores" in completed.stdout
     assert ("warning: train.device is cuda, and PyTorch finds no GPU" in completed.stdout) != torch.cuda.is_available()
 
 
-def test_a_change_in_images_of_one_date_and_maps_without_calibration_are_warnings(folder: Path, run: Run) -> None:
+def test_a_change_in_images_of_one_date_is_a_warning(folder: Path, run: Run) -> None:
     write(folder, label={"before": "labels.tif"})
     assert "warning: label.before gives the change between two dates, and an image has one" in run("check").stdout
-    write(folder, split={"method": "temporal", "dates": ["2023-06-01"]})
-    assert "warning: there is a map of each scene" in run("check").stdout
 
 
 MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [

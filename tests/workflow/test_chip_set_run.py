@@ -80,6 +80,11 @@ def test_chips_are_split_by_their_regions_on_the_ground(mapped: Project) -> None
     assert split.audit.gap_pixels["train-test"] > 200_000
 
 
+def calibrated_shares(shares: np.ndarray, temperature: float) -> np.ndarray:
+    powers = shares ** (1 / temperature)
+    return np.asarray(powers / powers.sum(1, keepdims=True))
+
+
 def test_each_chip_is_mapped_by_itself_and_scored_at_its_place(mapped: Project) -> None:
     import torch
 
@@ -99,6 +104,13 @@ def test_each_chip_is_mapped_by_itself_and_scored_at_its_place(mapped: Project) 
     normal = np.stack([trained.normaliser(image[:, *slot], store.scaling, valid[slot]) for slot in slots])
     with torch.inference_mode():
         shares = torch.softmax(model(torch.from_numpy(normal)), 1).numpy()
+    calibration = json.loads((mapped.results / "calibration.json").read_text())
+    assert (calibration["maps"], calibration["pixels"]) == ("each image", 2 * CHIPS * EDGE**2)
+    with rasterio.open(maps[0].with_name("probabilities.tif")) as file:
+        assert float(file.tags()["temperature"]) == calibration["temperature"] != 1
+        stored = file.read() / 10_000
+    published = np.stack([stored[:, *slot] for slot in slots])
+    np.testing.assert_allclose(published, calibrated_shares(shares, calibration["temperature"]), atol=1e-3)
     mapped_numbers = np.stack([numbers[slot] for slot in slots])
     is_clear = np.abs(shares[:, 0] - shares[:, 1]) > 1e-4
     assert (mapped_numbers == shares.argmax(1))[is_clear].all()

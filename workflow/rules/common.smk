@@ -96,8 +96,8 @@ def tiles_of_map(wildcards):
 
 
 def calibration_of_map(wildcards):
-    """The calibration of the mosaic; none for a map of one image, whose probabilities stay those of the model."""
-    return FILES["calibration"] if IS_MOSAIC and eo.is_mosaic(wildcards.map) else []
+    """The calibration of the maps of the run; none for a map of one image beside a mosaic, for which it is fitted."""
+    return FILES["calibration"] if eo.is_mosaic(wildcards.map) == IS_MOSAIC else []
 
 
 def label_source(wildcards):

@@ -2,8 +2,7 @@
 SINGLE = [
     *([] if CHIPS else ["grid.json", "selection.json"]),
     *("split.json", "split.png", "split.gpkg", "statistics.json", "metrics.json"),
-    *("export.json", "model.onnx", "report.html", "map.png", "model-card.md", "data-card.md"),
-    *(["calibration.json"] if IS_MOSAIC else []),
+    *("export.json", "model.onnx", "report.html", "map.png", "model-card.md", "data-card.md", "calibration.json"),
 ]
 FILES["single"] = [f"{RESULTS}/{name}" for name in SINGLE] + FILES["fold_metrics"]
 FILES["single"] += eo.each_fold(config, "model/manifest.json")

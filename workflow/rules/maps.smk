@@ -1,5 +1,5 @@
 rule calibrate:
-    "Fit the temperature of the mosaic's probabilities on the validation places."
+    "Fit the temperature of the probabilities of maps on the validation places."
     input:
         **files("model", "tiles", "labels", "chips"),
     output:
