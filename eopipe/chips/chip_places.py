@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.chip_files import to_degrees
 from eopipe.chips.chip_set import INDEX, INDEX_ARRAY, SLOT_STEP, STORE
-from eopipe.chips.splits import SplitPlan
+from eopipe.chips.splits import STRIPS, SplitPlan
 from eopipe.documents import OPEN, Count, PositiveCount, Text, invertible, read_document, typed_mistakes
 from eopipe.errors import BadInputError, UsageError
 from eopipe.tiles.grid import EARTH_RADIUS_M
@@ -31,7 +31,7 @@ SEMI_MAJOR_M, SQUARED_ECCENTRICITY = 6378137.0, 6.69437999014e-3
 MAX_PAIRS = 1_000_000
 # From this distance on chips are points, but for their size.
 FAR_M = 50_000.0
-METHODS = ("random", "blocks", "group")
+METHODS = ("random", "blocks", "group", *STRIPS)
 # Slots of a store, as `eopipe import` writes it.
 MAX_SLOTS = (STORE // SLOT_STEP) ** 2
 # Square degrees of a chip: far below those of a pixel of a millimetre.
@@ -152,7 +152,7 @@ class ChipPlaces:
         if plan.method not in METHODS or by in ("scene", "tile", "polygon"):
             raise UsageError(
                 f"split.method {plan.method}{f' by {by}' if by else ''} does not work on a chip set, whose chips are "
-                "at places of their own: split by blocks, by group (by region or column), or at random"
+                "at places of their own: split by blocks, strips or group (by region, or by a column such as date)"
             )
         return replace(plan, chip=self.slot, stride=self.slot, block=self.slot)
 

@@ -12,12 +12,24 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eopipe.arrays import IntArray, UInt8Array
+from eopipe.arrays import Float64Array, IntArray, UInt8Array
 from eopipe.chips.chip_blocks import blocks_of_chips
 from eopipe.chips.chip_gaps import ChipGaps
 from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
-from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, SplitZones, assign_at_random, splits_of_chips
+from eopipe.chips.splits import (
+    COLUMN_STRIPS,
+    NO_SPLIT,
+    SPLITS,
+    STRIPS,
+    SplitMethod,
+    SplitPlan,
+    SplitZones,
+    assign_at_random,
+    splits_of_chips,
+    strips_of,
+)
 from eopipe.errors import BadInputError, UsageError
+from eopipe.stac.antimeridian import common_bounds
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import NO_LABEL
 
@@ -165,10 +177,16 @@ def splits_by_region(
 def split_chip_set(
     places: ChipPlaces, samples: IntArray, plan: SplitPlan, block_km: float, regions: Path | None, attribute: str
 ) -> UInt8Array:
-    """The split of each candidate (n, 3) by its true place, or by its row of the index; 255 for one in none."""
+    """The split of each candidate (n, 3) by its true place, or by its row of the index; 255 for one in none.
+
+    A strip has a share of the longitudes or latitudes that chips have.
+    """
     if plan.method == "random":
         return assign_at_random(len(samples), plan)
     numbers = places.numbers(samples)
+    if plan.method in STRIPS:
+        splits = strips_of(order_along(places.degrees[numbers], plan.method), plan)
+        return ChipGaps(plan.chip, places=places).keep_apart(samples, splits, plan.buffer)
     units = np.empty(len(samples), object)
     if plan.method == "blocks":
         cells = equal_area_cells(places.degrees[numbers], block_km)
@@ -181,6 +199,15 @@ def split_chip_set(
         assigned = dict(assign_groups(names, plan))
     splits = np.array([assigned.get(unit, NO_SPLIT) for unit in units], np.uint8)
     return ChipGaps(plan.chip, places=places).keep_apart(samples, splits, plan.buffer)
+
+
+def order_along(degrees: Float64Array, method: SplitMethod) -> IntArray:
+    """Ranks of places (n, 2) from the side at which the strips of a method begin; across 180 degrees east continues."""
+    longitude, latitude = degrees.T
+    west, *_ = common_bounds([(x, y, x, y) for x, y in degrees.tolist()])
+    along = (longitude - west) % 360 if method in COLUMN_STRIPS else -latitude
+    along = -along if method in ("east-west", "south-north") else along
+    return np.unique(along, return_inverse=True)[1].ravel()
 
 
 def _assign_cells(cells: list[Any], plan: SplitPlan, block_km: float) -> dict[Any, int]:

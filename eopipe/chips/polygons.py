@@ -16,7 +16,7 @@ from eopipe.chips.chip_blocks import blocks_of, chips_reaching, covered_blocks
 from eopipe.chips.groups import without_empty_splits
 from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, assign_at_random
 from eopipe.errors import BadInputError
-from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.tiles.store import CHIP_SET, NO_LABEL, Tiles
 
 
 def split_polygons(labels: Sequence[Tiles], plan: SplitPlan) -> dict[str, list[int]]:
@@ -122,15 +122,20 @@ def labelled_ground_pixels(
 ) -> int:
     """Labelled pixels on the ground in training samples (scene, row, column), each once for all chips and dates.
 
-    Of split polygons only those of the training count. Reads the labels block by block.
+    `labels` are those of the scenes. Of split polygons only those of the training count, and the slots of the stores of
+    a chip set are at places of their own. Reads the labels block by block.
     """
+    groups = [([*{label.scene: label for label in labels}.values()], samples[:, 1:])]
+    if CHIP_SET in labels[0].attributes:
+        groups = [([label], samples[samples[:, 0] == number, 1:]) for number, label in enumerate(labels)]
     total = 0
-    for window, covered in covered_blocks(samples[:, 1:], chip):
-        labelled = np.zeros_like(covered)
-        for label in labels:
-            of_label = label.valid(*window)
-            labelled |= of_label & (splits_of_pixels(label, polygons, *window) == 0) if polygons else of_label
-        total += int(np.count_nonzero(labelled & covered))
+    for stores, corners in groups:
+        for window, covered in covered_blocks(corners, chip):
+            labelled = np.zeros_like(covered)
+            for label in stores:
+                of_label = label.valid(*window)
+                labelled |= of_label & (splits_of_pixels(label, polygons, *window) == 0) if polygons else of_label
+            total += int(np.count_nonzero(labelled & covered))
     return total
 
 

@@ -238,10 +238,15 @@ def split_zones(shape: tuple[int, int], plan: SplitPlan) -> SplitZones:
         splits = (_checkerboard if plan.method == "checkerboard" else _random_blocks)(shape, plan)
         return SplitZones(splits.reshape(rows, columns), plan.block, plan.block)
     by_column = plan.method in COLUMN_STRIPS
-    numbers = _in_fractions(width if by_column else height, fractions_of(plan))
-    is_reversed = plan.method in ("east-west", "south-north")
-    splits = splits_of_folds(numbers[::-1] if is_reversed else numbers, plan)
+    order = np.arange(width if by_column else height)
+    splits = strips_of(order[::-1] if plan.method in ("east-west", "south-north") else order, plan)
     return SplitZones(splits[None, :], height, 1) if by_column else SplitZones(splits[:, None], 1, width)
+
+
+def strips_of(order: IntArray, plan: SplitPlan) -> UInt8Array:
+    """The split of places by their ranks (n,) along an axis: the first fraction of the ranks trains."""
+    numbers = _in_fractions(int(order.max()) + 1, fractions_of(plan))
+    return splits_of_folds(numbers[order], plan)
 
 
 def fractions_of(plan: SplitPlan) -> list[float]:

@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,9 @@ import numpy as np
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.block_choice import plan_warnings
+from eopipe.chips.candidates import MappedImage
+from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chips import pair_stores
 from eopipe.chips.make_split import check_complete, place_chips
 from eopipe.chips.polygons import labelled_ground_pixels, split_polygons
 from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest
@@ -22,6 +26,7 @@ from eopipe.planning.footprints import Coverage
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
 from eopipe.publish import MANIFEST, size, write_json
+from eopipe.run.locate import chip_stores
 from eopipe.scenes.item import time_attributes
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow
@@ -38,7 +43,8 @@ class ChipForecast:
 
     Without labels there is one class, `unknown`; `ground_pixels` are the labelled pixels of the training chips, each
     once for all chips and dates. `stops` says why labels or chips will end the run, `warnings` what
-    is wasted; `label_lines` is a table of the source values of the labels with their classes.
+    is wasted; `label_lines` is a table of the source values of the labels with their classes. `has_slots`: the chips
+    are those of a chip set, each at a place of its own.
     """
 
     plan: SplitPlan
@@ -52,6 +58,7 @@ class ChipForecast:
     stops: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     label_lines: tuple[str, ...] = ()
+    has_slots: bool = False
 
     @property
     def has_labels(self) -> bool:
@@ -69,9 +76,10 @@ class ChipForecast:
 
     @cached_property
     def corners(self) -> dict[str, IntArray]:
-        """Corners (row, column) of the chips of each split, each once for all scenes."""
-        by_split = {name: self.samples[self.role == n, 1:] for n, name in enumerate(SPLITS)}
-        return {name: np.unique(corners, axis=0) for name, corners in by_split.items()}
+        """Corners (row, column) of the chips of each split, each once for all scenes; of a chip set all chips."""
+        by_split = {name: self.samples[self.role == n] for n, name in enumerate(SPLITS)}
+        places = {name: rows if self.has_slots else rows[:, 1:] for name, rows in by_split.items()}
+        return {name: np.unique(rows, axis=0) for name, rows in places.items()}
 
     def main_split(self, scene: str) -> str:
         """The split of most chips of a scene; train for a scene without chips."""
@@ -98,29 +106,56 @@ def forecast_chips(config: Config, scenes: FrozenScenes) -> ChipForecast:
         except EopipeError as error:
             stops.append(f"label: {error}")
         stores = {label.scene: label for label in map(Tiles, paths)}
-        plan, request = _split_arguments(config["split"])
         images = _images(scenes)
         labels = [stores.get(image.scene) or stores.get("") for image in images]
-        classes = labels[0].names if labels[0] else (UNKNOWN,)
-        samples, role, pixels = np.empty((0, 3), np.int64), np.empty(0, np.uint8), np.empty((0, len(classes)), np.int64)
-        warnings = []
-        if plan.by_polygon and labels[0] is None:
-            warnings.append("the chips are not forecast: split.by polygon needs the polygons of the labels")
-        else:
-            try:
-                candidates, role, _ = place_chips(images, labels, plan, request)
-                samples, pixels = candidates.samples, candidates.pixels
-                _check_complete(samples, role, pixels, labels[0], plan, scenes.shape)
-            except EopipeError as error:
-                stops.append(f"split: {error}")
-            warnings += plan_warnings(plan, samples, role, scenes.shape)
-        label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in paths)
-        names, table = [image.scene for image in images], tuple(label_table(paths))
-        polygons = split_polygons([*stores.values()], plan) if plan.by_polygon else None
-        train = samples[role == SPLITS.index("train")]
-        ground = labelled_ground_pixels([*stores.values()], train, plan.chip, polygons) if stores and len(train) else 0
-        texts = tuple(stops), tuple(warnings), table
-        return ChipForecast(plan, names, samples, role, pixels, classes, label_bytes, ground, *texts)
+        return _forecast_split(config, images, labels, stops, paths)
+
+
+def forecast_chip_set(config: Config) -> ChipForecast:
+    """Split the chips of a chip set, all of which are there, as the stage does."""
+    folder = Path(config["chip_set"])
+    paths = {
+        kind: tuple(folder / f"{kind}/{name}.zarr" for name in chip_stores(config)) for kind in ("tiles", "labels")
+    }
+    images, labels = zip(*pair_stores(paths["tiles"], paths["labels"]), strict=True)
+    return _forecast_split(config, images, labels, [], [], ChipPlaces.of(images))
+
+
+def _forecast_split(
+    config: Config,
+    images: Sequence[MappedImage],
+    labels: Sequence[Tiles | None],
+    stops: list[str],
+    label_paths: list[Path],
+    places: ChipPlaces | None = None,
+) -> ChipForecast:
+    """Split the chips of images with their labels; `label_paths` are the stores of labels that were written for it."""
+    plan, request = _split_arguments(config["split"])
+    stores, shape = [*{label.scene: label for label in labels if label}.values()], None if places else images[0].shape
+    classes = stores[0].names if stores else (UNKNOWN,)
+    samples, role, pixels = np.empty((0, 3), np.int64), np.empty(0, np.uint8), np.empty((0, len(classes)), np.int64)
+    warnings = []
+    if plan.by_polygon and not stores:
+        warnings.append("the chips are not forecast: split.by polygon needs the polygons of the labels")
+    else:
+        try:
+            plan = places.plan(plan) if places else plan
+            candidates, role, _ = place_chips(images, labels, plan, request, places)
+            samples, pixels = candidates.samples, candidates.pixels
+            _check_complete(samples, role, pixels, labels[0], plan, images[0].shape)
+        except EopipeError as error:
+            stops = [*stops, f"split: {error}"]
+        warnings += plan_warnings(plan, samples, role, shape)
+    label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in label_paths)
+    names, table = [image.scene for image in images], tuple(label_table(label_paths))
+    polygons = split_polygons(stores, plan) if plan.by_polygon else None
+    train = samples[role == SPLITS.index("train")]
+    ground = 0
+    if stores and len(train):
+        ground = labelled_ground_pixels([label for label in labels if label], train, plan.chip, polygons)
+    texts = tuple(stops), tuple(warnings), table
+    has_slots = places is not None
+    return ChipForecast(plan, names, samples, role, pixels, classes, label_bytes, ground, *texts, has_slots)
 
 
 def _check_complete(

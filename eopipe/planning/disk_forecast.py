@@ -76,7 +76,13 @@ def forecast_folders(
     if scenes.periods:
         folders.append(_composites(config, scenes, store_size, reached))
     folders += [_labels(config, scenes, chips, label_names), *_splits(config, chips)]
-    return [*folders, *_job_files(config, folders)]
+    return [*folders, *_job_files(config, folders, ["search"])]
+
+
+def forecast_split_folders(config: Config, chips: ChipForecast) -> list[FolderForecast]:
+    """Every folder that the split of a chip set fills, whose tiles and labels are there."""
+    folders = _splits(config, chips)
+    return [*folders, *_job_files(config, folders, [])]
 
 
 def _scenes(results: Path, scenes: FrozenScenes, sizes: list[AssetSize]) -> FolderForecast:
@@ -170,8 +176,11 @@ def _splits(config: Config, chips: ChipForecast) -> list[FolderForecast]:
     return [split, folds] if jobs else [split]
 
 
-def _job_files(config: Config, folders: list[FolderForecast]) -> list[FolderForecast]:
-    """Files that jobs write beside the results: records, logs, benchmarks, and Snakemake's metadata of outputs."""
+def _job_files(config: Config, folders: list[FolderForecast], first: list[str]) -> list[FolderForecast]:
+    """Files that jobs write beside the results: records, logs, benchmarks, and Snakemake's metadata of outputs.
+
+    `first` are the stages before those of scenes and of the split that have several outputs.
+    """
     jobs, results = sum(folder.jobs for folder in folders), Path(config["results"])
     existing = {"records": [*results.glob("*.run.json"), *results.glob("*/*.run.json")]}
     existing |= {name: [*results.glob(f"{name}/**/*.*")] for name in ("logs", "benchmarks")}
@@ -183,7 +192,7 @@ def _job_files(config: Config, folders: list[FolderForecast]) -> list[FolderFore
         count = min(expected, len(existing[name]))
         forecasts.append(FolderForecast(name, 0, expected, expected * size, (count, count * size), "typical"))
     # Besides one file for each output there is one log for each run, and a lock.
-    several = [stage(name).of(Output) for name in ("search", *["split"] * (1 + config["folds"]))]
+    several = [stage(name).of(Output) for name in (*first, *["split"] * (1 + config["folds"]))]
     outputs = jobs + sum(len(ports) - 1 for ports in several) + 2
     snakemake = Path(SNAKEMAKE_FOLDER)
     known = min(outputs, len(list(snakemake.glob("*/*"))) + 1) if snakemake.is_dir() else 0

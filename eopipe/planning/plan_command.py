@@ -20,8 +20,8 @@ from eopipe.fetch.sizes import asset_sizes
 from eopipe.models.model_files import module_of
 from eopipe.models.tasks import CHIPWISE
 from eopipe.planning.check_config import missing_files, model_mistakes
-from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chips
-from eopipe.planning.disk_forecast import FolderForecast, forecast_folders, free_space
+from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_chips
+from eopipe.planning.disk_forecast import FolderForecast, forecast_folders, forecast_split_folders, free_space
 from eopipe.planning.footprints import bounds_of, footprint, grid_extent
 from eopipe.planning.frozen_scenes import (
     Config,
@@ -49,9 +49,9 @@ MAX_ROWS = 40
 
 @dataclass(frozen=True)
 class RunForecast:
-    """Scenes, chips, files and bytes of a run."""
+    """Scenes, chips, files and bytes of a run; a chip set has no scenes, and its tiles and labels are there."""
 
-    scenes: FrozenScenes
+    scenes: FrozenScenes | None
     rows: list[SceneRow]
     chips: ChipForecast
     folders: list[FolderForecast]
@@ -88,11 +88,6 @@ def plan_project(arguments: argparse.Namespace) -> int:
     target, max_bytes = arguments.out, parse_size(arguments.max_bytes) if arguments.max_bytes else None
     refuse_foreign(target, folder=True)
     config = load(arguments.config)
-    if config["chip_set"]:
-        raise UsageError(
-            "a run of a chip set downloads nothing and has no search to plan; `eopipe run --dry-run` lists its jobs, "
-            f"and {config['chip_set']}/chips.json its chips"
-        )
     # Stages write samples; their log lines do not belong to a run.
     logging.getLogger("eopipe").setLevel(logging.ERROR)
     training, stops = (
@@ -111,10 +106,12 @@ def plan_project(arguments: argparse.Namespace) -> int:
     with publish(target, folder=True) as draft:
         document = forecast_json(forecast, refused) | {"training": training, "stops": stops, "warnings": warnings}
         write_json(draft / "plan.json", document)
-        write_json(draft / "plan.geojson", plan_geojson(forecast.scenes, forecast.rows))
-        title = config["report"]["title"]
-        write_plan_figure(draft / "plan.png", forecast.scenes, forecast.rows, forecast.chips, title)
-    print(f"\nwrote {', '.join(str(target / name) for name in ('plan.png', 'plan.geojson', 'plan.json'))}")
+        if forecast.scenes:
+            write_json(draft / "plan.geojson", plan_geojson(forecast.scenes, forecast.rows))
+            title = config["report"]["title"]
+            write_plan_figure(draft / "plan.png", forecast.scenes, forecast.rows, forecast.chips, title)
+    names = ("plan.png", "plan.geojson", "plan.json") if forecast.scenes else ("plan.json",)
+    print(f"\nwrote {', '.join(str(target / name) for name in names)}")
     if stops:
         raise BadInputError(stop_message([*stops, *refused]))
     if refused:
@@ -167,6 +164,9 @@ def training_lines(config: Config, profile_name: str | None) -> list[str]:
 
 def forecast_run(config: Config) -> RunForecast:
     """Search and forecast; nothing is downloaded or written to the results."""
+    if config["chip_set"]:
+        of_set = forecast_chip_set(config)
+        return RunForecast(None, [], of_set, forecast_split_folders(config, of_set))
     scenes = find_scenes(config)
     refuse_huge_grid(scenes)
     catalog = Path(config["search"]["catalog"]) if config["search"]["catalog"] else None
@@ -229,22 +229,27 @@ def refusals(config: Config, forecast: RunForecast, max_files: int | None, max_b
 def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
     """The forecast for the terminal."""
     _, _, new_files, new_bytes = forecast.totals
-    scenes, chips = forecast.scenes, forecast.chips
+    chips = forecast.chips
     unknown = f" and {forecast.unknown} assets of unknown size" if forecast.unknown else ""
     free = "; ".join(dict.fromkeys(_free_text(config[name]) for name in ("results", "state")))
-    frozen = f", frozen in {config['results']}" if scenes.is_frozen else ""
-    assumption = "valid" if chips.has_labels else "valid and labelled"
+    images, assumption = [f"{len(chips.scenes)} stores of {config['chip_set']}, nothing to fetch", ""], ""
+    if scenes := forecast.scenes:
+        frozen = f", frozen in {config['results']}" if scenes.is_frozen else ""
+        images = [
+            *scenes_table(forecast.rows),
+            "",
+            f"{len(forecast.rows)} scenes{frozen}, {format_bytes(forecast.download)}{unknown} to fetch; "
+            f"{' and '.join(map(_grid_text, scenes.frame.cells))}",
+            "",
+        ]
+        assumption = f", if all pixels are {'valid' if chips.has_labels else 'valid and labelled'}"
     return [
-        *scenes_table(forecast.rows),
-        "",
-        f"{len(forecast.rows)} scenes{frozen}, {format_bytes(forecast.download)}{unknown} to fetch; "
-        f"{' and '.join(map(_grid_text, scenes.frame.cells))}",
-        "",
+        *images,
         *folders_table(forecast.folders),
         "",
         *((*chips.label_lines, "") if chips.label_lines else ()),
         *chips_table(chips),
-        f"chips of {chips.plan.chip} pixels, if all pixels are {assumption}",
+        f"chips of {chips.plan.chip} pixels{assumption}",
         "",
         f"still to write: {new_files:,} files, {format_bytes(new_bytes)}; free: {free}",
     ]
@@ -266,10 +271,14 @@ def _free_text(folder: str) -> str:
 
 def forecast_json(forecast: RunForecast, refused: list[str]) -> dict[str, Any]:
     """The content of `plan.json`."""
-    return {
-        "scenes": [scene_json(row) for row in forecast.rows],
-        "grid": forecast.scenes.frame.json(),
-        "fetch": {"bytes": forecast.download, "assets_of_unknown_size": forecast.unknown},
+    of_scenes: dict[str, Any] = {}
+    if forecast.scenes:
+        of_scenes = {
+            "scenes": [scene_json(row) for row in forecast.rows],
+            "grid": forecast.scenes.frame.json(),
+            "fetch": {"bytes": forecast.download, "assets_of_unknown_size": forecast.unknown},
+        }
+    return of_scenes | {
         "needs": [folder.json for folder in forecast.folders],
         "chips": chips_json(forecast.chips),
         "refused": refused,

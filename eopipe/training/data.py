@@ -176,8 +176,8 @@ class TrainingData:
         samples = self.split.samples["train"]
         if settings.task in CHIPWISE:
             return training_length(vars(settings), len(samples), len(samples), 1.0)
-        labels = {label.scene: label for _, label in self.pairs}
-        labelled = labelled_ground_pixels(list(labels.values()), samples, self.split.chip, self.split.polygons)
+        labels = [label for _, label in self.pairs]
+        labelled = labelled_ground_pixels(labels, samples, self.split.chip, self.split.polygons)
         per_chip = sum(self.split.pixels["train"].values()) / max(1, len(samples))
         per_chip *= (crop / self.split.chip) ** 2 if crop else 1
         return training_length(vars(settings), len(samples), labelled, per_chip)

@@ -182,7 +182,7 @@ def test_blocks_remove_chips_within_the_buffer_of_another_split(run: Run, tmp_pa
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--method", "west-east"), "split.method west-east does not work on a chip set"),
+        (("--method", "temporal", "--dates", "2024-01-01"), "split.method temporal does not work on a chip set"),
         (("--method", "group", "--by", "scene"), "split.method group by scene does not work on a chip set"),
         (
             ("--method", "group", "--by", "column", "--attribute", "colour"),
@@ -198,6 +198,53 @@ def test_what_a_chip_set_cannot_be_split_by_is_one_sentence(
     code, text = split_world(run, tmp_path, *options, chips=1)
     assert sentence in text
     assert code in (2, 3)
+
+
+@pytest.mark.parametrize("method", ["west-east", "east-west", "north-south", "south-north"])
+def test_strips_of_a_chip_set_follow_each_other_on_the_ground(run: Run, tmp_path: Path, method: str) -> None:
+    code, text = split_world(run, tmp_path, "--method", method, "--fractions", 0.5, 0.2, 0.3, chips=4)
+    assert code == 0, text
+    index = {row["id"]: row for row in json.loads((tmp_path / "set/chips.json").read_text())["chips"]}
+    # The first zone is at 180 degrees, and the others are east of it.
+    along = {
+        "west-east": lambda row: (row["longitude"] - 170) % 360,
+        "east-west": lambda row: -((row["longitude"] - 170) % 360),
+        "north-south": lambda row: -row["latitude"],
+        "south-north": lambda row: row["latitude"],
+    }[method]
+    ids = chips_of_splits(tmp_path)
+    ranges = {name: [along(index[chip]) for chip in ids[name]] for name in ("train", "val", "test")}
+    assert sum(map(len, ids.values())) == len(index) == 24
+    assert max(ranges["train"]) < min(ranges["val"])
+    assert max(ranges["val"]) < min(ranges["test"])
+    assert min(map(len, ids.values())) >= 2
+
+
+@pytest.mark.parametrize("split", [{"method": "blocks", "block_km": 300}, {"method": "north-south"}])
+def test_the_plan_of_a_chip_set_is_its_split(
+    run: Run, tmp_path: Path, split: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several stores, whose slots are at the same positions.
+    monkeypatch.setattr("eopipe.chips.chip_set.STORE", 64)
+    monkeypatch.setattr("eopipe.chips.chip_set.SHARD", 64)
+    monkeypatch.chdir(tmp_path)
+    write_world(tmp_path, 6, 4)
+    stores = import_set(run, tmp_path)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"chip_set": "set", "split": split, "train": {"depth": 1}}))
+    planned = run("plan")
+    assert planned.code == 0, planned.stderr
+    assert "stores of set, nothing to fetch" in planned.stdout
+    document = json.loads((tmp_path / "plan/plan.json").read_text())
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in split.items()]
+    assert run("split", *stores, *split_outputs(tmp_path), *options).code == 0
+    content = json.loads((tmp_path / "split.json").read_text())
+    for name, rows in content["samples"].items():
+        classes = {row: counts["pixels"] for row, counts in document["chips"][name]["classes"].items()}
+        assert document["chips"][name]["chips"] == document["chips"][name]["places"] == len(rows)
+        assert classes == content["pixels"][name]
+    assert len({store for store, _, _ in content["samples"]["train"]}) > 1
+    # Every pixel of these chips has a label.
+    assert f"over {len(content['samples']['train']) * EDGE**2} labelled pixels" in "".join(document["training"])
 
 
 def test_smaller_chips_are_judged_by_their_own_pixels(run: Run, tmp_path: Path) -> None:
@@ -233,7 +280,7 @@ def checked(run: Run, folder: Path, split: dict[str, Any], **train: Any) -> Comp
     [
         ({"method": "group", "by": "column", "attribute": "group", "test_groups": ["z99"]}, "z99"),
         ({"method": "group", "by": "column", "attribute": "continent"}, "continent"),
-        ({"method": "west-east"}, "split.method west-east does not work on a chip set"),
+        ({"method": "checkerboard"}, "split.method checkerboard does not work on a chip set"),
         ({"method": "blocks", "block_km": 30000}, "choose a smaller split.block_km"),
     ],
 )
