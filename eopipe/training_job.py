@@ -73,7 +73,8 @@ class TrainingLength:
         """A sentence about a training that is too short; empty for any other."""
         if self.steps >= FEWEST_STEPS and self.passes >= FEWEST_PASSES:
             return ""
-        enough = max(FEWEST_STEPS, math.ceil(self.steps * FEWEST_PASSES / self.passes))
+        # The settings of a model have passes in hundredths, and so perhaps none.
+        enough = max(FEWEST_STEPS, math.ceil(self.steps * FEWEST_PASSES / (self.passes or 0.01)))
         return (
             f"the training has {self}; with less than {FEWEST_STEPS} steps or {FEWEST_PASSES} passes a model learns "
             f"little, and train.steps: {enough} gives both"

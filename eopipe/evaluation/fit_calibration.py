@@ -12,7 +12,8 @@ from eopipe.chips.chips import cell_votes, label_sets, majority_class
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.evaluation.calibration import label_pairs, reliability_measures, reliability_sums
-from eopipe.inference.mosaic import WindowPredictor, task_probabilities
+from eopipe.inference.mosaic import task_probabilities
+from eopipe.inference.predictor import WindowPredictor
 from eopipe.inference.temperature import METHOD, apply_temperature, fit_temperature
 from eopipe.models.model_folder import TrainedModel
 from eopipe.models.tasks import CHIPWISE

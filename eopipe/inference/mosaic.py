@@ -1,23 +1,21 @@
-"""Predict maps of a scene or a mosaic window by window, without seams and in bounded memory."""
+"""Maps of a scene or a mosaic, written window by window in bounded memory."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from eopipe.chips.chips import Normaliser
-from eopipe.errors import BadInputError, DivergedError
+from eopipe.arrays import AnyArray, FloatArray, IntArray
+from eopipe.inference.predictor import WindowPredictor, check_finite, read_padded
 from eopipe.inference.temperature import Calibration, apply_label_temperature, apply_temperature
 from eopipe.models.tasks import CHIPWISE, PRESENCE
 from eopipe.publish import publish
 from eopipe.scenes.item import scene_tags
 from eopipe.tiles.cells import Cell
-from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -26,101 +24,10 @@ if TYPE_CHECKING:
     from eopipe.models.model_folder import TrainedModel
 
 WindowResult = tuple[slice, slice, FloatArray, IntArray]
-Predict = Callable[[FloatArray], FloatArray]
 # Red, green and blue of 0 to 255 of each number.
 ColorTable = dict[int, tuple[int, int, int]]
 SCALE = 10_000
 NO_PROBABILITY = 65_535
-
-
-def padded_slice(edge: int, window: slice, halo: int, factor: int) -> slice:
-    """A window with its halo, widened so that it starts on a multiple of the model's factor.
-
-    Pooling then falls on the same pixels in every window. It may extend beyond the raster.
-    """
-    start = (window.start - halo) // factor * factor
-    stop = -(-(min(window.stop, edge) + halo) // factor) * factor
-    return slice(start, stop)
-
-
-def read_padded(
-    tiles: Tiles, bands: tuple[str, ...], normalise: Normaliser, y: slice, x: slice
-) -> tuple[FloatArray, BoolArray]:
-    """Normalised image (band, y, x) and valid mask of a window; zeros and False beyond the raster."""
-    height, width = tiles.shape
-    inner_y, inner_x = slice(max(y.start, 0), min(y.stop, height)), slice(max(x.start, 0), min(x.stop, width))
-    order = [tiles.names.index(band) for band in bands]
-    valid = tiles.valid(inner_y, inner_x)
-    image = normalise(tiles.read("image", inner_y, inner_x)[order], tiles.scaling, valid)
-    pad = ((inner_y.start - y.start, y.stop - inner_y.stop), (inner_x.start - x.start, x.stop - inner_x.stop))
-    return np.pad(image, ((0, 0), *pad)), np.pad(valid, pad)
-
-
-@dataclass(frozen=True)
-class WindowPredictor:
-    """A model applied to scenes of one grid: windows of `edge` pixels with a halo, aligned to the model's factor.
-
-    `area` is the part of the frame to predict, None all of it; `boxes` are windows to predict instead. Raises
-    DivergedError where the model's output for a valid pixel is not finite, BadInputError where its input is not.
-    """
-
-    stores: list[Tiles]
-    bands: tuple[str, ...]
-    normalise: Normaliser
-    predict: Predict
-    edge: int
-    halo: int
-    factor: int
-    boxes: tuple[PixelWindow, ...] | None = None
-    area: PixelWindow | None = None
-
-    def windows(self) -> list[PixelWindow]:
-        """Windows (rows, columns) that cover the area, or the boxes."""
-        if self.boxes is not None:
-            return [*self.boxes]
-        height, width = self.stores[0].shape
-        rows, columns = self.area or (slice(0, height), slice(0, width))
-        parts = windows((rows.stop - rows.start, columns.stop - columns.start), self.edge)
-        top, left = rows.start, columns.start
-        return [(slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)) for y, x in parts]
-
-    def predictions(self, y: slice, x: slice) -> Iterator[tuple[FloatArray, BoolArray]]:
-        """Predictions (channel, y, x) and valid mask of a window, for each scene with valid pixels in it."""
-        shape = self.stores[0].shape
-        padded_y, padded_x = (
-            padded_slice(shape[0], y, self.halo, self.factor),
-            padded_slice(shape[1], x, self.halo, self.factor),
-        )
-        core = (
-            slice(y.start - padded_y.start, y.stop - padded_y.start),
-            slice(x.start - padded_x.start, x.stop - padded_x.start),
-        )
-        for store in self.stores:
-            if not store.reaches((y, x)):
-                continue
-            image, valid = read_padded(store, self.bands, self.normalise, padded_y, padded_x)
-            if valid[core].any():
-                check_finite(image, valid, f"scene {store.scene}", (y, x))
-                output = self.predict(image[None])[0][(slice(None), *core)]
-                check_finite(output, valid[core], f"scene {store.scene}", (y, x), by_model=True)
-                yield output, valid[core]
-
-
-def check_finite(
-    numbers: AnyArray, valid: BoolArray, label: str, window: PixelWindow, *, by_model: bool = False
-) -> None:
-    """Raise BadInputError for NaN or infinite input (channel, ...) of a model where valid, DivergedError for output."""
-    count = int(np.count_nonzero(valid & ~np.isfinite(numbers).all(0)))
-    if not count:
-        return
-    y, x = window
-    place = f"{label}, rows {y.start} to {y.stop}, columns {x.start} to {x.stop}"
-    if by_model:
-        raise DivergedError(
-            f"the model's output is NaN or infinite at {count} of {valid.sum()} valid places of {place}, although its "
-            "input is finite; train again with a lower train.learning_rate, or check the code of the model"
-        )
-    raise BadInputError(f"{count} valid pixels of {place} with its halo are NaN or infinite; mask them in the tiles")
 
 
 def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowResult]:

@@ -1,14 +1,147 @@
-"""Open a trained model for prediction: a function from images to probabilities or values, and its windows."""
+"""A trained model on the windows of scenes, without seams: windows with a halo, or windows that overlap."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
-from eopipe.arrays import FloatArray
-from eopipe.errors import BadInputError
-from eopipe.inference.mosaic import WindowPredictor
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, FloatArray
+from eopipe.chips.chips import Normaliser
+from eopipe.errors import BadInputError, DivergedError, UsageError
 from eopipe.models.model_folder import TrainedModel
-from eopipe.models.tasks import predictions
+from eopipe.models.tasks import CHIPWISE, predictions
+from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import CHIP_SET, Tiles
+
+Predict = Callable[[FloatArray], FloatArray]
+# Windows along the edge of a block in which they are blended.
+BLOCK_OF_WINDOWS = 4
+
+
+def padded_slice(edge: int, window: slice, halo: int, factor: int) -> slice:
+    """A window with its halo, widened so that it starts on a multiple of the model's factor.
+
+    Pooling then falls on the same pixels in every window. It may extend beyond the raster.
+    """
+    start = (window.start - halo) // factor * factor
+    stop = -(-(min(window.stop, edge) + halo) // factor) * factor
+    return slice(start, stop)
+
+
+def read_padded(
+    tiles: Tiles, bands: tuple[str, ...], normalise: Normaliser, y: slice, x: slice
+) -> tuple[FloatArray, BoolArray]:
+    """Normalised image (band, y, x) and valid mask of a window; zeros and False beyond the raster."""
+    height, width = tiles.shape
+    inner_y, inner_x = slice(max(y.start, 0), min(y.stop, height)), slice(max(x.start, 0), min(x.stop, width))
+    order = [tiles.names.index(band) for band in bands]
+    valid = tiles.valid(inner_y, inner_x)
+    image = normalise(tiles.read("image", inner_y, inner_x)[order], tiles.scaling, valid)
+    pad = ((inner_y.start - y.start, y.stop - inner_y.stop), (inner_x.start - x.start, x.stop - inner_x.stop))
+    return np.pad(image, ((0, 0), *pad)), np.pad(valid, pad)
+
+
+@dataclass(frozen=True)
+class WindowPredictor:
+    """A model applied to scenes of one grid: windows of `edge` pixels with a halo, aligned to the model's factor.
+
+    Where `overlap` is the edge of the windows that the model takes, these overlap by half and are blended instead
+    (`blend_windows`). `area` is the part of the frame to predict, None all of it; `boxes` are windows to do so instead.
+    Raises DivergedError where the model's output for a valid pixel is not finite, BadInputError where its input is not.
+    """
+
+    stores: list[Tiles]
+    bands: tuple[str, ...]
+    normalise: Normaliser
+    predict: Predict
+    edge: int
+    halo: int
+    factor: int
+    overlap: int = 0
+    boxes: tuple[PixelWindow, ...] | None = None
+    area: PixelWindow | None = None
+
+    def windows(self) -> list[PixelWindow]:
+        """Windows (rows, columns) that cover the area, or the boxes."""
+        if self.boxes is not None:
+            return [*self.boxes]
+        height, width = self.stores[0].shape
+        rows, columns = self.area or (slice(0, height), slice(0, width))
+        parts = windows((rows.stop - rows.start, columns.stop - columns.start), self.edge)
+        top, left = rows.start, columns.start
+        return [(slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)) for y, x in parts]
+
+    def predictions(self, y: slice, x: slice) -> Iterator[tuple[FloatArray, BoolArray]]:
+        """Predictions (channel, y, x) and valid mask of a window, for each scene with valid pixels in it."""
+        shape = self.stores[0].shape
+        padded_y, padded_x = (
+            blended_slice(axis, self.overlap) if self.overlap else padded_slice(edge, axis, self.halo, self.factor)
+            for edge, axis in zip(shape, (y, x), strict=True)
+        )
+        core = (
+            slice(y.start - padded_y.start, y.stop - padded_y.start),
+            slice(x.start - padded_x.start, x.stop - padded_x.start),
+        )
+        for store in self.stores:
+            if not store.reaches((y, x)):
+                continue
+            image, valid = read_padded(store, self.bands, self.normalise, padded_y, padded_x)
+            if valid[core].any():
+                check_finite(image, valid, f"scene {store.scene}", (y, x))
+                whole = self.predict(image[None])[0] if not self.overlap else blend_windows(self, image, valid)
+                output = whole[(slice(None), *core)]
+                check_finite(output, valid[core], f"scene {store.scene}", (y, x), by_model=True)
+                yield output, valid[core]
+
+
+def blended_slice(window: slice, size: int) -> slice:
+    """A window widened to all windows of `size` pixels that reach it, which begin at multiples of half of it."""
+    step = size // 2
+    return slice((window.start // step - 1) * step, (-(-window.stop // step) + 1) * step)
+
+
+def blend_windows(predictor: WindowPredictor, image: FloatArray, valid: BoolArray) -> FloatArray:
+    """Predictions (channel, y, x) of windows that overlap by half, weighted by a Hann window; 0 where none is valid.
+
+    `image` and `valid` begin and end at multiples of half a window. The weights of the four windows of a pixel add up
+    to 1, as the squares of sine and cosine do, so that no pixel is seen from the edge of a window alone, and results
+    depend on no partition (Pielawski and Wahlby 2020, doi:10.1371/journal.pone.0229839).
+    """
+    size, step = predictor.overlap, predictor.overlap // 2
+    ramp = np.sin(np.pi * (np.arange(size) + 0.5) / size) ** 2
+    weight = np.outer(ramp, ramp)
+    total: AnyArray | None = None
+    for top, left in product(*(range(0, edge - step, step) for edge in valid.shape)):
+        window = np.s_[top : top + size, left : left + size]
+        if not valid[window].any():
+            continue
+        output = predictor.predict(np.ascontiguousarray(image[:, *window])[None])[0]
+        if total is None:
+            total = np.zeros((len(output), *valid.shape), np.float64)
+        # A model may have no finite output for the zeros of invalid pixels.
+        total[:, *window] += np.where(valid[window], output, 0) * weight
+    if total is None:
+        raise ValueError("no window has a valid pixel")
+    return total.astype(np.float32)
+
+
+def check_finite(
+    numbers: AnyArray, valid: BoolArray, label: str, window: PixelWindow, *, by_model: bool = False
+) -> None:
+    """Raise BadInputError for NaN or infinite input (channel, ...) of a model where valid, DivergedError for output."""
+    count = int(np.count_nonzero(valid & ~np.isfinite(numbers).all(0)))
+    if not count:
+        return
+    y, x = window
+    place = f"{label}, rows {y.start} to {y.stop}, columns {x.start} to {x.stop}"
+    if by_model:
+        raise DivergedError(
+            f"the model's output is NaN or infinite at {count} of {valid.sum()} valid places of {place}, although its "
+            "input is finite; train again with a lower train.learning_rate, or check the code of the model"
+        )
+    raise BadInputError(f"{count} valid pixels of {place} with its halo are NaN or infinite; mask them in the tiles")
 
 
 def load_predict_function(
@@ -37,11 +170,19 @@ def open_predictor(
 ) -> WindowPredictor:
     """A trained model on stores, sorted by scene; of a chip set a window is a slot, and has no halo.
 
-    Raises BadInputError where bands or grids do not fit.
+    Windows of a model that takes one size only, or sees the whole of its window, are blended. Raises BadInputError
+    where bands or grids do not fit, UsageError for a halo of blended windows.
     """
+    overlap = 0
     if chip_set := stores[0].attributes.get(CHIP_SET):
         # Neighbouring slots are not neighbours on the ground.
         window, halo = chip_set["slot"], 0
+    elif trained.task not in CHIPWISE and (trained.window or trained.architecture.sees_whole_window):
+        if halo is not None:
+            raise UsageError("windows of this model overlap by half and are blended, so there is no halo; remove it")
+        overlap = trained.window or -(-window // (2 * trained.architecture.factor)) * 2 * trained.architecture.factor
+        # Blocks of several windows, since the windows across their edges are predicted for each of two blocks.
+        window = max(window, BLOCK_OF_WINDOWS * overlap) // overlap * overlap
     for store in stores:
         missing_bands = [band for band in trained.bands if band not in store.names]
         if missing_bands:
@@ -59,4 +200,5 @@ def open_predictor(
         edge=window,
         halo=trained.architecture.receptive_field_radius if halo is None else halo,
         factor=trained.architecture.factor,
+        overlap=overlap,
     )

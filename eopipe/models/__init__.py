@@ -1,5 +1,6 @@
 """Models as plain `nn.Module`s, independent of files, ranks and stages; what a trained one is and how it is stored."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -106,7 +107,12 @@ class Architecture:
     @property
     def receptive_field_radius(self) -> int:
         """Pixels around an output pixel that it depends on: the model's `reach`, else a generous default."""
-        return self._sizes[0]
+        return DEFAULT_RADIUS if self._sizes[0] in (None, math.inf) else int(self._sizes[0])
+
+    @property
+    def sees_whole_window(self) -> bool:
+        """Whether an output pixel depends on the whole window: the model's `reach` is infinite."""
+        return self._sizes[0] == math.inf
 
     @property
     def factor(self) -> int:
@@ -116,18 +122,14 @@ class Architecture:
     @property
     def takes_any_window(self) -> bool:
         """Whether it takes images of any multiple of its factor: a model that says its reach does."""
-        return self._sizes[2]
+        return self._sizes[0] is not None
 
     @cached_property
-    def _sizes(self) -> tuple[int, int, bool]:
+    def _sizes(self) -> tuple[float | None, int]:
+        """The `reach` of the model, None where it does not say it, and its `factor`."""
         import torch
 
         # Building a model to inspect it must not change the random numbers that are drawn afterwards.
         with torch.random.fork_rng(devices=[]):
             module = self.build() if module_of(self.name) else self.build_without_memory()
-        reach = getattr(module, "reach", None)
-        return (
-            DEFAULT_RADIUS if reach is None else int(reach),
-            int(getattr(module, "factor", 2**self.depth)),
-            reach is not None,
-        )
+        return getattr(module, "reach", None), int(getattr(module, "factor", 2**self.depth))

@@ -1,6 +1,7 @@
 """Build models, built-in or custom, from the sizes of the data and the arguments of the user."""
 
 import inspect
+import math
 import re
 import traceback
 from collections.abc import Mapping
@@ -160,9 +161,9 @@ class WrappedModel(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        for name in ("reach", "factor"):
-            if isinstance(getattr(model, name, None), int):
-                setattr(self, name, getattr(model, name))
+        for name in ("reach", "factor", "window"):
+            if isinstance(value := getattr(model, name, None), int) or (name == "reach" and value == math.inf):
+                setattr(self, name, value)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, classes, H, W)."""

@@ -34,7 +34,7 @@ class TrainedModel:
     For a regression `classes` is the name of the measured quantity, `unit` its unit, and `target` the mean and standard
     deviation of the training labels. For several labels for each chip `min_share` is the share of the labelled pixels
     that makes a class one of them. `trained_on` describes the tiles of the training; models of older versions have no
-    such description.
+    such description. `window` is the only edge in pixels of images that the model takes, 0 where it takes others too.
     """
 
     architecture: Architecture
@@ -47,6 +47,7 @@ class TrainedModel:
     unit: str = ""
     trained_on: TileProperties | None = None
     min_share: float = 0.0
+    window: int = 0
 
     def build(self, path: Path) -> "nn.Module":
         """The module with its weights in evaluation mode; the path is one that `model_item` accepts.
@@ -106,6 +107,7 @@ def write_model_folder(
     card |= {"files": {file.name: file.sha256 for file in architecture.files}} if architecture.files else {}
     card |= {"weights_bands": architecture.weights_bands} if architecture.weights_bands else {}
     card |= {"software": software} if software else {}
+    card |= {"window": trained.window} if trained.window else {}
     if trained.task == "regression":
         card |= {"target": trained.target, "unit": trained.unit}
     if trained.task == "multilabel":
@@ -178,7 +180,7 @@ def _check_values(card: dict[str, Any], path: Path) -> None:
 
     names, numbers = tuple[str, ...], tuple[FiniteFloat, ...]
     kinds: dict[str, Any] = {"bands": names, "classes": names, "mean": numbers, "std": tuple[PositiveFloat, ...]}
-    kinds |= {"chip": PositiveInt, "target": numbers, "unit": str, "files": dict[str, str]}
+    kinds |= {"chip": PositiveInt, "window": PositiveInt, "target": numbers, "unit": str, "files": dict[str, str]}
     # The limits of the options of a training.
     kinds |= {port.name: annotated(port) for port in stage("train").of(Option) if port.name in OF_TRAINING}
     mistakes = []
@@ -215,4 +217,4 @@ def read_trained_model(path: Path, allow_code: str | None = None) -> TrainedMode
     target, unit = tuple(card.get("target", ())), card.get("unit", "")
     trained_on = TileProperties.read(card["trained_on"], path) if "trained_on" in card else None
     task, min_share = (card["task"], target, unit, trained_on), card.get("min_share", 0.0)
-    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], *task, min_share)
+    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], *task, min_share, card.get("window", 0))

@@ -45,7 +45,7 @@ class ExportedModel(nn.Module):
 
 
 def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) -> None:
-    """Trace the model with dynamic batch size, height and width, and write one file.
+    """Trace the model with dynamic batch size, height and width, and write one file; of one window only with its size.
 
     Raises UsageError for a model whose control flow depends on the size of its input, which cannot be traced so.
     """
@@ -54,6 +54,8 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) ->
     step = trained.architecture.factor
     example = torch.zeros(2, len(trained.bands), 4 * step, 8 * step)
     sizes = {0: Dim("n"), 2: step * Dim("h", min=1), 3: step * Dim("w", min=1)}
+    if trained.window:
+        example, sizes = torch.zeros(2, len(trained.bands), trained.window, trained.window), {0: Dim("n")}
     # The exporter logs every pass, and that torchvision is missing, which nothing here needs.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
@@ -76,7 +78,24 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) ->
         raise UsageError(
             f"{trained.architecture.name} cannot be exported to ONNX with dynamic sizes: {reason}"
         ) from error
+    _check_dynamic(target, trained)
     _replace_metadata(target, metadata(trained))
+
+
+def _check_dynamic(target: Path, trained: TrainedModel) -> None:
+    """Raise UsageError where tracing has fixed a size of the input that may vary."""
+    import onnx
+
+    sizes = onnx.load(target).graph.input[0].type.tensor_type.shape.dim
+    names = ("number of images", "", "height", "width")
+    fixed = [name for name, size in zip(names, sizes, strict=True) if name and not size.dim_param]
+    if trained.window:
+        fixed = fixed[:1] if names[0] in fixed else []
+    if fixed:
+        raise UsageError(
+            f"{trained.architecture.name} cannot be exported to ONNX with dynamic sizes: its code fixes the "
+            f"{' and the '.join(fixed)} when it is traced; take sizes from x.shape, not from len(x) or int(...)"
+        )
 
 
 def metadata(trained: TrainedModel) -> dict[str, str]:
@@ -120,7 +139,7 @@ def _replace_metadata(target: Path, properties: dict[str, str]) -> None:
 
 
 def check_onnx(target: Path, trained: TrainedModel, folder: Path, tiles: Tiles, tolerance: float) -> dict[str, Any]:
-    """Compare both on real chips of two sizes. Raises IntegrityError where they differ by more than the tolerance.
+    """Compare both on real chips of the sizes that the model takes. Raises IntegrityError above the tolerance.
 
     Differences of values are in standard deviations of the labels.
     """
@@ -146,9 +165,9 @@ def units(trained: TrainedModel) -> dict[str, str]:
 
 
 def _chips(tiles: Tiles, trained: TrainedModel) -> list[FloatArray]:
-    """Windows of one and of two chips where the store has pixels, in physical units."""
+    """Windows of one and of two chips where the store has pixels, in physical units; of one window of one chip."""
     chip = trained.chip
-    sizes = [(chip, chip), (min(2 * chip, tiles.shape[0] // chip * chip), chip)]
+    sizes = [(chip, chip), (min(2 * chip, tiles.shape[0] // chip * chip), chip)][: 1 if trained.window else 2]
     # A store may hold fewer pixels than a chip has.
     begin = [axis.start for axis in tiles.parts[0].stored_window]
     corners = [

@@ -41,8 +41,9 @@ MODULE = ("width", "depth", "arguments", "target")
 MIN_SHARE = "min_share"
 # Pixel size, units and processing levels of the tiles that a model was trained on; MLM has no field for them.
 TRAINED_ON = "eopipe:trained_on"
-# Keys that only a custom model may have: its files with their digests, the bands of its weights, its libraries.
-CUSTOM = ("files", "weights_bands", "software")
+# Keys that only a custom model may have: its files with their digests, the bands of its weights, its libraries, and the
+# edge of the only windows that it takes.
+CUSTOM = ("files", "weights_bands", "software", "window")
 
 
 def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent) -> Item:
@@ -197,7 +198,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "architecture": lambda value: isinstance(value, str),
     **dict.fromkeys(("bands", "classes", "arguments", "weights_bands"), _is_texts),
     **dict.fromkeys(("mean", "std", "target"), _is_numbers),
-    **dict.fromkeys(("width", "depth", "chip"), _is_size),
+    **dict.fromkeys(("width", "depth", "chip", "window"), _is_size),
     **dict.fromkeys(("files", "software"), _is_files),
     "unit": lambda value: isinstance(value, str),
     MIN_SHARE: lambda value: type(value) in (int, float) and 0 < value <= 1,

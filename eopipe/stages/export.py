@@ -42,8 +42,9 @@ def export(
     """Export the model to ONNX and compare its output with the original on real chips.
 
     The graph maps physical values (N, band, H, W) to probabilities (N, class, H, W), for a chip classifier
-    (N, class), or to values (N, 1, H, W); N, H and W are dynamic. Raises IntegrityError when the output of
-    ONNX Runtime differs from that of the original by more than `tolerance`.
+    (N, class), or to values (N, 1, H, W); N, H and W are dynamic, but for H and W of a model that takes images of one
+    size. Raises IntegrityError when the output of ONNX Runtime differs from that of the original by more than
+    `tolerance`.
     """
     from eopipe.models.model_folder import read_trained_model
     from eopipe.models.onnx import check_onnx, write_onnx

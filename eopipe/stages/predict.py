@@ -84,11 +84,11 @@ def predict(
     """Predict a seamless map of classes and their probabilities, or of values, window by window.
 
     A chip classifier predicts one class, or with several labels all classes with a probability of at least 0.5, for
-    each cell of its chip size. Bands are selected by name. A calibration
-    changes probabilities, not classes. Raises BadInputError when a scene lacks a band of the model, is on another grid,
-    or differs in pixel size, unit or processing level from the tiles of the training, UsageError for colors that do
-    not match the classes, and DivergedError when the model's output is not finite. Each chip of a chip set is predicted
-    by itself, and the map has its slots.
+    each cell of its chip size. Windows of a model that takes images of one size, or has an infinite reach, overlap by
+    half and are blended. Bands are selected by name. A calibration changes probabilities, not classes. Each chip of a
+    chip set is predicted by itself, and the map has its slots. Raises BadInputError when a scene lacks a band of the
+    model, is on another grid, or differs in pixel size, unit or processing level from the tiles of the training,
+    UsageError for colors that do not match the classes, and DivergedError when the model's output is not finite.
     """
     from eopipe.errors import UsageError
     from eopipe.inference.mosaic import write_prediction

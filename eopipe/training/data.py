@@ -29,7 +29,7 @@ from eopipe.models.tasks import CHIPWISE, WEIGHT_POWERS
 from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tiles.store import NO_LABEL, Tiles
-from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run, head_tensors
+from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run, fixed_window, head_tensors
 from eopipe.training.schedule import default_batch, default_crop, training_length
 from eopipe.training_job import Job, Knobs, Pairs, Settings, TrainingLength
 
@@ -200,7 +200,10 @@ class TrainingData:
                 f"chips of {chip} pixels cannot be halved {settings.depth} times; "
                 f"choose split.chip as a multiple of {job.architecture.factor}, or a smaller train.depth"
             )
-        dry_run(module, job.architecture, chip, settings.task)
+        for edge in sorted({chip, job.crop or chip}):
+            dry_run(module, job.architecture, edge, settings.task)
+        if (window := fixed_window(module, job.architecture, chip)) not in (0, chip):
+            raise UsageError(f"{job.architecture.name} takes images of {window} x {window}; set split.chip: {window}")
         # Reports which scene lacks a band.
         chip_sources(self.pairs, job.bands)
 

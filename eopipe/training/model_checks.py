@@ -115,3 +115,21 @@ def dry_run(module: "nn.Module", architecture: Architecture, chip: int, task: st
             f"model {architecture.name} gives {shape} instead of {expected} (sample, class, row, column); "
             "see train.arguments"
         )
+
+
+def fixed_window(module: "nn.Module", architecture: Architecture, chip: int) -> int:
+    """The only edge in pixels of images that a model takes; 0 where it takes others too, or runs on a GPU only.
+
+    A model says it by its attribute `window`, or takes an image of `chip` pixels a side and none that is twice as wide.
+    """
+    import torch
+
+    if (window := getattr(module, "window", None)) is not None or getattr(module, "reach", None) is not None:
+        return int(window or 0)
+    with torch.random.fork_rng(devices=[]), torch.inference_mode():
+        for width in (chip, 2 * chip):
+            try:
+                module.eval()(torch.zeros(1, architecture.bands, chip, width))
+            except Exception:  # noqa: BLE001 - the code of a user may raise anything
+                return 0 if width == chip else chip
+    return 0

@@ -22,12 +22,13 @@ from eopipe.launch.membership import Membership, join_group
 from eopipe.launch.scratch import local_copies
 from eopipe.launch.srun import check_allocation, run_on_all_nodes
 from eopipe.models.input_check import TileProperties
-from eopipe.models.model_files import copy_files, libraries
+from eopipe.models.model_files import copy_files, libraries, module_of
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, read_json, write_json
 from eopipe.telemetry.follow import follower
 from eopipe.telemetry.journal import METRICS, published_lines
 from eopipe.training.data import TrainingData, TrainingInputs
+from eopipe.training.model_checks import fixed_window
 from eopipe.training_job import JOB, Job, Knobs, Settings
 
 log = logging.getLogger("eopipe")
@@ -133,6 +134,8 @@ def _publish(model: Path, job: Job, data: TrainingData) -> None:
     trained = TrainedModel(architecture, job.bands, data.labels.names, job.normaliser, job.chip, *task)
     if settings.task == "multilabel":
         trained = replace(trained, min_share=settings.min_share)
+    if module_of(architecture.name):
+        trained = replace(trained, window=fixed_window(architecture.build(), architecture, job.chip))
     progress = read_json(last / "state.json")
     # Without virtual shards another world gives other weights.
     worlds = [] if settings.deterministic or len(progress["worlds"]) == 1 else progress["worlds"]

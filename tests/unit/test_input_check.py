@@ -14,7 +14,8 @@ from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.errors import BadInputError, DivergedError
-from eopipe.inference.mosaic import WindowPredictor, cells, probabilities
+from eopipe.inference.mosaic import cells, probabilities
+from eopipe.inference.predictor import WindowPredictor
 from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties, check_tiles
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder

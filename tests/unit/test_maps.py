@@ -23,7 +23,7 @@ from eopipe.arrays import AnyArray, UInt8Array, UInt16Array
 from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.errors import IntegrityError
-from eopipe.inference.mosaic import padded_slice
+from eopipe.inference.predictor import padded_slice
 from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder

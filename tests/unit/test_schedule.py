@@ -24,7 +24,7 @@ from eopipe.training.schedule import (
     stops_early,
     training_length,
 )
-from eopipe.training_job import FEWEST_PASSES, FEWEST_STEPS, Settings
+from eopipe.training_job import FEWEST_PASSES, FEWEST_STEPS, Settings, TrainingLength
 
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
 SCHEDULES = ("cosine", "linear", "polynomial", "step", "constant")
@@ -204,6 +204,13 @@ def test_a_training_that_is_too_short_is_warned_of_and_the_advice_is_enough(
         better = training_length(length_values(batch=batch, steps=advised), chips, labelled, per_chip)
         assert better.steps >= FEWEST_STEPS
         assert better.passes >= FEWEST_PASSES * (1 - 1e-9)
+
+
+def test_a_model_of_hardly_a_pass_is_warned_of() -> None:
+    # A model's settings have passes in hundredths.
+    length = TrainingLength.of_model({"steps": 1, "labelled": 10**7, "passes": 0.0}, "segmentation")
+    assert length is not None
+    assert "1 steps, 0 passes over 10000000 labelled pixels" in length.warning
 
 
 def test_the_default_length_follows_the_labelled_pixels() -> None:

@@ -22,7 +22,8 @@ from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser, pair_stores
 from eopipe.cli import main
 from eopipe.errors import BadInputError
-from eopipe.inference.mosaic import WindowPredictor, cells, values
+from eopipe.inference.mosaic import cells, values
+from eopipe.inference.predictor import WindowPredictor
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, write_json

@@ -1,0 +1,241 @@
+"""Models that take windows of one size, or see the whole of one: overlapping windows are blended without seams."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odc.geo.geobox import GeoBox
+from torch import nn
+
+from eopipe.arrays import AnyArray, Float64Array, FloatArray
+from eopipe.chips.chips import Normaliser
+from eopipe.cli import main
+from eopipe.contract import stage
+from eopipe.inference.mosaic import probabilities
+from eopipe.inference.predictor import Predict, WindowPredictor
+from eopipe.models import Architecture
+from eopipe.models.model_files import copy_files
+from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
+from eopipe.publish import publish
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.training.model_checks import fixed_window
+
+BANDS, CLASSES, CHIP, PATCH = ("red", "nir"), ("a", "b", "c"), 32, 8
+# A vision transformer with a table of positions, which takes images of one size only.
+VIT = f"""\
+import torch
+from torch import nn
+
+
+class ViT(nn.Module):
+    def __init__(self, bands, classes, size={CHIP}):
+        super().__init__()
+        self.patches = nn.Conv2d(bands, 16, {PATCH}, {PATCH})
+        self.positions = nn.Parameter(torch.randn((size // {PATCH}) ** 2, 16))
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(16, classes * {PATCH} ** 2)
+        self.classes = classes
+
+    def forward(self, x):
+        tokens = self.patches(x)
+        rows, columns = tokens.shape[2:]
+        tokens = self.block(tokens.flatten(2).transpose(1, 2) + self.positions)
+        pixels = self.head(tokens).reshape(x.shape[0], rows, columns, self.classes, {PATCH}, {PATCH})
+        return pixels.permute(0, 3, 1, 4, 2, 5).reshape(x.shape[0], self.classes, rows * {PATCH}, columns * {PATCH})
+
+
+class Relative(ViT):
+    reach = float("inf")
+    factor = {PATCH}
+
+    def __init__(self, bands, classes):
+        super().__init__(bands, classes, {PATCH})
+"""
+
+
+def grid(height: int, width: int) -> GeoBox:
+    return make_grid((0.0, 0.0, width * 10.0, height * 10.0), "EPSG:32633", 10.0, (0, 0))
+
+
+def write_tiles(path: Path, height: int, width: int, hole: float = 0.0) -> Path:
+    """Noise, a part of whose pixels is not valid."""
+    random = np.random.default_rng(7)
+    with new_store(path, grid(height, width), BANDS, path.stem, {"datetime": "2020-07-01T00:00:00Z"}) as group:
+        image = random.integers(500, 4000, (2, height, width)).astype(np.uint16)
+        layout = Layout(32, 64)
+        add_array(group, "image", image.shape, "uint16", layout, scale_factor=1e-4, add_offset=0.0)[:] = image
+        add_array(group, "valid", (height, width), "uint8", layout)[:] = random.random((height, width)) >= hole
+    return path
+
+
+def place_dependent(images: FloatArray) -> FloatArray:
+    """A function like a network that sees its whole window: an output depends on all of it, and on its place there."""
+    rows, columns = np.mgrid[: images.shape[2], : images.shape[3]].astype(np.float32)
+    first = images.mean((1, 2, 3))[:, None, None] + rows * 0.01 + images[:, 0]
+    return np.stack([first, np.broadcast_to(columns, first.shape)], 1)
+
+
+def dense_reference(image: Float64Array, size: int, classes: int, network: Predict) -> Float64Array:
+    """All windows of a padded image at every half of their size, each weighted by a Hann window of scipy."""
+    from scipy.signal.windows import hann
+
+    step, (height, width) = size // 2, image.shape[1:]
+    padded = np.pad(image, ((0, 0), (size, 2 * size), (size, 2 * size)))
+    # The periodic window, sampled at the centres of pixels.
+    ramp = hann(2 * size + 1)[1::2]
+    total, weights = np.zeros((classes, *padded.shape[1:])), np.zeros(padded.shape[1:])
+    for top in range(0, padded.shape[1] - size + 1, step):
+        for left in range(0, padded.shape[2] - size + 1, step):
+            window = np.s_[top : top + size, left : left + size]
+            total[:, *window] += network(padded[None, :, *window].astype(np.float32))[0] * np.outer(ramp, ramp)
+            weights[window] += np.outer(ramp, ramp)
+    inner = np.s_[size : size + height, size : size + width]
+    return np.asarray(total[:, *inner] / weights[inner])
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    height=st.integers(20, 90),
+    width=st.integers(20, 90),
+    size=st.sampled_from([8, 16, 32]),
+    edge=st.integers(5, 70),
+)
+def test_blended_windows_are_the_dense_reference_whatever_the_parts(
+    tmp_path_factory: pytest.TempPathFactory, height: int, width: int, size: int, edge: int
+) -> None:
+    store = Tiles(write_tiles(tmp_path_factory.mktemp("tiles") / "a.zarr", height, width))
+    normalise = Normaliser((0.2, 0.2), (0.1, 0.1))
+    predictor = WindowPredictor([store], BANDS, normalise, place_dependent, edge, 0, 1, overlap=size)
+    mapped = np.full((2, height, width), np.nan, np.float32)
+    for y, x, result, count in probabilities(predictor, 2):
+        mapped[:, y, x] = np.where(count > 0, result, np.nan)
+    image = normalise(store.read("image"), store.scaling, store.valid())
+    expected = dense_reference(image.astype(np.float64), size, 2, place_dependent)
+    np.testing.assert_allclose(mapped, expected, rtol=1e-4, atol=1e-4)
+    whole = WindowPredictor([store], BANDS, normalise, place_dependent, 1000, 0, 1, overlap=size)
+    ((_, _, of_whole, _),) = probabilities(whole, 2)
+    np.testing.assert_array_equal(mapped, of_whole)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vit.py").write_text(VIT)
+    return tmp_path
+
+
+def architecture_of(name: str) -> Architecture:
+    values = {"architecture": name, "arguments": (), "model_files": (), "weights_bands": (), "width": 4, "depth": 2}
+    return Architecture.of(stage("train").with_derived(values), BANDS, len(CLASSES))
+
+
+def write_model(folder: Path, name: str) -> Path:
+    """A model folder as train writes it, with random weights."""
+    torch.manual_seed(2)
+    architecture = architecture_of(name)
+    module = architecture.build()
+    window = fixed_window(module, architecture, CHIP)
+    normaliser = Normaliser((0.2, 0.2), (0.1, 0.1))
+    trained = TrainedModel(architecture, BANDS, CLASSES, normaliser, CHIP, window=window)
+    with publish(folder, folder=True) as draft:
+        copy_files(architecture.files, draft)
+        write_model_folder(draft, trained, module.state_dict(), [], {})
+    return folder
+
+
+def predict(model: Path, tiles: Path, folder: Path, name: str, *options: object) -> AnyArray:
+    folder.mkdir()
+    outputs = ["--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif"]
+    arguments = ["--model", model, "--tiles", tiles, *outputs, "--allow-code", name, *options]
+    assert main(["predict", *map(str, arguments)]) == 0
+    with rasterio.open(folder / "probabilities.tif") as file:
+        return np.asarray(file.read())
+
+
+def test_a_transformer_of_one_size_is_mapped_with_the_same_bytes_whatever_the_window(project: Path) -> None:
+    model, tiles = write_model(project / "model", "vit.py:ViT"), write_tiles(project / "a.zarr", 150, 170, hole=0.2)
+    assert read_trained_model(model).window == CHIP
+    maps = [predict(model, tiles, project / f"w{edge}", "vit.py:ViT", "--window", edge) for edge in (64, 200, 512)]
+    for name in ("classes.tif", "probabilities.tif"):
+        assert len({(project / f"w{edge}" / name).read_bytes() for edge in (64, 200, 512)}) == 1
+    store, module = Tiles(tiles), read_trained_model(model, "vit.py:ViT").build(model)
+
+    @torch.inference_mode()
+    def network(images: FloatArray) -> FloatArray:
+        return np.asarray(module(torch.from_numpy(images)).softmax(1).numpy())
+
+    image = Normaliser((0.2, 0.2), (0.1, 0.1))(store.read("image"), store.scaling, store.valid())
+    expected = dense_reference(image.astype(np.float64), CHIP, len(CLASSES), network)
+    assert np.abs(maps[0] / 10_000 - expected)[:, store.valid()].max() < 2e-4
+
+
+def test_a_model_that_sees_its_whole_window_is_blended_at_the_size_of_the_option(project: Path) -> None:
+    model, tiles = write_model(project / "model", "vit.py:Relative"), write_tiles(project / "a.zarr", 96, 130)
+    assert read_trained_model(model).window == 0
+    assert architecture_of("vit.py:Relative").sees_whole_window
+    first, second = (predict(model, tiles, project / f"w{n}", "vit.py:Relative", "--window", n) for n in (64, 128))
+    assert (first.sum(0) >= 9_998).all()
+    # Another window is another context, and so another result.
+    assert (first != second).any()
+
+
+def test_a_halo_of_blended_windows_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, tiles = write_model(project / "model", "vit.py:ViT"), write_tiles(project / "a.zarr", 64, 64)
+    outputs = ["--classes", project / "c.tif", "--probabilities", project / "p.tif", "--allow-code", "vit.py:ViT"]
+    assert main([*map(str, ["predict", "--model", model, "--tiles", tiles, *outputs, "--halo", 8])]) == 2
+    assert "overlap by half and are blended, so there is no halo; remove it" in capsys.readouterr().err
+
+
+def test_a_transformer_of_one_size_is_exported_for_that_size(project: Path) -> None:
+    import onnx
+
+    model, tiles = write_model(project / "model", "vit.py:ViT"), write_tiles(project / "a.zarr", 64, 64)
+    outputs = ["--onnx", project / "model.onnx", "--check", project / "export.json", "--allow-code", "vit.py:ViT"]
+    assert main([*map(str, ["export", "--model", model, "--tiles", tiles, *outputs])]) == 0
+    (image,) = onnx.load(project / "model.onnx").graph.input
+    assert [size.dim_value for size in image.type.tensor_type.shape.dim][1:] == [len(BANDS), CHIP, CHIP]
+    assert image.type.tensor_type.shape.dim[0].dim_param
+    report = json.loads((project / "export.json").read_text())
+    assert (report["chips"], report["largest_difference"] < 1e-4) == (1, True)
+
+
+def test_a_model_whose_code_fixes_the_number_of_images_is_not_exported(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "vit.py").write_text(VIT.replace("x.shape[0]", "len(x)"))
+    model, tiles = write_model(project / "model", "vit.py:ViT"), write_tiles(project / "a.zarr", 64, 64)
+    outputs = ["--onnx", project / "model.onnx", "--check", project / "export.json", "--allow-code", "vit.py:ViT"]
+    assert main([*map(str, ["export", "--model", model, "--tiles", tiles, *outputs])]) == 2
+    assert "its code fixes the number of images when it is traced" in capsys.readouterr().err
+    assert not (project / "model.onnx").exists()
+
+
+class GpuOnly(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no CUDA device")
+
+
+class Pooled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3))
+
+
+def test_a_model_has_one_size_if_it_takes_no_wider_image_or_says_so(project: Path) -> None:
+    vit = architecture_of("vit.py:ViT")
+    assert fixed_window(vit.build(), vit, CHIP) == CHIP
+    assert fixed_window(Pooled(), vit, CHIP) == 0
+    assert fixed_window(GpuOnly(), vit, CHIP) == 0
+    stated = Pooled()
+    stated.window = 224
+    assert fixed_window(stated, vit, CHIP) == 224
+    unet = architecture_of("unet")
+    assert fixed_window(unet.build(), unet, CHIP) == 0
+    assert math.isfinite(unet.receptive_field_radius)
