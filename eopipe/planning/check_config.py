@@ -21,6 +21,7 @@ from eopipe.contract import STAGES, stage
 from eopipe.contract import is_path as is_path_port
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.models import Architecture
+from eopipe.models.model_files import module_of
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
 from eopipe.run.locate import chip_stores, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
@@ -110,8 +111,10 @@ def _missing(setting: str, path: Path, kind: str) -> Iterator[str]:
 
 
 def model_mistakes(config: Config) -> list[str]:
-    """Why the model cannot be imported or built; it is built without memory for its weights."""
+    """Why the model cannot be imported or built, or does not take a chip; there is no memory for its weights."""
     train, names = config["train"], config["preprocess"]["bands"]
+    # How many bands a stack has depends on the dates of the scenes.
+    chip = config["split"]["chip"] if config["composite"]["stack"] == "none" else 0
     if not all(Path(path).is_file() for path in train["model_files"]):
         # Listed among the missing files.
         return []
@@ -121,12 +124,12 @@ def model_mistakes(config: Config) -> list[str]:
             # Listed among the missing files.
             return []
         index = read_index(Path(config["chip_set"]))
-        names, classes, slot = index["bands"], len(index["classes"]), index["slot"]
-        if slot % 2 ** train["depth"]:
+        names, classes, chip = index["bands"], len(index["classes"]), index["slot"]
+        if chip % 2 ** train["depth"]:
             return [
-                f"the chips are in slots of {slot} pixels, which cannot be halved {train['depth']} times (train.depth)"
+                f"the chips are in slots of {chip} pixels, which cannot be halved {train['depth']} times (train.depth)"
             ]
-    sentences = refusal(lambda: build_without_memory(Architecture.of(train, names, classes), train["freeze"]))
+    sentences = refusal(lambda: try_without_memory(Architecture.of(train, names, classes), train, chip))
     return [s if "train." in s else f"train.architecture: {s}" for s in sentences]
 
 
@@ -168,18 +171,23 @@ def warnings_of(config: Config) -> Iterator[str]:
             yield "train.device is cuda, and PyTorch finds no GPU on this machine: train runs only where there is one"
 
 
-def build_without_memory(architecture: Architecture, frozen: tuple[str, ...] = ()) -> None:
-    """Build a model on PyTorch's meta device. Raises UsageError where it cannot be built or frozen.
+def try_without_memory(architecture: Architecture, train: Config, chip: int) -> None:
+    """Build a model on PyTorch's meta device, and send a chip through one of a user. Raises UsageError where it fails.
 
-    A model that copies pretrained weights while it is built cannot be built there; it passes.
+    Without `chip` it is only built. A model that copies pretrained weights while it is built, or looks at values,
+    cannot run there; it passes.
     """
     import torch
 
     from eopipe.models.build import freeze
+    from eopipe.training.model_checks import dry_run
 
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            freeze(architecture.build(), frozen)
+            module = freeze(architecture.build(), train["freeze"])
+            if chip and module_of(architecture.name):
+                for edge in sorted({chip, train["crop"] or chip}):
+                    dry_run(module, architecture, edge, train["task"])
     except (NotImplementedError, RuntimeError, ModelCodeError) as error:
         if not OF_META_DEVICE.search(str(error)):
             raise

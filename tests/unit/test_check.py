@@ -261,6 +261,37 @@ def test_a_model_beside_the_config_is_imported_and_built_and_its_mistakes_have_a
     assert "train.architecture names no_net.py, but there is no such file in" in run("check").stderr
 
 
+TABLE = """\
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, bands, classes, size=16):
+        super().__init__()
+        self.layer = torch.nn.Conv2d(bands, classes, 1)
+        self.positions = torch.nn.Parameter(torch.zeros(size, size))
+
+    def forward(self, x):
+        return self.layer(x) + self.positions
+"""
+
+
+def test_a_model_that_does_not_take_the_chips_is_refused_before_a_download(folder: Path, run: Run) -> None:
+    (folder / "table_net.py").write_text(TABLE)
+    write(folder, train={"architecture": "table_net.py:Net"}, split={"chip": 16})
+    assert (run("check").code, run("check").stderr) == (0, "")
+    write(folder, train={"architecture": "table_net.py:Net"}, split={"chip": 32})
+    completed = run("check")
+    assert completed.code == 2
+    assert "fails with a chip of" in completed.stderr
+    assert "32 x 32 pixels" in completed.stderr
+    write(folder, train={"architecture": "table_net.py:Net", "crop": 8}, split={"chip": 16})
+    assert "8 x 8 pixels" in run("check").stderr
+    # What needs values cannot be tried without them.
+    (folder / "table_net.py").write_text(TABLE.replace("return self", "assert x.max().item() >= 0; return self"))
+    write(folder, train={"architecture": "table_net.py:Net"}, split={"chip": 16})
+    assert (run("check").code, run("check").stderr) == (0, "")
+
+
 @pytest.mark.parametrize("command", ["check", "plan"])
 @pytest.mark.parametrize(
     ("changes", "message"),

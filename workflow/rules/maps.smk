@@ -84,7 +84,7 @@ rule report:
     conda:
         ENVIRONMENT
     resources:
-        **machine("report", mem_mb=2000, runtime=30),
+        **machine("report", mem_mb=lambda wildcards, input: 2000 + len(input.tiles) // 10, runtime=30),
     params:
         **params_for("report", folders=["model", "tiles", "labels"], optional=["scenes", "fold_metrics"]),
     shell:
