@@ -88,7 +88,7 @@ def _check_dynamic(target: Path, trained: TrainedModel) -> None:
 
     sizes = onnx.load(target).graph.input[0].type.tensor_type.shape.dim
     names = ("number of images", "", "height", "width")
-    fixed = [name for name, size in zip(names, sizes, strict=True) if name and not size.dim_param]
+    fixed = [name for name, size in zip(names, sizes, strict=True) if name and size.HasField("dim_value")]
     if trained.window:
         fixed = fixed[:1] if names[0] in fixed else []
     if fixed:
