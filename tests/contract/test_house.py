@@ -13,6 +13,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+from dev import quick
 from eopipe.contract import STAGES, stage
 
 ROOT = Path(__file__).parents[2]
@@ -335,6 +336,12 @@ def test_tests_keep_up_with_the_code() -> None:
     code = sum(len(path.read_text().splitlines()) for path in PACKAGE)
     tests = sum(len(path.read_text().splitlines()) for path in TESTS)
     assert tests >= TESTS_PER_CODE * code
+
+
+def test_recorded_durations_are_of_tests_that_exist() -> None:
+    for name in quick.durations().tests:
+        path, _, function = name.partition("::")
+        assert function in {node.name for node in nodes(ROOT / path) if isinstance(node, ast.FunctionDef)}, name
 
 
 def test_no_committed_text_names_a_path_of_this_machine() -> None:
