@@ -123,6 +123,17 @@ class BandSummary(BaseModel):
     std: Annotated[float, Field(ge=0)]
     count: Count
 
+    def quantiles(self, shares: tuple[float, ...]) -> tuple[float, ...]:
+        """The values below which these shares of the pixels are, by the histogram; empty for a file without one."""
+        histogram: Any = (self.model_extra or {}).get("histogram")
+        if not histogram:
+            return ()
+        below = np.cumsum([0, *histogram["counts"]]) / sum(histogram["counts"])
+        edges = histogram["start"] + histogram["width"] * np.arange(len(below))
+        # Empty bins have no share: of equal ones the first counts.
+        below, first = np.unique(below, return_index=True)
+        return tuple(float(f"{value:.6g}") for value in np.interp(shares, below, edges[first]))
+
 
 class Statistics(BaseModel):
     """What the stage split writes beside the split file: statistics by band, and the valid pixels of each scene.

@@ -136,7 +136,13 @@ def _attributes(observations: Observations, recipe: CompositeRecipe) -> dict[str
         "composite": {"method": recipe.method, "period": recipe.period, "stack": recipe.stack},
         "scenes": [store.scene for store in observations.stores],
         **{name: value for name, value in observations.first.attributes.items() if name in ("unit", "level")},
+        **{name: values for name in ("sensors", "baselines") if (values := _stated(observations, name))},
     } | ({LEFT_OUT: observations.left_out} if observations.left_out else {})
+
+
+def _stated(observations: Observations, name: str) -> list[str]:
+    """The entries of all scenes in a list that stores have as an attribute."""
+    return sorted({entry for store in observations.stores for entry in store.attributes.get(name) or ()})
 
 
 def _compose(

@@ -1,11 +1,19 @@
-"""Compare the tiles that a model is applied to with those of its training: pixel size, unit, processing level."""
+"""Compare the tiles that a model is applied to with those of its training.
+
+Another pixel size, unit or processing level is refused; season, sensor, processing baseline and values are described.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from calendar import month_abbr
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import Tiles
@@ -16,30 +24,68 @@ TOLERANCE = 1.1
 UNITLESS = ("", "1", "none", "unitless", "dimensionless", "reflectance")
 RATIO, DIGITAL_NUMBERS = "physical values without a unit", "digital numbers"
 UNKNOWN_LEVEL = ""
+# Attributes of a store that list where its pixels are from.
+ORIGIN = ("sensors", "baselines")
+# Shares of the training pixels below and above which values are rare.
+ORDINARY = (0.01, 0.99)
+# The share of a band's pixels beyond them that is worth a warning; of the training's it is 0.02.
+MANY_BEYOND = 0.1
 
 
 @dataclass(frozen=True)
 class TileProperties:
-    """What the numbers of tiles mean: pixel size in metres, units, processing levels (the number alone; '' unknown)."""
+    """What the numbers of tiles mean: pixel size in metres, units, processing levels (the number alone; '' unknown).
+
+    `months` (1 to 12), `sensors` and `baselines` are those of their scenes, as far as these are known; `ranges` are the
+    values of each band below which 1 % and 99 % of the training pixels are.
+    """
 
     pixel_size: float
     units: tuple[str, ...]
     levels: tuple[str, ...]
+    months: tuple[int, ...] = ()
+    sensors: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
+    ranges: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, stores: Sequence[Tiles]) -> "TileProperties":
-        """The properties of stores of one grid."""
+    def of(cls, stores: Sequence[Tiles], ranges: dict[str, tuple[float, ...]] | None = None) -> "TileProperties":
+        """The properties of stores of one grid; the ranges are those of their training pixels."""
         width, height = pixel_metres(stores[0].frame.cells[0].grid)
-        size = float(f"{(width * height) ** 0.5:.4g}")
-        return cls(size, tuple(sorted({*map(unit_of, stores)})), tuple(sorted({*map(level_of, stores)})))
+        sensors, baselines = ({e for store in stores for e in store.attributes.get(name) or ()} for name in ORIGIN)
+        return cls(
+            pixel_size=float(f"{(width * height) ** 0.5:.4g}"),
+            units=tuple(sorted({*map(unit_of, stores)})),
+            levels=tuple(sorted({*map(level_of, stores)})),
+            months=tuple(sorted({month for store in stores for month in months_of(store)})),
+            sensors=tuple(sorted(sensors)),
+            baselines=tuple(sorted(baselines)),
+            ranges=ranges or {},
+        )
 
     @classmethod
     def read(cls, content: dict[str, Any], path: Path) -> "TileProperties":
-        """Read the properties from a model's item. Raises BadInputError for anything else."""
+        """Read the properties from a model's item; older ones have less. Raises BadInputError for anything else."""
         try:
-            return cls(float(content["pixel_size"]), tuple(content["units"]), tuple(content["levels"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadInputError(f"{path} describes the tiles of the training without {error}") from error
+            return _PROPERTIES.validate_python(content)
+        except ValidationError as error:
+            names = ", ".join(sorted({str(row["loc"][0]) for row in error.errors()}))
+            raise BadInputError(f"{path} describes the tiles of the training without a right {names}") from error
+
+
+_PROPERTIES = TypeAdapter(TileProperties)
+
+
+def months_of(store: Tiles) -> list[int]:
+    """The months (1 to 12) of a store, of a composite all from its first to its last day; empty where none is known."""
+    attributes = store.attributes
+    ends = [
+        str(attributes.get(key) or attributes.get("datetime") or "")[:7] for key in ("start_datetime", "end_datetime")
+    ]
+    if not all(ends):
+        return []
+    first, last = (12 * int(text[:4]) + int(text[5:7]) - 1 for text in ends)
+    return sorted({month % 12 + 1 for month in range(first, min(last, first + 11) + 1)})
 
 
 def unit_of(store: Tiles) -> str:
@@ -87,6 +133,37 @@ def _differences(trained_on: TileProperties, stores: Sequence[Tiles]) -> Iterato
     for level in sorted(set(levels.values()) - {*trained_on.levels, UNKNOWN_LEVEL}):
         if UNKNOWN_LEVEL not in trained_on.levels:
             yield "level", f"{_scenes(levels, level)} processing level {level}, not {' or '.join(trained_on.levels)}"
+
+
+def unfamiliar_inputs(trained_on: TileProperties, stores: Sequence[Tiles], values: Mapping[str, AnyArray]) -> list[str]:
+    """A sentence for each way in which tiles are unlike those of the training; empty where all is as there.
+
+    `values` are physical values of valid pixels by band. Of a month the neighbouring ones are like it, and what is
+    not known of one of the two is not compared.
+    """
+    tiles, sentences = TileProperties.of(stores), []
+    near = {(month + step) % 12 + 1 for month in trained_on.months for step in (-2, -1, 0)}
+    months = [month for month in tiles.months if near and month not in near]
+    if months:
+        names = (", ".join(month_abbr[month] for month in some) for some in (months, trained_on.months))
+        sentences.append("Scenes are of another season: {}; those of the training are of {}.".format(*names))
+    for name, of_tiles, of_training in (
+        ("sensor", tiles.sensors, trained_on.sensors),
+        ("processing baseline", tiles.baselines, trained_on.baselines),
+    ):
+        if of_training and (others := [entry for entry in of_tiles if entry not in of_training]):
+            sentences.append(
+                f"Scenes are of another {name}: {', '.join(others)}; the training has {', '.join(of_training)}."
+            )
+    for band, (low, high) in ((band, ends) for band, ends in trained_on.ranges.items() if len(ends) == len(ORDINARY)):
+        pixels = values.get(band, np.empty(0))
+        below, above = (100 * float(np.mean(part)) if pixels.size else 0.0 for part in (pixels < low, pixels > high))
+        if below + above > 100 * MANY_BEYOND:
+            sentences.append(
+                f"{band}: {below:.0f} % of the pixels are below {low:.4g} and {above:.0f} % above {high:.4g}, between "
+                "which 98 % of the training pixels are."
+            )
+    return sentences
 
 
 def _scenes(values: dict[str, str], value: str) -> str:

@@ -136,6 +136,22 @@ def is_offset_unapplied(item: dict[str, Any]) -> bool:
     return any(item["properties"].get(key) in FALSE for key in APPLIED)
 
 
+def origin_attributes(item: dict[str, Any]) -> dict[str, list[str]]:
+    """What a store says of the origin of its pixels: `sensors`, and `baselines` of Sentinel-2; a composite has several.
+
+    The sensor is the instruments, or else the constellation or the platform; what the item does not state is left out.
+    """
+    properties, baseline = item["properties"], processing_baseline(item)
+    stated = [properties.get(key) for key in ("instruments", "constellation", "platform")]
+    sensor: Any = next(filter(None, stated), [])
+    names = sensor if isinstance(sensor, list) else [sensor]
+    lists = {
+        "sensors": sorted({str(name).lower() for name in names}),
+        "baselines": [] if baseline is None or not _family(item) else [f"{baseline:05.2f}"],
+    }
+    return {name: values for name, values in lists.items() if values}
+
+
 def _family(item: dict[str, Any]) -> str:
     properties = item["properties"]
     names = str(item["id"]).lower(), str(item.get("collection")).lower()

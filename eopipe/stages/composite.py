@@ -8,7 +8,8 @@ from eopipe.contract import Input, Knob, Option, Output
 # 2: greenest counts reflectances below zero as zero, and ranks dark pixels lower.
 # 3: coordinates band and time, _FillValue.
 # 4: the released versions of the GeoZarr conventions. 5: seasons and months without an observation are filled.
-REVISION = 5
+# 6: sensors and processing baselines of the scenes.
+REVISION = 6
 
 
 def composite(

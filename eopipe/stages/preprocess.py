@@ -8,7 +8,8 @@ from eopipe.contract import Input, Knob, Option, Output
 # 3: stores declare the unit and the processing level, where the item does; Sentinel-2 without a processing baseline is
 # scaled by name and dates of the product, or refused.
 # 4: coordinates band and time, _FillValue. 5: the released versions of the GeoZarr conventions.
-REVISION = 5
+# 6: sensors and processing baseline of the scene.
+REVISION = 6
 
 
 def preprocess(

@@ -43,6 +43,8 @@ class _StoreAttributes(BaseModel):
     start_datetime: Time | None = None
     end_datetime: Time | None = None
     valid_fraction: Number | None = None
+    sensors: list[str] = []
+    baselines: list[str] = []
     # Where there is one, it is not null.
     chip_set: Annotated[_ChipSlots, Field()] = cast(_ChipSlots, None)
 

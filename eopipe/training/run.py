@@ -21,7 +21,7 @@ from eopipe.launch.lease import fence, hold_lease
 from eopipe.launch.membership import Membership, join_group
 from eopipe.launch.scratch import local_copies
 from eopipe.launch.srun import check_allocation, run_on_all_nodes
-from eopipe.models.input_check import TileProperties
+from eopipe.models.input_check import ORDINARY, TileProperties
 from eopipe.models.model_files import copy_files, libraries, module_of
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, read_json, write_json
@@ -130,7 +130,9 @@ def _publish(model: Path, job: Job, data: TrainingData) -> None:
     last = steps(job.state)[-1]
     chosen = (best(job.state) if settings.patience else None) or last
     weights = merge_lora_adapters(read_part(chosen, "ema" if settings.ema else "model"))
-    task = (settings.task, job.target, unit_of(data.labels), TileProperties.of([image for image, _ in data.pairs]))
+    ranges = {name: band.quantiles(ORDINARY) for name, band in data.statistics.bands.items()}
+    trained_on = TileProperties.of([image for image, _ in data.pairs], ranges)
+    task = (settings.task, job.target, unit_of(data.labels), trained_on)
     trained = TrainedModel(architecture, job.bands, data.labels.names, job.normaliser, job.chip, *task)
     if settings.task == "multilabel":
         trained = replace(trained, min_share=settings.min_share)

@@ -16,6 +16,7 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, OutsideGridError
 from eopipe.scenes.item import Item, SceneBand, scene_name, time_attributes
 from eopipe.scenes.masks import Mask
+from eopipe.scenes.radiometry import origin_attributes
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, crop_cell, shard_regions
@@ -175,7 +176,7 @@ def write_tiles(
     check_file_budget(frame, shapes, recipe.layout, max_files)
     names = tuple(band.name for band in recipe.bands)
     attributes = _times(item) | {"collection": item.get("collection")}
-    attributes |= _declared(item, recipe)
+    attributes |= _declared(item, recipe) | origin_attributes(item)
     total = PixelCounts()
     with ExitStack() as stack:
         if frame.only is not None:

@@ -17,7 +17,7 @@ from eopipe.errors import BadInputError, DivergedError
 from eopipe.inference.mosaic import cells, probabilities
 from eopipe.inference.predictor import WindowPredictor
 from eopipe.models import Architecture
-from eopipe.models.input_check import TileProperties, check_tiles
+from eopipe.models.input_check import TileProperties, check_tiles, unfamiliar_inputs
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
 from eopipe.publish import publish
 from eopipe.tiles.layout import Layout
@@ -37,7 +37,7 @@ def write_tiles(
     dtype: str = "float32",
     scale: float = 1.0,
     values: AnyArray | None = None,
-    **attributes: str,
+    **attributes: Any,
 ) -> Tiles:
     """A store without valid pixels in its first column."""
     west, north = (15.0, 45.0) if crs == "EPSG:4326" else (500000.0, 5000000.0)
@@ -72,9 +72,32 @@ def predict(folder: Path, model: Path, store: Tiles, *options: str) -> int:
 def test_a_model_keeps_what_it_was_trained_on_in_its_stac_item(tmp_path: Path) -> None:
     stores = [write_tiles(tmp_path, "a", unit="dB"), write_tiles(tmp_path, "b", unit="dB", level="L1C")]
     properties = TileProperties.of(stores)
-    assert properties == TileProperties(10.0, ("dB",), ("", "1"))
+    assert properties == TileProperties(10.0, ("dB",), ("", "1"), (7,))
     assert read_trained_model(write_model(tmp_path / "model", properties)).trained_on == properties
     assert read_trained_model(write_model(tmp_path / "old", None)).trained_on is None
+
+
+def test_inputs_of_another_season_sensor_baseline_or_range_of_values_are_named(tmp_path: Path) -> None:
+    def store(name: str, **attributes: Any) -> Tiles:
+        return write_tiles(tmp_path, name, **attributes)
+
+    training = [
+        store("a", datetime="2020-07-01", sensors=["msi"], baselines=["05.09"]),
+        store("b", datetime="2020-11-01"),
+    ]
+    trained_on = TileProperties.of(training, {"vv": (10.0, 20.0), "vh": (0.0, 1.0)})
+    ordinary = np.linspace(9.9, 20.1, 101)
+    like = [store("c", datetime="2023-12-24", sensors=["msi"], baselines=["05.09"]), store("d", datetime="2023-06-01")]
+    assert unfamiliar_inputs(trained_on, like, {"vv": ordinary, "vh": np.zeros(5)}) == []
+    unlike = [
+        store("e", start_datetime="2022-12-30", end_datetime="2023-02-01", sensors=["msi", "oli"], baselines=["02.14"])
+    ]
+    assert unfamiliar_inputs(trained_on, unlike, {"vv": np.array([5, 15, 15, 25, 25]), "vh": np.zeros(5)}) == [
+        "Scenes are of another season: Jan, Feb; those of the training are of Jul, Nov.",
+        "Scenes are of another sensor: oli; the training has msi.",
+        "Scenes are of another processing baseline: 02.14; the training has 05.09.",
+        "vv: 20 % of the pixels are below 10 and 40 % above 20, between which 98 % of the training pixels are.",
+    ]
 
 
 def test_tiles_of_another_pixel_size_stop_predict_unless_it_is_allowed(

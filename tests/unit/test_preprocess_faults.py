@@ -406,7 +406,7 @@ def test_a_store_that_was_only_rewritten_reads_well(store: Path, listed: bool) -
 
 
 # Digests of image and mask by revision of preprocess: other pixels need a new revision, and a line here.
-PIXELS = dict.fromkeys((1, 2, 3, 4, 5), "56bf13b18112d12942f413c49c727debfe4785b42eb141478dca6c144db0afb0")
+PIXELS = dict.fromkeys((1, 2, 3, 4, 5, 6), "56bf13b18112d12942f413c49c727debfe4785b42eb141478dca6c144db0afb0")
 
 
 def test_other_pixels_from_the_same_scene_need_another_revision(catalog: Catalog, run: Run) -> None:

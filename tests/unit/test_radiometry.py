@@ -11,6 +11,7 @@ from test_preprocess import preprocess, ready, stored
 
 from eopipe.errors import BadInputError
 from eopipe.scenes.item import SceneBand, bands
+from eopipe.scenes.radiometry import origin_attributes
 from eopipe.tiles.store import Tiles
 
 S2, NEW, OLD = "sentinel-2-l2a", {"s2:processing_baseline": "05.11"}, {"s2:processing_baseline": "03.01"}
@@ -230,6 +231,22 @@ def test_whole_numbers_are_no_power(catalog: Catalog, run: Run) -> None:
     completed = preprocess(run, ready(catalog), "--mask", "none", "--decibel", shape=(16, 16), bands=("vv",))
     assert completed.code == 3, completed.stderr
     assert "asset vv" in completed.stderr
+
+
+@pytest.mark.parametrize(
+    ("properties", "attributes"),
+    [
+        ({"instruments": ["MSI"], "s2:processing_baseline": "05.09"}, {"sensors": ["msi"], "baselines": ["05.09"]}),
+        ({"platform": "landsat-8", "instruments": ["tirs", "oli"]}, {"sensors": ["oli", "tirs"]}),
+        ({"constellation": "sentinel-1", "processing:version": "3.1"}, {"sensors": ["sentinel-1"]}),
+        ({"platform": None}, {}),
+    ],
+)
+def test_a_store_says_which_sensor_and_baseline_its_pixels_are_from(
+    properties: dict[str, Any], attributes: dict[str, Any]
+) -> None:
+    item = {"id": "scene", "collection": "any", "properties": {"datetime": "2020-01-01T00:00:00Z"} | properties}
+    assert origin_attributes(item) == attributes
 
 
 def test_heights_are_metres_and_the_sea_is_a_measurement(catalog: Catalog, run: Run) -> None:

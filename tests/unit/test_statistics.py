@@ -14,6 +14,7 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.statistics import (
     MAX_BINS,
     BandStatistics,
+    BandSummary,
     Histogram,
     Moments,
     band_normaliser,
@@ -87,6 +88,15 @@ def test_every_value_is_in_its_bin_and_the_bins_are_few(values: list[float]) -> 
     assert len(histogram.counts) <= MAX_BINS
     np.testing.assert_array_equal(histogram.counts, np.histogram(array, np.append(edges[:-1], np.inf))[0])
     assert array.max() < edges[-1]
+
+
+def test_quantiles_are_within_a_bin_of_those_of_the_values() -> None:
+    values = np.random.default_rng(2).gamma(2.0, 300.0, 20_000)
+    summary = BandStatistics(Moments.of(values), Histogram.of(values, np.ones(len(values), np.int64))).summary
+    width = summary.model_extra["histogram"]["width"]  # type: ignore[index]
+    shares = (0.01, 0.5, 0.99)
+    np.testing.assert_allclose(summary.quantiles(shares), np.quantile(values, shares), atol=width)
+    assert BandSummary(mean=0, std=1, count=2).quantiles(shares) == ()
 
 
 def test_equal_values_have_no_spread_and_one_bin() -> None:
