@@ -34,6 +34,7 @@ INTENTS = {
     "evaluate": "operation_2238",
     "export": "operation_3434",
     "report": "operation_0337",
+    "describe": "operation_0337",
     "catalog": "operation_3431",
     "crate": "operation_3431",
 }
@@ -78,6 +79,7 @@ NEEDS = {
     "evaluate": JobNeeds(3000, 40),
     "export": JobNeeds(2500, 20),
     "report": JobNeeds(2000, 30),
+    "describe": JobNeeds(2000, 30),
     "catalog": JobNeeds(1000, 30),
     "crate": JobNeeds(1000, 21),
 }

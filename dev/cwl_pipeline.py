@@ -36,16 +36,7 @@ OF_FOLD = ("split", "train", "calibrate", "predict", "evaluate")
 JSON, TIFF = "iana:application/json", "iana:image/tiff"
 EACH_FILE, EACH_FOLDER = {"type": "array", "items": "File"}, {"type": "array", "items": "Directory"}
 FOLDERS = {"type": EACH_FOLDER}
-PACKED, PACKED_CHIPS = "packed/pipeline.cwl", "packed/chip-set.cwl"
-# What a chip set replaces: steps of scenes, and those of one map of all images.
-OF_SCENES = ("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes")
-OF_MOSAIC = ("predict",)
-
-
-def workflows() -> dict[str, Cwl]:
-    """All workflows by the names of their files."""
-    parts = {"fold": fold(), "composites": composites(), "image-map": image_map()}
-    return {"pipeline": pipeline(), "chip-set": chip_set()} | parts
+PACKED = "packed/pipeline.cwl"
 
 
 def tools() -> dict[str, Cwl]:
@@ -65,7 +56,7 @@ def input_name(name: str, port: Port) -> str:
     return f"{port.section or name}_{port.setting}"
 
 
-def _step(name: str, wires: Cwl, *, of: str = "", **more: Any) -> Cwl:
+def stage_step(name: str, wires: Cwl, *, of: str = "", **more: Any) -> Cwl:
     """A step that runs a stage: what it gets from other steps, and every setting of its stage."""
     of = of or name
     chosen = {port.name: input_name(of, port) for port in settings(of)} | {
@@ -76,7 +67,7 @@ def _step(name: str, wires: Cwl, *, of: str = "", **more: Any) -> Cwl:
     return {"label": words, "doc": stage(of).summary, "run": f"{of}.cwl", **more, "in": chosen | wires, "out": outputs}
 
 
-def _when(source: str) -> tuple[Cwl, Cwl]:
+def when(source: str) -> tuple[Cwl, Cwl]:
     """The input that decides whether a step runs, and the condition."""
     return {"wanted": source}, {"when": "$(inputs.wanted)"}
 
@@ -124,51 +115,8 @@ def pipeline() -> Cwl:
         "eopipe",
         "Satellite scenes to a trained, evaluated, mapped and citable model.",
         ("operation_2426", "operation_2423"),
-        {"inputs": _inputs(), "steps": steps, "outputs": _outputs()},
+        {"inputs": used_inputs(steps, ()), "steps": steps, "outputs": _outputs()},
     )
-
-
-def chip_set() -> Cwl:
-    """The pipeline on the tile and label stores of a chip set, with a map for each store."""
-    whole = pipeline()
-    steps = {name: step for name, step in whole["steps"].items() if name not in OF_SCENES + OF_MOSAIC}
-    for step in steps.values():
-        rewired = ((name, _of_chips(value)) for name, value in step["in"].items())
-        step["in"] = {name: value for name, value in rewired if value is not None}
-    # Its condition is a step of scenes.
-    del steps["predict_images"]["when"]
-    each_store = {"mosaic": False, "images": True, "cells": [""], "endings": [""]}
-    steps["cross_validate"]["in"] |= {name: {"default": value} for name, value in each_store.items()}
-    known = {
-        "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of the chip set"},
-        "labels": FOLDERS | {"label": "labels", "doc": "label stores of the chip set"},
-    }
-    used = _used(steps, known) | {"train_state": whole["inputs"]["train_state"]}
-    used["workflow"] = used["workflow"] | {"default": {"class": "File", "location": PACKED_CHIPS}}
-    outputs = {name: _of_chips(value, "outputSource") for name, value in whole["outputs"].items()}
-    return workflow_document(
-        "eopipe chip set",
-        "Chips that `eopipe import` packed to a trained, evaluated, mapped and citable model.",
-        ("operation_2426", "operation_2423"),
-        {"inputs": known | used, "steps": steps, "outputs": {k: v for k, v in outputs.items() if v is not None}},
-    )
-
-
-def _of_chips(value: Any, key: str = "source") -> Any:
-    """An input of a step, or an output, of the pipeline as that of a chip set; None where it has no such thing."""
-    sources = value.get(key) if isinstance(value, dict) else value
-    if sources is None:
-        return value
-    names = [sources] if isinstance(sources, str) else sources
-    if {*names} & {*IMAGES["source"]} or {*names} & {*LABELS["source"]}:
-        if key != "source":
-            return None
-        chips = "tiles" if {*names} & {*IMAGES["source"]} else "labels"
-        return {"source": chips, "valueFrom": value["valueFrom"]} if "valueFrom" in value else chips
-    remaining = [name for name in names if name.partition("/")[0] not in OF_SCENES + OF_MOSAIC]
-    if not remaining:
-        return None
-    return value if isinstance(sources, str) else value | {key: remaining}
 
 
 def _data_steps() -> dict[str, Cwl]:
@@ -177,20 +125,22 @@ def _data_steps() -> dict[str, Cwl]:
     assets = {"source": ["search_grid_assets", "preprocess_bands"], "pickValue": "first_non_null", **SELF}
     fetched = {"item": "search/items_each", "catalog": "search_catalog", **grid}
     tiled = {"scene": "fetch/scene", **grid, "tiles_name": {"valueFrom": "$(inputs.scene.basename).zarr"}}
-    of_file, if_file = _when("steps/label_file")
-    of_scenes, if_scenes = _when("steps/label_scenes")
+    of_file, if_file = when("steps/label_file")
+    of_scenes, if_scenes = when("steps/label_scenes")
     # Engines put all outputs into one folder, where the tiles of the scene have its name.
     labels_name = {"valueFrom": "labels-$(inputs.scene.basename).zarr"}
     scene_labels = grid | {"scene": "fetch/scene", "labels_name": labels_name}
     return {
         "steps": _plain_step("steps", steps_tool()),
-        "search": _step("search", {"grid_assets": assets}),
+        "search": stage_step("search", {"grid_assets": assets}),
         "cells": _plain_step("cells", cells_tool(), grid="search/grid"),
-        "fetch": _step("fetch", fetched | {"scene_name": {"valueFrom": "$(inputs.item.nameroot)"}}, scatter="item"),
-        "preprocess": _step("preprocess", tiled, scatter="scene"),
+        "fetch": stage_step(
+            "fetch", fetched | {"scene_name": {"valueFrom": "$(inputs.item.nameroot)"}}, scatter="item"
+        ),
+        "preprocess": stage_step("preprocess", tiled, scatter="scene"),
         "composite": _composites_step(),
-        "label": _step("label", grid | {"labels_name": {"default": "labels-all.zarr"}} | of_file, **if_file),
-        "label_scenes": _step("label_scenes", scene_labels | of_scenes, of="label", scatter="scene", **if_scenes),
+        "label": stage_step("label", grid | {"labels_name": {"default": "labels-all.zarr"}} | of_file, **if_file),
+        "label_scenes": stage_step("label_scenes", scene_labels | of_scenes, of="label", scatter="scene", **if_scenes),
     }
 
 
@@ -202,7 +152,7 @@ def _plain_step(name: str, document: Cwl, **wires: str) -> Cwl:
 
 
 def _composites_step() -> Cwl:
-    inputs, condition = _when("steps/composite")
+    inputs, condition = when("steps/composite")
     wires = {"tiles": "preprocess/tiles", "items": "search/items"} | inputs
     names = {name: name for name in composites()["inputs"] if name not in wires}
     doc = "Composite the scenes of each period; without composites the model sees the scenes."
@@ -229,19 +179,19 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, st
         return fold_input | {f"{k}_name": {"valueFrom": f"{p[0]}{number}{p[1]}{p[2]}"} for k, p in parts.items()}
 
     of_split = names(chips="split.json", statistics="statistics.json", map="split.png", places="split.gpkg")
-    of_mosaic, if_mosaic = _when(mosaic)
+    of_mosaic, if_mosaic = when(mosaic)
     calibrated = images | {"model": MODEL, "chips": "split/chips"}
     mapped = {"model": MODEL, "tiles": images["tiles"], "calibration": "calibrate/calibration"} | of_mosaic
     mapped |= {"cell": cells[0], "ending": cells[1]} | fold_input
     mapped |= {f"{k}_name": {"valueFrom": f"{k}{number}$(inputs.ending).tif"} for k in ("classes", "probabilities")}
     each_cell: Cwl = {"scatter": ["cell", "ending"], "scatterMethod": "dotproduct"}
     steps = {
-        "split": _step("split", images | of_split),
-        "train": _step("train", images | _split_files() | names(model="model")),
-        "calibrate": _step("calibrate", calibrated | names(calibration="calibration.json")),
-        "predict": _step("predict", mapped, **each_cell, **if_mosaic),
+        "split": stage_step("split", images | of_split),
+        "train": stage_step("train", images | _split_files() | names(model="model")),
+        "calibrate": stage_step("calibrate", calibrated | names(calibration="calibration.json")),
+        "predict": stage_step("predict", mapped, **each_cell, **if_mosaic),
         "predict_images": _image_maps(images["tiles"], each_image, number) | {},
-        "evaluate": _step("evaluate", images | MAPS | {"chips": "split/chips"} | names(metrics="metrics.json")),
+        "evaluate": stage_step("evaluate", images | MAPS | {"chips": "split/chips"} | names(metrics="metrics.json")),
     }
     steps["predict_images"]["in"] |= fold_input
     if number:
@@ -255,7 +205,7 @@ def _split_files() -> Cwl:
 
 def _image_maps(images: Any, each_image: str, number: str) -> Cwl:
     """A map of each image, where they do not belong to one mosaic."""
-    inputs, condition = _when(each_image)
+    inputs, condition = when(each_image)
     wires = {"image": images, "model": MODEL, "calibration": "calibrate/calibration"} | inputs
     names = {
         f"{name}_name": {"valueFrom": f"{name}{number}-$(inputs.image.basename).tif"}
@@ -295,15 +245,15 @@ def _result_steps() -> dict[str, Cwl]:
         "scenes": "search/items_each",
         "metrics": "evaluate/metrics",
     } | MAPS
-    of_onnx, if_onnx = _when("with_onnx")
-    of_report, if_report = _when("with_report")
+    of_onnx, if_onnx = when("with_onnx")
+    of_report, if_report = when("with_report")
     first = {"model": MODEL, "tiles": IMAGES | {"valueFrom": "$(self[0])"}}
     scored = {"fold_metrics": "cross_validate/metrics"}
     reported = described_run | scored | {"chips": "split/chips", "labels": LABELS}
     return {
-        "export": _step("export", first | of_onnx, **if_onnx),
-        "report": _step("report", reported | of_report, **if_report),
-        "publish": _step("publish", described_run | {"onnx": "export/onnx"}, of="catalog"),
+        "export": stage_step("export", first | of_onnx, **if_onnx),
+        "report": stage_step("report", reported | of_report, **if_report),
+        "publish": stage_step("publish", described_run | {"onnx": "export/onnx"}, of="catalog"),
     }
 
 
@@ -314,7 +264,7 @@ def _crate_step(steps: dict[str, Cwl]) -> Cwl:
     payload += [f"report/{out}" for out in ("page", "picture", "model_card", "data_card")]
     payload += ["train/model", "calibrate/calibration", *CLASSES["source"], *PROBABILITIES["source"]]
     payload += ["cross_validate/metrics", "cross_validate/model"]
-    inputs, condition = _when("with_crate")
+    inputs, condition = when("with_crate")
     wires: Cwl = {
         "records": {"source": records, **MERGED},
         "payload": {"source": payload, **MERGED, **SELF},
@@ -324,7 +274,7 @@ def _crate_step(steps: dict[str, Cwl]) -> Cwl:
         "lock": "lock",
         "engine": {"default": "cwl"},
     }
-    return _step("crate", wires | inputs, **condition)
+    return stage_step("crate", wires | inputs, **condition)
 
 
 def _outputs() -> Cwl:
@@ -391,14 +341,14 @@ def fold() -> Cwl:
         "One fold of a cross-validation, split, trained, mapped and evaluated; the name of every output contains the "
         "fold's number.",
         ("operation_2426", "operation_2428"),
-        {"inputs": known | _used(steps, known), "steps": steps, "outputs": outputs},
+        {"inputs": known | used_inputs(steps, known), "steps": steps, "outputs": outputs},
     )
 
 
 def composites() -> Cwl:
     """The composites of all periods."""
     periods = periods_tool()
-    step = _step(
+    step = stage_step(
         "composite",
         {"tiles": "periods/groups", "composite_name": "periods/names"},
         scatter=["tiles", "composite_name"],
@@ -427,7 +377,7 @@ def composites() -> Cwl:
         "eopipe composites",
         "One composite for each period that has scenes.",
         ("operation_3436",),
-        {"inputs": known | _used(steps, known), "steps": steps, "outputs": outputs},
+        {"inputs": known | used_inputs(steps, known), "steps": steps, "outputs": outputs},
     )
 
 
@@ -441,7 +391,7 @@ def image_map() -> Cwl:
         "probabilities_name": entry("string", "probabilities", "name of the map of probabilities"),
     }
     wires = {name: name for name in known if name != "image"}
-    step = _step("predict", {"tiles": {"source": ["image"], "linkMerge": "merge_nested"}} | wires)
+    step = stage_step("predict", {"tiles": {"source": ["image"], "linkMerge": "merge_nested"}} | wires)
     outputs = {
         "classes": _output("File", "classes", "map of classes", TIFF, "predict/classes"),
         "probabilities": _output("File", "probabilities", "map of probabilities", TIFF, "predict/probabilities"),
@@ -451,12 +401,13 @@ def image_map() -> Cwl:
         "eopipe image map",
         "The map of one image.",
         ("operation_2423",),
-        {"inputs": known | _used({"predict": step}, known), "steps": {"predict": step}, "outputs": outputs},
+        {"inputs": known | used_inputs({"predict": step}, known), "steps": {"predict": step}, "outputs": outputs},
     )
 
 
-def _used(steps: dict[str, Cwl], known: Iterable[str]) -> Cwl:
+def used_inputs(steps: dict[str, Cwl], known: Iterable[str]) -> Cwl:
     """The inputs of the pipeline that steps of another workflow use."""
     values = [value for step in steps.values() for value in step["in"].values()]
-    names = {value for value in values if isinstance(value, str) and "/" not in value} - {*known}
+    sources = [value.get("source", []) if isinstance(value, dict) else value for value in values]
+    names = {name for entry in sources for name in ([entry] if isinstance(entry, str) else entry)} - {*known}
     return {name: value for name, value in _inputs().items() if name in names}

@@ -15,7 +15,8 @@ import yaml
 
 from dev.app_package import document, packed
 from dev.cwl import overrides
-from dev.cwl_pipeline import PACKED, PACKED_CHIPS, tools, workflows
+from dev.cwl_pipeline import tools
+from dev.cwl_variants import WHOLE, packed_name, workflows
 from dev.registries import registered
 from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage
 
@@ -59,12 +60,7 @@ def cwl_files() -> dict[str, str]:
     """Tools, workflows, the pipeline in one file, packages and overrides by their paths in cwl/, as text."""
     of_tools, of_workflows = ({f"{k}.cwl": v for k, v in values.items()} for values in (tools(), workflows()))
     files = (
-        of_tools
-        | of_workflows
-        | {
-            packed_name: packed(of_workflows, of_tools, Path(packed_name).name)
-            for packed_name in (PACKED, PACKED_CHIPS)
-        }
+        of_tools | of_workflows | {packed_name(name): packed(of_workflows, of_tools, f"{name}.cwl") for name in WHOLE}
     )
     files["app-package.cwl"] = document(of_workflows["pipeline.cwl"], of_tools)
     files |= {f"overrides/{name}.yml": value for name, value in overrides().items()}

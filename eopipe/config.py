@@ -18,6 +18,10 @@ from eopipe.provenance.redact import redact_for_terminal
 
 # What makes the stores that `eopipe import` has written.
 OF_SCENES = ("search", "fetch", "preprocess", "composite", "label")
+# What only the cards of a trained model show.
+OF_CARDS = ("use", "limits", "author")
+# What makes and measures a model.
+OF_TRAINING = ("chip_set", "folds", "label", "split", "train", "calibrate", "evaluate", "export")
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 # Values of a config; with aliases a short file can expand to more than fit into memory.
 MAX_VALUES = 100_000
@@ -65,6 +69,18 @@ def model() -> type[BaseModel]:
         "chip_set": (
             str | None,
             Field(None, description="folder that `eopipe import` wrote, whose chips replace search, tiles and labels"),
+        ),
+        "model": (
+            str | None,
+            Field(None, description="folder of a finished model, which maps the scenes without labels and training"),
+        ),
+        "calibration": (
+            str | None,
+            Field(None, description="calibration of that model, as a run has it in calibration.json"),
+        ),
+        "allow_code": (
+            str | None,
+            Field(None, description="permission to run the code of that model, if it is a custom one: module:Class"),
         ),
         "folds": (
             int,
@@ -177,7 +193,7 @@ def validate(values: dict[str, Any]) -> tuple[dict[str, Any], list[str], set[str
     """
     # A section whose lines are all comments is empty in YAML.
     values = {k: {} if v is None and k in STAGES else _dates_as_text(v) for k, v in values.items()}
-    unused = _sections_beside_chips(values)
+    unused = _unused_sections(values)
     try:
         return _with_conflicts(model().model_validate(values).model_dump(), unused, set())
     except ValidationError as error:
@@ -191,11 +207,22 @@ def validate(values: dict[str, Any]) -> tuple[dict[str, Any], list[str], set[str
     return _with_conflicts(config, _sentences(errors), {str(row["loc"][0]) for row in errors})
 
 
-def _sections_beside_chips(values: dict[str, Any]) -> list[str]:
-    """A sentence about the sections that would have no effect on a chip set."""
-    names = [name for name in OF_SCENES if values.get(name)] if values.get("chip_set") else []
-    text = "the tiles and labels of chip_set are used as they are; remove the sections "
-    return [text + ", ".join(names)] if names else []
+def _unused_sections(values: dict[str, Any]) -> list[str]:
+    """Sentences about settings that would have no effect: beside a chip set, a finished model, or without one."""
+    sentences = []
+    if values.get("model"):
+        report = values.get("report")
+        names = [name for name in OF_TRAINING if values.get(name)]
+        names += [f"report.{key}" for key in OF_CARDS if isinstance(report, dict) and key in report]
+        if names:
+            sentences.append(f"the model is finished and maps without a training; remove {', '.join(names)}")
+    elif names := [name for name in ("calibration", "allow_code") if values.get(name)]:
+        sentences.append(f"{' and '.join(names)} belong to a finished model; set model, the folder of one")
+    if names := [name for name in OF_SCENES if values.get(name)] if values.get("chip_set") else []:
+        sentences.append(
+            f"the tiles and labels of chip_set are used as they are; remove the sections {', '.join(names)}"
+        )
+    return sentences
 
 
 def _with_text_keys(value: Any) -> Any:
@@ -222,7 +249,11 @@ def _with_conflicts(
         *urls_as_paths(config),
         *conflicts(config, wrong_sections),
     ]
-    config["chip_set"] = config["chip_set"] and str(Path(config["chip_set"]))
+    for name in ("chip_set", "model", "calibration"):
+        config[name] = config[name] and str(Path(config[name]))
+    if config["model"] and config["allow_code"]:
+        # The permission of a training is its own setting.
+        config["train"]["architecture"] = config["allow_code"]
     # The grid follows the pixels of the bands, not those of masks and labels.
     config["search"]["grid_assets"] = config["search"]["grid_assets"] or config["preprocess"]["bands"]
     # The user named the host of the catalog, so its items may name it too.
@@ -245,7 +276,8 @@ def _catalog_host(url: str | None) -> tuple[str, ...]:
 
 def _options_as_values(config: dict[str, Any]) -> list[str]:
     """A sentence for each text that a command line would take for an option."""
-    settings = {key: config[key] for key in ("results", "state", "chip_set") if config[key]}
+    general = ("results", "state", "chip_set", "model", "calibration", "allow_code")
+    settings = {key: config[key] for key in general if config[key]}
     settings |= {f"{name}.{key}": value for name in STAGES for key, value in config[name].items()}
     values = [(setting, value) for setting, entry in settings.items() for value in _strings(entry)]
     return [f"{setting} is {value}: it must not begin with -" for setting, value in values if is_option(value)]

@@ -26,7 +26,9 @@ def conflicts(config: dict[str, Any], wrong_sections: Collection[str] = ()) -> l
     return [
         sentence
         for function, sections in CONFLICTS.items()
-        if not {*sections} & {*wrong_sections} and not (config["chip_set"] and function in OF_SCENES)
+        if not {*sections} & {*wrong_sections}
+        and not (config["chip_set"] and function in OF_SCENES)
+        and not (config["model"] and function in OF_TRAINING)
         for sentence in function(*(config[name] for name in sections))
     ]
 
@@ -221,4 +223,9 @@ OF_SCENES = {
     *(_search_conflicts, _asset_conflicts, _tile_conflicts, _composite_conflicts, _label_conflicts, _area_conflicts),
     _color_conflicts,
     _crop_conflicts,
+}
+# A finished model has classes and chips of its own.
+OF_TRAINING = {
+    *(_label_conflicts, _split_conflicts, _fold_conflicts, _area_conflicts, _chip_conflicts, _crop_conflicts),
+    *(_train_conflicts, _color_conflicts),
 }

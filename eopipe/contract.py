@@ -29,6 +29,7 @@ STAGES = (
     "evaluate",
     "export",
     "report",
+    "describe",
     "catalog",
     "crate",
 )

@@ -173,8 +173,8 @@ def stage_documents(folder: Path) -> Change:
     from eopipe.inference.temperature import read_calibration
     from eopipe.reporting.verdict import read_metrics
     from eopipe.reporting.wording import calibration_text, scored_size, split_warnings
+    from eopipe.run.images import cell_names
     from eopipe.run.project import summary
-    from eopipe.run.rules import cell_names
     from eopipe.tiles.cells import Frame
     from eopipe.tiles.grid import make_grid
 

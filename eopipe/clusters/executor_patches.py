@@ -139,8 +139,7 @@ def begin_run(workflow: Any, config: dict[str, Any]) -> None:
     from snakemake.exceptions import WorkflowError
 
     from eopipe.chips.import_command import hold_chip_set
-    from eopipe.run.project import claim_results, hold_lock
-    from eopipe.run.rules import reset_future_times
+    from eopipe.run.project import claim_results, hold_lock, reset_future_times
 
     hold_lock()
     try:

@@ -23,6 +23,7 @@ from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
+from eopipe.run.finished_model import check_grid, finished_model_mistakes
 from eopipe.run.locate import chip_stores, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
@@ -64,7 +65,9 @@ def check_file(path: Path) -> Config:
     """
     config, settings, wrong_sections = validate(read_config(path))
     inputs = [*missing_files(config, wrong_sections), *refusal(lambda: chip_stores(config))]
-    if not wrong_sections & {"search", "preprocess", "label", "train"}:
+    if config["model"] and not wrong_sections & {"search", "preprocess", "composite", "predict", "report"}:
+        settings += finished_model_mistakes(config)
+    elif not config["model"] and not wrong_sections & {"search", "preprocess", "label", "train"}:
         settings += model_mistakes(config)
     if not settings and not inputs and not config["chip_set"]:
         inputs = scene_mistakes(config)
@@ -155,6 +158,8 @@ def warnings_of(config: Config) -> Iterator[str]:
     """Sentences about a valid config that may not do what its user expects, here or at all."""
     if config["chip_set"]:
         yield from split_of_chip_set(config)
+    if config["model"]:
+        return
     label, composite = config["label"], config["composite"]
     if label["before"] and "none" in (composite["method"], composite["stack"]):
         yield (
@@ -197,9 +202,11 @@ def scene_mistakes(config: Config) -> list[str]:
     """Why no scene, grid or chip can come of the config; scenes of a server are not searched for."""
     try:
         shape, mistakes = grid_shape(config), part_mistakes(config)
+        if config["model"] and (config["search"]["catalog"] or is_up_to_date(config, Path(config["results"]))):
+            check_grid(config, find_scenes(config).frame)
     except EopipeError as error:
         return [f"search: {error}"]
-    return [*mistakes, *(chip_mistakes(shape, config["split"]) if shape else [])]
+    return [*mistakes, *(chip_mistakes(shape, config["split"]) if shape and not config["model"] else [])]
 
 
 def part_mistakes(config: Config) -> list[str]:

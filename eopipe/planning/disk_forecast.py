@@ -61,9 +61,9 @@ class FolderForecast:
 
 
 def forecast_folders(
-    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], chips: ChipForecast
+    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], chips: ChipForecast | None
 ) -> list[FolderForecast]:
-    """Every folder that search, fetch, preprocess, composite, label and split fill."""
+    """Every folder that search, fetch, preprocess, composite, label and split fill, the last two if there are chips."""
     results, names = Path(config["results"]), list(scenes.items)
     search = FolderForecast(
         "items", 1, scenes.files, scenes.bytes, _existing(results / name for name in SEARCH_OUTPUTS.values())
@@ -75,7 +75,8 @@ def forecast_folders(
     folders = [search, _scenes(results, scenes, sizes), tiles]
     if scenes.periods:
         folders.append(_composites(config, scenes, store_size, reached))
-    folders += [_labels(config, scenes, chips, label_names), *_splits(config, chips)]
+    if chips:
+        folders += [_labels(config, scenes, chips, label_names), *_splits(config, chips)]
     return [*folders, *_job_files(config, folders, ["search"])]
 
 

@@ -13,7 +13,7 @@ from eopipe.fetch.sizes import AssetSize
 from eopipe.planning.footprints import Coverage, Reach, footprint, grid_extent, grid_outline, reaches
 from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, read_json, verify
-from eopipe.run.rules import periods
+from eopipe.run.images import periods
 from eopipe.scenes.item import Item, read_item
 from eopipe.tiles.cells import Frame, read_frame
 

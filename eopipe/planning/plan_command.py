@@ -6,6 +6,7 @@ import math
 import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from eopipe.chips.splits import SPLITS
 from eopipe.clusters.check_profile import config_conflicts, find_profile, read_profile
 from eopipe.clusters.profile import describe_training
 from eopipe.config import load
+from eopipe.config_conflicts import refusal
 from eopipe.errors import BadInputError, NoSpaceError, UsageError
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
@@ -35,6 +37,7 @@ from eopipe.planning.frozen_scenes import (
 )
 from eopipe.planning.plan_figure import write_plan_figure
 from eopipe.publish import publish, refuse_foreign, write_json
+from eopipe.run.finished_model import check_grid, finished_model_mistakes
 from eopipe.run.locate import in_project
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Cell
@@ -49,11 +52,14 @@ MAX_ROWS = 40
 
 @dataclass(frozen=True)
 class RunForecast:
-    """Scenes, chips, files and bytes of a run; a chip set has no scenes, and its tiles and labels are there."""
+    """Scenes, chips, files and bytes of a run.
+
+    A chip set has no scenes, and its tiles and labels are there; a run with a finished model has no chips.
+    """
 
     scenes: FrozenScenes | None
     rows: list[SceneRow]
-    chips: ChipForecast
+    chips: ChipForecast | None
     folders: list[FolderForecast]
 
     @property
@@ -90,19 +96,25 @@ def plan_project(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     # Stages write samples; their log lines do not belong to a run.
     logging.getLogger("eopipe").setLevel(logging.ERROR)
-    training, stops = (
-        training_lines(config, arguments.profile),
-        [*missing_files(config, set()), *model_mistakes(config)],
-    )
+    training, stops = [], [*missing_files(config, set())]
+    if config["model"]:
+        stops += finished_model_mistakes(config)
+    else:
+        training, stops = training_lines(config, arguments.profile), [*stops, *model_mistakes(config)]
     try:
         forecast = forecast_run(config)
     except BadInputError as error:
         raise BadInputError(stop_message([*stops, str(error)])) from error
-    stops += forecast.chips.stops
-    training.append(length_line(config, forecast.chips))
-    warnings = warnings_of(config, forecast)
+    if config["model"] and forecast.scenes:
+        stops += refusal(partial(check_grid, config, forecast.scenes.frame))
+    warnings = list[str]()
+    if forecast.chips:
+        stops += forecast.chips.stops
+        training.append(length_line(config, forecast.chips))
+        warnings = warnings_of(config, forecast.chips)
     refused = refusals(config, forecast, arguments.max_files, max_bytes)
-    print("\n".join([*forecast_lines(config, forecast), "", *training, *(f"warning: {line}" for line in warnings)]))
+    last = [*training, *(f"warning: {line}" for line in warnings)]
+    print("\n".join([*forecast_lines(config, forecast), *(["", *last] if last else [])]))
     with publish(target, folder=True) as draft:
         document = forecast_json(forecast, refused) | {"training": training, "stops": stops, "warnings": warnings}
         write_json(draft / "plan.json", document)
@@ -125,10 +137,10 @@ def stop_message(sentences: list[str]) -> str:
     return f"this will stop the run:{several}" if len(sentences) > 1 else f"this will stop the run: {sentences[0]}"
 
 
-def warnings_of(config: Config, forecast: "RunForecast") -> list[str]:
+def warnings_of(config: Config, chips: ChipForecast) -> list[str]:
     """What makes a run weak although it ends: chips in no split, a short training."""
-    length = forecast_length(config, forecast.chips)
-    return [*forecast.chips.warnings, *([length.warning] if length and length.warning else [])]
+    length = forecast_length(config, chips)
+    return [*chips.warnings, *([length.warning] if length and length.warning else [])]
 
 
 def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | None:
@@ -174,7 +186,7 @@ def forecast_run(config: Config) -> RunForecast:
     session = FetchSession(TIMEOUT_S, fetch["per_host"], fetch["sign"], tuple(fetch["private_hosts"]))
     sizes = asset_sizes(list(scenes.items.values()), catalog, session)
     sizes = clip_sizes(sizes, scenes) if fetch["windows"] else sizes
-    chips = forecast_chips(config, scenes)
+    chips = None if config["model"] else forecast_chips(config, scenes)
     folders = forecast_folders(config, scenes, sizes, chips)
     return RunForecast(scenes, scene_rows(config, scenes, sizes), chips, folders)
 
@@ -232,7 +244,9 @@ def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
     chips = forecast.chips
     unknown = f" and {forecast.unknown} assets of unknown size" if forecast.unknown else ""
     free = "; ".join(dict.fromkeys(_free_text(config[name]) for name in ("results", "state")))
-    images, assumption = [f"{len(chips.scenes)} stores of {config['chip_set']}, nothing to fetch", ""], ""
+    images, assumption = list[str](), ""
+    if config["chip_set"] and chips:
+        images = [f"{len(chips.scenes)} stores of {config['chip_set']}, nothing to fetch", ""]
     if scenes := forecast.scenes:
         frozen = f", frozen in {config['results']}" if scenes.is_frozen else ""
         images = [
@@ -242,15 +256,17 @@ def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
             f"{' and '.join(map(_grid_text, scenes.frame.cells))}",
             "",
         ]
-        assumption = f", if all pixels are {'valid' if chips.has_labels else 'valid and labelled'}"
+    of_chips = list[str]()
+    if chips:
+        if scenes:
+            assumption = f", if all pixels are {'valid' if chips.has_labels else 'valid and labelled'}"
+        of_chips = [*((*chips.label_lines, "") if chips.label_lines else ()), *chips_table(chips)]
+        of_chips += [f"chips of {chips.plan.chip} pixels{assumption}", ""]
     return [
         *images,
         *folders_table(forecast.folders),
         "",
-        *((*chips.label_lines, "") if chips.label_lines else ()),
-        *chips_table(chips),
-        f"chips of {chips.plan.chip} pixels{assumption}",
-        "",
+        *of_chips,
         f"still to write: {new_files:,} files, {format_bytes(new_bytes)}; free: {free}",
     ]
 
@@ -280,7 +296,7 @@ def forecast_json(forecast: RunForecast, refused: list[str]) -> dict[str, Any]:
         }
     return of_scenes | {
         "needs": [folder.json for folder in forecast.folders],
-        "chips": chips_json(forecast.chips),
+        **({"chips": chips_json(forecast.chips)} if forecast.chips else {}),
         "refused": refused,
     }
 

@@ -36,7 +36,9 @@ TIMELINE_HEIGHT, TIMELINE_LABEL = 0.9, 0.42
 MAX_AROUND, MIN_AROUND = 0.6, 0.06
 
 
-def write_plan_figure(path: Path, scenes: FrozenScenes, rows: list[SceneRow], chips: ChipForecast, title: str) -> None:
+def write_plan_figure(
+    path: Path, scenes: FrozenScenes, rows: list[SceneRow], chips: ChipForecast | None, title: str
+) -> None:
     """Draw the plan as PNG; the same plan gives the same bytes."""
     # Several cells are drawn in the CRS of the first.
     first = scenes.frame.cells[0].grid
@@ -45,7 +47,8 @@ def write_plan_figure(path: Path, scenes: FrozenScenes, rows: list[SceneRow], ch
     left, lower, right, upper = figure_bounds(_extents(scenes.frame), outlines)
     days = sorted(row.day for row in rows if row.day)
     period = f", {days[0]} to {days[-1]}" if days else ""
-    legend = [(f"{name}, {chips.count(name):,} chips", color) for name, color in zip(SPLITS, SPLIT_COLORS, strict=True)]
+    of_splits = zip(SPLITS, SPLIT_COLORS, strict=True) if chips else ()
+    legend = [(f"{name}, {chips.count(name) if chips else 0:,} chips", color) for name, color in of_splits]
     with figure_style(title):
         figure = new_figure(WIDTH, WIDTH)
         top = add_text(figure, f"Plan: {title}", (MARGIN, MARGIN), WIDTH - 2 * MARGIN, 15)
@@ -95,7 +98,7 @@ def figure_bounds(extents: Any, outlines: list[Float64Array]) -> Bounds:
     return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
-def _draw_map(axes: "Axes", scenes: FrozenScenes, chips: ChipForecast, outlines: list[Float64Array]) -> None:
+def _draw_map(axes: "Axes", scenes: FrozenScenes, chips: ChipForecast | None, outlines: list[Float64Array]) -> None:
     """Coverage, darker where more scenes overlap; the chips in the colour of their split; the outline of the grid."""
     from matplotlib.collections import PolyCollection
 
@@ -103,7 +106,7 @@ def _draw_map(axes: "Axes", scenes: FrozenScenes, chips: ChipForecast, outlines:
     alpha = max(0.04, 0.75 / max(1, len(outlines)))
     axes.add_collection(PolyCollection(outlines, facecolors=COVERAGE, edgecolors="none", alpha=alpha))
     axes.add_collection(PolyCollection(outlines, facecolors="none", edgecolors="white", linewidths=0.4))
-    if chips.plan.by_place:
+    if chips and chips.plan.by_place:
         for color, split in zip(SPLIT_COLORS, SPLITS, strict=True):
             # Chips that overlap show as one area.
             edge = "white" if chips.plan.stride >= chips.plan.chip else color
@@ -133,14 +136,15 @@ def _squares(frame: Frame, chips: ChipForecast, split: str) -> Float64Array:
     return np.concatenate(parts)
 
 
-def _draw_timeline(axes: "Axes", rows: list[SceneRow], chips: ChipForecast) -> None:
+def _draw_timeline(axes: "Axes", rows: list[SceneRow], chips: ChipForecast | None) -> None:
     """Cloud cover of each scene by date; a hollow mark where it is unknown. Scenes without a date are missing."""
     dated = [row for row in rows if row.day]
     if dated:
         days = np.array([row.day for row in dated], "datetime64[D]")
         cloud = np.array([row.cloud or 0 for row in dated])
         colors = [
-            TIMELINE if chips.plan.by_place else SPLIT_COLORS[SPLITS.index(chips.main_split(r.name))] for r in dated
+            TIMELINE if not chips or chips.plan.by_place else SPLIT_COLORS[SPLITS.index(chips.main_split(r.name))]
+            for r in dated
         ]
         faces = [color if row.cloud is not None else "white" for row, color in zip(dated, colors, strict=True)]
         axes.vlines(days, 0, cloud, colors=colors, linewidths=1.2)

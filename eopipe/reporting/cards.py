@@ -345,7 +345,7 @@ def data_card(run: RunData) -> Card:
     scenes = CardTable(
         "Cloud cover from the catalog, the other shares as measured on the grid",
         SCENE_HEADS,
-        data_tables.scene_rows(run.items, run.pairs, run.quality.outliers, run.split),
+        data_tables.scene_rows(run.items, run.stores, run.quality.outliers, run.split),
     )
     sections = (
         CardSection("Content", text=tuple(_content_text(run))),

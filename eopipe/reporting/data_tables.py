@@ -1,5 +1,6 @@
 """Rows of tables about a run's data: scenes, chips, split, model settings, digests, licences and citations."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from eopipe.reporting.wording import (
 )
 from eopipe.scenes.item import scene_name
 from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.store import Tiles
 
 TextRow = tuple[str, ...]
 Item = dict[str, Any]
@@ -47,16 +49,18 @@ def item_dates(items: list[Item]) -> dict[str, str]:
     return {scene_name(item["id"]): item_date(item) for item in items}
 
 
-def scene_rows(items: list[Item], pairs: Pairs, outliers: dict[str, tuple[str, float]], split: Split) -> list[TextRow]:
+def scene_rows(
+    items: list[Item], stores: Sequence[Tiles], outliers: dict[str, tuple[str, float]], split: Split | None
+) -> list[TextRow]:
     """Store, date, cloud cover in the catalog, then measured shares of the grid, number of chips, and a note.
 
     Below the stores are the scenes that composites skip, with the reason.
     """
     by_name, dates = {scene_name(item["id"]): item for item in items}, item_dates(items)
-    chips = {fate.scene: format_count(fate.samples) for fate in split.fates}
-    reasons = {row.scene: f"not used: {row.reason}" for row in split.left_out}
+    chips = {fate.scene: format_count(fate.samples) for fate in split.fates} if split else {}
+    reasons = {row.scene: f"not used: {row.reason}" for row in split.left_out} if split else {}
     rows = []
-    for tiles, _ in sorted(pairs, key=lambda pair: (dates.get(pair[0].scene, ""), pair[0].scene)):
+    for tiles in sorted(stores, key=lambda store: (dates.get(store.scene, ""), store.scene)):
         item, attributes = by_name.get(tiles.scene), tiles.attributes
         shares = attributes.get("quality") or {}
         measured = [format_percent(shares.get(key)) for key in ("nodata", "masked", "saturated")]
@@ -185,12 +189,13 @@ def plan_rows(split: Split) -> list[TextRow]:
     return _setting_rows(split.plan.model_dump(exclude_unset=True))
 
 
-def digest_rows(files: dict[str, Path], maps: list[MapFile], pairs: Pairs) -> list[TextRow]:
+def digest_rows(
+    files: dict[str, Path], maps: list[MapFile], stores: Sequence[Tiles], labels: Sequence[Tiles]
+) -> list[TextRow]:
     """Name and sha256 of every input of the page; names follow from content, never from paths."""
-    named, cells = dict(files), [cell.id for cell in pairs[0][0].frame.cells]
-    for tiles, label in pairs:
-        named[f"tiles of {tiles.scene}"] = tiles.path
-        named[f"labels of {label.scene}" if label.scene else "labels"] = label.path
+    named, cells = dict(files), [cell.id for cell in stores[0].frame.cells]
+    named |= {f"tiles of {tiles.scene}": tiles.path for tiles in stores}
+    named |= {f"labels of {label.scene}" if label.scene else "labels": label.path for label in labels}
     for file in maps:
         for kind, paths in (("classes", file.classes), ("probabilities", file.probabilities)):
             for path, cell in zip(paths, cells if len(paths) > 1 else [""], strict=True):

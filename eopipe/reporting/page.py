@@ -40,12 +40,21 @@ TEMPLATE, STYLE = "page.html", "style.css"
 
 def render(run: RunData, cards: tuple[Card, ...]) -> str:
     """The page with the cards in it; every text from outside is escaped."""
+    sections = _context(run) | _scores(run) | change_sections(run.metrics)
+    return page_environment().get_template(TEMPLATE).render(sections | {"cards": cards})
+
+
+def page_environment() -> Environment:
+    """The environment of the templates of pages."""
     environment = Environment(
-        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(page_source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.globals |= {"plural": plural}
-    sections = _context(run) | _scores(run) | change_sections(run.metrics)
-    return environment.get_template(TEMPLATE).render(sections | {"cards": cards})
+    return environment
 
 
 def write_picture(target: Path | BinaryIO, run: RunData) -> None:
@@ -65,7 +74,8 @@ def _sheet_uri(run: RunData) -> str:
     return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"
 
 
-def _source(name: str) -> str:
+def page_source(name: str) -> str:
+    """The text of a template or style sheet."""
     return (files("eopipe.reporting") / name).read_text(encoding="utf-8")
 
 
@@ -74,7 +84,7 @@ def _context(run: RunData) -> dict[str, Any]:
     return {
         "run": run,
         "version": __version__,
-        "style": _source(STYLE),
+        "style": page_source(STYLE),
         "test_areas": describe_test(run.split),
         "gap": data_tables.gap_text(run.split, run.pairs),
         "scored_size": scored_size(run.metrics),
@@ -82,7 +92,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "split_unit": data_tables.split_unit(run.split),
         "legend": {} if run.scale else dict(zip(run.classes, run.colors, strict=True)),
         "sheet_uri": _sheet_uri(run),
-        "scale_bar": partial(scale_bar, run),
+        "scale_bar": partial(scale_bar, run.step * run.pixel[0]),
         "confidence_colors": ", ".join(CONFIDENCE_COLORS),
         "split_legend": dict(zip(("train", "validation", "test"), SPLIT_COLORS, strict=True)),
         "ridge_charts": [ridge_chart(band, run.quality.scenes, outliers) for band in run.quality.bands],
@@ -149,16 +159,16 @@ def _tested_values(run: RunData) -> tuple[FloatArray, FloatArray]:
     return label, mapped
 
 
-def scale_bar(run: RunData, group: PanelGroup) -> tuple[float, str]:
-    """Share of the width of a panel that a round length takes, and that length as text."""
-    width = group.width * run.step * run.pixel[0]
+def scale_bar(metres: float, group: PanelGroup) -> tuple[float, str]:
+    """Share of the width of a panel that a round length takes, and that length as text; `metres` is a pixel's width."""
+    width = group.width * metres
     length = round_length(0.35 * width)
     return length / width, format_length(length)
 
 
 def _tables(run: RunData) -> dict[str, Any]:
     return {
-        "scenes": data_tables.scene_rows(run.items, run.pairs, run.quality.outliers, run.split),
+        "scenes": data_tables.scene_rows(run.items, run.stores, run.quality.outliers, run.split),
         "pixels": data_tables.pixel_rows(run.split),
         "chips": data_tables.chip_rows(run.split),
         "gaps": data_tables.gap_rows(run.split, run.pairs),

@@ -94,6 +94,7 @@ def _class_panels(view: MapView, classes: tuple[str, ...], colors: tuple[str, ..
     panels = [
         ImagePanel(title, f"{name}: {_class_shares(numbers, classes)}.", encode_classes(numbers, colors))
         for title, name, numbers in (("Label", "Labels", label), ("Predicted classes", "Predicted classes", mapped))
+        if title != "Label" or view.has_labels
     ]
     chance = 1 / max(len(classes), 2)
     panels.append(ImagePanel("Confidence", _confidence_text(confidence), encode_ramp(confidence, chance)))
@@ -112,6 +113,7 @@ def _label_panels(
     panels = [
         ImagePanel(title, f"{title}: {_class_shares(numbers, classes)}.", encode_classes(numbers, colors))
         for title, numbers in (("Label", view.label[crop]), ("Most probable class", view.classes[crop]))
+        if title != "Label" or view.has_labels
     ]
     for name, color, layer in zip(classes, colors, presence[:, *crop], strict=True):
         known = layer[layer != NO_LABEL]
@@ -135,14 +137,14 @@ def _value_panels(view: MapView, colors: tuple[str, ...], unit: str) -> list[Ima
             ("Label", values.label, view.label),
             ("Predicted values", values.mapped, view.classes),
         )
+        if title != "Label" or view.has_labels
     ]
     error: FloatArray = np.where(view.tested, np.abs(values.error), np.float32(np.nan)).astype(np.float32)
     # Dark is large, as dark is uncertain on maps of classes.
     dark = tuple(reversed(CONFIDENCE_COLORS))
-    for name, numbers in (
-        ("Standard deviation among the scenes", view.confidence[crop]),
-        ("Absolute error in the test area", error[crop]),
-    ):
+    layers = [("Standard deviation among the scenes", view.confidence[crop])]
+    layers += [("Absolute error in the test area", error[crop])] if view.has_labels else []
+    for name, numbers in layers:
         known = numbers[np.isfinite(numbers)]
         high = float(np.percentile(known, 98)) if known.size else 0.0
         image = encode_ramp(np.asarray(1 - numbers / np.float32(max(high, 1e-12)), np.float32), 0.0)

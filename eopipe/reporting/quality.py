@@ -5,6 +5,7 @@ interquartile ranges of the pooled values) is more than three scaled median abso
 (Leys et al. 2013, doi:10.1016/j.jesp.2013.03.013).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +15,6 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array
 from eopipe.composites.periods import true_colour_bands
 from eopipe.reporting.decimation import decimate, read_centres
 from eopipe.reporting.panels import EncodedImage, encode_photo, stretch_contrast
-from eopipe.reporting.rasters import Pairs
 from eopipe.tiles.store import Tiles
 
 MAX_SCENES = 60
@@ -55,9 +55,9 @@ class DataQuality:
     omitted: int
 
 
-def read_quality(pairs: Pairs, dates: dict[str, str]) -> DataQuality:
+def read_quality(stores: Sequence[Tiles], dates: dict[str, str]) -> DataQuality:
     """Summarise the stores by date; of more than sixty those spread evenly."""
-    stores = sorted((tiles for tiles, _ in pairs), key=lambda store: (_date(store, dates), store.scene))
+    stores = sorted(stores, key=lambda store: (_date(store, dates), store.scene))
     chosen = sorted({round(n) for n in np.linspace(0, len(stores) - 1, min(len(stores), MAX_SCENES))})
     scenes = [_summary(stores[n], _date(stores[n], dates)) for n in chosen]
     names = [name for name in stores[0].names if all(name in scene.values for scene in scenes)]

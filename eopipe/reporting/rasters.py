@@ -1,6 +1,6 @@
 """Maps with their surroundings as the images of a page: quicklook, labels, classes, confidence and splits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -184,6 +184,11 @@ class MapView:
     values: ValuePixels | None = None
     presence: UInt8Array | None = None
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether any pixel of the image has a label."""
+        return bool((self.label != NO_LABEL).any())
+
 
 @dataclass(frozen=True)
 class MapFile:
@@ -195,29 +200,29 @@ class MapFile:
 
 
 def map_files(
-    classes: tuple[Path, ...], probabilities: tuple[Path, ...], pairs: Pairs, names: tuple[str, ...]
+    classes: tuple[Path, ...], probabilities: tuple[Path, ...], stores: Sequence[Tiles], names: tuple[str, ...]
 ) -> list[MapFile]:
     """One mosaic, or the map of each scene in the order of their names.
 
     Raises BadInputError for maps that do not belong to the tiles, to each other or to the classes.
     """
-    cells = len(pairs[0][0].frame.cells)
-    if len(classes) != len(probabilities) or len(classes) not in ((1, len(pairs)) if cells == 1 else (cells,)):
+    cells = len(stores[0].frame.cells)
+    if len(classes) != len(probabilities) or len(classes) not in ((1, len(stores)) if cells == 1 else (cells,)):
         expected = (
-            f"{cells} cells: give the mosaic of each cell" if cells > 1 else f"{len(pairs)} scenes: give one mosaic"
+            f"{cells} cells: give the mosaic of each cell" if cells > 1 else f"{len(stores)} scenes: give one mosaic"
         )
         raise BadInputError(
             f"{len(classes)} maps of classes and {len(probabilities)} of probabilities for {expected} of both, or both "
             "for each scene"
         )
     is_mosaic = len(classes) == cells
-    scenes = [""] if is_mosaic else [tiles.scene for tiles, _ in pairs]
+    scenes = [""] if is_mosaic else [tiles.scene for tiles in stores]
     parts = (
         [(classes, probabilities)] if is_mosaic else [((a,), (b,)) for a, b in zip(classes, probabilities, strict=True)]
     )
     files = [MapFile(scene, *part) for scene, part in zip(scenes, parts, strict=True)]
     for file in files:
-        _check_map(file, pairs[0][0].frame, names)
+        _check_map(file, stores[0].frame, names)
     return files
 
 
@@ -233,27 +238,38 @@ def select_maps(files: list[MapFile], split: Split) -> list[MapFile]:
     """At most six maps, spread evenly over those with test areas."""
     with_test = {split.scenes[number] for number in split.samples["test"][:, 0]}
     pool = [file for file in files if not file.scene or file.scene in with_test]
-    if len(files) <= MAX_MAPS or not pool:
-        return files[:MAX_MAPS]
-    return [pool[n] for n in sorted({round(n) for n in np.linspace(0, len(pool) - 1, MAX_MAPS)})]
+    return files[:MAX_MAPS] if len(files) <= MAX_MAPS or not pool else spread_evenly(pool)
 
 
-def page_decimation(files: list[MapFile], pairs: Pairs) -> Decimation:
+def spread_evenly(files: list[MapFile]) -> list[MapFile]:
+    """At most six of some maps."""
+    return [files[n] for n in sorted({round(n) for n in np.linspace(0, len(files) - 1, min(len(files), MAX_MAPS))})]
+
+
+def page_decimation(files: list[MapFile], stores: Sequence[Tiles]) -> Decimation:
     """The decimation of every map image of the page."""
-    return decimate(pairs[0][0].shape, LONGEST_EDGE_OF_MANY if len(files) > 1 else LONGEST_EDGE)
+    return decimate(stores[0].shape, LONGEST_EDGE_OF_MANY if len(files) > 1 else LONGEST_EDGE)
 
 
 def read_map(
-    file: MapFile, pairs: Pairs, role: UInt8Array, decimation: Decimation, chip: int, scale: ValueScale | None = None
+    file: MapFile,
+    stores: Sequence[Tiles],
+    labels: Tiles | None,
+    role: UInt8Array,
+    decimation: Decimation,
+    chip: int,
+    scale: ValueScale | None = None,
 ) -> MapView:
-    """Read one map of `chip` pixels a chip with its surroundings; continuous values also as levels of their scale."""
-    in_map = [(tiles, label) for tiles, label in pairs if file.scene in {"", tiles.scene}]
-    label, values, frame = read_centres(partial(in_map[0][1].read, "label"), decimation), None, in_map[0][0].frame
-    if frame.only is None and label.dtype.kind == "u":
+    """Read one map of `chip` pixels a chip, its stores and labels; continuous values also as levels of their scale."""
+    values, frame = None, stores[0].frame
+    label = np.full(decimation.shape, np.nan if scale else NO_LABEL, np.float32 if scale else np.uint8)
+    if labels:
+        label = read_centres(partial(labels.read, "label"), decimation)
+    if labels and frame.only is None and label.dtype.kind == "u":
         # Between cells an array reads as 0, which is a class.
-        label = np.where(read_centres(partial(in_map[0][1].read, "valid"), decimation) > 0, label, NO_LABEL)
+        label = np.where(read_centres(partial(labels.read, "valid"), decimation) > 0, label, NO_LABEL)
     # Of a whole chip that reaches a scene all pixels are mapped.
-    is_covered = covered_by([tiles for tiles, _ in in_map], chip)
+    is_covered = covered_by(stores, chip)
     mapped, probabilities = (
         _read_map_image(paths, frame, decimation, is_covered) for paths in (file.classes, file.probabilities)
     )
@@ -266,12 +282,12 @@ def read_map(
         confidence = probabilities.confidence
     # The pixels that evaluate counts, as far as they are in the image.
     tested = (role == SPLITS.index("test")) & (label != NO_LABEL) & (classes != NO_LABEL)
-    quicklook = read_quicklook([tiles for tiles, _ in in_map], decimation)
+    quicklook = read_quicklook(stores, decimation)
     window = _bounding_window((classes != NO_LABEL) | quicklook.has_data)
     return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, values, presence)
 
 
-def read_quicklook(stores: list[Tiles], decimation: Decimation) -> Quicklook:
+def read_quicklook(stores: Sequence[Tiles], decimation: Decimation) -> Quicklook:
     """The median over the clearest scenes, of valid pixels where there are any."""
     clearest = sorted(stores, key=lambda store: (-valid_fraction(store), store.scene))[:MAX_QUICKLOOK_SCENES]
     colours = true_colour_bands(clearest[0].names)

@@ -19,7 +19,7 @@ from eopipe.reporting.change import with_change_panel
 from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.decimation import Decimation
-from eopipe.reporting.maps import MapContent, cell_panels
+from eopipe.reporting.maps import MapContent, MapPanel, cell_panels
 from eopipe.reporting.multilabel import label_headline
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
@@ -42,6 +42,7 @@ from eopipe.stac.antimeridian import common_bounds
 from eopipe.telemetry.journal import METRICS, read_journal
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.store import Tiles
 from eopipe.training_job import TrainingLength
 
 CRS_LISTED = 3
@@ -104,6 +105,11 @@ class RunData:
     scale: ValueScale | None = None
 
     @property
+    def stores(self) -> list[Tiles]:
+        """The tiles, in the order of their names."""
+        return [tiles for tiles, _ in self.pairs]
+
+    @property
     def frame(self) -> Frame:
         """The cells of the run."""
         return self.pairs[0][0].frame
@@ -121,7 +127,7 @@ class RunData:
     @cached_property
     def places(self) -> ChipPlaces | None:
         """The places of the chips of a chip set."""
-        return ChipPlaces.of([tiles for tiles, _ in self.pairs])
+        return ChipPlaces.of(self.stores)
 
     @property
     def training_length(self) -> TrainingLength | None:
@@ -151,8 +157,7 @@ class RunData:
     def period(self) -> str:
         """First and last day of the scenes or chips, as text."""
         chips = self.places.rows if self.places else ()
-        days = sorted(filter(None, (row["date"] for row in chips))) or sorted(item_dates(self.items).values())
-        return f"{days[0]} to {days[-1]}" if days else "unknown dates"
+        return describe_days([*filter(None, (row["date"] for row in chips))] or [*item_dates(self.items).values()])
 
     @property
     def extent(self) -> str:
@@ -160,7 +165,17 @@ class RunData:
         decimation = f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
         if self.places:
             return describe_places(self.places, self.pixel[0]) + decimation
-        return "; ".join(map(_extent_of, self.frame.cells)) + decimation
+        return describe_cells(self.frame) + decimation
+
+
+def describe_days(days: list[str]) -> str:
+    """The first and the last of some days."""
+    return f"{min(days)} to {max(days)}" if days else "unknown dates"
+
+
+def describe_cells(frame: Frame) -> str:
+    """Size of each cell and of a pixel, CRS and bounds, as text."""
+    return "; ".join(map(_extent_of, frame.cells))
 
 
 def _extent_of(cell: Cell) -> str:
@@ -181,16 +196,17 @@ def read_run(
     classes = _common_classes(split.classes, {"scores": metrics, "model": model} | folds)
     pairs, items = pair_stores(inputs.tiles, inputs.labels), read_items(inputs.scenes)
     check_scenes(split, pairs)
-    dates, scale = item_dates(items), scale_of(metrics)
-    bands = (f"standard deviation of {classes[0]}", "scenes") if scale else classes
-    files = map_files(inputs.classes, inputs.probabilities, pairs, bands)
+    dates, scale, stores = item_dates(items), scale_of(metrics), [tiles for tiles, _ in pairs]
+    files = map_files(inputs.classes, inputs.probabilities, stores, map_bands(classes, is_regression=bool(scale)))
     files.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
-    selected, decimation = select_maps(files, split), page_decimation(files, pairs)
+    selected, decimation = select_maps(files, split), page_decimation(files, stores)
     palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
-    maps = [
-        read_map(f, pairs, split_roles(split, pairs, decimation, f.scene), decimation, split.chip, scale)
-        for f in selected
-    ]
+    maps = []
+    for file in selected:
+        in_map = [pair for pair in pairs if file.scene in {"", pair[0].scene}]
+        roles = split_roles(split, pairs, decimation, file.scene)
+        parts = [tiles for tiles, _ in in_map], in_map[0][1], roles
+        maps.append(read_map(file, *parts, decimation, split.chip, scale))
     sheet = read_chip_sheet(files, pairs, split, metrics)
     if sheet and title == DEFAULT_TITLE:
         title = pairs[0][0].attributes.get("collection") or title
@@ -205,12 +221,12 @@ def read_run(
         split=split,
         items=items,
         pairs=pairs,
-        quality=read_quality(pairs, dates),
+        quality=read_quality(stores, dates),
         maps=maps,
         map_panels=[
             with_change_panel(map_panels(part, heading, classes, palette, unit), part, metrics)
             for view in ([] if sheet else maps)
-            for heading, part in _views_of_cells(view, _map_heading(view.scene, dates), pairs, decimation.step)
+            for heading, part in views_of_cells(view, map_heading(view.scene, dates), stores[0].frame, decimation.step)
         ],
         split_panel=None if sheet else _split_panel(maps, pairs, split, decimation),
         sheet=sheet,
@@ -221,6 +237,11 @@ def read_run(
         folds=folds,
         scale=scale,
     )
+
+
+def map_bands(classes: tuple[str, ...], *, is_regression: bool) -> tuple[str, ...]:
+    """The names of the bands of a map of probabilities, which for a regression has a deviation and a number."""
+    return (f"standard deviation of {classes[0]}", "scenes") if is_regression else classes
 
 
 def _common_classes(of_split: Sequence[str], parts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
@@ -243,9 +264,8 @@ def _fold_name(path: Path) -> str:
     return path.stem.removeprefix("metrics-").replace("-", " ")
 
 
-def _views_of_cells(view: MapView, heading: str, pairs: Pairs, step: int) -> Iterator[tuple[str, MapView]]:
+def views_of_cells(view: MapView, heading: str, frame: Frame, step: int) -> Iterator[tuple[str, MapView]]:
     """A map with its heading, of several cells that of each."""
-    frame = pairs[0][0].frame
     if frame.only is not None:
         yield heading, view
         return
@@ -269,7 +289,7 @@ def _split_panel(maps: list[MapView], pairs: Pairs, split: Split, decimation: De
     return split_panel(quicklook, role)
 
 
-def _map_heading(scene: str, dates: dict[str, str]) -> str:
+def map_heading(scene: str, dates: dict[str, str]) -> str:
     """The heading of a map: date and name of its scene; empty for a mosaic."""
     return f"{dates.get(scene, '')} {scene}".strip()
 
@@ -277,7 +297,7 @@ def _map_heading(scene: str, dates: dict[str, str]) -> str:
 def _digests(inputs: ReportInputs, files: list[MapFile], pairs: Pairs) -> list[TextRow]:
     named = {"weights of the model": inputs.model / WEIGHTS, "model": inputs.model}
     named |= {"split": inputs.chips, "scores": inputs.metrics}
-    return digest_rows(named, files, pairs)
+    return digest_rows(named, files, [tiles for tiles, _ in pairs], [label for _, label in pairs])
 
 
 def map_subtitle(run: RunData) -> str:
@@ -289,7 +309,6 @@ def map_subtitle(run: RunData) -> str:
 
 def map_content(run: RunData) -> MapContent:
     """The content of the map figure of a run."""
-    dates = item_dates(run.items)
     return MapContent(
         title=run.title,
         subtitle=map_subtitle(run),
@@ -299,14 +318,17 @@ def map_content(run: RunData) -> MapContent:
         scale=run.scale,
         frame=run.frame,
         step=run.step,
-        panels=[
-            panel
-            for view in run.maps
-            for panel in cell_panels(
-                _map_heading(view.scene, dates), view.classes[view.window], view.window, run.frame, run.step
-            )
-        ],
+        panels=panels_of_cells(run.maps, item_dates(run.items), run.frame, run.step),
     )
+
+
+def panels_of_cells(maps: list[MapView], dates: dict[str, str], frame: Frame, step: int) -> list[MapPanel]:
+    """The panels of a figure of some maps, with the days of their scenes."""
+    return [
+        panel
+        for view in maps
+        for panel in cell_panels(map_heading(view.scene, dates), view.classes[view.window], view.window, frame, step)
+    ]
 
 
 def describe_places(places: ChipPlaces, pixel_m: float) -> str:

@@ -20,8 +20,9 @@ from eopipe.contract import STAGES, Input, Port, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
 from eopipe.publish import publish, write_json
+from eopipe.run.images import cell_names, periods, splits_images
 from eopipe.run.locate import chip_stores, in_project
-from eopipe.run.rules import cell_names, periods, pinned, splits_images
+from eopipe.run.rules import pinned
 
 JOB = "job.yml"
 HEAD = "# Written by `eopipe cwl`"
@@ -55,7 +56,7 @@ def cwl(argv: list[str]) -> int:
         text = job_text(job(config, folder, path), str(path))
     _write(folder, text)
     place = os.path.relpath(folder, start)
-    pipeline = "chip-set.cwl" if config["chip_set"] else "pipeline.cwl"
+    pipeline = "chip-set.cwl" if config["chip_set"] else "finished-model.cwl" if config["model"] else "pipeline.cwl"
     words = ["cwltool", "--outdir", config["results"], f"{place}/{pipeline}", f"{place}/{JOB}"]
     print("\n".join([*_notes(config), f"now: {shlex.join(words)}"]))
     return 0
@@ -84,6 +85,11 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
     for kind in ("tiles", "labels") if config["chip_set"] else ():
         stores = [Path(config["chip_set"], kind, f"{name}.zarr") for name in chip_stores(config)]
         inputs[kind] = [_file(store, folder) for store in stores]
+    for kind in ("model", "calibration"):
+        if config[kind]:
+            inputs[kind] = _file(Path(config[kind]), folder)
+    if config["calibration"]:
+        inputs["calibration"]["format"] = f"{IANA}application/json"
     if config["folds"]:
         inputs |= {"folds": config["folds"], "fold": [*range(config["folds"])]}
     inputs["config"] = _file(source, folder) | {"format": f"{IANA}application/yaml"}

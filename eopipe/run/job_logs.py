@@ -18,6 +18,10 @@ Config = dict[str, Any]
 LOGGER, PLAIN_OUTPUT = "snakemake.logging", "DefaultStreamHandler"
 # What the rules themselves refuse: the sentence is between places in their files.
 REFUSED = re.compile(r'WorkflowError in file "[^"]*/common\.smk(?:@[^"]*)?", line \d+:\n(.*?)\n  File "', re.DOTALL)
+# What their input functions refuse once the scenes are known.
+REFUSED_INPUT = re.compile(
+    r"InputFunctionException in rule [^\n]*\nError:\n  WorkflowError:\n    (.*?)\nWildcards:", re.DOTALL
+)
 JOBS_FAILED = "At least one job did not complete successfully"
 
 
@@ -131,7 +135,7 @@ class JobMessages(logging.Filter):
         """The errors of the jobs that failed, or the setting of a file that is missing, in place of a message."""
         if JOBS_FAILED in message and self.errors:
             return "\n".join(f"error: {error}" for error in self.errors.values())
-        if refused := REFUSED.match(message):
+        if refused := REFUSED.match(message) or REFUSED_INPUT.match(message):
             return f"error: {refused[1]}"
         if "MissingInputException" in message:
             files = message.partition("affected files:\n")[2].splitlines()

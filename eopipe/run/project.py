@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from eopipe.chips.splits import read_split
+from eopipe.contract import STAGES
 from eopipe.errors import UsageError
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
@@ -25,6 +26,7 @@ from eopipe.provenance.redact import redact_message
 from eopipe.publish import publish
 from eopipe.reporting.verdict import read_metrics, verdict
 from eopipe.reporting.wording import TREES, describe_test
+from eopipe.run.rules import named_paths
 from eopipe.scenes.item import read_item
 from eopipe.stac.mlm import to_card
 from eopipe.training_job import TrainingLength
@@ -317,3 +319,25 @@ def _score(scores: dict[str, Any], unit: str) -> str:
     # A score that nothing could be measured of is null.
     accuracy, miou = ("-" if scores[key] is None else f"{scores[key]:.3f}" for key in ("accuracy", "miou"))
     return f"accuracy {accuracy}   mIoU {miou}"
+
+
+def reset_future_times(config: dict[str, Any]) -> str:
+    """Set modification times of results that are in the future to now, in their order; what to print about it.
+
+    They come from clocks that differ or were set back; Snakemake treats outputs of such a file as outdated, and
+    fails the job. The user's own files are not touched, only named.
+    """
+    now = time.time_ns()
+    inputs = {Path(path) for name in STAGES for path in named_paths(config, name)}
+    results = {path for path in Path(config["results"]).rglob("*") if path.is_file()} - inputs
+    late = sorted((path.stat().st_mtime_ns, path) for path in results if path.stat().st_mtime_ns > now)
+    for number, (_, path) in enumerate(late):
+        with suppress(PermissionError):
+            os.utime(path, ns=(now - len(late) + number,) * 2)
+    lines = [f"{len(late)} results had modification times in the future, as {late[0][1]}; set to now"] if late else []
+    lines += [
+        f"warning: {path} has a modification time in the future; Snakemake fails jobs whose outputs are older: touch it"
+        for path in sorted(inputs)
+        if path.is_file() and path.stat().st_mtime_ns > now
+    ]
+    return "".join(f"{line}\n" for line in lines)

@@ -4,31 +4,26 @@ import json
 import os
 import re
 import shlex
-import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from eopipe.composites.periods import day_of, part_of, period_of
 from eopipe.config import check, read_config
 from eopipe.contract import STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
 from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
-from eopipe.publish import MANIFEST, read_json, visible_files
+from eopipe.publish import MANIFEST, visible_files
+from eopipe.run.images import is_mosaic
 from eopipe.run.locate import chip_stores
-from eopipe.stac.choose_grid import UTM
-from eopipe.tiles.cells import read_frame
 
 Config = dict[str, Any]
 # Functions of a job's wildcards and input files, as Snakemake calls them.
 AmountOfInput = Callable[[Any, Any], int]
 Amount = int | AmountOfInput
 PINNED = "constraints.txt"
-MOSAIC = "mosaic"
 SMALL_SCENE_MB = 50
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
 
@@ -53,7 +48,15 @@ def checked(values: Config, *sources: str) -> Config:
     if files:
         raise UsageError(f"{' and '.join(files)} must be a folder, but is a file: move it, or name another folder")
     chip_stores(config)
-    paths = [*(path for name in STAGES for path in _named_paths(config, name)), config["chip_set"] or ""]
+    if config["model"]:
+        # Nothing of it is needed elsewhere, and each job reads the config.
+        from eopipe.run.finished_model import check_finished_model
+
+        check_finished_model(config)
+    paths = [
+        *(path for name in STAGES for path in named_paths(config, name)),
+        *filter(None, (config["chip_set"], config["model"])),
+    ]
     if wildcards := [path for path in paths if re.search(r"\{\s*\w", path)]:
         raise UsageError(f"{' and '.join(wildcards)}: Snakemake takes braces in file names for wildcards; rename it")
     return config
@@ -212,7 +215,8 @@ def named_files(config: Config, name: str) -> dict[str, str | list[str]]:
     return {k: _files_of(v) if isinstance(v, tuple) else _file_for(Path(v)) for k, v in paths.items() if v}
 
 
-def _named_paths(config: Config, name: str) -> list[str]:
+def named_paths(config: Config, name: str) -> list[str]:
+    """The paths of `named_files`, in one list."""
     values = named_files(config, name).values()
     return [path for value in values for path in ([value] if isinstance(value, str) else value)]
 
@@ -223,54 +227,6 @@ def _files_of(paths: Iterable[Path]) -> list[str]:
 
 def _file_for(path: Path) -> str:
     return str(next((path / name for name in (MANIFEST, "catalog.json") if (path / name).is_file()), path))
-
-
-def reset_future_times(config: Config) -> str:
-    """Set modification times of results that are in the future to now, in their order; what to print about it.
-
-    They come from clocks that differ or were set back; Snakemake treats outputs of such a file as outdated, and
-    fails the job. The user's own files are not touched, only named.
-    """
-    now = time.time_ns()
-    inputs = {Path(path) for name in STAGES for path in _named_paths(config, name)}
-    results = {path for path in Path(config["results"]).rglob("*") if path.is_file()} - inputs
-    late = sorted((path.stat().st_mtime_ns, path) for path in results if path.stat().st_mtime_ns > now)
-    for number, (_, path) in enumerate(late):
-        with suppress(PermissionError):
-            os.utime(path, ns=(now - len(late) + number,) * 2)
-    lines = [f"{len(late)} results had modification times in the future, as {late[0][1]}; set to now"] if late else []
-    lines += [
-        f"warning: {path} has a modification time in the future; Snakemake fails jobs whose outputs are older: touch it"
-        for path in sorted(inputs)
-        if path.is_file() and path.stat().st_mtime_ns > now
-    ]
-    return "".join(f"{line}\n" for line in lines)
-
-
-# The checkpoint of the search, by folder of results.
-_searches: dict[str, Any] = {}
-
-
-def search_checkpoint(results: str, checkpoints: Any) -> Any:
-    """The checkpoint of the search, which input functions of all rules ask for the scenes.
-
-    Snakemake reads a module once more for each rule that a workflow changes (`use rule train from eopipe with:`), and
-    hides the other rules and checkpoints from that reading: the one of the first reading serves there.
-    """
-    if hasattr(checkpoints, "search"):
-        _searches[results] = checkpoints.search
-    return _searches.get(results, checkpoints)
-
-
-def periods(config: Config, items: Path) -> dict[str, list[str]]:
-    """The scenes of each composite, by the dates of the frozen items."""
-    composite = config["composite"]
-    scenes: dict[str, list[str]] = {}
-    for path in sorted(items.glob("*.geojson")):
-        day = day_of(read_json(path)["properties"], f"scene {path.stem}")
-        if not composite["parts"] or part_of(day, composite["stack"]) in composite["parts"]:
-            scenes.setdefault(period_of(day, composite["period"], composite["stack"]).name, []).append(path.stem)
-    return dict(sorted(scenes.items()))
 
 
 def in_fold(results: str, shared: Any) -> Any:
@@ -306,35 +262,10 @@ def fold_options(config: Config, wildcards: Any) -> str:
     return options(config | {"split": split}, "split")
 
 
-def mosaics(config: Config, search: Any) -> list[str]:
-    """The names of the maps of all images, one for each cell; only where there may be several they wait for the search.
-
-    So a dry run of a new project shows their jobs.
-    """
-    cells = cell_names(search.get().output.grid) if config["search"]["crs"] == UTM else [""]
-    return [MOSAIC + (f".{cell}" if cell else "") for cell in cells]
-
-
-def cell_names(grid: str | Path) -> list[str]:
-    """The ids of the cells of a grid file; an empty one for the only cell of a run."""
-    return [cell.id for cell in read_frame(Path(grid)).cells]
-
-
-def is_mosaic(name: str) -> bool:
-    """Whether a map is one of all images, by its name."""
-    return name.partition(".")[0] == MOSAIC
-
-
 def map_options(config: Config, wildcards: Any) -> str:
     """The options of a map: those of the stage, and its cell where a run has several."""
     cell = wildcards.map.partition(".")[2] if is_mosaic(wildcards.map) else ""
     return " ".join(filter(None, [options(config, "predict"), shlex.join(["--cell", cell]) if cell else ""]))
-
-
-def splits_images(config: Config) -> bool:
-    """Whether whole images train or test, so that no mosaic of them can be tested."""
-    split = config["split"]
-    return bool(split["method"] == "temporal" or (split["method"] == "group" and split["by"] == "scene"))
 
 
 def folders(manifests: Iterable[str] | str) -> list[str]:

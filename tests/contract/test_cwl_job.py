@@ -39,10 +39,11 @@ def inputs_of(step: Config, outer: Config) -> Config:
     return values
 
 
-def steps_of(job_inputs: Config) -> list[tuple[str, Config]]:
-    """Each stage that the pipeline may run, with its inputs; steps of the workflows in it too."""
-    defaults = {name: port.get("default") for name, port in DOCUMENTS["pipeline"]["inputs"].items()}
-    queue = [("pipeline", defaults | job_inputs)]
+def steps_of(job_inputs: Config, pipeline: str) -> list[tuple[str, Config]]:
+    """Each stage that a pipeline may run, with its inputs; steps of the workflows in it too."""
+    defaults = {name: port.get("default") for name, port in DOCUMENTS[pipeline]["inputs"].items()}
+    assert {*job_inputs} <= {*defaults}
+    queue = [(pipeline, defaults | job_inputs)]
     stages = []
     while queue:
         name, values = queue.pop()
@@ -89,8 +90,9 @@ def of_snakemake(config: Config, name: str) -> Config:
 
 def assert_same_arguments(config: Config) -> None:
     written = yaml.safe_load(job_text(job(config, ROOT, ROOT / "config/config.yaml"), "config.yaml"))
-    stages = steps_of(written)
-    assert {name for name, _ in stages} == {*STAGES}
+    stages = steps_of(written, "finished-model" if config["model"] else "pipeline")
+    of_training = {"label", "split", "train", "calibrate", "evaluate", "export", "report"}
+    assert {name for name, _ in stages} == {*STAGES} - (of_training if config["model"] else {"describe"})
     for name, values in stages:
         expected, actual = of_snakemake(config, name), arguments(name, words_of(name, values))
         for of in (expected, actual):
@@ -110,6 +112,18 @@ def test_an_example_config_gives_every_stage_the_same_arguments(path: Path, monk
             if port.mark.user and value and not Path(str(value)).exists():
                 # Labels and catalogs that are the user's own.
                 config[name][port.name] = Path("sample") if port.mark.folder else Path("sample/area.geojson")
+    assert_same_arguments(config)
+
+
+def test_a_config_with_a_finished_model_gives_every_stage_the_same_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    config = load(ROOT / "config/config.yaml")
+    # Of these folders and files only the places are looked at.
+    config |= {"model": "sample", "calibration": "sample/area.geojson"}
+    defaults = model().model_validate({}).model_dump()
+    config |= {name: defaults[name] for name in ("label", "split", "train", "report")}
+    config["train"]["architecture"] = "vit.py:ViT"
+    config["composite"]["parts"] = ("JJA",)
     assert_same_arguments(config)
 
 

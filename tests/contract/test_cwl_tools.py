@@ -14,6 +14,7 @@ import yaml
 from cwltool.load_tool import load_overrides
 
 from dev.cwl import ATTEMPTS, MEGABYTES, SCENES
+from dev.cwl_variants import WHOLE
 from eopipe import __version__
 from eopipe.config import check
 from eopipe.contract import STAGES, Input, stage
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 CWL = ROOT / "cwl"
 TOOLS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in STAGES}
 WORKFLOWS = {
-    name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("pipeline", "fold", "composites", "image-map")
+    name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in (*WHOLE, "fold", "composites", "image-map")
 }
 SMALL_TOOLS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("steps", "cells", "periods")}
 ALL = TOOLS | WORKFLOWS | SMALL_TOOLS
@@ -132,7 +133,12 @@ def test_a_tool_requests_the_memory_and_the_time_of_its_rule(name: str, monkeypa
     assert {requirements["ResourceRequirement"][key] for key in ("ramMin", "ramMax")} == {"$(inputs.mem_mb)"}
     assert requirements["ToolTimeLimit"]["timelimit"] == "$(inputs.timelimit_s)"
     step = (
-        next(step for step in WORKFLOWS["pipeline"]["steps"].values() if step["run"] == f"{name}.cwl")
+        next(
+            step
+            for workflow in ("pipeline", "finished-model")
+            for step in WORKFLOWS[workflow]["steps"].values()
+            if step["run"] == f"{name}.cwl"
+        )
         if (name != "composite")
         else WORKFLOWS["composites"]["steps"]["composite"]
     )
@@ -186,14 +192,27 @@ def test_every_setting_of_a_config_is_an_input_with_the_default_of_the_stage() -
             assert inputs[name].get("default") == expected, name
 
 
-def test_every_input_of_the_pipeline_is_used() -> None:
+@pytest.mark.parametrize("name", ["pipeline", "chip-set", "finished-model"])
+def test_every_input_of_a_pipeline_is_used(name: str) -> None:
     used = {
         word
-        for step in WORKFLOWS["pipeline"]["steps"].values()
+        for step in WORKFLOWS[name]["steps"].values()
         for value in step["in"].values()
         for word in ([value] if isinstance(value, str) else value.get("source", []))
     }
-    assert set(WORKFLOWS["pipeline"]["inputs"]) - used == set()
+    assert set(WORKFLOWS[name]["inputs"]) - used == set()
+
+
+def test_a_finished_model_has_the_steps_of_the_pipeline_but_for_labels_training_and_scores() -> None:
+    steps, whole = (WORKFLOWS[name]["steps"] for name in ("finished-model", "pipeline"))
+    assert [*steps] == [
+        *("steps", "search", "cells", "fetch", "preprocess", "composite", "predict", "publish", "describe", "crate")
+    ]
+    for name in ("search", "cells", "fetch", "preprocess", "composite"):
+        assert steps[name] == whole[name]
+    assert "when" not in steps["predict"], "all images have one map"
+    assert (steps["predict"]["in"]["model"], steps["predict"]["in"]["calibration"]) == ("model", "calibration")
+    assert {"model", "calibration", "describe/page"} <= {*steps["crate"]["in"]["payload"]["source"]}
 
 
 def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job() -> None:

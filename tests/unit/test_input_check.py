@@ -1,14 +1,17 @@
 """What predict refuses: tiles unlike those of the training, and numbers that are not finite."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import rasterio
 import torch
 from affine import Affine
 from odc.geo.geobox import GeoBox
+from PIL import Image
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
@@ -228,3 +231,57 @@ def test_a_validation_refuses_outputs_that_are_not_finite_where_there_is_a_label
     outputs[0, 0, 2, 1] = float("nan")
     with pytest.raises(DivergedError, match="NaN or infinite for 1 labelled validation samples"):
         validated(outputs, whole=whole)
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> Path:
+    """A model of the ranges of its training, and its maps of a scene."""
+    store = write_tiles(tmp_path, "a", datetime="2021-01-05", sensors=["<oli>"])
+    ranges = {"vv": (1.0, 200.0), "vh": (0.0, 500.0)}
+    trained_on = replace(TileProperties.of([store], ranges), months=(7,), sensors=("msi",))
+    assert predict(tmp_path, write_model(tmp_path / "model", trained_on), store) == 0
+    return tmp_path
+
+
+def describe(folder: Path, *options: str) -> int:
+    inputs = ["--model", "model", "--tiles", "a.zarr", "--classes", "classes.tif"]
+    inputs += ["--probabilities", "probabilities.tif"]
+    outputs = ["--page", str(folder / "report.html"), "--picture", str(folder / "map.png")]
+    paths = [text if text.startswith("--") else str(folder / text) for text in inputs]
+    return main(["describe", *paths, *outputs, *options])
+
+
+def test_the_report_of_a_map_without_labels_has_its_areas_and_what_is_unlike_the_training(mapped: Path) -> None:
+    assert describe(mapped, "--title", "A <map>") == 0
+    page = (mapped / "report.html").read_text().replace("\u202f", " ")
+    with rasterio.open(mapped / "classes.tif") as source:
+        counts = np.bincount(source.read(1).ravel(), minlength=256)
+    assert counts[255] == SHAPE[0]
+    for number, name in enumerate(CLASSES):
+        share = 100 * counts[number] / counts[:2].sum()
+        cells = (f"{counts[number]:,}".replace(",", " "), f"{round(counts[number] / 100)} ha", f"{share:.1f} %")
+        assert f"<td>{'</td><td>'.join(cells)}</td>" in page, name
+    assert "A &lt;map&gt;" in page
+    assert "The inputs are unlike those of the training in 3 ways" in page
+    for words in ("another season: Jan; those of the training are of Jul", "another sensor: &lt;oli&gt;", "vv: 0 % of"):
+        assert words in page
+    assert "vh: " not in page
+    assert "without a calibration" in page
+    with Image.open(mapped / "map.png") as picture:
+        assert picture.width > 500
+
+
+def test_the_report_of_a_map_is_the_same_byte_for_byte(mapped: Path) -> None:
+    pages = []
+    for _ in range(2):
+        assert describe(mapped) == 0
+        pages.append([(mapped / name).read_bytes() for name in ("report.html", "map.png")])
+    assert pages[0] == pages[1]
+
+
+def test_the_report_of_a_map_refuses_maps_of_other_classes(mapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with rasterio.open(mapped / "probabilities.tif", "r+", IGNORE_COG_LAYOUT_BREAK="YES") as source:
+        source.descriptions = ("land", "ice")
+    assert describe(mapped) == 3
+    assert "holds the classes land, ice; the run has land, water" in capsys.readouterr().err
+    assert not (mapped / "report.html").exists()

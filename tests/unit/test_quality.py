@@ -40,7 +40,7 @@ def write_scene(path: Path, shift: float = 0, *, valid: float = 1, bands: tuple[
 
 def quality_of(stores: list[Tiles]) -> DataQuality:
     days = {store.scene: f"2023-08-{n + 1:02}" for n, store in enumerate(stores)}
-    return read_quality([(store, store) for store in stores], days)
+    return read_quality(stores, days)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_histograms_are_in_the_order_of_dates_and_outliers_are_highlighted(
 @pytest.mark.exhaustive
 def test_of_many_scenes_sixty_are_summarised_and_the_others_are_counted(similar_scenes: list[Tiles]) -> None:
     stores = [similar_scenes[n % 8] for n in range(MAX_SCENES + 7)]
-    quality = read_quality([(store, store) for store in stores], {})
+    quality = read_quality(stores, {})
     assert (len(quality.scenes), quality.omitted) == (MAX_SCENES, 7)
 
 
@@ -131,7 +131,7 @@ def test_the_table_shows_what_preprocess_measured(similar_scenes: list[Tiles]) -
     item = {"id": "s0", "properties": {"datetime": "2023-08-01T10:00:00Z", "eo:cloud_cover": 12.34}}
     rows = data_tables.scene_rows(
         [item],
-        [(similar_scenes[0], similar_scenes[0]), (similar_scenes[1], similar_scenes[1])],
+        similar_scenes[:2],
         {"s1": ("nir", 2.5)},
         made_split(fates=FATES),
     )

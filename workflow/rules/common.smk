@@ -1,7 +1,7 @@
 from functools import partial
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
-from eopipe.run import rules as eo
+from eopipe.run import images as run_images, rules as eo
 from eopipe.clusters.executor_patches import config_files, has_job_arrays, workflow_folder
 from eopipe.errors import EopipeError
 from eopipe.run.job_logs import describe_jobs
@@ -22,7 +22,7 @@ PER_SCENE = config["label"]["asset"] is not None
 COMPOSITES = config["composite"]["method"] != "none"
 # A chip set has stores of its own in the place of all scenes, and a map for each of them.
 CHIPS, STORES = eo.chip_stores(config), config["chip_set"] or RESULTS
-IS_MOSAIC = not (PER_SCENE or eo.splits_images(config) or CHIPS)
+IS_MOSAIC = not (PER_SCENE or run_images.splits_images(config) or CHIPS)
 IMAGES = f"{STORES}/{'composites' if COMPOSITES else 'tiles'}/{{}}.zarr/manifest.json"
 params_for, machine = partial(eo.params_for, config), partial(eo.resources_for, config)
 
@@ -35,7 +35,7 @@ wildcard_constraints:
 
 def frozen_items():
     """The folder of the frozen STAC Items; waits for the search."""
-    return Path(SEARCH.get().output.root).parent
+    return run_images.frozen_items(config, SEARCH)
 
 
 def scenes():
@@ -45,7 +45,7 @@ def scenes():
 
 def images():
     """Names of what the model sees: stores of chips, composites with their scenes, or scenes."""
-    return CHIPS or (eo.periods(config, frozen_items()) if COMPOSITES else scenes())
+    return CHIPS or (run_images.periods(config, frozen_items()) if COMPOSITES else scenes())
 
 
 def each(pattern, names=scenes):
@@ -55,7 +55,9 @@ def each(pattern, names=scenes):
 
 def each_map(name):
     """A map of all images for each cell, or one for each image where labels or the split differ between them."""
-    return each(f"{RESULTS}/maps/{{}}/{name}.tif", (lambda: eo.mosaics(config, SEARCH)) if IS_MOSAIC else images)
+    return each(
+        f"{RESULTS}/maps/{{}}/{name}.tif", (lambda: run_images.mosaics(config, SEARCH)) if IS_MOSAIC else images
+    )
 
 
 # The files that stages make and share, by the names of their ports; functions wait for the search.
@@ -85,19 +87,9 @@ def files(*names):
     return {name: FILES[name] for name in names}
 
 
-def tiles_of_period(wildcards):
-    """The tiles of the scenes of a composite."""
-    return each(f"{RESULTS}/tiles/{{}}.zarr/manifest.json", lambda: images()[wildcards.period])(wildcards)
-
-
 def tiles_of_map(wildcards):
     """The tiles of a map: one image for a map of its name, all images for a mosaic."""
-    return (FILES["tiles"] if eo.is_mosaic(wildcards.map) else each(IMAGES, lambda: [wildcards.map]))(wildcards)
-
-
-def calibration_of_map(wildcards):
-    """The calibration of the maps of the run; none for a map of one image beside a mosaic, for which it is fitted."""
-    return FILES["calibration"] if eo.is_mosaic(wildcards.map) == IS_MOSAIC else []
+    return (FILES["tiles"] if run_images.is_mosaic(wildcards.map) else each(IMAGES, lambda: [wildcards.map]))(wildcards)
 
 
 def label_source(wildcards):

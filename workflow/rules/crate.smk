@@ -1,11 +1,5 @@
 # Files of the crate beside folders and maps.
-SINGLE = [
-    *([] if CHIPS else ["grid.json", "selection.json"]),
-    *("split.json", "split.png", "split.gpkg", "statistics.json", "metrics.json"),
-    *("export.json", "model.onnx", "report.html", "map.png", "model-card.md", "data-card.md", "calibration.json"),
-]
-FILES["single"] = [f"{RESULTS}/{name}" for name in SINGLE] + FILES["fold_metrics"]
-FILES["single"] += eo.each_fold(config, "model/manifest.json")
+FILES["single"] += [] if CHIPS else [f"{RESULTS}/grid.json", f"{RESULTS}/selection.json"]
 
 # Files list the paths, since a command may not be as long as those of many thousand scenes. The folder of the workflow
 # stays out of them: it may name its owner's home.

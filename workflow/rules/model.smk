@@ -1,3 +1,61 @@
+# Labels, split, training and scores: what a finished model has behind it.
+FILES["onnx"] = f"{RESULTS}/model.onnx"
+NAMES = "split.json split.png split.gpkg statistics.json metrics.json export.json model.onnx calibration.json".split()
+NAMES += ["report.html", "map.png", "model-card.md", "data-card.md"]
+FILES["single"] = [f"{RESULTS}/{name}" for name in NAMES] + FILES["fold_metrics"]
+FILES["single"] += eo.each_fold(config, "model/manifest.json")
+
+
+rule label:
+    "Rasterise labels onto the grid, with a mask of valid pixels."
+    input:
+        unpack(label_source),
+        **files("grid"),
+    output:
+        root=f"{RESULTS}/labels/{{scene}}.zarr/manifest.json",
+    log:
+        f"{RESULTS}/logs/label/{{scene}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/label/{{scene}}.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        **machine("label", mem_mb=1500, runtime=20),
+    params:
+        **params_for("label"),
+        scene=lambda wildcards, input: f"--scene {eo.folders(input.scene)[0]}" if PER_SCENE else "",
+        labels=subpath(output.root, parent=True),
+    shell:
+        "exec eopipe label --grid {input.grid:q} --labels {params.labels:q} {params.scene}"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
+
+
+rule split:
+    "Split chips into train, val and test, with a leakage audit and statistics of the training chips."
+    input:
+        **eo.named_files(config, "split"),
+        **files("tiles", "labels"),
+    output:
+        chips=f"{RESULTS}/split.json",
+        statistics=f"{RESULTS}/statistics.json",
+        map=f"{RESULTS}/split.png",
+        places=f"{RESULTS}/split.gpkg",
+    log:
+        f"{RESULTS}/logs/split.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/split.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        **machine("split", mem_mb=2000, runtime=lambda wildcards, input: 10 + len(eo.folders(input.tiles))),
+    params:
+        **params_for("split", folders=["tiles", "labels"]),
+    shell:
+        "exec eopipe split --tiles {params.tiles:q} --labels {params.labels:q} --chips {output.chips:q}"
+        " --statistics {output.statistics:q} --map {output.map:q} --places {output.places:q}"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
+
+
 rule train:
     "Train on the chips with torchrun; resumes from its checkpoint after a failure."
     input:
@@ -23,13 +81,57 @@ rule train:
         " --statistics {input.statistics:q} --model {params.model:q} {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
+rule calibrate:
+    "Fit the temperature of the probabilities of maps on the validation places."
+    input:
+        **files("model", "tiles", "labels", "chips"),
+    output:
+        calibration=FILES["calibration"],
+    log:
+        f"{RESULTS}/logs/calibrate.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/calibrate.tsv"
+    conda:
+        ENVIRONMENT
+    threads: config["calibrate"]["threads"]
+    resources:
+        **machine("calibrate", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
+    params:
+        **params_for("calibrate", folders=["model", "tiles", "labels"]),
+    shell:
+        "exec eopipe calibrate --model {params.model:q} --tiles {params.tiles:q} --labels {params.labels:q} --chips"
+        " {input.chips:q} --calibration {output.calibration:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+
+
+rule evaluate:
+    "Score the map on the test split, against three baselines."
+    input:
+        **files("classes", "probabilities", "tiles", "labels", "chips"),
+    output:
+        metrics=f"{RESULTS}/metrics.json",
+    log:
+        f"{RESULTS}/logs/evaluate.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/evaluate.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        **machine("evaluate", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 50),
+    params:
+        **params_for("evaluate", folders=["tiles", "labels"]),
+    shell:
+        "exec eopipe evaluate --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles"
+        " {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q} --metrics {output.metrics:q}"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
+
+
 rule export:
     "Export the model to ONNX, compared with the model on real chips."
     input:
         **files("model"),
         tiles=lambda wildcards: FILES["tiles"](wildcards)[0],
     output:
-        onnx=f"{RESULTS}/model.onnx",
+        onnx=FILES["onnx"],
         check=f"{RESULTS}/export.json",
     log:
         f"{RESULTS}/logs/export.log",
@@ -45,3 +147,29 @@ rule export:
     shell:
         "exec eopipe export --model {params.model:q} --tiles {params.tiles:q} --onnx {output.onnx:q}"
         " --check {output.check:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+
+
+rule report:
+    "Write a one-page report: verdict, maps, scores, data, provenance."
+    input:
+        **files("metrics", "model", "chips", "classes", "probabilities", "tiles", "labels", "scenes", "fold_metrics"),
+    output:
+        page=f"{RESULTS}/report.html",
+        picture=f"{RESULTS}/map.png",
+        model_card=f"{RESULTS}/model-card.md",
+        data_card=f"{RESULTS}/data-card.md",
+    log:
+        f"{RESULTS}/logs/report.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/report.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        **machine("report", mem_mb=lambda wildcards, input: 2000 + len(input.tiles) // 10, runtime=30),
+    params:
+        **params_for("report", folders=["model", "tiles", "labels"], optional=["scenes", "fold_metrics"]),
+    shell:
+        "exec eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q} --classes"
+        " {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q} --labels"
+        " {params.labels:q} {params.scenes:q} --page {output.page:q} --picture {output.picture:q} --model-card"
+        " {output.model_card:q} --data-card {output.data_card:q} {params.fold_metrics:q} {params.options} {resources.knobs} > {log:q} 2>&1"

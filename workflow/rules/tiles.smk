@@ -25,6 +25,11 @@ rule preprocess:
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
+def tiles_of_period(wildcards):
+    """The tiles of the scenes of a composite."""
+    return each(f"{RESULTS}/tiles/{{}}.zarr/manifest.json", lambda: images()[wildcards.period])(wildcards)
+
+
 # Pixels of all dates, and the program.
 COMPOSITE_MB = config["composite"]["memory_mb"] + 1000
 
@@ -51,54 +56,4 @@ rule composite:
         composite=subpath(output.root, parent=True),
     shell:
         "exec eopipe composite --tiles {params.tiles:q} --composite {params.composite:q}"
-        " {params.options} {resources.knobs} > {log:q} 2>&1"
-
-
-rule label:
-    "Rasterise labels onto the grid, with a mask of valid pixels."
-    input:
-        unpack(label_source),
-        **files("grid"),
-    output:
-        root=f"{RESULTS}/labels/{{scene}}.zarr/manifest.json",
-    log:
-        f"{RESULTS}/logs/label/{{scene}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/label/{{scene}}.tsv"
-    conda:
-        ENVIRONMENT
-    resources:
-        **machine("label", mem_mb=1500, runtime=20),
-    params:
-        **params_for("label"),
-        scene=lambda wildcards, input: f"--scene {eo.folders(input.scene)[0]}" if PER_SCENE else "",
-        labels=subpath(output.root, parent=True),
-    shell:
-        "exec eopipe label --grid {input.grid:q} --labels {params.labels:q} {params.scene}"
-        " {params.options} {resources.knobs} > {log:q} 2>&1"
-
-
-rule split:
-    "Split chips into train, val and test, with a leakage audit and statistics of the training chips."
-    input:
-        **eo.named_files(config, "split"),
-        **files("tiles", "labels"),
-    output:
-        chips=f"{RESULTS}/split.json",
-        statistics=f"{RESULTS}/statistics.json",
-        map=f"{RESULTS}/split.png",
-        places=f"{RESULTS}/split.gpkg",
-    log:
-        f"{RESULTS}/logs/split.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/split.tsv"
-    conda:
-        ENVIRONMENT
-    resources:
-        **machine("split", mem_mb=2000, runtime=lambda wildcards, input: 10 + len(eo.folders(input.tiles))),
-    params:
-        **params_for("split", folders=["tiles", "labels"]),
-    shell:
-        "exec eopipe split --tiles {params.tiles:q} --labels {params.labels:q} --chips {output.chips:q}"
-        " --statistics {output.statistics:q} --map {output.map:q} --places {output.places:q}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"

@@ -1,0 +1,2781 @@
+# Derived from eopipe/stages by `make sync`; do not edit.
+cwlVersion: v1.2
+$namespaces:
+  edam: http://edamontology.org/
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+s:license: https://spdx.org/licenses/Apache-2.0
+s:codeRepository: https://github.com/eopipe/eopipe
+$graph:
+- class: Workflow
+  id: main
+  label: eopipe finished model
+  doc: Satellite scenes to a map by a model that was trained before.
+  intent:
+  - edam:operation_2423
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    model:
+      type: Directory
+      label: model
+      doc: trained model
+    calibration:
+      type:
+      - 'null'
+      - File
+      label: calibration
+      doc: temperature of its probabilities
+      format: iana:application/json
+    search_catalog:
+      type:
+      - 'null'
+      - File
+      - Directory
+      label: search.catalog
+      doc: 'folder of a static STAC catalog, or STAC-GeoParquet: a file, or a folder of such files'
+    search_area:
+      type:
+      - 'null'
+      - File
+      label: search.area
+      doc: GeoJSON of the area of interest, in degrees
+    search_url:
+      type:
+      - 'null'
+      - string
+      label: search.url
+      doc: URL of a STAC API or of a static catalog
+    search_collections:
+      type:
+        type: array
+        items: string
+      label: search.collections
+      doc: STAC collections to search; all if empty
+      default: []
+    search_bbox:
+      type:
+        type: array
+        items: double
+      label: search.bbox
+      doc: 'bounding box: west south east north, in degrees'
+      default: []
+    search_datetime:
+      type:
+      - 'null'
+      - string
+      label: search.datetime
+      doc: date or interval of acquisition, e.g. 2020-05-01/2020-09-30
+    search_max_cloud:
+      type: double
+      label: search.max_cloud
+      doc: maximum cloud cover of a scene (eo:cloud_cover), in percent
+      default: 100.0
+    search_ids:
+      type:
+        type: array
+        items: string
+      label: search.ids
+      doc: only these scenes, by id
+      default: []
+    search_assets:
+      type:
+        type: array
+        items: string
+      label: search.assets
+      doc: keys of the assets to fetch; every scene must have them
+      default:
+      - blue
+      - green
+      - red
+      - nir
+      - scl
+    search_on_missing:
+      type: string
+      label: search.on_missing
+      doc: 'scenes that lack one of the assets: fail and list them, or skip them (fail or skip)'
+      default: fail
+    search_best:
+      type:
+      - 'null'
+      - int
+      label: search.best
+      doc: 'number of least cloudy scenes to keep in each time window (default: all)'
+    search_per:
+      type: string
+      label: search.per
+      doc: time window that best applies to (all or year or month or week or day)
+      default: all
+    search_group:
+      type: string
+      label: search.group
+      doc: 'what best counts: single scenes, or all scenes of a local solar day (UTC + 1 h per 15 degrees) together
+        (scene or solar-day)'
+      default: scene
+    search_crs:
+      type: string
+      label: search.crs
+      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: cells,
+        one for each UTM zone and distant part of the area'
+      default: auto
+    search_resolution:
+      type:
+      - 'null'
+      - double
+      label: search.resolution
+      doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
+    search_grid_assets:
+      type:
+      - 'null'
+      - type: array
+        items: string
+      label: search.grid_assets
+      doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so
+        that neither masks nor labels set the pixel size)'
+    search_deadline:
+      type: double
+      label: search.deadline
+      doc: time limit for the whole search, in seconds
+      default: 900.0
+    search_mem_mb:
+      type: int
+      label: memory of search
+      doc: memory of the job in MB
+      default: 1000
+    search_timelimit_s:
+      type: int
+      label: time limit of search
+      doc: seconds after which the job is ended
+      default: 1800
+    fetch_windows:
+      type: boolean
+      label: fetch.windows
+      doc: 'fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs'
+      default: false
+    fetch_workers:
+      type: int
+      label: fetch.workers
+      doc: parallel downloads
+      default: 4
+    fetch_per_host:
+      type: int
+      label: fetch.per_host
+      doc: maximum parallel connections to one host
+      default: 8
+    fetch_deadline:
+      type: double
+      label: fetch.deadline
+      doc: time limit for one asset with all its retries, in seconds
+      default: 3600.0
+    fetch_sign:
+      type: string
+      label: fetch.sign
+      doc: service that signs asset URLs; auto chooses by host (auto or none or planetary-computer)
+      default: auto
+    fetch_private_hosts:
+      type:
+        type: array
+        items: string
+      label: fetch.private_hosts
+      doc: hosts inside a private network that assets may be fetched from, as name or name:port (in a config also
+        the host of search.url)
+      default: []
+    fetch_mem_mb:
+      type: int
+      label: memory of fetch
+      doc: memory of the job in MB
+      default: 1000
+    fetch_timelimit_s:
+      type: int
+      label: time limit of fetch
+      doc: seconds after which the job is ended
+      default: 10800
+    preprocess_bands:
+      type:
+        type: array
+        items: string
+      label: preprocess.bands
+      doc: band names, in channel order; visual#2 is the second band of an asset
+      default:
+      - blue
+      - green
+      - red
+      - nir
+    preprocess_mask:
+      type: string
+      label: preprocess.mask
+      doc: 'mask asset, e.g. scl: which pixels are usable; none masks only nodata'
+      default: scl
+    preprocess_mask_as:
+      type: string
+      label: preprocess.mask_as
+      doc: 'kind of the mask asset; auto: known from its name (auto or classes or bits or probability)'
+      default: auto
+    preprocess_masked:
+      type:
+        type: array
+        items: int
+      label: preprocess.masked
+      doc: 'classes or bits of the mask asset that are masked (default: the standard ones)'
+      default: []
+    preprocess_max_probability:
+      type: double
+      label: preprocess.max_probability
+      doc: cloud probability in percent above which pixels are masked
+      default: 40.0
+    preprocess_dilate:
+      type: int
+      label: preprocess.dilate
+      doc: 'mask dilation: also mask this many grid pixels around masked ones'
+      default: 0
+    preprocess_saturated:
+      type:
+      - 'null'
+      - double
+      label: preprocess.saturated
+      doc: stored value at or above which a pixel is saturated, and masked
+    preprocess_offset:
+      type:
+      - 'null'
+      - double
+      label: preprocess.offset
+      doc: 'offset of reflectance where neither item nor product state it: -0.1 for Sentinel-2 since processing
+        baseline 04.00, 0 before or where it was removed'
+    preprocess_decibel:
+      type: boolean
+      label: preprocess.decibel
+      doc: convert linear radar power to dB
+      default: false
+    preprocess_resampling:
+      type: string
+      label: preprocess.resampling
+      doc: resampling kernel of the bands; masks use nearest (nearest or bilinear or cubic or average or mode)
+      default: bilinear
+    preprocess_on_bad:
+      type: string
+      label: preprocess.on_bad
+      doc: 'bad data of a scene, such as a missing band, or a file that is refused: stop the run, or leave_out the
+        scene, with the reason in log, split, report and cards (stop or leave_out)'
+      default: stop
+    preprocess_chunk:
+      type: int
+      label: preprocess.chunk
+      doc: edge of a chunk, the read unit, in pixels; about the chip size
+      default: 256
+    preprocess_shard:
+      type: int
+      label: preprocess.shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+    preprocess_codec:
+      type: string
+      label: preprocess.codec
+      doc: 'compression codec: lz4 decodes faster, zstd is smaller (lz4 or zstd)'
+      default: lz4
+    preprocess_threads:
+      type: int
+      label: preprocess.threads
+      doc: 'threads that decode, resample and encode; 0: one per core'
+      default: 0
+    preprocess_max_files:
+      type:
+      - 'null'
+      - int
+      label: preprocess.max_files
+      doc: 'file budget: refuse a store that would need more files'
+    preprocess_mem_mb:
+      type: int
+      label: memory of preprocess
+      doc: memory of the job in MB
+      default: 1500
+    preprocess_timelimit_s:
+      type: int
+      label: time limit of preprocess
+      doc: seconds after which the job is ended
+      default: 3600
+    composite_method:
+      type: string
+      label: composite.method
+      doc: 'how observations are combined: median of each band, or for all bands the observation nearest the middle
+        of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes (none
+        or median or middle or greenest or clearest)'
+      default: none
+    composite_period:
+      type: string
+      label: composite.period
+      doc: length of a period; there is one composite per period (all or year or season or month)
+      default: all
+    composite_stack:
+      type: string
+      label: composite.stack
+      doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019
+        (none or year or season or month)
+      default: none
+    composite_parts:
+      type:
+        type: array
+        items: string
+      label: composite.parts
+      doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
+      default: []
+    composite_gaps:
+      type: string
+      label: composite.gaps
+      doc: 'a stacked season or month without an observation of a pixel: filled with the median of the parts that
+        have one, where these are at least half; or the pixel is invalid, as it always is where a year lacks one
+        (fill or invalid)'
+      default: fill
+    composite_memory_mb:
+      type: int
+      label: composite.memory_mb
+      doc: memory limit in MB for the pixels of all dates; larger grids are read block by block
+      default: 512
+    composite_mem_mb:
+      type: int
+      label: memory of composite
+      doc: memory of the job in MB
+      default: 1512
+    composite_timelimit_s:
+      type: int
+      label: time limit of composite
+      doc: seconds after which the job is ended
+      default: 1980
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 512
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    report_title:
+      type: string
+      label: report.title
+      doc: title of page, map and cards; of a chip set its name, if not given
+      default: eopipe run
+    report_attribution:
+      type: string
+      label: report.attribution
+      doc: credit line of the data, on page and map
+      default: ''
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+    describe_mem_mb:
+      type: int
+      label: memory of describe
+      doc: memory of the job in MB
+      default: 2000
+    describe_timelimit_s:
+      type: int
+      label: time limit of describe
+      doc: seconds after which the job is ended
+      default: 5400
+    catalog_title:
+      type: string
+      label: catalog.title
+      doc: title of the catalog
+      default: eopipe run
+    catalog_description:
+      type: string
+      label: catalog.description
+      doc: description of the catalog
+      default: Model, maps and tiles that eopipe made from satellite scenes.
+    catalog_mem_mb:
+      type: int
+      label: memory of catalog
+      doc: memory of the job in MB
+      default: 1000
+    catalog_timelimit_s:
+      type: int
+      label: time limit of catalog
+      doc: seconds after which the job is ended
+      default: 5400
+    crate_title:
+      type: string
+      label: crate.title
+      doc: name of the crate
+      default: eopipe run
+    crate_description:
+      type: string
+      label: crate.description
+      doc: description of the crate
+      default: Satellite scenes to a trained, measured and mapped model, with the record of every job.
+    crate_license:
+      type: string
+      label: crate.license
+      doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
+        cards and catalog say that none is stated'
+      default: ''
+    crate_author:
+      type: string
+      label: crate.author
+      doc: name of the person who ran the pipeline
+      default: ''
+    crate_orcid:
+      type:
+      - 'null'
+      - string
+      label: crate.orcid
+      doc: ORCID of the author
+    crate_organization:
+      type: string
+      label: crate.organization
+      doc: name of the author's organization, which is also the publisher
+      default: ''
+    crate_ror:
+      type:
+      - 'null'
+      - string
+      label: crate.ror
+      doc: ROR id of the organization
+    crate_coauthors:
+      type:
+        type: array
+        items: string
+      label: crate.coauthors
+      doc: other authors, each as `Name ORCID; Organization`, the last two optional
+      default: []
+    crate_funding:
+      type:
+        type: array
+        items: string
+      label: crate.funding
+      doc: 'funders, each as `Name: grant` or `ROR URL: grant`, the grant optional'
+      default: []
+    crate_mem_mb:
+      type: int
+      label: memory of crate
+      doc: memory of the job in MB
+      default: 1000
+    crate_timelimit_s:
+      type: int
+      label: time limit of crate
+      doc: seconds after which the job is ended
+      default: 3780
+    with_report:
+      type: boolean
+      label: with report
+      doc: make the report and the cards
+      default: true
+    with_crate:
+      type: boolean
+      label: with crate
+      doc: make the Provenance Run Crate
+      default: true
+    config:
+      type:
+      - 'null'
+      - File
+      label: config
+      doc: config of the job, for the crate
+      format: iana:application/yaml
+    lock:
+      type:
+      - 'null'
+      - File
+      label: lock
+      doc: pinned versions of the software, for the crate
+      format: iana:text/plain
+    workflow:
+      type: File
+      label: workflow
+      doc: all of this workflow in one file, which the crate contains
+      default:
+        class: File
+        location: finished-model.cwl
+  steps:
+    steps:
+      label: steps
+      doc: Decide which steps the settings need.
+      run: '#stage-steps'
+      in:
+        composite_method: composite_method
+      out:
+      - label_file
+      - label_scenes
+      - composite
+      - mosaic
+      - images
+    search:
+      label: search
+      doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
+      run: '#stage-search'
+      in:
+        catalog: search_catalog
+        area: search_area
+        url: search_url
+        collections: search_collections
+        bbox: search_bbox
+        datetime: search_datetime
+        max_cloud: search_max_cloud
+        ids: search_ids
+        assets: search_assets
+        on_missing: search_on_missing
+        best: search_best
+        per: search_per
+        group: search_group
+        crs: search_crs
+        resolution: search_resolution
+        grid_assets:
+          source:
+          - search_grid_assets
+          - preprocess_bands
+          pickValue: first_non_null
+          valueFrom: $(self)
+        deadline: search_deadline
+        mem_mb: search_mem_mb
+        timelimit_s: search_timelimit_s
+      out:
+      - items
+      - items_each
+      - grid
+      - selection
+      - record
+    cells:
+      label: cells
+      doc: List the cells of the run.
+      run: '#stage-cells'
+      in:
+        grid: search/grid
+      out:
+      - cells
+      - endings
+    fetch:
+      label: fetch
+      doc: Fetch the assets of one scene and verify size and checksum.
+      run: '#stage-fetch'
+      scatter: item
+      in:
+        windows: fetch_windows
+        workers: fetch_workers
+        per_host: fetch_per_host
+        deadline: fetch_deadline
+        sign: fetch_sign
+        private_hosts: fetch_private_hosts
+        mem_mb: fetch_mem_mb
+        timelimit_s: fetch_timelimit_s
+        item: search/items_each
+        catalog: search_catalog
+        grid: search/grid
+        scene_name:
+          valueFrom: $(inputs.item.nameroot)
+      out:
+      - scene
+      - record
+    preprocess:
+      label: preprocess
+      doc: Resample one scene onto the grid and write it as a sharded Zarr store.
+      run: '#stage-preprocess'
+      scatter: scene
+      in:
+        bands: preprocess_bands
+        mask: preprocess_mask
+        mask_as: preprocess_mask_as
+        masked: preprocess_masked
+        max_probability: preprocess_max_probability
+        dilate: preprocess_dilate
+        saturated: preprocess_saturated
+        offset: preprocess_offset
+        decibel: preprocess_decibel
+        resampling: preprocess_resampling
+        on_bad: preprocess_on_bad
+        chunk: preprocess_chunk
+        shard: preprocess_shard
+        codec: preprocess_codec
+        threads: preprocess_threads
+        max_files: preprocess_max_files
+        mem_mb: preprocess_mem_mb
+        timelimit_s: preprocess_timelimit_s
+        scene: fetch/scene
+        grid: search/grid
+        tiles_name:
+          valueFrom: $(inputs.scene.basename).zarr
+      out:
+      - tiles
+      - record
+    composite:
+      label: composite
+      doc: Composite the scenes of each period; without composites the model sees the scenes.
+      run: '#stage-composites'
+      when: $(inputs.wanted)
+      in:
+        tiles: preprocess/tiles
+        items: search/items
+        wanted: steps/composite
+        composite_method: composite_method
+        composite_period: composite_period
+        composite_stack: composite_stack
+        composite_parts: composite_parts
+        composite_gaps: composite_gaps
+        composite_memory_mb: composite_memory_mb
+        composite_mem_mb: composite_mem_mb
+        composite_timelimit_s: composite_timelimit_s
+      out:
+      - images
+      - record
+    predict:
+      label: predict
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      scatter:
+      - cell
+      - ending
+      scatterMethod: dotproduct
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        model: model
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        calibration: calibration
+        cell: cells/cells
+        ending: cells/endings
+        classes_name:
+          valueFrom: classes$(inputs.ending).tif
+        probabilities_name:
+          valueFrom: probabilities$(inputs.ending).tif
+      out:
+      - classes
+      - probabilities
+      - record
+    publish:
+      label: publish
+      doc: Export model, maps and tiles as a self-contained STAC catalog.
+      run: '#stage-catalog'
+      in:
+        title: catalog_title
+        description: catalog_description
+        license: crate_license
+        mem_mb: catalog_mem_mb
+        timelimit_s: catalog_timelimit_s
+        model: model
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        scenes: search/items_each
+        classes:
+          source:
+          - predict/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+      out:
+      - catalog
+      - record
+    describe:
+      label: describe
+      doc: Write the report of maps that a finished model made of other scenes than those of its training, and a
+        map sheet.
+      run: '#stage-describe'
+      when: $(inputs.wanted)
+      in:
+        title: report_title
+        attribution: report_attribution
+        colors: report_colors
+        mem_mb: describe_mem_mb
+        timelimit_s: describe_timelimit_s
+        model: model
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        scenes: search/items_each
+        classes:
+          source:
+          - predict/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        wanted: with_report
+      out:
+      - page
+      - picture
+      - record
+    crate:
+      label: crate
+      doc: Package a run as an RO-Crate, with the provenance of every result.
+      run: '#stage-crate'
+      when: $(inputs.wanted)
+      in:
+        title: crate_title
+        description: crate_description
+        license: crate_license
+        author: crate_author
+        orcid: crate_orcid
+        organization: crate_organization
+        ror: crate_ror
+        coauthors: crate_coauthors
+        funding: crate_funding
+        mem_mb: crate_mem_mb
+        timelimit_s: crate_timelimit_s
+        records:
+          source:
+          - search/record
+          - fetch/record
+          - preprocess/record
+          - composite/record
+          - predict/record
+          - describe/record
+          - publish/record
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        payload:
+          source:
+          - search/grid
+          - search/selection
+          - describe/page
+          - describe/picture
+          - model
+          - calibration
+          - predict/classes
+          - predict/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+          valueFrom: $(self)
+        scenes: search/items_each
+        workflow: workflow
+        config: config
+        lock: lock
+        engine:
+          default: cwl
+        wanted: with_crate
+      out:
+      - crate
+      - record
+  outputs:
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      outputSource: search/grid
+    selection:
+      type: File
+      label: selection
+      doc: selected scenes, and the excluded ones with the reason
+      format: iana:application/json
+      outputSource: search/selection
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: one Zarr store per scene
+      outputSource: preprocess/tiles
+    composites:
+      type:
+      - 'null'
+      - type: array
+        items: Directory
+      label: composites
+      doc: one Zarr store per period
+      outputSource: composite/images
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: map of classes, of all images or one of each
+      format: iana:image/tiff
+      outputSource:
+      - predict/classes
+      linkMerge: merge_flattened
+      pickValue: all_non_null
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: map of probabilities, of all images or one of each
+      format: iana:image/tiff
+      outputSource:
+      - predict/probabilities
+      linkMerge: merge_flattened
+      pickValue: all_non_null
+    page:
+      type:
+      - 'null'
+      - File
+      label: page
+      doc: the report as one HTML page
+      format: iana:text/html
+      outputSource: describe/page
+    picture:
+      type:
+      - 'null'
+      - File
+      label: picture
+      doc: the map as a PNG image
+      format: iana:image/png
+      outputSource: describe/picture
+    stac:
+      type: Directory
+      label: stac
+      doc: STAC catalog of model, maps and tiles
+      outputSource: publish/catalog
+    run_crate:
+      type:
+      - 'null'
+      - Directory
+      label: run crate
+      doc: Provenance Run Crate
+      outputSource: crate/crate
+- class: Workflow
+  id: stage-composites
+  label: eopipe composites
+  doc: One composite for each period that has scenes.
+  intent:
+  - edam:operation_3436
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all scenes
+    items:
+      type: Directory
+      label: items
+      doc: frozen STAC Items of the run
+    composite_method:
+      type: string
+      label: composite.method
+      doc: 'how observations are combined: median of each band, or for all bands the observation nearest the middle
+        of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes (none
+        or median or middle or greenest or clearest)'
+      default: none
+    composite_period:
+      type: string
+      label: composite.period
+      doc: length of a period; there is one composite per period (all or year or season or month)
+      default: all
+    composite_stack:
+      type: string
+      label: composite.stack
+      doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019
+        (none or year or season or month)
+      default: none
+    composite_parts:
+      type:
+        type: array
+        items: string
+      label: composite.parts
+      doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
+      default: []
+    composite_gaps:
+      type: string
+      label: composite.gaps
+      doc: 'a stacked season or month without an observation of a pixel: filled with the median of the parts that
+        have one, where these are at least half; or the pixel is invalid, as it always is where a year lacks one
+        (fill or invalid)'
+      default: fill
+    composite_memory_mb:
+      type: int
+      label: composite.memory_mb
+      doc: memory limit in MB for the pixels of all dates; larger grids are read block by block
+      default: 512
+    composite_mem_mb:
+      type: int
+      label: memory of composite
+      doc: memory of the job in MB
+      default: 1512
+    composite_timelimit_s:
+      type: int
+      label: time limit of composite
+      doc: seconds after which the job is ended
+      default: 1980
+  steps:
+    periods:
+      label: periods
+      doc: Group the tiles of the scenes by the period of their composite.
+      run: '#stage-periods'
+      in:
+        items: items
+        tiles: tiles
+        period: composite_period
+        stack: composite_stack
+        parts: composite_parts
+      out:
+      - groups
+      - names
+    composite:
+      label: composite
+      doc: Composite the scenes of a period into one image, pixel by pixel.
+      run: '#stage-composite'
+      scatter:
+      - tiles
+      - composite_name
+      scatterMethod: dotproduct
+      in:
+        method: composite_method
+        period: composite_period
+        stack: composite_stack
+        parts: composite_parts
+        gaps: composite_gaps
+        memory_mb: composite_memory_mb
+        mem_mb: composite_mem_mb
+        timelimit_s: composite_timelimit_s
+        tiles: periods/groups
+        composite_name: periods/names
+      out:
+      - composite
+      - record
+  outputs:
+    images:
+      type:
+        type: array
+        items: Directory
+      label: composites
+      doc: one Zarr store per period
+      outputSource: composite/composite
+    record:
+      type:
+        type: array
+        items: File
+      label: records
+      doc: run records of the jobs
+      format: iana:application/json
+      outputSource: composite/record
+- class: CommandLineTool
+  id: stage-search
+  label: eopipe search
+  doc: Find scenes in a STAC catalog or API and freeze the list and the grid.
+  intent:
+  - edam:operation_0224
+  requirements:
+    NetworkAccess:
+      networkAccess: true
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - search
+  arguments: []
+  inputs:
+    items_name:
+      type: string
+      label: items
+      doc: frozen STAC Items, one file per scene
+      default: items
+      inputBinding:
+        prefix: --items
+    grid_name:
+      type: string
+      label: grid
+      doc: 'grid of the run: CRS, transform, shape; of several UTM zones their cells'
+      default: grid.json
+      inputBinding:
+        prefix: --grid
+    selection_name:
+      type: string
+      label: selection
+      doc: digest of the item list; dropped scenes with the reason
+      default: selection.json
+      inputBinding:
+        prefix: --selection
+    catalog:
+      type:
+      - 'null'
+      - File
+      - Directory
+      label: catalog
+      doc: 'folder of a static STAC catalog, or STAC-GeoParquet: a file, or a folder of such files'
+      inputBinding:
+        prefix: --catalog
+    area:
+      type:
+      - 'null'
+      - File
+      label: area
+      doc: GeoJSON of the area of interest, in degrees
+      inputBinding:
+        prefix: --area
+    url:
+      type:
+      - 'null'
+      - string
+      label: url
+      doc: URL of a STAC API or of a static catalog
+      inputBinding:
+        prefix: --url
+    collections:
+      type:
+        type: array
+        items: string
+      label: collections
+      doc: STAC collections to search; all if empty
+      default: []
+      inputBinding:
+        prefix: --collections
+    bbox:
+      type:
+        type: array
+        items: double
+      label: bbox
+      doc: 'bounding box: west south east north, in degrees'
+      default: []
+      inputBinding:
+        prefix: --bbox
+    datetime:
+      type:
+      - 'null'
+      - string
+      label: datetime
+      doc: date or interval of acquisition, e.g. 2020-05-01/2020-09-30
+      inputBinding:
+        prefix: --datetime
+    max_cloud:
+      type: double
+      label: max cloud
+      doc: maximum cloud cover of a scene (eo:cloud_cover), in percent
+      default: 100.0
+      inputBinding:
+        prefix: --max-cloud
+    ids:
+      type:
+        type: array
+        items: string
+      label: ids
+      doc: only these scenes, by id
+      default: []
+      inputBinding:
+        prefix: --ids
+    assets:
+      type:
+        type: array
+        items: string
+      label: assets
+      doc: keys of the assets to fetch; every scene must have them
+      default:
+      - blue
+      - green
+      - red
+      - nir
+      - scl
+      inputBinding:
+        prefix: --assets
+    on_missing:
+      type: string
+      label: on missing
+      doc: 'scenes that lack one of the assets: fail and list them, or skip them (fail or skip)'
+      default: fail
+      inputBinding:
+        prefix: --on-missing
+    best:
+      type:
+      - 'null'
+      - int
+      label: best
+      doc: 'number of least cloudy scenes to keep in each time window (default: all)'
+      inputBinding:
+        prefix: --best
+    per:
+      type: string
+      label: per
+      doc: time window that best applies to (all or year or month or week or day)
+      default: all
+      inputBinding:
+        prefix: --per
+    group:
+      type: string
+      label: group
+      doc: 'what best counts: single scenes, or all scenes of a local solar day (UTC + 1 h per 15 degrees) together
+        (scene or solar-day)'
+      default: scene
+      inputBinding:
+        prefix: --group
+    crs:
+      type: string
+      label: crs
+      doc: 'CRS of the grid as EPSG:code; auto: the one of the scenes, or the UTM zone of the area; utm: cells,
+        one for each UTM zone and distant part of the area'
+      default: auto
+      inputBinding:
+        prefix: --crs
+    resolution:
+      type:
+      - 'null'
+      - double
+      label: resolution
+      doc: 'pixel size of the grid in units of the CRS (default: the finest of grid_assets)'
+      inputBinding:
+        prefix: --resolution
+    grid_assets:
+      type:
+        type: array
+        items: string
+      label: grid assets
+      doc: 'assets whose CRS and pixels the grid follows (default: all assets; in a config preprocess.bands, so
+        that neither masks nor labels set the pixel size)'
+      default: []
+      inputBinding:
+        prefix: --grid-assets
+    deadline:
+      type: double
+      label: deadline
+      doc: time limit for the whole search, in seconds
+      default: 900.0
+      inputBinding:
+        prefix: --deadline
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 1800
+  outputs:
+    items:
+      type: Directory
+      label: items
+      doc: frozen STAC Items, one file per scene
+      outputBinding:
+        glob: $(inputs.items_name)
+    items_each:
+      type: File[]
+      label: items, one by one
+      doc: for a scatter
+      format: iana:application/geo+json
+      outputBinding:
+        glob: $(inputs.items_name)/*.geojson
+    grid:
+      type: File
+      format: iana:application/json
+      label: grid
+      doc: 'grid of the run: CRS, transform, shape; of several UTM zones their cells'
+      outputBinding:
+        glob: $(inputs.grid_name)
+    selection:
+      type: File
+      format: iana:application/json
+      label: selection
+      doc: digest of the item list; dropped scenes with the reason
+      outputBinding:
+        glob: $(inputs.selection_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.items_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-fetch
+  label: eopipe fetch
+  doc: Fetch the assets of one scene and verify size and checksum.
+  intent:
+  - edam:operation_2422
+  requirements:
+    NetworkAccess:
+      networkAccess: true
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - fetch
+  arguments: []
+  inputs:
+    item:
+      type: File
+      label: item
+      doc: frozen STAC Item of the scene
+      format: iana:application/geo+json
+      inputBinding:
+        prefix: --item
+    scene_name:
+      type: string
+      label: scene
+      doc: 'scene folder: the item and its verified assets'
+      default: scene
+      inputBinding:
+        prefix: --scene
+    catalog:
+      type:
+      - 'null'
+      - File
+      - Directory
+      label: catalog
+      doc: 'catalog on disk, for items with relative asset hrefs: its folder, or its STAC-GeoParquet file'
+      inputBinding:
+        prefix: --catalog
+    grid:
+      type:
+      - 'null'
+      - File
+      label: grid
+      doc: grid of the run; needed with windows
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+    windows:
+      type: boolean
+      label: windows
+      doc: 'fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs'
+      default: false
+      inputBinding:
+        prefix: --windows
+    workers:
+      type: int
+      label: workers
+      doc: parallel downloads
+      default: 4
+      inputBinding:
+        prefix: --workers
+    per_host:
+      type: int
+      label: per host
+      doc: maximum parallel connections to one host
+      default: 8
+      inputBinding:
+        prefix: --per-host
+    deadline:
+      type: double
+      label: deadline
+      doc: time limit for one asset with all its retries, in seconds
+      default: 3600.0
+      inputBinding:
+        prefix: --deadline
+    sign:
+      type: string
+      label: sign
+      doc: service that signs asset URLs; auto chooses by host (auto or none or planetary-computer)
+      default: auto
+      inputBinding:
+        prefix: --sign
+    private_hosts:
+      type:
+        type: array
+        items: string
+      label: private hosts
+      doc: hosts inside a private network that assets may be fetched from, as name or name:port (in a config also
+        the host of search.url)
+      default: []
+      inputBinding:
+        prefix: --private-hosts
+    parts:
+      type:
+      - 'null'
+      - string
+      label: parts
+      doc: folder of unfinished downloads, for resume; beside the scene if not given
+      inputBinding:
+        prefix: --parts
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 10800
+  outputs:
+    scene:
+      type: Directory
+      label: scene
+      doc: 'scene folder: the item and its verified assets'
+      outputBinding:
+        glob: $(inputs.scene_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.scene_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-preprocess
+  label: eopipe preprocess
+  doc: Resample one scene onto the grid and write it as a sharded Zarr store.
+  intent:
+  - edam:operation_3435
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 4
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - preprocess
+  arguments: []
+  inputs:
+    scene:
+      type: Directory
+      label: scene
+      doc: scene with its assets, from fetch
+      inputBinding:
+        prefix: --scene
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+    tiles_name:
+      type: string
+      label: tiles
+      doc: 'tile store of the scene on the grid: image and valid mask'
+      default: tiles.zarr
+      inputBinding:
+        prefix: --tiles
+    bands:
+      type:
+        type: array
+        items: string
+      label: bands
+      doc: band names, in channel order; visual#2 is the second band of an asset
+      default:
+      - blue
+      - green
+      - red
+      - nir
+      inputBinding:
+        prefix: --bands
+    mask:
+      type: string
+      label: mask
+      doc: 'mask asset, e.g. scl: which pixels are usable; none masks only nodata'
+      default: scl
+      inputBinding:
+        prefix: --mask
+    mask_as:
+      type: string
+      label: mask as
+      doc: 'kind of the mask asset; auto: known from its name (auto or classes or bits or probability)'
+      default: auto
+      inputBinding:
+        prefix: --mask-as
+    masked:
+      type:
+        type: array
+        items: int
+      label: masked
+      doc: 'classes or bits of the mask asset that are masked (default: the standard ones)'
+      default: []
+      inputBinding:
+        prefix: --masked
+    max_probability:
+      type: double
+      label: max probability
+      doc: cloud probability in percent above which pixels are masked
+      default: 40.0
+      inputBinding:
+        prefix: --max-probability
+    dilate:
+      type: int
+      label: dilate
+      doc: 'mask dilation: also mask this many grid pixels around masked ones'
+      default: 0
+      inputBinding:
+        prefix: --dilate
+    saturated:
+      type:
+      - 'null'
+      - double
+      label: saturated
+      doc: stored value at or above which a pixel is saturated, and masked
+      inputBinding:
+        prefix: --saturated
+    offset:
+      type:
+      - 'null'
+      - double
+      label: offset
+      doc: 'offset of reflectance where neither item nor product state it: -0.1 for Sentinel-2 since processing
+        baseline 04.00, 0 before or where it was removed'
+      inputBinding:
+        prefix: --offset
+    decibel:
+      type: boolean
+      label: decibel
+      doc: convert linear radar power to dB
+      default: false
+      inputBinding:
+        prefix: --decibel
+    resampling:
+      type: string
+      label: resampling
+      doc: resampling kernel of the bands; masks use nearest (nearest or bilinear or cubic or average or mode)
+      default: bilinear
+      inputBinding:
+        prefix: --resampling
+    on_bad:
+      type: string
+      label: on bad
+      doc: 'bad data of a scene, such as a missing band, or a file that is refused: stop the run, or leave_out the
+        scene, with the reason in log, split, report and cards (stop or leave_out)'
+      default: stop
+      inputBinding:
+        prefix: --on-bad
+    chunk:
+      type: int
+      label: chunk
+      doc: edge of a chunk, the read unit, in pixels; about the chip size
+      default: 256
+      inputBinding:
+        prefix: --chunk
+    shard:
+      type: int
+      label: shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+      inputBinding:
+        prefix: --shard
+    codec:
+      type: string
+      label: codec
+      doc: 'compression codec: lz4 decodes faster, zstd is smaller (lz4 or zstd)'
+      default: lz4
+      inputBinding:
+        prefix: --codec
+    threads:
+      type: int
+      label: threads
+      doc: 'threads that decode, resample and encode; 0: one per core'
+      default: 0
+      inputBinding:
+        prefix: --threads
+    max_files:
+      type:
+      - 'null'
+      - int
+      label: max files
+      doc: 'file budget: refuse a store that would need more files'
+      inputBinding:
+        prefix: --max-files
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1500
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3600
+  outputs:
+    tiles:
+      type: Directory
+      label: tiles
+      doc: 'tile store of the scene on the grid: image and valid mask'
+      outputBinding:
+        glob: $(inputs.tiles_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.tiles_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-composite
+  label: eopipe composite
+  doc: Composite the scenes of a period into one image, pixel by pixel.
+  intent:
+  - edam:operation_3436
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - composite
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the scenes of one period
+    composite_name:
+      type: string
+      label: composite
+      doc: tile store of the period, which replaces those of its scenes
+      default: composite.zarr
+      inputBinding:
+        prefix: --composite
+    method:
+      type: string
+      label: method
+      doc: 'how observations are combined: median of each band, or for all bands the observation nearest the middle
+        of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes (none
+        or median or middle or greenest or clearest)'
+      default: none
+      inputBinding:
+        prefix: --method
+    period:
+      type: string
+      label: period
+      doc: length of a period; there is one composite per period (all or year or season or month)
+      default: all
+      inputBinding:
+        prefix: --period
+    stack:
+      type: string
+      label: stack
+      doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019
+        (none or year or season or month)
+      default: none
+      inputBinding:
+        prefix: --stack
+    parts:
+      type:
+        type: array
+        items: string
+      label: parts
+      doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
+      default: []
+      inputBinding:
+        prefix: --parts
+    gaps:
+      type: string
+      label: gaps
+      doc: 'a stacked season or month without an observation of a pixel: filled with the median of the parts that
+        have one, where these are at least half; or the pixel is invalid, as it always is where a year lacks one
+        (fill or invalid)'
+      default: fill
+      inputBinding:
+        prefix: --gaps
+    memory_mb:
+      type: int
+      label: memory mb
+      doc: memory limit in MB for the pixels of all dates; larger grids are read block by block
+      default: 512
+      inputBinding:
+        prefix: --memory-mb
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1512
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 1980
+  outputs:
+    composite:
+      type: Directory
+      label: composite
+      doc: tile store of the period, which replaces those of its scenes
+      outputBinding:
+        glob: $(inputs.composite_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.composite_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-predict
+  label: eopipe predict
+  doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+  intent:
+  - edam:operation_2423
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: $(inputs.threads)
+      coresMax: $(inputs.threads)
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - predict
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  inputs:
+    model:
+      type:
+      - File
+      - Directory
+      label: model
+      doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
+      inputBinding:
+        prefix: --model
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores; predictions are averaged over valid scenes
+    classes_name:
+      type: string
+      label: classes
+      doc: COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 absent);
+        for regression, of values
+      default: classes.tif
+      inputBinding:
+        prefix: --classes
+    probabilities_name:
+      type: string
+      label: probabilities
+      doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
+        the scenes and their number
+      default: probabilities.tif
+      inputBinding:
+        prefix: --probabilities
+    calibration:
+      type:
+      - 'null'
+      - File
+      label: calibration
+      doc: calibration of the probabilities, as calibrate writes it for the same model
+      format: iana:application/json
+      inputBinding:
+        prefix: --calibration
+    colors:
+      type:
+        type: array
+        items: string
+      label: colors
+      doc: 'colour of each class as #rrggbb, for the colour table of the class map; as in the report if not given'
+      default: []
+      inputBinding:
+        prefix: --colors
+    allow:
+      type:
+        type: array
+        items: string
+      label: allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+      inputBinding:
+        prefix: --allow
+    cell:
+      type:
+      - 'null'
+      - string
+      label: cell
+      doc: cell to map, such as utm33n, where tiles have several; a workflow maps each one
+      inputBinding:
+        prefix: --cell
+    halo:
+      type:
+      - 'null'
+      - int
+      label: halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+      inputBinding:
+        prefix: --halo
+    window:
+      type: int
+      label: window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 512
+      inputBinding:
+        prefix: --window
+    device:
+      type: string
+      label: device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+      inputBinding:
+        prefix: --device
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
+    threads:
+      type: int
+      label: threads
+      doc: CPU threads; more change the order of sums
+      default: 1
+      inputBinding:
+        prefix: --threads
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 21600
+  outputs:
+    classes:
+      type: File
+      format: iana:image/tiff
+      label: classes
+      doc: COG of class numbers, 255 where no scene is valid; for multilabel, one band per class (1 present, 0 absent);
+        for regression, of values
+      outputBinding:
+        glob: $(inputs.classes_name)
+    probabilities:
+      type: File
+      format: iana:image/tiff
+      label: probabilities
+      doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
+        the scenes and their number
+      outputBinding:
+        glob: $(inputs.probabilities_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.classes_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-describe
+  label: eopipe describe
+  doc: Write the report of maps that a finished model made of other scenes than those of its training, and a map
+    sheet.
+  intent:
+  - edam:operation_0337
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: scenes.list.json
+        entry: '$(inputs.scenes)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - describe
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --scenes
+  - '@scenes.list.json'
+  inputs:
+    model:
+      type:
+      - File
+      - Directory
+      label: model
+      doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
+      inputBinding:
+        prefix: --model
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'class maps: one mosaic, or one per scene'
+      format: iana:image/tiff
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: probability maps, in the order of the class maps
+      format: iana:image/tiff
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores that the maps were predicted from
+    page_name:
+      type: string
+      label: page
+      doc: 'report: one self-contained HTML page'
+      default: report.html
+      inputBinding:
+        prefix: --page
+    picture_name:
+      type: string
+      label: picture
+      doc: map sheet with axes, legend and scale bar
+      default: map.png
+      inputBinding:
+        prefix: --picture
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run
+      format: iana:application/geo+json
+      default: []
+    title:
+      type: string
+      label: title
+      doc: title of page and map
+      default: eopipe run
+      inputBinding:
+        prefix: --title
+    attribution:
+      type: string
+      label: attribution
+      doc: credit line of the data, on page and map
+      default: ''
+      inputBinding:
+        prefix: --attribution
+    colors:
+      type:
+        type: array
+        items: string
+      label: colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+      inputBinding:
+        prefix: --colors
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 5400
+  outputs:
+    page:
+      type: File
+      format: iana:text/html
+      label: page
+      doc: 'report: one self-contained HTML page'
+      outputBinding:
+        glob: $(inputs.page_name)
+    picture:
+      type: File
+      format: iana:image/png
+      label: picture
+      doc: map sheet with axes, legend and scale bar
+      outputBinding:
+        glob: $(inputs.picture_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.page_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-catalog
+  label: eopipe catalog
+  doc: Export model, maps and tiles as a self-contained STAC catalog.
+  intent:
+  - edam:operation_3431
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: scenes.list.json
+        entry: '$(inputs.scenes)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - catalog
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --scenes
+  - '@scenes.list.json'
+  inputs:
+    model:
+      type: Directory
+      label: model
+      doc: 'trained model: its folder, or a STAC catalog that contains it'
+      inputBinding:
+        prefix: --model
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'class maps: one mosaic, or one per scene'
+      format: iana:image/tiff
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: probability maps, in the order of the class maps
+      format: iana:image/tiff
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores that the maps were predicted from
+    catalog_name:
+      type: string
+      label: catalog
+      doc: self-contained STAC catalog of model, maps and tiles
+      default: catalog
+      inputBinding:
+        prefix: --catalog
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run; none of a chip set
+      format: iana:application/geo+json
+      default: []
+    metrics:
+      type:
+      - 'null'
+      - File
+      label: metrics
+      doc: test metrics of the maps
+      format: iana:application/json
+      inputBinding:
+        prefix: --metrics
+    onnx:
+      type:
+      - 'null'
+      - File
+      label: onnx
+      doc: the model in ONNX format, as export writes it
+      format: edam:format_2333
+      inputBinding:
+        prefix: --onnx
+    title:
+      type: string
+      label: title
+      doc: title of the catalog
+      default: eopipe run
+      inputBinding:
+        prefix: --title
+    description:
+      type: string
+      label: description
+      doc: description of the catalog
+      default: Model, maps and tiles that eopipe made from satellite scenes.
+      inputBinding:
+        prefix: --description
+    license:
+      type: string
+      label: license
+      doc: 'licence of maps and tiles: SPDX identifier such as CC-BY-4.0, or URL'
+      default: ''
+      inputBinding:
+        prefix: --license
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 5400
+  outputs:
+    catalog:
+      type: Directory
+      label: catalog
+      doc: self-contained STAC catalog of model, maps and tiles
+      outputBinding:
+        glob: $(inputs.catalog_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.catalog_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-crate
+  label: eopipe crate
+  doc: Package a run as an RO-Crate, with the provenance of every result.
+  intent:
+  - edam:operation_3431
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: records.list.json
+        entry: '$(inputs.records)
+
+          '
+      - entryname: payload.list.json
+        entry: '$(inputs.payload)
+
+          '
+      - entryname: scenes.list.json
+        entry: '$(inputs.scenes)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - crate
+  arguments:
+  - --records
+  - '@records.list.json'
+  - --payload
+  - '@payload.list.json'
+  - --scenes
+  - '@scenes.list.json'
+  inputs:
+    records:
+      type:
+        type: array
+        items:
+        - 'null'
+        - File
+        - type: array
+          items:
+          - 'null'
+          - File
+      label: records
+      doc: run records of all jobs
+      format: iana:application/json
+    payload:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: payload
+      doc: 'files and folders that the crate contains: model, maps, metrics, report'
+    workflow:
+      type: File
+      label: workflow
+      doc: 'main workflow file: Snakefile or pipeline.cwl'
+      inputBinding:
+        prefix: --workflow
+    crate_name:
+      type: string
+      label: crate
+      doc: Provenance Run Crate
+      default: crate
+      inputBinding:
+        prefix: --crate
+    scenes:
+      type:
+        type: array
+        items: File
+      label: scenes
+      doc: frozen STAC Items of the run; none of a chip set
+      format: iana:application/geo+json
+      default: []
+    config:
+      type:
+      - 'null'
+      - File
+      label: config
+      doc: config file of the run
+      format: iana:application/yaml
+      inputBinding:
+        prefix: --config
+    lock:
+      type:
+      - 'null'
+      - File
+      label: lock
+      doc: pinned versions of the software, such as constraints.txt
+      format: iana:text/plain
+      inputBinding:
+        prefix: --lock
+    engine:
+      type: string
+      label: engine
+      doc: workflow engine that ran the jobs (snakemake or cwl)
+      default: snakemake
+      inputBinding:
+        prefix: --engine
+    engine_version:
+      type: string
+      label: engine version
+      doc: version of the workflow engine
+      default: ''
+      inputBinding:
+        prefix: --engine-version
+    title:
+      type: string
+      label: title
+      doc: name of the crate
+      default: eopipe run
+      inputBinding:
+        prefix: --title
+    description:
+      type: string
+      label: description
+      doc: description of the crate
+      default: Satellite scenes to a trained, measured and mapped model, with the record of every job.
+      inputBinding:
+        prefix: --description
+    license:
+      type: string
+      label: license
+      doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
+        cards and catalog say that none is stated'
+      default: ''
+      inputBinding:
+        prefix: --license
+    author:
+      type: string
+      label: author
+      doc: name of the person who ran the pipeline
+      default: ''
+      inputBinding:
+        prefix: --author
+    orcid:
+      type:
+      - 'null'
+      - string
+      label: orcid
+      doc: ORCID of the author
+      inputBinding:
+        prefix: --orcid
+    organization:
+      type: string
+      label: organization
+      doc: name of the author's organization, which is also the publisher
+      default: ''
+      inputBinding:
+        prefix: --organization
+    ror:
+      type:
+      - 'null'
+      - string
+      label: ror
+      doc: ROR id of the organization
+      inputBinding:
+        prefix: --ror
+    coauthors:
+      type:
+        type: array
+        items: string
+      label: coauthors
+      doc: other authors, each as `Name ORCID; Organization`, the last two optional
+      default: []
+      inputBinding:
+        prefix: --coauthors
+    funding:
+      type:
+        type: array
+        items: string
+      label: funding
+      doc: 'funders, each as `Name: grant` or `ROR URL: grant`, the grant optional'
+      default: []
+      inputBinding:
+        prefix: --funding
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3780
+  outputs:
+    crate:
+      type: Directory
+      label: crate
+      doc: Provenance Run Crate
+      outputBinding:
+        glob: $(inputs.crate_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.crate_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-steps
+  label: eopipe cwl steps
+  doc: Decide which steps the settings need.
+  intent:
+  - edam:operation_2409
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 1000
+    ToolTimeLimit:
+      timelimit: 600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - cwl
+  - steps
+  inputs:
+    label_asset:
+      type:
+      - 'null'
+      - string
+      label: asset
+      doc: asset of each scene that holds its labels, instead of source
+      inputBinding:
+        prefix: --label-asset
+    composite_method:
+      type: string
+      label: method
+      doc: 'how observations are combined: median of each band, or for all bands the observation nearest the middle
+        of the period (middle), of highest NDVI (greenest) or of lowest blue (clearest); none: train on scenes (none
+        or median or middle or greenest or clearest)'
+      default: none
+      inputBinding:
+        prefix: --composite-method
+    split_method:
+      type: string
+      label: method
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+      default: blocks
+      inputBinding:
+        prefix: --split-method
+    split_by:
+      type: string
+      label: by
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
+      default: scene
+      inputBinding:
+        prefix: --split-by
+  outputs:
+    label_file:
+      type: boolean
+      label: label file
+      doc: one file has the labels of all scenes
+    label_scenes:
+      type: boolean
+      label: label scenes
+      doc: each scene has labels of its own
+    composite:
+      type: boolean
+      label: composite
+      doc: the model sees composites, not scenes
+    mosaic:
+      type: boolean
+      label: mosaic
+      doc: all images have one map
+    images:
+      type: boolean
+      label: images
+      doc: each image has a map of its own
+- class: CommandLineTool
+  id: stage-cells
+  label: eopipe cwl cells
+  doc: List the cells of the run.
+  intent:
+  - edam:operation_2409
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 1000
+    ToolTimeLimit:
+      timelimit: 600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - cwl
+  - cells
+  inputs:
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+  outputs:
+    cells:
+      type: string[]
+      label: cells
+      doc: cells of the run; an empty text for the only one
+    endings:
+      type: string[]
+      label: endings
+      doc: what the names of the maps of the cells end with
+- class: CommandLineTool
+  id: stage-periods
+  label: eopipe cwl periods
+  doc: Group the tiles of the scenes by the period of their composite.
+  intent:
+  - edam:operation_2409
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 1000
+    ToolTimeLimit:
+      timelimit: 600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - cwl
+  - periods
+  inputs:
+    items:
+      type: Directory
+      label: items
+      doc: frozen STAC Items of the run
+      inputBinding:
+        prefix: --items
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the scenes of one period
+    period:
+      type: string
+      label: period
+      doc: length of a period; there is one composite per period (all or year or season or month)
+      default: all
+      inputBinding:
+        prefix: --period
+    stack:
+      type: string
+      label: stack
+      doc: stack these parts of a period as separate bands, e.g. red_JJA; of all time also years, e.g. red_2019
+        (none or year or season or month)
+      default: none
+      inputBinding:
+        prefix: --stack
+    parts:
+      type:
+        type: array
+        items: string
+      label: parts
+      doc: 'parts to stack, e.g. 2017 2021, MAM JJA or 05 06 (default: all parts with scenes)'
+      default: []
+      inputBinding:
+        prefix: --parts
+  outputs:
+    groups:
+      type:
+        type: array
+        items:
+          type: array
+          items: Directory
+      label: groups
+      doc: tile stores of the scenes of each period
+    names:
+      type:
+        type: array
+        items: string
+      label: names
+      doc: name of the composite of each period
+  arguments:
+  - --tiles
+  - '@tiles.list.json'

@@ -1,0 +1,137 @@
+"""Workflows that follow from the pipeline: of a chip set, and of a finished model, which maps without a training."""
+
+from typing import Any
+
+from dev.cwl import entry, workflow_document
+from dev.cwl_pipeline import (
+    FOLDERS,
+    IMAGES,
+    LABELS,
+    PACKED,
+    SELF,
+    Cwl,
+    composites,
+    fold,
+    image_map,
+    pipeline,
+    stage_step,
+    used_inputs,
+    when,
+)
+
+# The workflows of a whole run, each also in one file.
+WHOLE = ("pipeline", "chip-set", "finished-model")
+# What a chip set replaces: steps of scenes, and those of one map of all images.
+OF_SCENES = ("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes", "predict")
+OF_CHIPS = dict.fromkeys(IMAGES["source"], "tiles") | dict.fromkeys(LABELS["source"], "labels")
+# What a finished model replaces.
+OF_TRAINING = (
+    *("label", "label_scenes", "split", "train", "calibrate", "predict_images", "evaluate", "cross_validate"),
+    *("export", "report"),
+)
+OF_MODEL = {"train/model": "model", "calibrate/calibration": "calibration"}
+OF_MODEL |= {f"report/{name}": f"describe/{name}" for name in ("page", "picture", "record")}
+
+
+def workflows() -> dict[str, Cwl]:
+    """All workflows by the names of their files."""
+    parts = {"fold": fold(), "composites": composites(), "image-map": image_map()}
+    return {"pipeline": pipeline(), "chip-set": chip_set(), "finished-model": finished_model()} | parts
+
+
+def packed_name(name: str) -> str:
+    """The file, in the folder of the workflows, that holds all of one."""
+    return PACKED.replace("pipeline", name)
+
+
+def chip_set() -> Cwl:
+    """The pipeline on the tile and label stores of a chip set, with a map for each store."""
+    whole = pipeline()
+    steps = _rewired_steps(whole, OF_SCENES, OF_CHIPS)
+    # Its condition is a step of scenes.
+    del steps["predict_images"]["when"]
+    each_store = {"mosaic": False, "images": True, "cells": [""], "endings": [""]}
+    steps["cross_validate"]["in"] |= {name: {"default": value} for name, value in each_store.items()}
+    known = {
+        "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of the chip set"},
+        "labels": FOLDERS | {"label": "labels", "doc": "label stores of the chip set"},
+    }
+    inputs = known | used_inputs(steps, known) | {"train_state": whole["inputs"]["train_state"]}
+    inputs["workflow"] = _packed_workflow(inputs["workflow"], "chip-set")
+    return workflow_document(
+        "eopipe chip set",
+        "Chips that `eopipe import` packed to a trained, evaluated, mapped and citable model.",
+        ("operation_2426", "operation_2423"),
+        {"inputs": inputs, "steps": steps, "outputs": _rewired_outputs(whole, OF_SCENES, OF_CHIPS)},
+    )
+
+
+def finished_model() -> Cwl:
+    """The pipeline without labels, split and training: the map of scenes by a model that is there."""
+    whole = pipeline()
+    steps = _rewired_steps(whole, OF_TRAINING, OF_MODEL)
+    # Without labels and split all images have one map.
+    del steps["predict"]["when"], steps["predict"]["in"]["wanted"]
+    for name in ("label_asset", "split_method", "split_by"):
+        del steps["steps"]["in"][name]
+    of_report, if_report = when("with_report")
+    mapped = {name: steps["publish"]["in"][name] for name in ("model", "tiles", "scenes", "classes", "probabilities")}
+    described = stage_step("describe", mapped | of_report, **if_report)
+    steps = {name: step for name, step in steps.items() if name != "crate"} | {
+        "describe": described,
+        "crate": steps["crate"],
+    }
+    known = {
+        "model": entry("Directory", "model", "trained model"),
+        "calibration": entry(
+            ["null", "File"], "calibration", "temperature of its probabilities", "iana:application/json"
+        ),
+    }
+    inputs = known | used_inputs(steps, known)
+    inputs["workflow"] = _packed_workflow(inputs["workflow"], "finished-model")
+    return workflow_document(
+        "eopipe finished model",
+        "Satellite scenes to a map by a model that was trained before.",
+        ("operation_2423",),
+        {"inputs": inputs, "steps": steps, "outputs": _rewired_outputs(whole, OF_TRAINING, OF_MODEL)},
+    )
+
+
+def _packed_workflow(value: Cwl, name: str) -> Cwl:
+    return value | {"default": {"class": "File", "location": packed_name(name)}}
+
+
+def _rewired_steps(whole: Cwl, removed: tuple[str, ...], replaced: dict[str, str]) -> dict[str, Cwl]:
+    """The steps of the pipeline without some, and with others, or inputs, in the place of some sources."""
+    steps = {name: step for name, step in whole["steps"].items() if name not in removed}
+    for step in steps.values():
+        values = ((name, _rewired(value, removed, replaced)) for name, value in step["in"].items())
+        step["in"] = {name: value for name, value in values if value is not None}
+    return steps
+
+
+def _rewired_outputs(whole: Cwl, removed: tuple[str, ...], replaced: dict[str, str]) -> Cwl:
+    """The outputs of the pipeline that are still there; what became an input is none."""
+    values = {n: _rewired(value, removed, replaced, "outputSource") for n, value in whole["outputs"].items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _rewired(value: Any, removed: tuple[str, ...], replaced: dict[str, str], key: str = "source") -> Any:
+    """An input of a step, or an output, with other sources; None where none remains."""
+    sources = value.get(key) if isinstance(value, dict) else value
+    if sources is None:
+        return value
+    names = [sources] if isinstance(sources, str) else sources
+    renamed = dict.fromkeys(replaced.get(name, name) for name in names)
+    remaining = [name for name in renamed if name.partition("/")[0] not in removed]
+    if key != "source":
+        remaining = [name for name in remaining if "/" in name]
+    if not remaining:
+        return None
+    if isinstance(value, str):
+        return remaining[0]
+    if {*names} <= {*replaced} and key == "source":
+        # One input in the place of all: nothing is merged or picked any more.
+        of_value = value.get("valueFrom", SELF["valueFrom"])
+        return remaining[0] if of_value == SELF["valueFrom"] else {"source": remaining[0], "valueFrom": of_value}
+    return value | {key: remaining[0] if isinstance(sources, str) else remaining}

@@ -1,0 +1,297 @@
+"""The page and the picture of a map that a finished model made of other scenes: map, areas and inputs, no scores."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eopipe import __version__
+from eopipe.arrays import AnyArray, IntArray
+from eopipe.chips.splits import NO_SPLIT
+from eopipe.models.input_check import ORDINARY, TileProperties, unfamiliar_inputs
+from eopipe.models.model_folder import read_model_card, weights_file
+from eopipe.reporting import data_tables
+from eopipe.reporting.charts import ridge_chart
+from eopipe.reporting.data_tables import Item, TextRow, item_dates, read_items
+from eopipe.reporting.decimation import covered_by
+from eopipe.reporting.maps import MapContent, write_map
+from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
+from eopipe.reporting.palette import CONFIDENCE_COLORS, ValueScale, class_colors
+from eopipe.reporting.panels import PanelGroup, map_panels
+from eopipe.reporting.quality import DataQuality, read_quality
+from eopipe.reporting.rasters import MapFile, MapView, map_files, open_maps, page_decimation, read_map, spread_evenly
+from eopipe.reporting.run_data import (
+    describe_cells,
+    describe_days,
+    map_bands,
+    map_heading,
+    panels_of_cells,
+    views_of_cells,
+)
+from eopipe.reporting.verdict import Verdict
+from eopipe.reporting.wording import TIMES, format_count, format_percent, format_score, format_setting, plural
+from eopipe.tiles.cells import Frame
+from eopipe.tiles.grid import pixel_metres, windows
+from eopipe.tiles.store import NO_LABEL, Tiles
+
+TEMPLATE = "map_page.html"
+# Edge in pixels of the windows in which the pixels of each class are counted.
+COUNTED_EDGE = 2048
+
+
+@dataclass(frozen=True)
+class MapInputs:
+    """The inputs of the stage describe."""
+
+    model: Path
+    classes: tuple[Path, ...]
+    probabilities: tuple[Path, ...]
+    tiles: tuple[Path, ...]
+    scenes: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class MapRun:
+    """The content of the page; a pixel of the images shows `step` x `step` pixels of the grid.
+
+    `counts` has the pixels (map, class) of each class, none of continuous values; `warnings` are the ways in which the
+    inputs are unlike those of the training, `trained_on`.
+    """
+
+    title: str
+    attribution: str
+    model: dict[str, Any]
+    trained_on: TileProperties | None
+    classes: tuple[str, ...]
+    colors: tuple[str, ...]
+    scale: ValueScale | None
+    items: list[Item]
+    stores: list[Tiles]
+    quality: DataQuality
+    maps: list[MapView]
+    map_panels: list[PanelGroup]
+    map_count: int
+    step: int
+    counts: IntArray
+    warnings: list[str]
+    calibration: str
+    digests: list[TextRow]
+
+    @property
+    def frame(self) -> Frame:
+        """The cells of the run."""
+        return self.stores[0].frame
+
+    @property
+    def pixel(self) -> tuple[float, float]:
+        """Width and height of a pixel in metres."""
+        return pixel_metres(self.frame.cells[0].grid)
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a map has several labels for each chip."""
+        return bool(self.model["task"] == "multilabel")
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether the model records values of its training, with which those of the inputs are compared."""
+        return bool(self.trained_on and self.trained_on.ranges)
+
+    @property
+    def omitted_maps(self) -> int:
+        """The number of maps that the page does not show."""
+        return self.map_count - len(self.maps)
+
+    @property
+    def subtitle(self) -> str:
+        """What the map is of, in a sentence."""
+        days = describe_days([*item_dates(self.items).values()])
+        architecture = self.model["architecture"]
+        return f"{plural(len(self.items), 'scene')}, {days}, mapped by a model with the architecture {architecture}."
+
+    @property
+    def extent(self) -> str:
+        """Size of the grid and of a pixel, CRS and bounds, as text."""
+        decimation = f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
+        return describe_cells(self.frame) + decimation
+
+    @property
+    def areas(self) -> list[TextRow]:
+        """Class, pixels, area and share of the mapped pixels."""
+        totals = self.counts.sum(0)
+        mapped, hectare = max(int(totals.sum()), 1), self.pixel[0] * self.pixel[1] / 10_000
+        return [
+            (name, format_count(count), f"{format_count(round(count * hectare))} ha", format_percent(count / mapped))
+            for name, count in zip(self.classes, totals.tolist(), strict=True)
+            if len(self.counts)
+        ]
+
+
+def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[str, ...]) -> MapRun:
+    """Read everything. Raises BadInputError where maps, model and tiles do not belong together."""
+    model, items = read_model_card(inputs.model), read_items(inputs.scenes)
+    stores = sorted(map(Tiles, inputs.tiles), key=lambda store: store.scene)
+    classes, dates, scale = tuple(model["classes"]), item_dates(items), _scale_of(model)
+    palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
+    of_maps = map_files(inputs.classes, inputs.probabilities, stores, map_bands(classes, is_regression=bool(scale)))
+    of_maps.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
+    decimation, quality = page_decimation(of_maps, stores), read_quality(stores, dates)
+    no_role = np.full(decimation.shape, NO_SPLIT, np.uint8)
+    stores_of_maps = {file.scene: [store for store in stores if file.scene in {"", store.scene}] for file in of_maps}
+    maps = [
+        read_map(file, stores_of_maps[file.scene], None, no_role, decimation, model["chip"], scale)
+        for file in spread_evenly(of_maps)
+    ]
+    trained_on = TileProperties.read(model["trained_on"], inputs.model) if "trained_on" in model else None
+    values = values_of_bands(quality)
+    counts = [] if scale else [class_pixels(file, stores_of_maps[file.scene], model) for file in of_maps]
+    return MapRun(
+        title=title,
+        attribution=attribution,
+        model=model,
+        trained_on=trained_on,
+        classes=classes,
+        colors=palette,
+        scale=scale,
+        items=items,
+        stores=stores,
+        quality=quality,
+        maps=maps,
+        map_panels=[
+            map_panels(part, heading, classes, palette, unit)
+            for view in maps
+            for heading, part in views_of_cells(view, map_heading(view.scene, dates), stores[0].frame, decimation.step)
+        ],
+        map_count=len(of_maps),
+        step=decimation.step,
+        counts=np.array(counts, np.int64).reshape(-1, len(classes)),
+        warnings=unfamiliar_inputs(trained_on, stores, values) if trained_on else [],
+        calibration=_calibration_of(of_maps[0], stores[0].frame),
+        digests=data_tables.digest_rows(
+            {"weights of the model": weights_file(inputs.model), "model": inputs.model}, of_maps, stores, []
+        ),
+    )
+
+
+def values_of_bands(quality: DataQuality) -> dict[str, AnyArray]:
+    """The valid pixels of the thumbnails of all scenes, in physical units, by band."""
+    names = quality.scenes[0].values if quality.scenes else {}
+    return {name: np.concatenate([scene.values[name] for scene in quality.scenes]) for name in names}
+
+
+def class_pixels(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> IntArray:
+    """Numbers of pixels (class,) of a map of classes; of several labels the pixels of the chips that have each."""
+    frame, counts = stores[0].frame, np.zeros(len(model["classes"]), np.int64)
+    # Of a whole chip that reaches a scene all pixels are mapped.
+    is_covered = covered_by(stores, model["chip"])
+    with open_maps(file.classes, frame) as source:
+        for window in windows(frame.shape, COUNTED_EDGE):
+            if not is_covered(window):
+                continue
+            numbers = source.read(*window)
+            if len(numbers) == len(counts):
+                counts += (numbers == 1).sum((1, 2))
+            else:
+                counts += np.bincount(numbers[0][numbers[0] != NO_LABEL], minlength=len(counts))
+    return counts
+
+
+def _scale_of(model: dict[str, Any]) -> ValueScale | None:
+    """Colours of continuous values: two standard deviations of the training labels around their mean."""
+    if model["task"] != "regression":
+        return None
+    mean, std = model["target"]
+    return ValueScale(mean - 2 * std, mean + 2 * std, model["unit"])
+
+
+def _calibration_of(file: MapFile, frame: Frame) -> str:
+    """A sentence about the probabilities of a map, from its own tags."""
+    with open_maps(file.probabilities, frame) as source:
+        tags = source.first.tags()
+    if "temperature" not in tags:
+        return "The probabilities are those of the model, without a calibration."
+    return (
+        f"The probabilities have the temperature {tags['temperature']}, which was fitted in the validation areas of "
+        "the training."
+    )
+
+
+def render_map(run: MapRun) -> str:
+    """The page; every text from outside is escaped."""
+    return (
+        page_environment()
+        .get_template(TEMPLATE)
+        .render(
+            run=run,
+            verdict=_verdict(run),
+            version=__version__,
+            style=page_source(STYLE),
+            legend={} if run.scale else dict(zip(run.classes, run.colors, strict=True)),
+            scale_bar=partial(scale_bar, run.step * run.pixel[0]),
+            chance=format_score(1 / max(len(run.classes), 2)),
+            confidence_colors=", ".join(CONFIDENCE_COLORS),
+            ridge_charts=[
+                ridge_chart(band, run.quality.scenes, set(run.quality.outliers)) for band in run.quality.bands
+            ],
+            tables={
+                "scenes": [
+                    row[:7] for row in data_tables.scene_rows(run.items, run.stores, run.quality.outliers, None)
+                ],
+                "ranges": range_rows(run.trained_on, values_of_bands(run.quality)),
+                "model": [*data_tables.model_rows(run.model), *_training_rows(run.trained_on)],
+                "licences": data_tables.licences(run.items),
+                "credits": data_tables.credit_lines(run.items),
+            },
+        )
+    )
+
+
+def _verdict(run: MapRun) -> Verdict:
+    text = f"{run.subtitle} Nothing is scored here: the map has no labels, and scores of the model are of its training."
+    if run.warnings:
+        return Verdict(
+            "mixed", f"The inputs are unlike those of the training in {plural(len(run.warnings), 'way')}", text
+        )
+    if not run.is_compared:
+        return Verdict("mixed", "The model does not record the inputs of its training, so these are not compared", text)
+    return Verdict("good", "The inputs are like those of the training", text)
+
+
+def range_rows(trained_on: TileProperties | None, values: dict[str, AnyArray]) -> list[TextRow]:
+    """Band, its 1 % and 99 % quantiles in the training and here, and the share of the pixels here beyond the former."""
+    rows = []
+    for band, ends in trained_on.ranges.items() if trained_on else ():
+        pixels = values.get(band, np.empty(0))
+        if len(ends) != len(ORDINARY) or not pixels.size:
+            continue
+        of_inputs = np.quantile(pixels, ORDINARY)
+        beyond = float(np.mean((pixels < ends[0]) | (pixels > ends[1])))
+        texts = (f"{low:.4g} to {high:.4g}" for low, high in (ends, of_inputs))
+        rows.append((band, *texts, format_percent(beyond)))
+    return rows
+
+
+def _training_rows(trained_on: TileProperties | None) -> list[TextRow]:
+    if not trained_on:
+        return []
+    names = ("pixel_size", "units", "levels", "months", "sensors", "baselines")
+    values = {f"training: {name.replace('_', ' ')}": getattr(trained_on, name) for name in names}
+    return [(name, format_setting(value)) for name, value in values.items() if value]
+
+
+def write_map_picture(target: Path, run: MapRun) -> None:
+    """Write the map sheet as PNG."""
+    content = MapContent(
+        title=run.title,
+        subtitle=run.subtitle,
+        credit=run.attribution,
+        classes=run.classes,
+        colors=run.colors,
+        scale=run.scale,
+        frame=run.frame,
+        step=run.step,
+        panels=panels_of_cells(run.maps, item_dates(run.items), run.frame, run.step),
+    )
+    write_map(target, content)

@@ -1,0 +1,47 @@
+"""A map of a finished model, its areas and its inputs as one page; nothing is scored."""
+
+from pathlib import Path
+from typing import Annotated
+
+from eopipe.contract import Input, Option, Output
+
+
+def describe(
+    model: Annotated[
+        Path,
+        Input("trained model: its folder, its STAC Item model.json, or a STAC catalog with it", mixed=True),
+    ],
+    classes: Annotated[tuple[Path, ...], Input("class maps: one mosaic, or one per scene", format="image/tiff")],
+    probabilities: Annotated[
+        tuple[Path, ...], Input("probability maps, in the order of the class maps", format="image/tiff")
+    ],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores that the maps were predicted from", folder=True)],
+    page: Annotated[Path, Output("report.html", "report: one self-contained HTML page", format="text/html")],
+    picture: Annotated[Path, Output("map.png", "map sheet with axes, legend and scale bar", format="image/png")],
+    *,
+    scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")] = (),
+    title: Annotated[str, Option("title of page and map", section="report")] = "eopipe run",
+    attribution: Annotated[str, Option("credit line of the data, on page and map", section="report")] = "",
+    colors: Annotated[
+        tuple[str, ...],
+        Option(
+            "colour of each class as #rrggbb; a colour-blind-safe palette if not given",
+            section="report",
+            pattern=r"^#[0-9A-Fa-f]{6}$",
+        ),
+    ] = (),
+) -> None:
+    """Write the report of maps that a finished model made of other scenes than those of its training, and a map sheet.
+
+    The page shows the maps, the area of each class, and the inputs beside those of the training: it warns of another
+    season, sensor or processing baseline, and of bands of which more than a tenth of the pixels are beyond the 1 % and
+    99 % quantiles of the training. Raises BadInputError for maps, model and tiles that do not belong together,
+    UsageError for colors that do not match the classes.
+    """
+    from eopipe.publish import publish
+    from eopipe.reporting.map_page import MapInputs, read_map_run, render_map, write_map_picture
+
+    run = read_map_run(MapInputs(model, classes, probabilities, tiles, scenes), title, attribution, colors)
+    with publish(page) as page_draft, publish(picture) as picture_draft:
+        page_draft.write_text(render_map(run), encoding="utf-8")
+        write_map_picture(picture_draft, run)
