@@ -117,7 +117,7 @@ def by_cwltool(project: Project, folder: Path, **inputs: Any) -> Path:
     with (folder / "cwl/job.yml").open("a") as file:
         file.write(yaml.safe_dump(inputs) if inputs else "")
     config = yaml.safe_load((project.folder / "config.yaml").read_text())
-    pipeline = "chip-set" if config.get("chip_set") else "pipeline"
+    pipeline = "chip-set" if config.get("chip_set") else "finished-model" if config.get("model") else "pipeline"
     cwltool("--outdir", folder / "out", f"cwl/{pipeline}.cwl", "cwl/job.yml", cwd=folder)
     return folder / "out"
 

@@ -216,6 +216,7 @@ def part_mistakes(config: Config) -> list[str]:
     """
     composite, search = config["composite"], config["search"]
     parts, stack = composite["parts"], composite["stack"]
+    remedy = ", since the model needs it" if config["model"] else ", or remove the part"
     if composite["method"] == "none" or not parts:
         return []
     if not (search["catalog"] or is_up_to_date(config, Path(config["results"]))):
@@ -226,7 +227,7 @@ def part_mistakes(config: Config) -> list[str]:
         if stack == "year":
             observed = {part for part in parts if f"{first.year:04}" <= part <= f"{last.year:04}"}
         missing = [part for part in parts if part not in observed]
-        reason = f"which search.datetime {search['datetime']} excludes; widen it, or remove the part"
+        reason = f"which search.datetime {search['datetime']} excludes; widen it{remedy}"
         return [f"composite.parts has {', '.join(missing)}, {reason}"] if missing else []
     scenes, sentences = find_scenes(config), []
     if not scenes.periods:
@@ -238,7 +239,7 @@ def part_mistakes(config: Config) -> list[str]:
         if missing := [part for part in parts if part not in observed]:
             sentences.append(
                 f"composite.parts has {', '.join(missing)}, in which period {period} has no scene; "
-                "widen search.datetime, or remove the part"
+                f"widen search.datetime{remedy}"
             )
     return sentences
 

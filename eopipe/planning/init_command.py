@@ -15,6 +15,7 @@ from eopipe.config import validate
 from eopipe.errors import BadInputError, UsageError
 from eopipe.models.model_files import module_of
 from eopipe.planning.check_config import chip_mistakes, grid_shape, missing_files, model_mistakes
+from eopipe.planning.finished_project import map_project
 from eopipe.planning.project_settings import (
     FRACTIONS,
     SMALL_KM2,
@@ -111,6 +112,8 @@ def init(argv: list[str]) -> int:
         raise UsageError(f"{folder} is a file; choose another folder")
     if (folder / "config.yaml").exists():
         raise UsageError(f"{folder / 'config.yaml'} exists already; choose another folder or edit it")
+    if options.source:
+        return _init_from(options)
     project = _sample_project(options) if options.sample else _area_project(options)
     # Nothing was written before all of it was right.
     project.write(folder)
@@ -140,8 +143,34 @@ def _parser() -> argparse.ArgumentParser:
     add("--measure", help="quantity of the labels, for --task regression [value]")
     add("--model", default="unet", help="unet, convnext, temporal, linear, or module:Class of your own [%(default)s]")
     add("--labels", default="labels.gpkg", help="label file, relative to the folder [%(default)s]")
+    add(
+        "--from",
+        dest="source",
+        metavar="RESULTS",
+        type=Path,
+        help="map with a finished model: results of a run, its project folder, or the folder of a model",
+    )
+    add("--allow-code", help="permission to run the code of a custom model that --from names, as module:Class")
     add("--sample", action="store_true", help="the embedded sample with its labels, ready to run, instead of an area")
     return parser
+
+
+def _init_from(options: argparse.Namespace) -> int:
+    """Write a project that maps with a finished model, and print the next commands."""
+    defaults = vars(_parser().parse_args([str(options.folder)]))
+    of_training = ("bands", "task", "classes", "measure", "model", "labels", "sample")
+    if used := [f"--{name}" for name in of_training if getattr(options, name) != defaults[name]]:
+        raise UsageError(
+            f"the model of --from has its own bands and classes, and needs no labels; omit {', '.join(used)}"
+        )
+    _refuse_contradictions(options)
+    parse_interval(options.datetime or "")
+    area = _area(options)
+    outline = None if area is None or area.bbox else _feature_collection(options.area, area)
+    text = map_project(options, area, outline)
+    print(f"wrote {options.folder / 'config.yaml'} {text}, then:\n\n  cd {options.folder}")
+    print("  eopipe check\n  eopipe plan\n  eopipe run")
+    return 0
 
 
 def _sample_project(options: argparse.Namespace) -> ProjectFiles:
@@ -180,7 +209,7 @@ def _area_project(options: argparse.Namespace) -> ProjectFiles:
 def _refuse_contradictions(options: argparse.Namespace) -> None:
     if options.area and options.bbox:
         raise UsageError("init takes --area or --bbox, not both")
-    if not (options.area or options.bbox or options.catalog):
+    if not (options.area or options.bbox or options.catalog or options.source):
         raise UsageError("init needs --area or --bbox, or --catalog for all scenes of a folder, or --sample")
     if options.catalog and options.url:
         raise UsageError("init takes --catalog (a folder) or --url, not both")

@@ -6,6 +6,7 @@ from typing import Any
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.temperature import read_calibration
 from eopipe.models.input_check import TOLERANCE, TileProperties
+from eopipe.models.model_files import is_permitted
 from eopipe.models.model_folder import CARD, model_id, read_trained_model
 from eopipe.publish import MANIFEST
 from eopipe.reporting.palette import class_colors
@@ -33,6 +34,9 @@ def finished_model_mistakes(config: dict[str, Any]) -> list[str]:
         return [f"model: {folder} is not the folder of a model; give one that train, or `eopipe init --from`, wrote"]
     try:
         trained = read_trained_model(folder, config["allow_code"])
+        if not is_permitted(trained.architecture.name, [config["allow_code"]]):
+            name = trained.architecture.name
+            return [f"the model names code to run, {name}; read it, and if you trust it set allow_code: {name}"]
         class_colors(trained.classes, config["report"]["colors"])
         of_model = read_calibration(Path(calibration)).model if calibration else model_id(folder)
     except (BadInputError, UsageError) as error:

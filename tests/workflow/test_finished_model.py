@@ -1,0 +1,106 @@
+"""A model that is finished maps scenes without labels and training: `eopipe init --from`, under Snakemake and CWL."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from projects import DAYS, Project, by_cwltool, environment
+
+from eopipe.publish import sha256
+
+MAPS = ("classes.tif", "probabilities.tif")
+
+
+def init(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "eopipe", "init", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def mapped(demo: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project that has mapped the scenes of the training with its model."""
+    folder = tmp_path_factory.mktemp("mapped")
+    done = init("again", "--from", demo.folder, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "with the model and its calibration" in done.stdout
+    project = Project(folder / "again")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    return project
+
+
+def test_the_scenes_of_a_training_get_the_map_of_the_training_run(demo: Project, mapped: Project) -> None:
+    for name in MAPS:
+        assert sha256(mapped.results / f"maps/mosaic/{name}") == sha256(demo.results / f"maps/mosaic/{name}"), name
+    assert mapped.planned() == []
+
+
+def test_a_run_of_a_finished_model_has_no_labels_and_no_scores_and_ends_with_report_catalog_and_crate(
+    mapped: Project,
+) -> None:
+    stages = {
+        json.loads(path.read_text())["stage"]
+        for path in mapped.results.rglob("*.run.json")
+        if "crate" not in path.parts
+    }
+    assert stages == {"search", "fetch", "preprocess", "composite", "predict", "describe", "catalog", "crate"}
+    assert not {"labels", "split.json", "model", "metrics.json"} & {path.name for path in mapped.results.iterdir()}
+    page = (mapped.results / "report.html").read_text()
+    assert "The inputs are like those of the training" in page
+    assert "The probabilities have the temperature" in page
+    names = {path.name for path in (mapped.results / "crate").iterdir()}
+    assert {"model", "calibration.json", "report.html", "classes.tif", "config"} <= names
+    catalog = json.loads((mapped.results / "catalog/catalog.json").read_text())
+    assert {link["rel"] for link in catalog["links"]} >= {"child"}
+
+
+def test_dates_without_a_season_of_the_model_are_refused_before_anything_is_written(
+    demo: Project, tmp_path: Path
+) -> None:
+    lacking = init("year", "--from", demo.folder, "--datetime", "2020-01-01/2020-12-31", cwd=tmp_path)
+    assert lacking.returncode == 3
+    assert re.search(r"composite\.parts has MAM, JJA, SON, but all scenes are in|has MAM, JJA, SON", lacking.stderr)
+    assert not (tmp_path / "year").exists()
+
+
+def test_another_year_is_mapped_without_the_scenes_of_the_training(finished: Project, tmp_path: Path) -> None:
+    done = init("year", "--from", finished.folder, "--datetime", "2020-01-01/2020-12-31", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    config = yaml.safe_load((tmp_path / "year/config.yaml").read_text())
+    assert "ids" not in config["search"]
+    project = Project(tmp_path / "year")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    names = {path.stem for path in (project.results / "items").glob("*.geojson")}
+    assert names
+    assert all("_2020" in name for name in names)
+    page = (project.results / "report.html").read_text()
+    assert "Scenes are of another season: Feb; those of the training are of Apr, Jun, Jul, Sep." in page
+
+
+def test_a_model_that_was_given_away_maps_without_a_calibration(demo: Project, tmp_path: Path) -> None:
+    shutil.copytree(demo.results / "model", tmp_path / "given")
+    dates = "2017-01-01/2019-12-31"
+    done = init("map", "--from", "given", "--catalog", demo.folder / "sample", "--datetime", dates, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "it has no calibration, so its probabilities stay as they are" in done.stdout
+    config = yaml.safe_load((tmp_path / "map/config.yaml").read_text())
+    assert "calibration" not in config
+    assert config["composite"] == {"method": "median", "stack": "season", "parts": ["MAM", "JJA", "SON"]}
+    assert config["preprocess"]["mask"] == "scl"
+
+
+@pytest.mark.exhaustive
+def test_a_finished_model_maps_under_cwltool_with_the_same_bytes(mapped: Project, tmp_path: Path) -> None:
+    outputs = by_cwltool(mapped, tmp_path)
+    for name in MAPS:
+        assert sha256(outputs / name) == sha256(mapped.results / f"maps/mosaic/{name}"), name
+    assert sha256(outputs / "report.html") == sha256(mapped.results / "report.html")
+    crate = json.loads((outputs / "crate/ro-crate-metadata.json").read_text())
+    assert {"model/", "calibration.json"} <= {entity["@id"] for entity in crate["@graph"]}
+    assert len(DAYS) == len([*outputs.glob("S2_ROMANIA_*.zarr")])
