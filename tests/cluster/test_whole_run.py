@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,26 @@ def test_a_run_through_slurm_from_an_empty_folder_to_the_crate_has_the_bytes_of_
     assert {stage for stage, job in jobs.items() if not job} == LOCAL
     assert {"preprocess", "label", "split", "train", "evaluate", "predict", "report", "catalog"} <= set(jobs)
     assert all(re.fullmatch(r"slurm:\d+", job) for stage, job in jobs.items() if stage not in LOCAL)
+    # The finished model maps the same scenes again, without a training.
+    done = subprocess.run(
+        [sys.executable, "-m", "eopipe", "init", "again", "--from", str(clustered.folder)],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    again = ClusterProject(Project(tmp_path / "again"))
+    again.profile()
+    try:
+        assert again.end(again.start(), 600) == 0, again.snakemake_log
+    finally:
+        again.kill_all()
+    jobs = jobs_of_stages(again.project.results)
+    assert {stage for stage, job in jobs.items() if job} == {"preprocess", "predict", "describe", "catalog", "crate"}
+    of_map = again.project.digests()
+    assert of_map["maps/mosaic/probabilities.tif"] == digests["maps/mosaic/probabilities.tif"]
 
 
 def test_the_batch_script_of_the_docs_requeues_a_training_that_has_saved_and_stopped(
