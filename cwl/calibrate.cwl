@@ -18,8 +18,8 @@ requirements:
   NetworkAccess:
     networkAccess: false
   ResourceRequirement:
-    coresMin: $(inputs.threads)
-    coresMax: $(inputs.threads)
+    coresMin: 1
+    coresMax: 4
     ramMin: $(inputs.mem_mb)
     ramMax: $(inputs.mem_mb)
   ToolTimeLimit:
@@ -138,8 +138,8 @@ inputs:
   threads:
     type: int
     label: threads
-    doc: CPU threads; more change the order of sums
-    default: 1
+    doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+    default: 0
     inputBinding:
       prefix: --threads
   mem_mb:

@@ -936,8 +936,8 @@ inputs:
   calibrate_threads:
     type: int
     label: calibrate.threads
-    doc: CPU threads; more change the order of sums
-    default: 1
+    doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+    default: 0
   calibrate_mem_mb:
     type: int
     label: memory of calibrate
@@ -975,8 +975,8 @@ inputs:
   predict_threads:
     type: int
     label: predict.threads
-    doc: CPU threads; more change the order of sums
-    default: 1
+    doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+    default: 0
   predict_mem_mb:
     type: int
     label: memory of predict

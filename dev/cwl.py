@@ -64,7 +64,7 @@ class JobNeeds:
         return 60 * self.minutes * (ATTEMPTS if self.needs_more_time_on_retry else 1)
 
 
-PROCESSES, THREADS = "$(inputs.processes)", "$(inputs.threads)"
+PROCESSES = "$(inputs.processes)"
 NEEDS = {
     "search": JobNeeds(1000, 10),
     "fetch": JobNeeds(1000, 60),
@@ -74,8 +74,8 @@ NEEDS = {
     "split": JobNeeds(2000, 110),
     # The memory of two processes, as in the demo.
     "train": JobNeeds(5048, 60, cores=PROCESSES, max_cores=PROCESSES, needs_more_time_on_retry=False),
-    "calibrate": JobNeeds(3000, 120, cores=THREADS, max_cores=THREADS),
-    "predict": JobNeeds(3000, 120, cores=THREADS, max_cores=THREADS),
+    "calibrate": JobNeeds(3000, 120, max_cores=4),
+    "predict": JobNeeds(3000, 120, max_cores=4),
     "evaluate": JobNeeds(3000, 40),
     "export": JobNeeds(2500, 20),
     "report": JobNeeds(2000, 30),

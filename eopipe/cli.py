@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -159,7 +159,7 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
 
     command, argv = ["eopipe", definition.name, *argv], expand_lists(definition, argv)
     values = parse(definition, argv)
-    set_up_openmp(definition, values)
+    set_up_openmp(definition)
     die_with_engine()
     if IN_WORKFLOW in os.environ:
         # The standard error of a job is its log.
@@ -181,16 +181,16 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     return 0
 
 
-def set_up_openmp(definition: Stage, values: Mapping[str, Any]) -> None:
-    """Give OpenMP the threads that rule and CWL tool of a stage request; variables that are set already stay.
+def set_up_openmp(definition: Stage) -> None:
+    """Give OpenMP one thread; variables that are set already stay.
 
-    Snakemake sets their number for its jobs; elsewhere OpenMP would take every core of the machine.
+    Stages with a knob `threads` have threads of their own. Elsewhere OpenMP would take every core of the machine.
     """
     # Threads that spin while they wait slow down the processes that share the cores.
     os.environ.setdefault(WAIT_POLICY, "passive")
     # The launcher of a training sets those of each process; the order of its own sums (adapters) stays as it was.
     if definition.name != "train":
-        os.environ.setdefault(OPENMP_THREADS, str(values.get("threads") or 1))
+        os.environ.setdefault(OPENMP_THREADS, "1")
 
 
 def _written(outputs: list[dict[str, Any]], values: dict[str, Any], clock: float) -> str:

@@ -204,7 +204,10 @@ def foreign_content(folder: Path) -> str:
     """
     while True:  # Another writer may replace the folder meanwhile.
         with suppress(FileNotFoundError):
-            before, content = _identity(folder), _foreign_content(folder)
+            if not (before := _identity(folder)):
+                # Nothing is there. It may come, and go again, while it is read.
+                return ""
+            content = _foreign_content(folder)
             if _identity(folder) == before:
                 return content
 

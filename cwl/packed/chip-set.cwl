@@ -519,8 +519,8 @@ $graph:
     calibrate_threads:
       type: int
       label: calibrate.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     calibrate_mem_mb:
       type: int
       label: memory of calibrate
@@ -558,8 +558,8 @@ $graph:
     predict_threads:
       type: int
       label: predict.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     predict_mem_mb:
       type: int
       label: memory of predict
@@ -1941,8 +1941,8 @@ $graph:
     calibrate_threads:
       type: int
       label: calibrate.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     calibrate_mem_mb:
       type: int
       label: memory of calibrate
@@ -1980,8 +1980,8 @@ $graph:
     predict_threads:
       type: int
       label: predict.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     predict_mem_mb:
       type: int
       label: memory of predict
@@ -2402,8 +2402,8 @@ $graph:
     predict_threads:
       type: int
       label: predict.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     predict_mem_mb:
       type: int
       label: memory of predict
@@ -3355,8 +3355,8 @@ $graph:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
-      coresMin: $(inputs.threads)
-      coresMax: $(inputs.threads)
+      coresMin: 1
+      coresMax: 4
       ramMin: $(inputs.mem_mb)
       ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
@@ -3475,8 +3475,8 @@ $graph:
     threads:
       type: int
       label: threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
       inputBinding:
         prefix: --threads
     mem_mb:
@@ -3525,8 +3525,8 @@ $graph:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
-      coresMin: $(inputs.threads)
-      coresMax: $(inputs.threads)
+      coresMin: 1
+      coresMax: 4
       ramMin: $(inputs.mem_mb)
       ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
@@ -3657,8 +3657,8 @@ $graph:
     threads:
       type: int
       label: threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
       inputBinding:
         prefix: --threads
     mem_mb:

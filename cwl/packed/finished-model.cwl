@@ -376,8 +376,8 @@ $graph:
     predict_threads:
       type: int
       label: predict.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     predict_mem_mb:
       type: int
       label: memory of predict
@@ -1779,8 +1779,8 @@ $graph:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
-      coresMin: $(inputs.threads)
-      coresMax: $(inputs.threads)
+      coresMin: 1
+      coresMax: 4
       ramMin: $(inputs.mem_mb)
       ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
@@ -1911,8 +1911,8 @@ $graph:
     threads:
       type: int
       label: threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
       inputBinding:
         prefix: --threads
     mem_mb:

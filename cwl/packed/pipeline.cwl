@@ -936,8 +936,8 @@ $graph:
     calibrate_threads:
       type: int
       label: calibrate.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     calibrate_mem_mb:
       type: int
       label: memory of calibrate
@@ -975,8 +975,8 @@ $graph:
     predict_threads:
       type: int
       label: predict.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     predict_mem_mb:
       type: int
       label: memory of predict
@@ -2719,8 +2719,8 @@ $graph:
     calibrate_threads:
       type: int
       label: calibrate.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     calibrate_mem_mb:
       type: int
       label: memory of calibrate
@@ -2758,8 +2758,8 @@ $graph:
     predict_threads:
       type: int
       label: predict.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     predict_mem_mb:
       type: int
       label: memory of predict
@@ -3301,8 +3301,8 @@ $graph:
     predict_threads:
       type: int
       label: predict.threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
     predict_mem_mb:
       type: int
       label: memory of predict
@@ -5247,8 +5247,8 @@ $graph:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
-      coresMin: $(inputs.threads)
-      coresMax: $(inputs.threads)
+      coresMin: 1
+      coresMax: 4
       ramMin: $(inputs.mem_mb)
       ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
@@ -5367,8 +5367,8 @@ $graph:
     threads:
       type: int
       label: threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
       inputBinding:
         prefix: --threads
     mem_mb:
@@ -5417,8 +5417,8 @@ $graph:
     NetworkAccess:
       networkAccess: false
     ResourceRequirement:
-      coresMin: $(inputs.threads)
-      coresMax: $(inputs.threads)
+      coresMin: 1
+      coresMax: 4
       ramMin: $(inputs.mem_mb)
       ramMax: $(inputs.mem_mb)
     ToolTimeLimit:
@@ -5549,8 +5549,8 @@ $graph:
     threads:
       type: int
       label: threads
-      doc: CPU threads; more change the order of sums
-      default: 1
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
       inputBinding:
         prefix: --threads
     mem_mb:

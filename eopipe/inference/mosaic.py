@@ -16,6 +16,7 @@ from eopipe.models.tasks import CHIPWISE, PRESENCE
 from eopipe.publish import publish
 from eopipe.scenes.item import scene_tags
 from eopipe.tiles.cells import Cell
+from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -32,14 +33,18 @@ NO_PROBABILITY = 65_535
 
 def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowResult]:
     """For each window: rows, columns, mean class probabilities over valid scenes (class, y, x), and scene count."""
-    for y, x in predictor.windows():
+
+    def of_window(window: PixelWindow) -> WindowResult:
+        y, x = window
         total = np.zeros((classes, y.stop - y.start, x.stop - x.start), np.float64)
         scene_count = np.zeros(total.shape[1:], np.int64)
         for probability, valid in predictor.predictions(y, x):
             # A model may have no finite output for the zeros of invalid pixels.
             total += np.where(valid, probability, 0)
             scene_count += valid
-        yield y, x, (total / np.maximum(scene_count, 1)).astype(np.float32), scene_count
+        return y, x, (total / np.maximum(scene_count, 1)).astype(np.float32), scene_count
+
+    return predictor.of_windows(of_window)
 
 
 def values(predictor: WindowPredictor) -> Iterator[WindowResult]:
@@ -47,7 +52,9 @@ def values(predictor: WindowPredictor) -> Iterator[WindowResult]:
 
     Mean and squares are updated scene by scene (Welford 1962, doi:10.1080/00401706.1962.10490022).
     """
-    for y, x in predictor.windows():
+
+    def of_window(window: PixelWindow) -> WindowResult:
+        y, x = window
         mean = np.zeros((y.stop - y.start, x.stop - x.start), np.float64)
         squares, scene_count = np.zeros_like(mean), np.zeros(mean.shape, np.int64)
         for (value, *_), valid in predictor.predictions(y, x):
@@ -56,7 +63,9 @@ def values(predictor: WindowPredictor) -> Iterator[WindowResult]:
             mean += delta / np.maximum(scene_count, 1)
             squares += delta * np.where(valid, value - mean, 0)
         delta = np.sqrt(squares / np.maximum(scene_count, 1))
-        yield y, x, np.stack([mean, delta]).astype(np.float32), scene_count
+        return y, x, np.stack([mean, delta]).astype(np.float32), scene_count
+
+    return predictor.of_windows(of_window)
 
 
 def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[WindowResult]:
@@ -66,7 +75,9 @@ def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[Windo
     weighted by their valid pixels in the cell; at the border a cell may extend beyond the grid. `predictor.edge` must
     be a multiple of `chip`.
     """
-    for y, x in predictor.windows():
+
+    def of_window(window: PixelWindow) -> WindowResult:
+        y, x = window
         rows, columns = (-(-(part.stop - part.start) // chip) for part in (y, x))
         total, scene_count = np.zeros((rows * columns, classes), np.float64), np.zeros(rows * columns, np.int64)
         for store in predictor.stores:
@@ -81,7 +92,9 @@ def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[Windo
                 scene_count += weight
         probability = (total / np.maximum(scene_count, 1)[:, None]).astype(np.float32).T.reshape(classes, rows, columns)
         crop = np.s_[..., : y.stop - y.start, : x.stop - x.start]
-        yield y, x, _expand(probability, chip)[crop], _expand(scene_count.reshape(rows, columns), chip)[crop]
+        return y, x, _expand(probability, chip)[crop], _expand(scene_count.reshape(rows, columns), chip)[crop]
+
+    return predictor.of_windows(of_window)
 
 
 def _chips(image: AnyArray, chip: int) -> AnyArray:

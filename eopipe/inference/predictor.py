@@ -1,23 +1,32 @@
 """A trained model on the windows of scenes, without seams: windows with a halo, or windows that overlap."""
 
+import copy
+import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError, DivergedError, UsageError
+from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import TrainedModel
 from eopipe.models.tasks import CHIPWISE, predictions
+from eopipe.processes import map_in_order
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import CHIP_SET, Tiles
 
 Predict = Callable[[FloatArray], FloatArray]
+Result = TypeVar("Result")
 # Windows along the edge of a block in which they are blended.
 BLOCK_OF_WINDOWS = 4
+# Windows that are predicted at a time where nothing else is asked for: memory grows with them.
+MOST_THREADS = 8
 
 
 def padded_slice(edge: int, window: slice, halo: int, factor: int) -> slice:
@@ -49,6 +58,7 @@ class WindowPredictor:
 
     Where `overlap` is the edge of the windows that the model takes, these overlap by half and are blended instead
     (`blend_windows`). `area` is the part of the frame to predict, None all of it; `boxes` are windows to do so instead.
+    `threads` windows are predicted at a time, each by one thread, so that their number changes no byte.
     Raises DivergedError where the model's output for a valid pixel is not finite, BadInputError where its input is not.
     """
 
@@ -62,6 +72,7 @@ class WindowPredictor:
     overlap: int = 0
     boxes: tuple[PixelWindow, ...] | None = None
     area: PixelWindow | None = None
+    threads: int = 1
 
     def windows(self) -> list[PixelWindow]:
         """Windows (rows, columns) that cover the area, or the boxes."""
@@ -72,6 +83,10 @@ class WindowPredictor:
         parts = windows((rows.stop - rows.start, columns.stop - columns.start), self.edge)
         top, left = rows.start, columns.start
         return [(slice(top + y.start, top + y.stop), slice(left + x.start, left + x.stop)) for y, x in parts]
+
+    def of_windows(self, function: Callable[[PixelWindow], Result]) -> Iterator[Result]:
+        """What a function gives for each window, in their order; several windows at a time."""
+        return map_in_order(function, self.windows(), self.threads, _use_one_thread)
 
     def predictions(self, y: slice, x: slice) -> Iterator[tuple[FloatArray, BoolArray]]:
         """Predictions (channel, y, x) and valid mask of a window, for each scene with valid pixels in it."""
@@ -94,6 +109,13 @@ class WindowPredictor:
                 output = whole[(slice(None), *core)]
                 check_finite(output, valid[core], f"scene {store.scene}", (y, x), by_model=True)
                 yield output, valid[core]
+
+
+def _use_one_thread() -> None:
+    """Let PyTorch compute in the calling thread alone: how it divides sums would depend on their number."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def blended_slice(window: slice, size: int) -> slice:
@@ -144,22 +166,30 @@ def check_finite(
     raise BadInputError(f"{count} valid pixels of {place} with its halo are NaN or infinite; mask them in the tiles")
 
 
-def load_predict_function(
-    trained: TrainedModel, folder: Path, device: str, threads: int
-) -> Callable[[FloatArray], FloatArray]:
-    """Return a function from normalised images (N, band, H, W) to the `predictions` of the model's task."""
+def uses_gpu(device: str) -> bool:
+    """Whether a device of that name, or `auto`, is a GPU."""
     import torch
 
-    torch.set_num_threads(threads)
-    use_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    torch_device = torch.device("cuda" if use_cuda else "cpu")
-    module = trained.build(folder).to(torch_device)
+    return device == "cuda" or (device == "auto" and torch.cuda.is_available())
+
+
+def load_predict_function(trained: TrainedModel, folder: Path, device: str) -> Callable[[FloatArray], FloatArray]:
+    """Return a function from normalised images (N, band, H, W) to the `predictions` of the model's task.
+
+    Threads may call it at the same time.
+    """
+    import torch
+
+    torch_device = torch.device("cuda" if uses_gpu(device) else "cpu")
+    module, copies = trained.build(folder).to(torch_device), threading.local()
 
     @torch.inference_mode()
     def predict(images: FloatArray) -> FloatArray:
-        outputs: FloatArray = (
-            predictions(trained.task, module(torch.from_numpy(images).to(torch_device)), trained.target).cpu().numpy()
-        )
+        if not hasattr(copies, "module"):
+            # A model of a user may keep values of one forward in itself.
+            copies.module = copy.deepcopy(module) if module_of(trained.architecture.name) else module
+        output = copies.module(torch.from_numpy(images).to(torch_device))
+        outputs: FloatArray = predictions(trained.task, output, trained.target).cpu().numpy()
         return outputs
 
     return predict
@@ -170,8 +200,9 @@ def open_predictor(
 ) -> WindowPredictor:
     """A trained model on stores, sorted by scene; of a chip set a window is a slot, and has no halo.
 
-    Windows of a model that takes one size only, or sees the whole of its window, are blended. Raises BadInputError
-    where bands or grids do not fit, UsageError for a halo of blended windows.
+    Windows of a model that takes one size only, or sees the whole of its window, are blended. 0 `threads` means one for
+    each core, at most 8, since each needs the memory of a window; a GPU has one. Raises BadInputError where bands or
+    grids do not fit, UsageError for a halo of blended windows.
     """
     overlap = 0
     if chip_set := stores[0].attributes.get(CHIP_SET):
@@ -196,9 +227,10 @@ def open_predictor(
         stores,
         trained.bands,
         trained.normaliser,
-        load_predict_function(trained, model, device, threads),
+        load_predict_function(trained, model, device),
         edge=window,
         halo=trained.architecture.receptive_field_radius if halo is None else halo,
         factor=trained.architecture.factor,
         overlap=overlap,
+        threads=1 if uses_gpu(device) else threads or min(len(os.sched_getaffinity(0)), MOST_THREADS),
     )

@@ -46,7 +46,9 @@ def calibrate(
             advanced=True,
         ),
     ] = None,
-    threads: Annotated[int, Option("CPU threads; more change the order of sums", ge=1)] = 1,
+    threads: Annotated[
+        int, Knob("windows that are predicted at a time, each by one thread; 0: one per core, at most 8", ge=0)
+    ] = 0,
 ) -> None:
     """Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
 

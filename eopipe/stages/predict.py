@@ -79,7 +79,9 @@ def predict(
             advanced=True,
         ),
     ] = None,
-    threads: Annotated[int, Option("CPU threads; more change the order of sums", ge=1)] = 1,
+    threads: Annotated[
+        int, Knob("windows that are predicted at a time, each by one thread; 0: one per core, at most 8", ge=0)
+    ] = 0,
 ) -> None:
     """Predict a seamless map of classes and their probabilities, or of values, window by window.
 

@@ -1,19 +1,16 @@
 """Write one scene as tiles: region by region on all cores, so that memory does not grow with the scene."""
 
 import logging
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, OutsideGridError
+from eopipe.processes import map_in_order
 from eopipe.scenes.item import Item, SceneBand, scene_name, time_attributes
 from eopipe.scenes.masks import Mask
 from eopipe.scenes.radiometry import origin_attributes
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 log = logging.getLogger("eopipe")
-T = TypeVar("T")
-R = TypeVar("R")
 # Minimum rows of a region: an absolute number, and a multiple of a mask's margin, which is read again for each region.
 MIN_ROWS, MIN_MARGINS = 256, 4
 
@@ -309,21 +304,6 @@ def _write(scene: OpenScene, image: ArrayWriter, valid: ArrayWriter, threads: in
         total.add(encoded.counts)
         scene.release(number)
     return total
-
-
-def map_in_order(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
-    """Results in the order of the items, computed by threads (0: one per core) that run only a little ahead."""
-    count = threads or len(os.sched_getaffinity(0))
-    pool, futures = ThreadPoolExecutor(count), deque[Future[R]]()
-    try:
-        for item in items:
-            futures.append(pool.submit(function, item))
-            if len(futures) > count + 1:
-                yield futures.popleft().result()
-        while futures:
-            yield futures.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _check_power(item: Item, bands: list[SceneBand], readers: list[BandReader]) -> None:

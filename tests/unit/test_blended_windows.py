@@ -31,6 +31,8 @@ from eopipe.training.model_checks import fixed_window
 BANDS, CLASSES, CHIP, PATCH = ("red", "nir"), ("a", "b", "c"), 32, 8
 # A vision transformer with a table of positions, which takes images of one size only.
 VIT = f"""\
+import time
+
 import torch
 from torch import nn
 
@@ -58,6 +60,21 @@ class Relative(ViT):
 
     def __init__(self, bands, classes):
         super().__init__(bands, classes, {PATCH})
+
+
+class Stateful(nn.Module):
+    # Keeps a value of a forward in itself, which another thread would change.
+
+    reach, factor = 0, 1
+
+    def __init__(self, bands, classes):
+        super().__init__()
+        self.head = nn.Conv2d(bands, classes, 1)
+
+    def forward(self, x):
+        self.mean = x.mean()
+        time.sleep(0.02)
+        return self.head(x) + self.mean * torch.arange(3.0)[:, None, None]
 """
 
 
@@ -239,3 +256,13 @@ def test_a_model_has_one_size_if_it_takes_no_wider_image_or_says_so(project: Pat
     unet = architecture_of("unet")
     assert fixed_window(unet.build(), unet, CHIP) == 0
     assert math.isfinite(unet.receptive_field_radius)
+
+
+@pytest.mark.parametrize("name", ["unet", "vit.py:ViT", "vit.py:Stateful"])
+def test_windows_side_by_side_change_no_byte(name: str, project: Path) -> None:
+    model, tiles = write_model(project / "model", name), write_tiles(project / "a.zarr", 300, 200, hole=0.2)
+    maps = []
+    for threads in (1, 2, 5):
+        predict(model, tiles, project / f"t{threads}", name, "--window", 64, "--threads", threads)
+        maps.append([path.read_bytes() for path in sorted((project / f"t{threads}").glob("*.tif"))])
+    assert maps[0] == maps[1] == maps[2]

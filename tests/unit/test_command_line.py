@@ -171,7 +171,7 @@ cli.run_stage(replace(stage(sys.argv[1]), function=show), sys.argv[2:])
     ("name", "more", "environment", "variables"),
     [
         ("evaluate", (), {}, "passive 1"),
-        ("predict", ("--threads", "3"), {}, "passive 3"),
+        ("predict", ("--threads", "3"), {}, "passive 1"),
         ("preprocess", (), {}, "passive 1"),
         ("train", ("--threads", "3"), {}, "passive unset"),
         ("evaluate", (), {"OMP_NUM_THREADS": "5"}, "passive 5"),

@@ -269,7 +269,7 @@ def fetching(folder: Path, item: dict[str, Any]) -> Iterator[subprocess.Popen[by
         process.wait()
 
 
-def test_kill_9_in_the_middle_loses_no_more_than_a_block(
+def test_kill_9_in_the_middle_loses_nothing_that_is_on_disk(
     scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
 ) -> None:
     web.fail(RED, times=None, drip=0.2)
@@ -277,9 +277,12 @@ def test_kill_9_in_the_middle_loses_no_more_than_a_block(
         with fetching(tmp_path, remote(unsure(scene), web)):
             pass
         assert not (tmp_path / "scene").exists()
+    # On a loaded machine less than a block of the server may have arrived.
+    [received] = [path.stat().st_size for path in tmp_path.glob(".scene.parts/red-*.part")]
     web.reset()
     assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
-    assert int(web.requests(RED)[0].headers["Range"].removeprefix("bytes=").removesuffix("-")) >= 16_384
+    assert received > 0
+    assert web.requests(RED)[0].headers["Range"] == f"bytes={received}-"
     assert (tmp_path / "scene" / "red.tif").read_bytes() == red
     assert not list(tmp_path.glob(".scene*"))
 

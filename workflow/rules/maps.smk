@@ -18,7 +18,7 @@ rule predict:
         f"{RESULTS}/benchmarks/predict/{{map}}.tsv"
     conda:
         ENVIRONMENT
-    threads: config["predict"]["threads"]
+    threads: config["predict"]["threads"] or 4
     resources:
         **machine("predict", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
         disk_mb=lambda wildcards, input: 100 + eo.volume(input.tiles),

@@ -93,7 +93,7 @@ rule calibrate:
         f"{RESULTS}/benchmarks/calibrate.tsv"
     conda:
         ENVIRONMENT
-    threads: config["calibrate"]["threads"]
+    threads: config["calibrate"]["threads"] or 4
     resources:
         **machine("calibrate", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
     params:
