@@ -36,7 +36,7 @@ TESTS_S = 30.0
 # What each test takes beside its recorded seconds: short fixtures, its share of imports.
 SETUP_S = 0.05
 # A test that takes longer with its fixtures is not quick.
-SLOW_S = 15.0
+SLOW_S = 12.0
 # Steps that a module is away from a test whose processes load it, and steps that a word in common is worth.
 PROCESS_STEPS, WORD_STEPS = 4, 3
 # A word that more tests have says little about any of them.
