@@ -51,6 +51,11 @@ CHECKS = (
     [sys.executable, "-m", "dev.sync", "--check"],
     [sys.executable, "-m", "pytest", "-q", *READERS],
 )
+# Beside them where a rule changed: they take seconds.
+CHECKS_OF_RULES = (
+    ["snakefmt", "--check", "Snakefile", "workflow"],
+    ["snakemake", "--lint"],
+)
 # Changes of these are looked at by the contract tests.
 DERIVED = ("workflow/", "profiles/", "cwl/", "config/", "docs/", "README.md", "pyproject.toml", "Makefile", "Snakefile")
 
@@ -342,10 +347,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.list:
         print("\n".join(chosen))
         return 0
+    checks = [] if arguments.package else list(CHECKS)
+    if checks and any(file.startswith(("Snakefile", "workflow/")) for file in files):
+        checks += CHECKS_OF_RULES
     with ThreadPoolExecutor(1) as pool:
-        checks = pool.submit(run, () if arguments.package else CHECKS)
+        codes_of_checks = pool.submit(run, checks)
         codes = run([[sys.executable, "-m", "pytest", "-q", "-x", *chosen]]) if chosen else []
-        return int(any(codes) or any(checks.result()))
+        return int(any(codes) or any(codes_of_checks.result()))
 
 
 if __name__ == "__main__":

@@ -87,6 +87,11 @@ def files(*names):
     return {name: FILES[name] for name in names}
 
 
+def tiles_of_period(wildcards):
+    """The tiles of the scenes of a composite."""
+    return each(f"{RESULTS}/tiles/{{}}.zarr/manifest.json", lambda: images()[wildcards.period])(wildcards)
+
+
 def tiles_of_map(wildcards):
     """The tiles of a map: one image for a map of its name, all images for a mosaic."""
     return (FILES["tiles"] if run_images.is_mosaic(wildcards.map) else each(IMAGES, lambda: [wildcards.map]))(wildcards)

@@ -1,14 +1,9 @@
-def calibration_of_map(wildcards):
-    """The calibration of the maps of the run; none for a map of one image beside a mosaic, for which it is fitted."""
-    return FILES["calibration"] if run_images.is_mosaic(wildcards.map) == IS_MOSAIC else []
-
-
 rule predict:
     "Map classes and their probabilities, as cloud-optimised GeoTIFFs."
     input:
         **files("model"),
         tiles=tiles_of_map,
-        calibration=calibration_of_map,
+        calibration=lambda wildcards: FILES["calibration"] if run_images.is_mosaic(wildcards.map) == IS_MOSAIC else [],
     output:
         classes=f"{RESULTS}/maps/{{map}}/classes.tif",
         probabilities=f"{RESULTS}/maps/{{map}}/probabilities.tif",

@@ -25,11 +25,6 @@ rule preprocess:
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
-def tiles_of_period(wildcards):
-    """The tiles of the scenes of a composite."""
-    return each(f"{RESULTS}/tiles/{{}}.zarr/manifest.json", lambda: images()[wildcards.period])(wildcards)
-
-
 # Pixels of all dates, and the program.
 COMPOSITE_MB = config["composite"]["memory_mb"] + 1000
 
