@@ -33,19 +33,14 @@ wildcard_constraints:
     period="[A-Za-z0-9-]+",
 
 
-def frozen_items():
-    """The folder of the frozen STAC Items; waits for the search."""
-    return run_images.frozen_items(config, SEARCH)
-
-
 def scenes():
-    """Names of the frozen scenes; a chip set has none."""
-    return [] if CHIPS else sorted(path.stem for path in frozen_items().glob("*.geojson"))
+    """Names of the frozen scenes, once the search is done; a chip set has none."""
+    return [] if CHIPS else sorted(path.stem for path in run_images.frozen_items(config, SEARCH).glob("*.geojson"))
 
 
 def images():
     """Names of what the model sees: stores of chips, composites with their scenes, or scenes."""
-    return CHIPS or (run_images.periods(config, frozen_items()) if COMPOSITES else scenes())
+    return CHIPS or (run_images.periods(config, run_images.frozen_items(config, SEARCH)) if COMPOSITES else scenes())
 
 
 def each(pattern, names=scenes):
@@ -73,6 +68,10 @@ FILES = {
     "statistics": f"{RESULTS}/statistics.json",
     "model": f"{RESULTS}/model/manifest.json",
     "calibration": f"{RESULTS}/calibration.json",
+    # A map of one image beside a mosaic has none, since it is fitted for the maps of the run.
+    "calibration_of_map": lambda wildcards: (
+        FILES["calibration"] if run_images.is_mosaic(wildcards.map) == IS_MOSAIC else []
+    ),
     "classes": each_map("classes"),
     "probabilities": each_map("probabilities"),
     "maps": lambda wildcards: each_map("classes")(wildcards) + each_map("probabilities")(wildcards),

@@ -59,7 +59,7 @@ use rule predict as predict_fold with:
     input:
         **{name: in_fold(file) for name, file in files("model").items()},
         tiles=tiles_of_map,
-        calibration=in_fold(calibration_of_map),
+        calibration=in_fold(FILES["calibration_of_map"]),
     output:
         classes=in_fold(f"{RESULTS}/maps/{{map}}/classes.tif"),
         probabilities=in_fold(f"{RESULTS}/maps/{{map}}/probabilities.tif"),

@@ -3,7 +3,7 @@ rule predict:
     input:
         **files("model"),
         tiles=tiles_of_map,
-        calibration=lambda wildcards: FILES["calibration"] if run_images.is_mosaic(wildcards.map) == IS_MOSAIC else [],
+        calibration=FILES["calibration_of_map"],
     output:
         classes=f"{RESULTS}/maps/{{map}}/classes.tif",
         probabilities=f"{RESULTS}/maps/{{map}}/probabilities.tif",

@@ -31,7 +31,7 @@ rule fetch:
     "Download the assets of one scene and check size and checksum."
     input:
         **(files("grid") if config["fetch"]["windows"] else {}),
-        item=lambda wildcards: f"{frozen_items()}/{wildcards.scene}.geojson",
+        item=lambda wildcards: f"{run_images.frozen_items(config, SEARCH)}/{wildcards.scene}.geojson",
     output:
         root=f"{RESULTS}/scenes/{{scene}}/manifest.json",
     log:
