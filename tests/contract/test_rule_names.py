@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ OF_SNAKEMAKE = {"workflow", "config", "rules", "checkpoints", "shell", "subpath"
 
 def compiled(path: Path) -> ast.Module:
     """The Python that Snakemake runs for a file."""
-    sources = SimpleNamespace(open=lambda source: Path(source.get_path_or_uri(secret_free=True)).open())
+    sources = SimpleNamespace(open=lambda source: StringIO(path.read_text()))
     return ast.parse(parse(LocalSourceFile(str(path)), SimpleNamespace(sourcecache=sources), {})[0])
 
 
