@@ -871,6 +871,47 @@ $graph:
       label: time limit of train
       doc: seconds after which the job is ended
       default: 3600
+    calibrate_min_samples:
+      type: int
+      label: calibrate.min_samples
+      doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+      default: 50
+    calibrate_max_samples:
+      type: int
+      label: calibrate.max_samples
+      doc: maximum number of validation pixels; of more, some are drawn at random
+      default: 500000
+    calibrate_halo:
+      type:
+      - 'null'
+      - int
+      label: calibrate.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    calibrate_window:
+      type: int
+      label: calibrate.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 512
+    calibrate_device:
+      type: string
+      label: calibrate.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    calibrate_threads:
+      type: int
+      label: calibrate.threads
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
+    calibrate_mem_mb:
+      type: int
+      label: memory of calibrate
+      doc: memory of the job in MB
+      default: 3000
+    calibrate_timelimit_s:
+      type: int
+      label: time limit of calibrate
+      doc: seconds after which the job is ended
+      default: 21600
     predict_allow:
       type:
         type: array
@@ -983,6 +1024,11 @@ $graph:
       doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
         cards and catalog say that none is stated'
       default: ''
+    map_parts:
+      type: int
+      label: map parts
+      doc: 'parts of each map, which jobs of their own make and another one joins; 1: none'
+      default: 1
     with_onnx:
       type: boolean
       label: with ONNX
@@ -1037,9 +1083,13 @@ $graph:
       run: '#stage-cells'
       in:
         grid: search/grid
+        map_parts: map_parts
       out:
       - cells
       - endings
+      - parts
+      - part_cells
+      - part_endings
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -1239,6 +1289,77 @@ $graph:
       - model
       - record
       - checkpoints
+    calibrate:
+      label: calibrate
+      doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
+      run: '#stage-calibrate'
+      in:
+        min_samples: calibrate_min_samples
+        max_samples: calibrate_max_samples
+        halo: calibrate_halo
+        window: calibrate_window
+        device: calibrate_device
+        threads: calibrate_threads
+        allow_code: train_architecture
+        mem_mb: calibrate_mem_mb
+        timelimit_s: calibrate_timelimit_s
+        tiles: preprocess/tiles
+        labels:
+          source:
+          - label/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        chips: split/chips
+      out:
+      - calibration
+      - record
+    predict_parts:
+      label: predict parts
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      scatter:
+      - cell
+      - ending
+      - part
+      scatterMethod: dotproduct
+      when: $(inputs.wanted)
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles: preprocess/tiles
+        calibration: calibrate/calibration
+        wanted:
+          default: true
+        cell: cells/part_cells
+        ending: cells/part_endings
+        classes_name:
+          valueFrom: classes$(inputs.ending).tif
+        probabilities_name:
+          valueFrom: probabilities$(inputs.ending).tif
+        part: cells/parts
+      out:
+      - classes
+      - probabilities
+      - record
     predict:
       label: predict
       doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -1273,6 +1394,16 @@ $graph:
           valueFrom: classes$(inputs.ending).tif
         probabilities_name:
           valueFrom: probabilities$(inputs.ending).tif
+        class_parts:
+          source:
+          - predict_parts/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probability_parts:
+          source:
+          - predict_parts/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
       out:
       - classes
       - probabilities
@@ -1625,12 +1756,298 @@ $graph:
       label: time limit of preprocess
       doc: seconds after which the job is ended
       default: 3600
+    label_source:
+      type:
+      - 'null'
+      - File
+      label: label.source
+      doc: raster or vector file with the labels of all scenes
+    label_before:
+      type:
+      - 'null'
+      - File
+      label: label.before
+      doc: 'change: raster or vector file with the labels of an earlier date, in the same classes; labels become
+        from-to classes'
+    label_asset:
+      type:
+      - 'null'
+      - string
+      label: label.asset
+      doc: asset of each scene that holds its labels, instead of source
+    label_classes:
+      type:
+        type: array
+        items: string
+      label: label.classes
+      doc: class names, in the order of the class numbers 0, 1, …
+      default:
+      - non-forest
+      - forest
+    label_bins:
+      type:
+        type: array
+        items: double
+      label: label.bins
+      doc: edges between the classes of a continuous raster, in physical units
+      default: []
+    label_codes:
+      type:
+        type: array
+        items: int
+      label: label.codes
+      doc: 'source value of each class (default: 0, 1, …, if the raster has no other value)'
+      default: []
+    label_values:
+      type:
+        type: array
+        items: string
+      label: label.values
+      doc: 'class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled'
+      default: []
+    label_measure:
+      type:
+      - 'null'
+      - string
+      label: label.measure
+      doc: quantity of continuous labels, for train.task regression; without it labels are classes
+    label_unit:
+      type: string
+      label: label.unit
+      doc: unit of the quantity
+      default: ''
+    label_ignore:
+      type:
+        type: array
+        items: int
+      label: label.ignore
+      doc: source values that mean unlabelled
+      default: []
+    label_attribute:
+      type: string
+      label: label.attribute
+      doc: attribute of a vector file with the class, or with the value of the quantity
+      default: class
+    label_layer:
+      type:
+      - 'null'
+      - string
+      label: label.layer
+      doc: layer of a vector file with several layers
+    label_overlap:
+      type: string
+      label: label.overlap
+      doc: 'where shapes of different labels overlap: unlabelled, or last or first in the file (invalid or last
+        or first)'
+      default: invalid
+    label_all_touched:
+      type: boolean
+      label: label.all_touched
+      doc: rasterise shapes to all pixels they touch, not only to contained centres
+      default: false
+    label_resampling:
+      type: string
+      label: label.resampling
+      doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a
+        measure and before bins; auto: average if such a raster is finer than the grid, else nearest (auto or nearest
+        or mode or bilinear or cubic or average)'
+      default: auto
+    label_chunk:
+      type: int
+      label: label.chunk
+      doc: edge of a chunk, the read unit, in pixels
+      default: 256
+    label_shard:
+      type: int
+      label: label.shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+    label_mem_mb:
+      type: int
+      label: memory of label
+      doc: memory of the job in MB
+      default: 1500
+    label_timelimit_s:
+      type: int
+      label: time limit of label
+      doc: seconds after which the job is ended
+      default: 3600
+    split_chip:
+      type: int
+      label: split.chip
+      doc: edge of a chip in pixels
+      default: 256
+    split_stride:
+      type:
+      - 'null'
+      - int
+      label: split.stride
+      doc: 'step between chips in pixels (default: the edge of a chip)'
+    split_method:
+      type: string
+      label: split.method
+      doc: 'random blocks; checkerboard, one colour for train; strips in the order train, val, test; temporal: scenes
+        by date; group: whole groups; random: single chips, which leaks between neighbours and must be allowed (blocks
+        or checkerboard or west-east or east-west or north-south or south-north or temporal or group or random)'
+      default: blocks
+    split_fractions:
+      type:
+        type: array
+        items: double
+      label: split.fractions
+      doc: fractions of train, val and test
+      default:
+      - 0.7
+      - 0.15
+      - 0.15
+    split_block:
+      type: int
+      label: split.block
+      doc: edge of a block, or of a square of the checkerboard, in pixels
+      default: 1024
+    split_buffer:
+      type: int
+      label: split.buffer
+      doc: minimum distance between splits in pixels
+      default: 0
+    split_folds:
+      type: int
+      label: split.folds
+      doc: 'number of cross-validation folds; 0: one split by the fractions'
+      default: 0
+    split_fold:
+      type: int
+      label: split.fold
+      doc: number of the test fold, from 0
+      default: 0
+    split_dates:
+      type:
+        type: array
+        items: string
+      label: split.dates
+      doc: 'temporal split: first day of val and of test, or of test only'
+      default: []
+    split_by:
+      type: string
+      label: split.by
+      doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
+        are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or
+        polygon or column)'
+      default: scene
+    split_val_groups:
+      type:
+        type: array
+        items: string
+      label: split.val_groups
+      doc: names of the validation groups
+      default: []
+    split_test_groups:
+      type:
+        type: array
+        items: string
+      label: split.test_groups
+      doc: 'names of the test groups; all others train (default: groups at random)'
+      default: []
+    split_regions:
+      type:
+      - 'null'
+      - File
+      label: split.regions
+      doc: polygons of the regions of a group split
+    split_attribute:
+      type: string
+      label: split.attribute
+      doc: attribute with the region of a polygon, or column of a chip set
+      default: region
+    split_block_km:
+      type: double
+      label: split.block_km
+      doc: edge in km of the equal-area blocks of a chip set (eopipe import)
+      default: 50.0
+    split_min_valid:
+      type: double
+      label: split.min_valid
+      doc: minimum fraction of valid, labelled pixels in a chip
+      default: 0.5
+    split_min_scene_valid:
+      type: double
+      label: split.min_scene_valid
+      doc: minimum valid fraction of a scene; scenes below it are excluded
+      default: 0.0
+    split_seed:
+      type: int
+      label: split.seed
+      doc: seed of random assignments
+      default: 0
+    split_similarity:
+      type: double
+      label: split.similarity
+      doc: correlation after alignment at or above which chips of two splits are near duplicates
+      default: 0.97
+    split_allow:
+      type:
+        type: array
+        items: string
+      label: split.allow
+      doc: 'accepted findings of the leakage audit, each as ''kind: reason'''
+      default: []
+    split_mem_mb:
+      type: int
+      label: memory of split
+      doc: memory of the job in MB
+      default: 2000
+    split_timelimit_s:
+      type: int
+      label: time limit of split
+      doc: seconds after which the job is ended
+      default: 19800
     train_architecture:
       type: string
       label: train.architecture
       doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
         or file.py:Class'
       default: unet
+    calibrate_min_samples:
+      type: int
+      label: calibrate.min_samples
+      doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+      default: 50
+    calibrate_max_samples:
+      type: int
+      label: calibrate.max_samples
+      doc: maximum number of validation pixels; of more, some are drawn at random
+      default: 500000
+    calibrate_halo:
+      type:
+      - 'null'
+      - int
+      label: calibrate.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    calibrate_window:
+      type: int
+      label: calibrate.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 512
+    calibrate_device:
+      type: string
+      label: calibrate.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    calibrate_threads:
+      type: int
+      label: calibrate.threads
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
+    calibrate_mem_mb:
+      type: int
+      label: memory of calibrate
+      doc: memory of the job in MB
+      default: 3000
+    calibrate_timelimit_s:
+      type: int
+      label: time limit of calibrate
+      doc: seconds after which the job is ended
+      default: 21600
     predict_allow:
       type:
         type: array
@@ -1723,6 +2140,11 @@ $graph:
       doc: 'licence of crate, model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL; without it crate,
         cards and catalog say that none is stated'
       default: ''
+    map_parts:
+      type: int
+      label: map parts
+      doc: 'parts of each map, which jobs of their own make and another one joins; 1: none'
+      default: 1
     with_onnx:
       type: boolean
       label: with ONNX
@@ -1781,9 +2203,13 @@ $graph:
       run: '#stage-cells'
       in:
         grid: search/grid
+        map_parts: map_parts
       out:
       - cells
       - endings
+      - parts
+      - part_cells
+      - part_endings
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -1837,6 +2263,149 @@ $graph:
       out:
       - tiles
       - record
+    label:
+      label: label
+      doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
+      run: '#stage-label'
+      when: $(inputs.wanted)
+      in:
+        source: label_source
+        before: label_before
+        asset: label_asset
+        classes: label_classes
+        bins: label_bins
+        codes: label_codes
+        values: label_values
+        measure: label_measure
+        unit: label_unit
+        ignore: label_ignore
+        attribute: label_attribute
+        layer: label_layer
+        overlap: label_overlap
+        all_touched: label_all_touched
+        resampling: label_resampling
+        chunk: label_chunk
+        shard: label_shard
+        mem_mb: label_mem_mb
+        timelimit_s: label_timelimit_s
+        grid: search/grid
+        labels_name:
+          default: labels-all.zarr
+        wanted:
+          default: true
+      out:
+      - labels
+      - record
+    split:
+      label: split
+      doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
+      run: '#stage-split'
+      in:
+        chip: split_chip
+        stride: split_stride
+        method: split_method
+        fractions: split_fractions
+        block: split_block
+        buffer: split_buffer
+        folds: split_folds
+        fold: split_fold
+        dates: split_dates
+        by: split_by
+        val_groups: split_val_groups
+        test_groups: split_test_groups
+        regions: split_regions
+        attribute: split_attribute
+        block_km: split_block_km
+        min_valid: split_min_valid
+        min_scene_valid: split_min_scene_valid
+        seed: split_seed
+        similarity: split_similarity
+        allow: split_allow
+        mem_mb: split_mem_mb
+        timelimit_s: split_timelimit_s
+        tiles: preprocess/tiles
+        labels:
+          source:
+          - label/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+      out:
+      - chips
+      - statistics
+      - map
+      - places
+      - record
+    calibrate:
+      label: calibrate
+      doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
+      run: '#stage-calibrate'
+      in:
+        min_samples: calibrate_min_samples
+        max_samples: calibrate_max_samples
+        halo: calibrate_halo
+        window: calibrate_window
+        device: calibrate_device
+        threads: calibrate_threads
+        allow_code: train_architecture
+        mem_mb: calibrate_mem_mb
+        timelimit_s: calibrate_timelimit_s
+        tiles: preprocess/tiles
+        labels:
+          source:
+          - label/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        model:
+          source:
+          - model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        chips: split/chips
+      out:
+      - calibration
+      - record
+    predict_parts:
+      label: predict parts
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      scatter:
+      - cell
+      - ending
+      - part
+      scatterMethod: dotproduct
+      when: $(inputs.wanted)
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        model:
+          source:
+          - model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles: preprocess/tiles
+        calibration: calibrate/calibration
+        wanted:
+          default: true
+        cell: cells/part_cells
+        ending: cells/part_endings
+        classes_name:
+          valueFrom: classes$(inputs.ending).tif
+        probabilities_name:
+          valueFrom: probabilities$(inputs.ending).tif
+        part: cells/parts
+      out:
+      - classes
+      - probabilities
+      - record
     predict:
       label: predict
       doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -1870,6 +2439,16 @@ $graph:
           valueFrom: classes$(inputs.ending).tif
         probabilities_name:
           valueFrom: probabilities$(inputs.ending).tif
+        class_parts:
+          source:
+          - predict_parts/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probability_parts:
+          source:
+          - predict_parts/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
       out:
       - classes
       - probabilities
@@ -3676,6 +4255,178 @@ $graph:
   - 8
   - 70
 - class: CommandLineTool
+  id: stage-calibrate
+  label: eopipe calibrate
+  doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
+  intent:
+  - edam:operation_3435
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 4
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+    DockerRequirement:
+      dockerPull: ghcr.io/eopipe/eopipe:0.1.0
+  baseCommand:
+  - eopipe
+  - calibrate
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  inputs:
+    model:
+      type:
+      - File
+      - Directory
+      label: model
+      doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
+      inputBinding:
+        prefix: --model
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all scenes
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes, or one per scene
+    chips:
+      type: File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    calibration_name:
+      type: string
+      label: calibration
+      doc: temperature, and calibration in the validation places before and after it
+      default: calibration.json
+      inputBinding:
+        prefix: --calibration
+    min_samples:
+      type: int
+      label: min samples
+      doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
+      default: 50
+      inputBinding:
+        prefix: --min-samples
+    max_samples:
+      type: int
+      label: max samples
+      doc: maximum number of validation pixels; of more, some are drawn at random
+      default: 500000
+      inputBinding:
+        prefix: --max-samples
+    halo:
+      type:
+      - 'null'
+      - int
+      label: halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+      inputBinding:
+        prefix: --halo
+    window:
+      type: int
+      label: window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 512
+      inputBinding:
+        prefix: --window
+    device:
+      type: string
+      label: device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+      inputBinding:
+        prefix: --device
+    allow_code:
+      type:
+      - 'null'
+      - string
+      label: allow code
+      doc: 'permission to run the code of a custom model: the class that its model.json names, as module:Class or
+        file.py:Class'
+      inputBinding:
+        prefix: --allow-code
+    threads:
+      type: int
+      label: threads
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
+      inputBinding:
+        prefix: --threads
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 21600
+  outputs:
+    calibration:
+      type: File
+      format: iana:application/json
+      label: calibration
+      doc: temperature, and calibration in the validation places before and after it
+      outputBinding:
+        glob: $(inputs.calibration_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.calibration_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
   id: stage-predict
   label: eopipe predict
   doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -3702,6 +4453,14 @@ $graph:
         entry: '$(inputs.tiles)
 
           '
+      - entryname: class_parts.list.json
+        entry: '$(inputs.class_parts)
+
+          '
+      - entryname: probability_parts.list.json
+        entry: '$(inputs.probability_parts)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -3718,6 +4477,10 @@ $graph:
   arguments:
   - --tiles
   - '@tiles.list.json'
+  - --class-parts
+  - '@class_parts.list.json'
+  - --probability-parts
+  - '@probability_parts.list.json'
   inputs:
     model:
       type:
@@ -3758,6 +4521,22 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --calibration
+    class_parts:
+      type:
+        type: array
+        items: File
+      label: class parts
+      doc: 'classes of parts of maps, which predict --part made: what is in them is not predicted again'
+      format: iana:image/tiff
+      default: []
+    probability_parts:
+      type:
+        type: array
+        items: File
+      label: probability parts
+      doc: probabilities of the same parts, in the same order
+      format: iana:image/tiff
+      default: []
     colors:
       type:
         type: array
@@ -3785,6 +4564,14 @@ $graph:
       doc: cell to map, such as utm33n, where tiles have several; a workflow maps each one
       inputBinding:
         prefix: --cell
+    part:
+      type:
+      - 'null'
+      - string
+      label: part
+      doc: 'part of the map to make, such as 3-of-16: a run of its windows'
+      inputBinding:
+        prefix: --part
     halo:
       type:
       - 'null'
@@ -4369,6 +5156,13 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --grid
+    map_parts:
+      type: int
+      label: map parts
+      doc: 'parts of each map, which jobs of their own make and another one joins; 1: none'
+      default: 1
+      inputBinding:
+        prefix: --map-parts
   outputs:
     cells:
       type: string[]
@@ -4378,3 +5172,15 @@ $graph:
       type: string[]
       label: endings
       doc: what the names of the maps of the cells end with
+    parts:
+      type: string[]
+      label: parts
+      doc: parts of the maps of all cells, such as 3-of-16; none where a map is made as a whole
+    part_cells:
+      type: string[]
+      label: part cells
+      doc: the cell of each part
+    part_endings:
+      type: string[]
+      label: part endings
+      doc: what the names of its files end with

@@ -49,6 +49,13 @@ inputs:
     format: iana:application/json
     inputBinding:
       prefix: --grid
+  map_parts:
+    type: int
+    label: map parts
+    doc: 'parts of each map, which jobs of their own make and another one joins; 1: none'
+    default: 1
+    inputBinding:
+      prefix: --map-parts
 outputs:
   cells:
     type: string[]
@@ -58,3 +65,15 @@ outputs:
     type: string[]
     label: endings
     doc: what the names of the maps of the cells end with
+  parts:
+    type: string[]
+    label: parts
+    doc: parts of the maps of all cells, such as 3-of-16; none where a map is made as a whole
+  part_cells:
+    type: string[]
+    label: part cells
+    doc: the cell of each part
+  part_endings:
+    type: string[]
+    label: part endings
+    doc: what the names of its files end with

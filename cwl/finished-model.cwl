@@ -498,6 +498,11 @@ inputs:
     label: time limit of crate
     doc: seconds after which the job is ended
     default: 3780
+  map_parts:
+    type: int
+    label: map parts
+    doc: 'parts of each map, which jobs of their own make and another one joins; 1: none'
+    default: 1
   with_report:
     type: boolean
     label: with report
@@ -583,9 +588,13 @@ steps:
     run: cells.cwl
     in:
       grid: search/grid
+      map_parts: map_parts
     out:
     - cells
     - endings
+    - parts
+    - part_cells
+    - part_endings
   fetch:
     label: fetch
     doc: Fetch the assets of one scene and verify size and checksum.
@@ -659,6 +668,43 @@ steps:
     out:
     - images
     - record
+  predict_parts:
+    label: predict parts
+    doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+    run: predict.cwl
+    scatter:
+    - cell
+    - ending
+    - part
+    scatterMethod: dotproduct
+    in:
+      allow: predict_allow
+      halo: predict_halo
+      window: predict_window
+      device: predict_device
+      threads: predict_threads
+      colors: report_colors
+      allow_code: train_architecture
+      mem_mb: predict_mem_mb
+      timelimit_s: predict_timelimit_s
+      model: model
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      calibration: calibration
+      cell: cells/part_cells
+      ending: cells/part_endings
+      classes_name:
+        valueFrom: classes$(inputs.ending).tif
+      probabilities_name:
+        valueFrom: probabilities$(inputs.ending).tif
+      part: cells/parts
+    out:
+    - classes
+    - probabilities
+    - record
   predict:
     label: predict
     doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -690,6 +736,16 @@ steps:
         valueFrom: classes$(inputs.ending).tif
       probabilities_name:
         valueFrom: probabilities$(inputs.ending).tif
+      class_parts:
+        source:
+        - predict_parts/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      probability_parts:
+        source:
+        - predict_parts/probabilities
+        linkMerge: merge_flattened
+        pickValue: all_non_null
     out:
     - classes
     - probabilities
@@ -781,6 +837,7 @@ steps:
         - fetch/record
         - preprocess/record
         - composite/record
+        - predict_parts/record
         - predict/record
         - describe/record
         - publish/record

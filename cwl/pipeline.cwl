@@ -1159,6 +1159,11 @@ inputs:
     - Directory
     label: state
     doc: checkpoints of a training that did not end
+  map_parts:
+    type: int
+    label: map parts
+    doc: 'parts of each map, which jobs of their own make and another one joins; 1: none'
+    default: 1
   folds:
     type: int
     label: folds
@@ -1264,9 +1269,13 @@ steps:
     run: cells.cwl
     in:
       grid: search/grid
+      map_parts: map_parts
     out:
     - cells
     - endings
+    - parts
+    - part_cells
+    - part_endings
   fetch:
     label: fetch
     doc: Fetch the assets of one scene and verify size and checksum.
@@ -1565,6 +1574,50 @@ steps:
     out:
     - calibration
     - record
+  predict_parts:
+    label: predict parts
+    doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+    run: predict.cwl
+    scatter:
+    - cell
+    - ending
+    - part
+    scatterMethod: dotproduct
+    when: $(inputs.wanted)
+    in:
+      allow: predict_allow
+      halo: predict_halo
+      window: predict_window
+      device: predict_device
+      threads: predict_threads
+      colors: report_colors
+      allow_code: train_architecture
+      mem_mb: predict_mem_mb
+      timelimit_s: predict_timelimit_s
+      model:
+        source:
+        - train/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      calibration: calibrate/calibration
+      wanted: steps/mosaic
+      cell: cells/part_cells
+      ending: cells/part_endings
+      classes_name:
+        valueFrom: classes$(inputs.ending).tif
+      probabilities_name:
+        valueFrom: probabilities$(inputs.ending).tif
+      part: cells/parts
+    out:
+    - classes
+    - probabilities
+    - record
   predict:
     label: predict
     doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -1603,6 +1656,16 @@ steps:
         valueFrom: classes$(inputs.ending).tif
       probabilities_name:
         valueFrom: probabilities$(inputs.ending).tif
+      class_parts:
+        source:
+        - predict_parts/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      probability_parts:
+        source:
+        - predict_parts/probabilities
+        linkMerge: merge_flattened
+        pickValue: all_non_null
     out:
     - classes
     - probabilities
@@ -1960,6 +2023,7 @@ steps:
         - split/record
         - train/record
         - calibrate/record
+        - predict_parts/record
         - predict/record
         - predict_images/record
         - evaluate/record

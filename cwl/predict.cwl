@@ -35,6 +35,14 @@ requirements:
       entry: '$(inputs.tiles)
 
         '
+    - entryname: class_parts.list.json
+      entry: '$(inputs.class_parts)
+
+        '
+    - entryname: probability_parts.list.json
+      entry: '$(inputs.probability_parts)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -49,6 +57,10 @@ baseCommand:
 arguments:
 - --tiles
 - '@tiles.list.json'
+- --class-parts
+- '@class_parts.list.json'
+- --probability-parts
+- '@probability_parts.list.json'
 inputs:
   model:
     type:
@@ -89,6 +101,22 @@ inputs:
     format: iana:application/json
     inputBinding:
       prefix: --calibration
+  class_parts:
+    type:
+      type: array
+      items: File
+    label: class parts
+    doc: 'classes of parts of maps, which predict --part made: what is in them is not predicted again'
+    format: iana:image/tiff
+    default: []
+  probability_parts:
+    type:
+      type: array
+      items: File
+    label: probability parts
+    doc: probabilities of the same parts, in the same order
+    format: iana:image/tiff
+    default: []
   colors:
     type:
       type: array
@@ -116,6 +144,14 @@ inputs:
     doc: cell to map, such as utm33n, where tiles have several; a workflow maps each one
     inputBinding:
       prefix: --cell
+  part:
+    type:
+    - 'null'
+    - string
+    label: part
+    doc: 'part of the map to make, such as 3-of-16: a run of its windows'
+    inputBinding:
+      prefix: --part
   halo:
     type:
     - 'null'

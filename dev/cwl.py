@@ -90,6 +90,7 @@ AUTHORS = {
     # Without a class: a CWL parser accepts only its own.
     "s:author": [{key: value for key, value in TEAM.items() if key != "class"}],
 }
+PARTS_OF_MAP = "parts of each map, which jobs of their own make and another one joins; 1: none"
 HINTS = {"SoftwareRequirement": {"packages": {"eopipe": {"version": [__version__], "specs": [HOME]}}}}
 CHECKPOINTS = {
     "type": ["null", "Directory"],
@@ -283,15 +284,23 @@ def steps_tool() -> dict[str, Any]:
 
 
 def cells_tool() -> dict[str, Any]:
-    """The tool that lists the cells of a run, each of which has a map."""
+    """The tool that lists the cells of a run, each of which has a map, and the parts of the maps."""
+    inputs = {
+        "grid": entry("File", "grid", "grid of the run", "iana:application/json"),
+        "map_parts": entry("int", "map parts", PARTS_OF_MAP) | {"default": 1},
+    }
+    outputs = {
+        "cells": "cells of the run; an empty text for the only one",
+        "endings": "what the names of the maps of the cells end with",
+        "parts": "parts of the maps of all cells, such as 3-of-16; none where a map is made as a whole",
+        "part_cells": "the cell of each part",
+        "part_endings": "what the names of its files end with",
+    }
     return _small_tool(
         "cells",
         "List the cells of the run.",
-        {"grid": entry("File", "grid", "grid of the run", "iana:application/json")},
-        {
-            "cells": entry("string[]", "cells", "cells of the run; an empty text for the only one"),
-            "endings": entry("string[]", "endings", "what the names of the maps of the cells end with"),
-        },
+        inputs,
+        {name: entry("string[]", name.replace("_", " "), doc) for name, doc in outputs.items()},
     )
 
 

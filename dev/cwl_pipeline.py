@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dev.cwl import (
+    PARTS_OF_MAP,
     cells_tool,
     cwl_type,
     described,
@@ -31,6 +32,8 @@ MODEL = {"source": ["train/model"], "linkMerge": "merge_nested", "pickValue": "t
 CLASSES = {"source": ["predict/classes", "predict_images/classes"], **MERGED}
 PROBABILITIES = {"source": ["predict/probabilities", "predict_images/probabilities"], **MERGED}
 MAPS = {"classes": CLASSES, "probabilities": PROBABILITIES}
+# What a map is joined from: outputs of its parts, by the start of the name of the input.
+PARTS = {"class": "classes", "probability": "probabilities"}
 # Stages that are repeated for each fold.
 OF_FOLD = ("split", "train", "calibrate", "predict", "evaluate")
 JSON, TIFF = "iana:application/json", "iana:image/tiff"
@@ -91,6 +94,7 @@ def _inputs() -> Cwl:
     )
     return inputs | {
         "train_state": entry(["null", "Directory"], "state", "checkpoints of a training that did not end"),
+        "map_parts": entry("int", "map parts", PARTS_OF_MAP) | {"default": 1},
         "folds": entry("int", "folds", number) | {"default": 0},
         "fold": entry(numbers, "fold numbers", "folds to run, such as [0, 1, 2] of 3 folds") | {"default": []},
         "with_onnx": entry("boolean", "with ONNX", "export the model to ONNX") | {"default": True},
@@ -185,11 +189,14 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, st
     mapped |= {"cell": cells[0], "ending": cells[1]} | fold_input
     mapped |= {f"{k}_name": {"valueFrom": f"{k}{number}$(inputs.ending).tif"} for k in ("classes", "probabilities")}
     each_cell: Cwl = {"scatter": ["cell", "ending"], "scatterMethod": "dotproduct"}
+    parts = {} if number else _map_parts(mapped, if_mosaic)
+    joined = {f"{port}_parts": {"source": [f"predict_parts/{out}"], **MERGED} for port, out in PARTS.items() if parts}
     steps = {
         "split": stage_step("split", images | of_split),
         "train": stage_step("train", images | _split_files() | names(model="model")),
         "calibrate": stage_step("calibrate", calibrated | names(calibration="calibration.json")),
-        "predict": stage_step("predict", mapped, **each_cell, **if_mosaic),
+        **parts,
+        "predict": stage_step("predict", mapped | joined, **each_cell, **if_mosaic),
         "predict_images": _image_maps(images["tiles"], each_image, number) | {},
         "evaluate": stage_step("evaluate", images | MAPS | {"chips": "split/chips"} | names(metrics="metrics.json")),
     }
@@ -197,6 +204,13 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, st
     if number:
         steps["split"]["in"] |= {"fold": "fold", "folds": "folds"}
     return steps
+
+
+def _map_parts(mapped: Cwl, if_mosaic: Cwl) -> Cwl:
+    """The step that makes the parts of the maps; none where a map is made as a whole."""
+    wires = mapped | {"cell": "cells/part_cells", "ending": "cells/part_endings", "part": "cells/parts"}
+    each: Cwl = {"scatter": ["cell", "ending", "part"], "scatterMethod": "dotproduct"}
+    return {"predict_parts": stage_step("predict_parts", wires, of="predict", **each, **if_mosaic)}
 
 
 def _split_files() -> Cwl:

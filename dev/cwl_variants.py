@@ -22,7 +22,10 @@ from dev.cwl_pipeline import (
 # The workflows of a whole run, each also in one file.
 WHOLE = ("pipeline", "chip-set", "finished-model")
 # What a chip set replaces: steps of scenes, and those of one map of all images.
-OF_SCENES = ("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes", "predict")
+OF_SCENES = (
+    *("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"),
+    *("predict_parts", "predict"),
+)
 OF_CHIPS = dict.fromkeys(IMAGES["source"], "tiles") | dict.fromkeys(LABELS["source"], "labels")
 # What a finished model replaces.
 OF_TRAINING = (
@@ -71,7 +74,8 @@ def finished_model() -> Cwl:
     whole = pipeline()
     steps = _rewired_steps(whole, OF_TRAINING, OF_MODEL)
     # Without labels and split all images have one map.
-    del steps["predict"]["when"], steps["predict"]["in"]["wanted"]
+    for name in ("predict", "predict_parts"):
+        del steps[name]["when"], steps[name]["in"]["wanted"]
     for name in ("label_asset", "split_method", "split_by"):
         del steps["steps"]["in"][name]
     of_report, if_report = when("with_report")

@@ -86,6 +86,12 @@ def model() -> type[BaseModel]:
             int,
             Field(0, ge=0, description="folds of a cross-validation beside the model, at least 3; 0: none"),
         ),
+        "map_parts": (
+            int,
+            Field(
+                1, ge=1, description="parts of each map, which jobs of their own make and another one joins; 1: none"
+            ),
+        ),
         "online_nodes": (
             bool,
             Field(False, description="compute nodes have internet access: submit search and fetch as cluster jobs too"),

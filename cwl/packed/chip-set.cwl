@@ -3542,6 +3542,14 @@ $graph:
         entry: '$(inputs.tiles)
 
           '
+      - entryname: class_parts.list.json
+        entry: '$(inputs.class_parts)
+
+          '
+      - entryname: probability_parts.list.json
+        entry: '$(inputs.probability_parts)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -3556,6 +3564,10 @@ $graph:
   arguments:
   - --tiles
   - '@tiles.list.json'
+  - --class-parts
+  - '@class_parts.list.json'
+  - --probability-parts
+  - '@probability_parts.list.json'
   inputs:
     model:
       type:
@@ -3596,6 +3608,22 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --calibration
+    class_parts:
+      type:
+        type: array
+        items: File
+      label: class parts
+      doc: 'classes of parts of maps, which predict --part made: what is in them is not predicted again'
+      format: iana:image/tiff
+      default: []
+    probability_parts:
+      type:
+        type: array
+        items: File
+      label: probability parts
+      doc: probabilities of the same parts, in the same order
+      format: iana:image/tiff
+      default: []
     colors:
       type:
         type: array
@@ -3623,6 +3651,14 @@ $graph:
       doc: cell to map, such as utm33n, where tiles have several; a workflow maps each one
       inputBinding:
         prefix: --cell
+    part:
+      type:
+      - 'null'
+      - string
+      label: part
+      doc: 'part of the map to make, such as 3-of-16: a run of its windows'
+      inputBinding:
+        prefix: --part
     halo:
       type:
       - 'null'

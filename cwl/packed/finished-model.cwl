@@ -497,6 +497,11 @@ $graph:
       label: time limit of crate
       doc: seconds after which the job is ended
       default: 3780
+    map_parts:
+      type: int
+      label: map parts
+      doc: 'parts of each map, which jobs of their own make and another one joins; 1: none'
+      default: 1
     with_report:
       type: boolean
       label: with report
@@ -582,9 +587,13 @@ $graph:
       run: '#stage-cells'
       in:
         grid: search/grid
+        map_parts: map_parts
       out:
       - cells
       - endings
+      - parts
+      - part_cells
+      - part_endings
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -658,6 +667,43 @@ $graph:
       out:
       - images
       - record
+    predict_parts:
+      label: predict parts
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      scatter:
+      - cell
+      - ending
+      - part
+      scatterMethod: dotproduct
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        model: model
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        calibration: calibration
+        cell: cells/part_cells
+        ending: cells/part_endings
+        classes_name:
+          valueFrom: classes$(inputs.ending).tif
+        probabilities_name:
+          valueFrom: probabilities$(inputs.ending).tif
+        part: cells/parts
+      out:
+      - classes
+      - probabilities
+      - record
     predict:
       label: predict
       doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -689,6 +735,16 @@ $graph:
           valueFrom: classes$(inputs.ending).tif
         probabilities_name:
           valueFrom: probabilities$(inputs.ending).tif
+        class_parts:
+          source:
+          - predict_parts/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probability_parts:
+          source:
+          - predict_parts/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
       out:
       - classes
       - probabilities
@@ -780,6 +836,7 @@ $graph:
           - fetch/record
           - preprocess/record
           - composite/record
+          - predict_parts/record
           - predict/record
           - describe/record
           - publish/record
@@ -1796,6 +1853,14 @@ $graph:
         entry: '$(inputs.tiles)
 
           '
+      - entryname: class_parts.list.json
+        entry: '$(inputs.class_parts)
+
+          '
+      - entryname: probability_parts.list.json
+        entry: '$(inputs.probability_parts)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -1810,6 +1875,10 @@ $graph:
   arguments:
   - --tiles
   - '@tiles.list.json'
+  - --class-parts
+  - '@class_parts.list.json'
+  - --probability-parts
+  - '@probability_parts.list.json'
   inputs:
     model:
       type:
@@ -1850,6 +1919,22 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --calibration
+    class_parts:
+      type:
+        type: array
+        items: File
+      label: class parts
+      doc: 'classes of parts of maps, which predict --part made: what is in them is not predicted again'
+      format: iana:image/tiff
+      default: []
+    probability_parts:
+      type:
+        type: array
+        items: File
+      label: probability parts
+      doc: probabilities of the same parts, in the same order
+      format: iana:image/tiff
+      default: []
     colors:
       type:
         type: array
@@ -1877,6 +1962,14 @@ $graph:
       doc: cell to map, such as utm33n, where tiles have several; a workflow maps each one
       inputBinding:
         prefix: --cell
+    part:
+      type:
+      - 'null'
+      - string
+      label: part
+      doc: 'part of the map to make, such as 3-of-16: a run of its windows'
+      inputBinding:
+        prefix: --part
     halo:
       type:
       - 'null'
@@ -2676,6 +2769,13 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --grid
+    map_parts:
+      type: int
+      label: map parts
+      doc: 'parts of each map, which jobs of their own make and another one joins; 1: none'
+      default: 1
+      inputBinding:
+        prefix: --map-parts
   outputs:
     cells:
       type: string[]
@@ -2685,6 +2785,18 @@ $graph:
       type: string[]
       label: endings
       doc: what the names of the maps of the cells end with
+    parts:
+      type: string[]
+      label: parts
+      doc: parts of the maps of all cells, such as 3-of-16; none where a map is made as a whole
+    part_cells:
+      type: string[]
+      label: part cells
+      doc: the cell of each part
+    part_endings:
+      type: string[]
+      label: part endings
+      doc: what the names of its files end with
 - class: CommandLineTool
   id: stage-periods
   label: eopipe cwl periods

@@ -1,34 +1,20 @@
-"""Maps of a scene or a mosaic, written window by window in bounded memory."""
+"""Predictions of a scene or a mosaic, window by window in bounded memory."""
 
-import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, FloatArray, IntArray
 from eopipe.inference.predictor import WindowPredictor, check_finite, read_padded
-from eopipe.inference.temperature import Calibration, apply_label_temperature, apply_temperature
-from eopipe.models.tasks import CHIPWISE, PRESENCE
-from eopipe.publish import publish
-from eopipe.scenes.item import scene_tags
-from eopipe.tiles.cells import Cell
+from eopipe.models.tasks import CHIPWISE
 from eopipe.tiles.grid import PixelWindow
-from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
-    from odc.geo.geobox import GeoBox
-
     from eopipe.models.model_folder import TrainedModel
 
 WindowResult = tuple[slice, slice, FloatArray, IntArray]
-# Red, green and blue of 0 to 255 of each number.
-ColorTable = dict[int, tuple[int, int, int]]
-SCALE = 10_000
-NO_PROBABILITY = 65_535
 
 
 def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowResult]:
@@ -108,183 +94,20 @@ def _expand(numbers: AnyArray, chip: int) -> AnyArray:
     return numbers.repeat(chip, -2).repeat(chip, -1)
 
 
-@contextmanager
-def new_map(
-    target: Path,
-    grid: "GeoBox",
-    dtype: str,
-    nodata: float | None,
-    names: tuple[str, ...],
-    colors: ColorTable | None = None,
-    **tags: Any,
-) -> Iterator[Any]:
-    """Publish a COG: the caller writes windows into a tiled GeoTIFF, which is then copied with overviews.
-
-    The names are those of the bands, `colors` those of the numbers of a single band, nodata being transparent.
-    """
-    import rasterio
-    from rasterio.shutil import copy
-
-    height, width = grid.shape
-    profile: dict[str, Any] = {
-        "driver": "GTiff",
-        "dtype": dtype,
-        "nodata": nodata,
-        "count": len(names),
-        "width": width,
-        "height": height,
-    }
-    profile |= {"crs": str(grid.crs), "transform": grid.affine, "tiled": True, "blockxsize": 256, "blockysize": 256}
-    with publish(target) as draft:
-        plain = draft.with_name("windows.tif")
-        with rasterio.open(plain, "w", **profile, BIGTIFF="IF_SAFER") as file:
-            file.descriptions = names
-            file.update_tags(**tags)
-            if colors:
-                file.write_colormap(1, colors)
-            yield file
-        copy(plain, draft, driver="COG", COMPRESS="DEFLATE", NUM_THREADS="1", OVERVIEW_RESAMPLING="NEAREST")
-        plain.unlink()
+def task_predictor(predictor: WindowPredictor, trained: "TrainedModel") -> WindowPredictor:
+    """The predictor with windows of whole `cells` for a chip classifier."""
+    if trained.task not in CHIPWISE:
+        return predictor
+    return replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
 
 
-def write_maps(
-    parts: Iterator[WindowResult],
-    grid: "GeoBox",
-    names: tuple[str, ...],
-    classes: Path,
-    probabilities_path: Path,
-    scenes: list[str],
-    calibration: Calibration | None = None,
-    colors: ColorTable | None = None,
-    **tags: Any,
-) -> None:
-    """Write the COG of classes (uint8, 255 no scene) and the one of probabilities (uint16, scale 1/10000).
-
-    Scenes (`scene_tags`) and the other `tags` are written as tags of both; the classes have a colour table. A
-    calibration changes only the second file.
-    """
-    from rasterio.windows import Window
-
-    with ExitStack() as stack:
-        legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
-        tags = {"classes": legend} | scene_tags(scenes) | tags
-        class_map = stack.enter_context(new_map(classes, grid, "uint8", NO_LABEL, ("class",), colors, **tags))
-        probability_tags = tags | (calibration.tags if calibration else {})
-        probability_map = stack.enter_context(
-            new_map(probabilities_path, grid, "uint16", NO_PROBABILITY, names, **probability_tags)
-        )
-        probability_map.scales = [1 / SCALE] * len(names)
-        for y, x, probability, scene_count in parts:
-            is_covered, window_box = scene_count > 0, Window.from_slices(y, x)
-            class_map.write(
-                np.where(is_covered, probability.argmax(0), NO_LABEL).astype(np.uint8), 1, window=window_box
-            )
-            calibrated = apply_temperature(probability, calibration.temperature) if calibration else probability
-            stored = np.where(is_covered, np.rint(calibrated * SCALE), NO_PROBABILITY).astype(np.uint16)
-            probability_map.write(stored, window=window_box)
-
-
-def write_label_sets(
-    parts: Iterator[WindowResult],
-    trained: "TrainedModel",
-    stores: list[Tiles],
-    presence_path: Path,
-    probabilities_path: Path,
-    calibration: Calibration | None = None,
-) -> None:
-    """Write the COG of labels (uint8, one band per class: 1 present, 0 absent, 255 no scene) and that of probabilities.
-
-    The latter is uint16 with scale 1/10000; a calibration changes only it. Tags of both have the scenes, the edge of a
-    cell and the share of its pixels that a label needs.
-    """
-    from rasterio.windows import Window
-
-    grid, names = stores[0].grid, trained.classes
-    tags: dict[str, Any] = scene_tags([store.scene for store in stores]) | {"task": trained.task, "chip": trained.chip}
-    tags |= {"min_share": trained.min_share}
-    described = tags | (calibration.tags if calibration else {})
-    with (
-        new_map(presence_path, grid, "uint8", NO_LABEL, names, **tags) as presence_map,
-        new_map(probabilities_path, grid, "uint16", NO_PROBABILITY, names, **described) as probability_map,
-    ):
-        probability_map.scales = [1 / SCALE] * len(names)
-        for y, x, probability, scene_count in parts:
-            is_covered, window_box = scene_count > 0, Window.from_slices(y, x)
-            presence = np.where(is_covered, probability >= PRESENCE, NO_LABEL).astype(np.uint8)
-            presence_map.write(presence, window=window_box)
-            calibrated = apply_label_temperature(probability, calibration.temperature if calibration else 1.0)
-            stored = np.where(is_covered, np.rint(calibrated * SCALE), NO_PROBABILITY).astype(np.uint16)
-            probability_map.write(stored, window=window_box)
-
-
-def write_values(
-    parts: Iterator[WindowResult],
-    grid: "GeoBox",
-    quantity: tuple[str, str],
-    values_path: Path,
-    deviation_path: Path,
-    scenes: list[str],
-    **tags: Any,
-) -> None:
-    """Write the COG of values (float32, NaN no scene) of a quantity with its unit, and one of their uncertainty.
-
-    The latter has the standard deviation over the scenes of each pixel, 0 for a single one, and their number.
-    """
-    from rasterio.windows import Window
-
-    name, unit = quantity
-    tags = {"quantity": name, "unit": unit} | scene_tags(scenes) | {"task": "regression"} | tags
-    bands = (f"standard deviation of {name}", "scenes")
-    with (
-        new_map(values_path, grid, "float32", math.nan, (name,), **tags) as values_map,
-        new_map(deviation_path, grid, "float32", math.nan, bands, **tags) as deviation_map,
-    ):
-        values_map.units, deviation_map.units = (unit,), (unit, "1")
-        for y, x, mean_and_deviation, scene_count in parts:
-            is_covered, window_box = scene_count > 0, Window.from_slices(y, x)
-            values_map.write(np.where(is_covered, mean_and_deviation[0], np.float32(math.nan)), 1, window=window_box)
-            layers = np.stack([mean_and_deviation[1], scene_count]).astype(np.float32)
-            deviation_map.write(np.where(is_covered, layers, np.float32(math.nan)), window=window_box)
-
-
-def write_prediction(
-    predictor: WindowPredictor,
-    trained: "TrainedModel",
-    cell: Cell,
-    prediction_path: Path,
-    uncertainty_path: Path,
-    calibration: Calibration | None = None,
-    colors: ColorTable | None = None,
-) -> None:
-    """Write both maps of a model's task on a cell: classes, in colours, and probabilities, or values and deviation.
-
-    Pixels of another UTM zone than the cell's have no data. A calibration applies to probabilities.
-    """
-    predictor = replace(predictor, area=cell.window)
-    scenes, names = [store.scene for store in predictor.stores], trained.classes
-    tags: dict[str, Any] = {"cell": cell.id} if cell.id else {}
-    if trained.task == "regression":
-        parts, quantity = _in_cell(values(predictor), cell), (names[0], trained.unit)
-        write_values(parts, cell.grid, quantity, prediction_path, uncertainty_path, scenes, **tags)
-        return
-    parts = _in_cell(task_probabilities(predictor, trained), cell)
-    if trained.task == "multilabel":
-        write_label_sets(parts, trained, predictor.stores, prediction_path, uncertainty_path, calibration)
-        return
-    tags |= {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
-    write_maps(parts, cell.grid, names, prediction_path, uncertainty_path, scenes, calibration, colors, **tags)
-
-
-def _in_cell(parts: Iterator[WindowResult], cell: Cell) -> Iterator[WindowResult]:
-    """Windows of a cell, by positions in it; pixels that do not belong to it count no scene."""
-    for y, x, prediction, scene_count in parts:
-        columns = slice(x.start - cell.column, x.stop - cell.column)
-        yield y, columns, prediction, np.where(cell.belongs(y, columns), scene_count, 0) if cell.id else scene_count
+def task_predictions(predictor: WindowPredictor, trained: "TrainedModel") -> Iterator[WindowResult]:
+    """The `values` of a regression, else the `task_probabilities`; of a `task_predictor`."""
+    return values(predictor) if trained.task == "regression" else task_probabilities(predictor, trained)
 
 
 def task_probabilities(predictor: WindowPredictor, trained: "TrainedModel") -> Iterator[WindowResult]:
     """The `probabilities` of pixels, or of the `cells` of a chip classifier."""
     if trained.task not in CHIPWISE:
         return probabilities(predictor, len(trained.classes))
-    predictor = replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
-    return cells(predictor, len(trained.classes), trained.chip)
+    return cells(task_predictor(predictor, trained), len(trained.classes), trained.chip)

@@ -22,7 +22,7 @@ from eopipe.launch.environment import parse_nodes
 from eopipe.publish import publish, write_json
 from eopipe.run.images import cell_names, periods, splits_images
 from eopipe.run.locate import chip_stores, in_project
-from eopipe.run.rules import pinned
+from eopipe.run.rules import names_of_parts, pinned
 
 JOB = "job.yml"
 HEAD = "# Written by `eopipe cwl`"
@@ -90,6 +90,8 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
             inputs[kind] = _file(Path(config[kind]), folder)
     if config["calibration"]:
         inputs["calibration"]["format"] = f"{IANA}application/json"
+    if config["map_parts"] > 1 and not config["chip_set"]:
+        inputs["map_parts"] = config["map_parts"]
     if config["folds"]:
         inputs |= {"folds": config["folds"], "fold": [*range(config["folds"])]}
     inputs["config"] = _file(source, folder) | {"format": f"{IANA}application/yaml"}
@@ -174,11 +176,20 @@ def steps(label_asset: str | None, composite: str, split_method: str, split_by: 
 
 
 def _write_cells(argv: Sequence[str]) -> int:
-    """Write the cells of a run, and what the names of their maps end with."""
+    """Write the cells of a run and the parts of their maps, and what the names of the maps and parts end with."""
     parser = Parser(prog="eopipe cwl cells", description=_write_cells.__doc__)
     parser.add_argument("--grid", type=Path, required=True)
-    names = cell_names(parser.parse_args(argv).grid)
-    write_json(OUTPUT, {"cells": names, "endings": [f"-{name}" if name else "" for name in names]})
+    parser.add_argument("--map-parts", type=int, default=1)
+    arguments = parser.parse_args(argv)
+    names = cell_names(arguments.grid)
+    endings = [f"-{name}" if name else "" for name in names]
+    parts = [(*cell, part) for cell in zip(names, endings, strict=True) for part in names_of_parts(arguments.map_parts)]
+    of_parts = {
+        "parts": [part for _, _, part in parts],
+        "part_cells": [cell for cell, _, _ in parts],
+        "part_endings": [f"{ending}-part-{part}" for _, ending, part in parts],
+    }
+    write_json(OUTPUT, {"cells": names, "endings": endings} | of_parts)
     return 0
 
 

@@ -25,6 +25,16 @@ AmountOfInput = Callable[[Any, Any], int]
 Amount = int | AmountOfInput
 PINNED = "constraints.txt"
 SMALL_SCENE_MB = 50
+# Files of the results that stages make and share, by the names of their ports.
+SHARED_FILES = {
+    "grid": "grid.json",
+    "chips": "split.json",
+    "statistics": "statistics.json",
+    "model": "model/manifest.json",
+    "calibration": "calibration.json",
+    "metrics": "metrics.json",
+    "catalog": "catalog/manifest.json",
+}
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
 
 
@@ -151,7 +161,7 @@ def _folders_of(name: str) -> Callable[[Any, Any], list[str]]:
 
 def _arguments_of(name: str) -> Callable[[Any, Any], list[str]]:
     flag = f"--{name.replace('_', '-')}"
-    return lambda wildcards, input: [flag, *folders(paths)] if (paths := getattr(input, name)) else []
+    return lambda wildcards, input: [flag, *folders(paths)] if (paths := input.get(name)) else []
 
 
 def resources_for(
@@ -263,9 +273,26 @@ def fold_options(config: Config, wildcards: Any) -> str:
 
 
 def map_options(config: Config, wildcards: Any) -> str:
-    """The options of a map: those of the stage, and its cell where a run has several."""
+    """The options of a map: those of the stage, its cell where a run has several, and the part of the map."""
     cell = wildcards.map.partition(".")[2] if is_mosaic(wildcards.map) else ""
-    return " ".join(filter(None, [options(config, "predict"), shlex.join(["--cell", cell]) if cell else ""]))
+    of_job = {"--cell": cell, "--part": wildcards.get("part", "")}
+    words = [word for flag, value in of_job.items() if value for word in (flag, value)]
+    return " ".join(filter(None, [options(config, "predict"), shlex.join(words)]))
+
+
+def parts_of_map(config: Config, name: str, file: str) -> list[str]:
+    """A file (classes, probabilities) of each part of a map that is made in parts.
+
+    >>> parts_of_map({"results": "results", "map_parts": 2}, "mosaic", "classes")
+    ['results/maps/mosaic/parts/1-of-2/classes.tif', 'results/maps/mosaic/parts/2-of-2/classes.tif']
+    """
+    folder, count = f"{config['results']}/maps/{name}/parts", config["map_parts"]
+    return [f"{folder}/{part}/{file}.tif" for part in names_of_parts(count)]
+
+
+def names_of_parts(count: int) -> list[str]:
+    """The parts of a map that is made in so many; none of one in a single part."""
+    return [f"{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
 
 
 def folders(manifests: Iterable[str] | str) -> list[str]:

@@ -10,6 +10,7 @@ from eopipe.contract import Input, Knob, Option, Output
 REVISION = 4
 
 COG = "image/tiff; application=geotiff; profile=cloud-optimized"
+PART = r"^[1-9]\d*-of-[1-9]\d*$"
 
 
 def predict(
@@ -41,6 +42,16 @@ def predict(
         Path | None,
         Input("calibration of the probabilities, as calibrate writes it for the same model", format="application/json"),
     ] = None,
+    class_parts: Annotated[
+        tuple[Path, ...],
+        Input(
+            "classes of parts of maps, which predict --part made: what is in them is not predicted again",
+            format="image/tiff",
+        ),
+    ] = (),
+    probability_parts: Annotated[
+        tuple[Path, ...], Input("probabilities of the same parts, in the same order", format="image/tiff")
+    ] = (),
     colors: Annotated[
         tuple[str, ...],
         Option(
@@ -61,6 +72,10 @@ def predict(
     cell: Annotated[
         str | None,
         Option("cell to map, such as utm33n, where tiles have several; a workflow maps each one", of_job=True),
+    ] = None,
+    part: Annotated[
+        str | None,
+        Option("part of the map to make, such as 3-of-16: a run of its windows", pattern=PART, of_job=True),
     ] = None,
     halo: Annotated[
         int | None,
@@ -88,12 +103,13 @@ def predict(
     A chip classifier predicts one class, or with several labels all classes with a probability of at least 0.5, for
     each cell of its chip size. Windows of a model that takes images of one size, or has an infinite reach, overlap by
     half and are blended. Bands are selected by name. A calibration changes probabilities, not classes. Each chip of a
-    chip set is predicted by itself, and the map has its slots. Raises BadInputError when a scene lacks a band of the
+    chip set is predicted by itself, and the map has its slots. With a part only its windows are predicted, and written
+    to sparse GeoTIFFs, from which another job makes the map. Raises BadInputError when a scene lacks a band of the
     model, is on another grid, or differs in pixel size, unit or processing level from the tiles of the training,
     UsageError for colors that do not match the classes, and DivergedError when the model's output is not finite.
     """
     from eopipe.errors import UsageError
-    from eopipe.inference.mosaic import write_prediction
+    from eopipe.inference.map_files import read_parts, write_prediction
     from eopipe.inference.predictor import open_predictor
     from eopipe.inference.temperature import read_calibration
     from eopipe.models.input_check import check_tiles
@@ -113,4 +129,14 @@ def predict(
     if len(frame.cells) > 1 and not cell:
         raise UsageError(f"the tiles have several cells, so --cell is needed: {', '.join(c.id for c in frame.cells)}")
     table = {number: rgb(color) for number, color in enumerate(class_colors(trained.classes, colors))}
-    write_prediction(predictor, trained, frame.cell(cell or ""), classes, probabilities, fitted, table)
+    write_prediction(
+        predictor,
+        trained,
+        frame.cell(cell or ""),
+        (classes, probabilities),
+        fitted,
+        table,
+        model=model_id(model),
+        part=part,
+        parts=read_parts(class_parts, probability_parts),
+    )

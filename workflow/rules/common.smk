@@ -2,7 +2,7 @@ from functools import partial
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from eopipe.run import images as run_images, rules as eo
-from eopipe.clusters.executor_patches import config_files, has_job_arrays, workflow_folder
+from eopipe.clusters.executor_patches import config_files, has_job_arrays, share_requests, workflow_folder
 from eopipe.errors import EopipeError
 from eopipe.run.job_logs import describe_jobs
 
@@ -31,6 +31,7 @@ wildcard_constraints:
     scene="[A-Za-z0-9_][A-Za-z0-9._-]*",
     map="[A-Za-z0-9_][A-Za-z0-9._-]*",
     period="[A-Za-z0-9-]+",
+    part="[0-9]+-of-[0-9]+",
 
 
 def scenes():
@@ -56,28 +57,23 @@ def each_map(name):
 
 
 # The files that stages make and share, by the names of their ports; functions wait for the search.
-FILES = {
+FILES = {name: f"{RESULTS}/{path}" for name, path in eo.SHARED_FILES.items()} | {
     "frozen": [] if CHIPS else f"{RESULTS}/items/manifest.json",
-    "grid": f"{RESULTS}/grid.json",
     "scenes": each(f"{RESULTS}/items/{{}}.geojson"),
     "fetched": each(f"{RESULTS}/scenes/{{}}/manifest.json"),
     "stores": each(f"{STORES}/tiles/{{}}.zarr/manifest.json", lambda: CHIPS or scenes()),
     "tiles": each(IMAGES, images),
     "labels": each(f"{STORES}/labels/{{}}.zarr/manifest.json", lambda: CHIPS or (scenes() if PER_SCENE else ["all"])),
-    "chips": f"{RESULTS}/split.json",
-    "statistics": f"{RESULTS}/statistics.json",
-    "model": f"{RESULTS}/model/manifest.json",
-    "calibration": f"{RESULTS}/calibration.json",
     # A map of one image beside a mosaic has none, since it is fitted for the maps of the run.
     "calibration_of_map": lambda wildcards: (
         FILES["calibration"] if run_images.is_mosaic(wildcards.map) == IS_MOSAIC else []
     ),
+    "class_parts": lambda wildcards: eo.parts_of_map(config, wildcards.map, "classes"),
+    "probability_parts": lambda wildcards: eo.parts_of_map(config, wildcards.map, "probabilities"),
     "classes": each_map("classes"),
     "probabilities": each_map("probabilities"),
     "maps": lambda wildcards: each_map("classes")(wildcards) + each_map("probabilities")(wildcards),
-    "metrics": f"{RESULTS}/metrics.json",
     "fold_metrics": eo.each_fold(config, "metrics.json"),
-    "catalog": f"{RESULTS}/catalog/manifest.json",
 }
 
 

@@ -1,6 +1,4 @@
 # A cross-validation beside the model: each fold is split, trained, mapped and scored as the model is.
-from eopipe.clusters.executor_patches import share_requests
-
 in_fold = partial(eo.in_fold, RESULTS)
 
 

@@ -1,7 +1,7 @@
 rule predict:
     "Map classes and their probabilities, as cloud-optimised GeoTIFFs."
     input:
-        **files("model"),
+        **files("model", "class_parts", "probability_parts"),
         tiles=tiles_of_map,
         calibration=FILES["calibration_of_map"],
     output:
@@ -18,10 +18,30 @@ rule predict:
         **machine("predict", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
         disk_mb=lambda wildcards, input: 100 + eo.volume(input.tiles),
     params:
-        **params_for("predict", folders=["model", "tiles"], optional=["calibration"]),
+        **params_for(
+            "predict", folders=["model", "tiles"], optional=["calibration", "class_parts", "probability_parts"]
+        ),
     shell:
         "exec eopipe predict --model {params.model:q} --tiles {params.tiles:q} {params.calibration:q} {params.options}"
-        " --classes {output.classes:q} --probabilities {output.probabilities:q} {resources.knobs} > {log:q} 2>&1"
+        " {params.class_parts:q} {params.probability_parts:q} --classes {output.classes:q} --probabilities"
+        " {output.probabilities:q} {resources.knobs} > {log:q} 2>&1"
+
+
+share_requests(workflow, {"predict_part": "predict"})
+
+
+use rule predict as predict_part with:
+    input:
+        **files("model"),
+        tiles=tiles_of_map,
+        calibration=FILES["calibration_of_map"],
+    output:
+        classes=f"{RESULTS}/maps/{{map}}/parts/{{part}}/classes.tif",
+        probabilities=f"{RESULTS}/maps/{{map}}/parts/{{part}}/probabilities.tif",
+    log:
+        f"{RESULTS}/logs/predict/{{map}}-{{part}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/predict/{{map}}-{{part}}.tsv"
 
 
 rule catalog:

@@ -1,0 +1,268 @@
+"""Files of a map: what is stored of each task, whole maps as COGs, and parts of a map that jobs of their own make."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, FloatArray, IntArray
+from eopipe.errors import BadInputError, UsageError
+from eopipe.inference.mosaic import task_predictions, task_predictor
+from eopipe.inference.predictor import WindowPredictor
+from eopipe.inference.temperature import Calibration, apply_label_temperature, apply_temperature
+from eopipe.models.tasks import PRESENCE
+from eopipe.publish import publish
+from eopipe.scenes.item import scene_tags
+from eopipe.tiles.cells import Cell
+from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.store import NO_LABEL
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
+
+    from eopipe.models.model_folder import TrainedModel
+
+# Red, green and blue of 0 to 255 of each number.
+ColorTable = dict[int, tuple[int, int, int]]
+SCALE = 10_000
+NO_PROBABILITY = 65_535
+PART = re.compile(r"([1-9]\d*)-of-([1-9]\d*)")
+
+
+@dataclass(frozen=True)
+class MapFile:
+    """How a file of a map is written: data type, nodata, the names of its bands, and tags.
+
+    `colors` are those of the numbers of a single band, nodata being transparent. A number times `scale` is its value.
+    """
+
+    dtype: str
+    nodata: float | None
+    names: tuple[str, ...]
+    tags: dict[str, Any] = field(default_factory=dict)
+    colors: ColorTable | None = None
+    scale: float = 1.0
+    units: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MapPart:
+    """The files of a part of a map, such as 3-of-16, and the cell of the map.
+
+    Parts are runs of the windows of the map in their order, of nearly the same length.
+    """
+
+    name: str
+    cell: str
+    files: tuple[Path, Path]
+
+
+def windows_of_part(name: str, windows: Sequence[PixelWindow]) -> Sequence[PixelWindow]:
+    """The windows of a part, of those of the map. Raises UsageError for a part that there cannot be."""
+    match = PART.fullmatch(name)
+    number, parts = (int(match[1]), int(match[2])) if match else (1, 0)
+    if number > parts:
+        raise UsageError(f"--part is {name}, but a part is its number and the number of all, such as 3-of-16")
+    return windows[(number - 1) * len(windows) // parts : number * len(windows) // parts]
+
+
+@contextmanager
+def new_map(target: Path, grid: "GeoBox", description: MapFile, *, sparse: bool = False) -> Iterator[Any]:
+    """Publish a COG: the caller writes windows into a tiled GeoTIFF, which is then copied with overviews.
+
+    A `sparse` one is no COG: it has only the blocks that were written, compressed.
+    """
+    import rasterio
+    from rasterio.shutil import copy
+
+    height, width = grid.shape
+    profile: dict[str, Any] = {
+        "driver": "GTiff",
+        "dtype": description.dtype,
+        "nodata": description.nodata,
+        "count": len(description.names),
+        "width": width,
+        "height": height,
+    }
+    profile |= {"crs": str(grid.crs), "transform": grid.affine, "tiled": True, "blockxsize": 256, "blockysize": 256}
+    profile |= {"compress": "deflate", "sparse_ok": True} if sparse else {}
+    with publish(target) as draft:
+        plain = draft if sparse else draft.with_name("windows.tif")
+        with rasterio.open(plain, "w", **profile, BIGTIFF="IF_SAFER") as file:
+            file.descriptions = description.names
+            file.update_tags(**description.tags)
+            if description.colors:
+                file.write_colormap(1, description.colors)
+            if description.scale != 1:
+                file.scales = [description.scale] * len(description.names)
+            if description.units:
+                file.units = description.units
+            yield file
+        if not sparse:
+            copy(plain, draft, driver="COG", COMPRESS="DEFLATE", NUM_THREADS="1", OVERVIEW_RESAMPLING="NEAREST")
+            plain.unlink()
+
+
+def write_prediction(
+    predictor: WindowPredictor,
+    trained: "TrainedModel",
+    cell: Cell,
+    targets: tuple[Path, Path],
+    calibration: Calibration | None = None,
+    colors: ColorTable | None = None,
+    *,
+    model: str = "",
+    part: str | None = None,
+    parts: Sequence[MapPart] = (),
+) -> None:
+    """Write both maps of a model's task on a cell: classes, in colours, and probabilities, or values and deviation.
+
+    Pixels of another UTM zone than the cell's have no data. A calibration applies to probabilities. Of a `part` only
+    its windows are written, into sparse files that also name the model; what is in `parts` of this cell is copied from
+    them and not predicted again. Raises BadInputError for parts of a map with other tags, UsageError for a part that
+    there cannot be.
+    """
+    predictor = task_predictor(replace(predictor, area=cell.window), trained)
+    both: Sequence[MapFile] = map_files(trained, [store.scene for store in predictor.stores], cell, calibration, colors)
+    of_part = {"window": predictor.edge, "model": model}
+    parts = [other for other in parts if other.cell == cell.id]
+    for other in parts:
+        _check_part(other, both, cell, of_part)
+    every = predictor.windows()
+    copied = {_start(window) for other in parts for window in windows_of_part(other.name, every)}
+    remaining = windows_of_part(part, every) if part else every
+    if part:
+        both = [replace(file, tags=file.tags | of_part | {"part": part}) for file in both]
+    with ExitStack() as stack:
+        written = [
+            stack.enter_context(new_map(target, cell.grid, description, sparse=bool(part)))
+            for target, description in zip(targets, both, strict=True)
+        ]
+        for other in parts:
+            _copy_part(other, [_in_map(window, cell) for window in windows_of_part(other.name, every)], written)
+        boxes = tuple(window for window in remaining if _start(window) not in copied)
+        for y, x, prediction, scene_count in task_predictions(replace(predictor, boxes=boxes), trained):
+            rows, columns = _in_map((y, x), cell)
+            count = np.where(cell.belongs(rows, columns), scene_count, 0) if cell.id else scene_count
+            _write(written, (rows, columns), stored(trained, prediction, count, calibration))
+
+
+def _start(window: PixelWindow) -> tuple[int, int]:
+    return window[0].start, window[1].start
+
+
+def _in_map(window: PixelWindow, cell: Cell) -> PixelWindow:
+    """A window of the frame by positions in the map of its cell."""
+    y, x = window
+    return y, slice(x.start - cell.column, x.stop - cell.column)
+
+
+def _write(files: Sequence[Any], window: PixelWindow, layers: Sequence[AnyArray]) -> None:
+    from rasterio.windows import Window
+
+    for file, layer in zip(files, layers, strict=True):
+        file.write(layer, window=Window.from_slices(*window))
+
+
+def _copy_part(part: MapPart, windows: Sequence[PixelWindow], written: Sequence[Any]) -> None:
+    """Copy the windows of a part into the files of the map."""
+    import rasterio
+    from rasterio.windows import Window
+
+    with ExitStack() as stack:
+        files = [stack.enter_context(rasterio.open(path)) for path in part.files]
+        for window in windows:
+            _write(written, window, [file.read(window=Window.from_slices(*window)) for file in files])
+
+
+def read_parts(classes: Sequence[Path], probabilities: Sequence[Path]) -> list[MapPart]:
+    """Parts of maps by their files; raises BadInputError for a file that is none, or without the other of the two."""
+    if len(classes) != len(probabilities):
+        raise BadInputError(f"{len(classes)} parts of classes and {len(probabilities)} of probabilities; each has both")
+    parts = []
+    for first, second in zip(classes, probabilities, strict=True):
+        cell, name = _cell_and_name(first)
+        if (cell, name) != _cell_and_name(second):
+            raise BadInputError(f"{first} and {second} are of different parts; give them in the same order")
+        parts.append(MapPart(name, cell, (first, second)))
+    return parts
+
+
+def _tags_of(path: Path) -> dict[str, str]:
+    import rasterio
+
+    with rasterio.open(path) as file:
+        return {k: v for k, v in file.tags().items() if k != "AREA_OR_POINT"} | {"size": str(file.shape)}
+
+
+def _cell_and_name(path: Path) -> tuple[str, str]:
+    tags = _tags_of(path)
+    if "part" not in tags:
+        raise BadInputError(f"{path} is not a part of a map: it has no tag part, which predict --part writes")
+    return tags.get("cell", ""), tags["part"]
+
+
+def _check_part(part: MapPart, both: Sequence[MapFile], cell: Cell, of_part: dict[str, Any]) -> None:
+    """Raise BadInputError where a part has other tags than the map of its cell."""
+    for path, description in zip(part.files, both, strict=True):
+        present = _tags_of(path)
+        needed = {k: str(v) for k, v in (description.tags | of_part).items()}
+        needed |= {"part": part.name, "size": str(cell.shape)}
+        if different := sorted(k for k in needed.keys() | present.keys() if needed.get(k) != present.get(k)):
+            name = different[0]
+            raise BadInputError(
+                f"{path} is a part of another map: its {name} is {present.get(name)}, that of this map is "
+                f"{needed.get(name)}; make the part again"
+            )
+
+
+def map_files(
+    trained: "TrainedModel", scenes: list[str], cell: Cell, calibration: Calibration | None, colors: ColorTable | None
+) -> tuple[MapFile, MapFile]:
+    """How both files of a map are written: classes, or the presence of labels, and probabilities, scale 1/10000.
+
+    Of a regression: values (float32, NaN no scene) and the standard deviation over the scenes of a pixel, 0 for a
+    single one, with their number. Tags of both have the scenes (`scene_tags`) and the cell, where there are several.
+    """
+    names, tags = trained.classes, dict[str, Any](scene_tags(scenes))
+    of_cell = {"cell": cell.id} if cell.id else {}
+    if trained.task == "regression":
+        name, unit = names[0], trained.unit
+        tags = {"quantity": name, "unit": unit} | tags | {"task": trained.task} | of_cell
+        values = MapFile("float32", math.nan, (name,), tags, units=(unit,))
+        bands = (f"standard deviation of {name}", "scenes")
+        return values, MapFile("float32", math.nan, bands, tags, units=(unit, "1"))
+    if trained.task == "multilabel":
+        tags |= {"task": trained.task, "chip": trained.chip, "min_share": trained.min_share} | of_cell
+        first = MapFile("uint8", NO_LABEL, names, tags)
+    else:
+        legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
+        tags = {"classes": legend} | tags | of_cell
+        tags |= {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
+        first = MapFile("uint8", NO_LABEL, ("class",), tags, colors)
+    fitted = tags | (calibration.tags if calibration else {})
+    return first, MapFile("uint16", NO_PROBABILITY, names, fitted, scale=1 / SCALE)
+
+
+def stored(
+    trained: "TrainedModel", prediction: FloatArray, scene_count: IntArray, calibration: Calibration | None
+) -> tuple[AnyArray, AnyArray]:
+    """Numbers (band, y, x) of both files for a prediction (channel, y, x) and its scene count (y, x)."""
+    is_covered = scene_count > 0
+    if trained.task == "regression":
+        no_value = np.float32(math.nan)
+        deviation = np.stack([prediction[1], scene_count]).astype(np.float32)
+        return np.where(is_covered, prediction[:1], no_value), np.where(is_covered, deviation, no_value)
+    if trained.task == "multilabel":
+        numbers: AnyArray = prediction >= PRESENCE
+        calibrated = apply_label_temperature(prediction, calibration.temperature if calibration else 1.0)
+    else:
+        numbers = prediction.argmax(0)[None]
+        calibrated = apply_temperature(prediction, calibration.temperature) if calibration else prediction
+    classes = np.where(is_covered, numbers, NO_LABEL).astype(np.uint8)
+    return classes, np.where(is_covered, np.rint(calibrated * SCALE), NO_PROBABILITY).astype(np.uint16)

@@ -1,0 +1,105 @@
+"""Parts of a map, each made by a job of its own: the map that is made from them is the one of a single job."""
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import rasterio
+from hypothesis import given
+from hypothesis import strategies as st
+from test_task_maps import SHAPE, scenes, stage, write_model
+
+from eopipe.inference.map_files import windows_of_part
+from eopipe.tiles.grid import windows
+
+# A map of 80 x 72 pixels has four windows of 64.
+CLASSES = {"segmentation": ("a", "b"), "multilabel": ("a", "b", "c"), "regression": ("height",)}
+CLASSES["classification"] = CLASSES["segmentation"]
+
+
+def files(folder: Path) -> tuple[Path, Path]:
+    return folder / "classes.tif", folder / "probabilities.tif"
+
+
+def predict(folder: Path, model: Path, tiles: list[Path], *options: object) -> tuple[Path, Path]:
+    """Both files of a map."""
+    classes, probabilities = files(folder)
+    target = ["--classes", classes, "--probabilities", probabilities]
+    assert stage("predict", "--model", model, "--tiles", *tiles, *target, "--window", 64, *options) == 0
+    return classes, probabilities
+
+
+def from_parts(parts: list[tuple[Path, Path]]) -> list[object]:
+    return ["--class-parts", *(part[0] for part in parts), "--probability-parts", *(part[1] for part in parts)]
+
+
+def digests(paths: tuple[Path, Path]) -> list[str]:
+    return [sha256(path.read_bytes()).hexdigest() for path in paths]
+
+
+@pytest.mark.parametrize("task", sorted(CLASSES))
+def test_a_map_of_parts_has_the_bytes_of_the_map_of_one_job(task: str, tmp_path: Path) -> None:
+    model, tiles = write_model(tmp_path / "model", task, CLASSES[task]), scenes(tmp_path, 2)
+    whole = digests(predict(tmp_path / "whole", model, tiles))
+    for count in (2, 3, 7):
+        parts = [
+            predict(tmp_path / f"{number}-of-{count}", model, tiles, "--part", f"{number}-of-{count}")
+            for number in range(1, count + 1)
+        ]
+        assert digests(predict(tmp_path / f"all-{count}", model, tiles, *from_parts(parts))) == whole
+    # What no part has is predicted.
+    assert digests(predict(tmp_path / "rest", model, tiles, *from_parts(parts[2:4]))) == whole
+
+
+def test_what_a_part_has_is_not_predicted_again(tmp_path: Path) -> None:
+    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), scenes(tmp_path, 1)
+    parts = [predict(tmp_path / f"part{n}", model, tiles, "--part", f"{n}-of-2") for n in (1, 2)]
+    with rasterio.open(parts[0][0], "r+") as file:
+        file.write(file.read(1) * 0 + 1, 1)
+    with rasterio.open(predict(tmp_path / "map", model, tiles, *from_parts(parts))[0]) as file:
+        changed = file.read(1)[:64]
+    assert (changed == 1).all()
+
+
+def test_a_part_holds_its_windows_alone(tmp_path: Path) -> None:
+    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), scenes(tmp_path, 1)
+    classes, probabilities = predict(tmp_path / "part", model, tiles, "--part", "2-of-2")
+    for path in (classes, probabilities):
+        with rasterio.open(path) as file:
+            assert file.shape == SHAPE
+            covered = file.read(1) != file.nodata
+        assert covered[64:].any()
+        assert not covered[:64].any()
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 40))
+def test_parts_divide_the_windows_into_runs_of_nearly_the_same_length(height: int, width: int, parts: int) -> None:
+    every = windows((height, width), 64)
+    runs = [windows_of_part(f"{number}-of-{parts}", every) for number in range(1, parts + 1)]
+    assert [window for run in runs for window in run] == every
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
+
+
+def test_parts_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), scenes(tmp_path, 2)
+    part = predict(tmp_path / "part", model, tiles, "--part", "1-of-2")
+    of_one = predict(tmp_path / "of-one", model, tiles[:1], "--part", "1-of-2")
+    whole = predict(tmp_path / "whole", model, tiles)
+    other = predict(
+        tmp_path / "other", write_model(tmp_path / "b", "segmentation", ("a", "c")), tiles, "--part", "2-of-2"
+    )
+    target = ["--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
+    base = ["predict", "--model", model, "--tiles", *tiles, *target]
+    refused = {
+        "its scenes is s0, that of this map is s0 s1; make the part again": [*from_parts([of_one]), "--window", 64],
+        "its window is 64, that of this map is 128": [*from_parts([part]), "--window", 128],
+        "its classes is 0=a, 1=c": [*from_parts([other]), "--window", 64],
+        "has no tag part": from_parts([whole]),
+        "are of different parts": from_parts([(part[0], other[1])]),
+        "1 parts of classes and 0 of probabilities": ["--class-parts", part[0]],
+        "--part is 3-of-2, but a part is its number and the number of all": ["--part", "3-of-2"],
+    }
+    for sentence, options in refused.items():
+        assert stage(*base, *options) != 0
+        assert sentence in " ".join(capsys.readouterr().err.split())
+    assert not any(path.exists() for path in (tmp_path / "c.tif", tmp_path / "p.tif"))
