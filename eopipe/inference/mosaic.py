@@ -86,7 +86,7 @@ def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[Windo
             weight = _chips(valid[None], chip).sum((1, 2, 3))
             if valid_cells := np.flatnonzero(weight).tolist():
                 check_finite(image, valid, f"scene {store.scene}", (y, x))
-                output = predictor.predict(_chips(image, chip)[valid_cells])[:, :, 0, 0]
+                output = predictor.predict_images(_chips(image, chip)[valid_cells])[:, :, 0, 0]
                 check_finite(output.T, np.ones(len(output), bool), f"scene {store.scene}", (y, x), by_model=True)
                 total[valid_cells] += output * weight[valid_cells, None]
                 scene_count += weight
@@ -191,16 +191,17 @@ def write_label_sets(
     presence_path: Path,
     probabilities_path: Path,
     calibration: Calibration | None = None,
+    **tags: Any,
 ) -> None:
     """Write the COG of labels (uint8, one band per class: 1 present, 0 absent, 255 no scene) and that of probabilities.
 
     The latter is uint16 with scale 1/10000; a calibration changes only it. Tags of both have the scenes, the edge of a
-    cell and the share of its pixels that a label needs.
+    cell, the share of its pixels that a label needs, and the other `tags`.
     """
     from rasterio.windows import Window
 
     grid, names = stores[0].grid, trained.classes
-    tags: dict[str, Any] = scene_tags([store.scene for store in stores]) | {"task": trained.task, "chip": trained.chip}
+    tags |= scene_tags([store.scene for store in stores]) | {"task": trained.task, "chip": trained.chip}
     tags |= {"min_share": trained.min_share}
     described = tags | (calibration.tags if calibration else {})
     with (
@@ -259,17 +260,20 @@ def write_prediction(
     """Write both maps of a model's task on a cell: classes, in colours, and probabilities, or values and deviation.
 
     Pixels of another UTM zone than the cell's have no data. A calibration applies to probabilities.
+    Tags of both name the symmetries where there are several.
     """
     predictor = replace(predictor, area=cell.window)
     scenes, names = [store.scene for store in predictor.stores], trained.classes
-    tags: dict[str, Any] = {"cell": cell.id} if cell.id else {}
+    averaged = {"symmetries": predictor.symmetries} if predictor.symmetries > 1 else {}
+    tags: dict[str, Any] = averaged | ({"cell": cell.id} if cell.id else {})
     if trained.task == "regression":
         parts, quantity = _in_cell(values(predictor), cell), (names[0], trained.unit)
         write_values(parts, cell.grid, quantity, prediction_path, uncertainty_path, scenes, **tags)
         return
     parts = _in_cell(task_probabilities(predictor, trained), cell)
     if trained.task == "multilabel":
-        write_label_sets(parts, trained, predictor.stores, prediction_path, uncertainty_path, calibration)
+        stores = predictor.stores
+        write_label_sets(parts, trained, stores, prediction_path, uncertainty_path, calibration, **averaged)
         return
     tags |= {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
     write_maps(parts, cell.grid, names, prediction_path, uncertainty_path, scenes, calibration, colors, **tags)
