@@ -931,6 +931,12 @@ $graph:
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
       default: 512
+    predict_symmetries:
+      type: int
+      label: predict.symmetries
+      doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+        rotations) or 8 (rotations and flips); costs as many times more'
+      default: 1
     predict_device:
       type: string
       label: predict.device
@@ -1300,6 +1306,7 @@ $graph:
         window: calibrate_window
         device: calibrate_device
         threads: calibrate_threads
+        symmetries: predict_symmetries
         allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
@@ -1333,6 +1340,7 @@ $graph:
         allow: predict_allow
         halo: predict_halo
         window: predict_window
+        symmetries: predict_symmetries
         device: predict_device
         threads: predict_threads
         colors: report_colors
@@ -1373,6 +1381,7 @@ $graph:
         allow: predict_allow
         halo: predict_halo
         window: predict_window
+        symmetries: predict_symmetries
         device: predict_device
         threads: predict_threads
         colors: report_colors
@@ -2067,6 +2076,12 @@ $graph:
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
       default: 512
+    predict_symmetries:
+      type: int
+      label: predict.symmetries
+      doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+        rotations) or 8 (rotations and flips); costs as many times more'
+      default: 1
     predict_device:
       type: string
       label: predict.device
@@ -2346,6 +2361,7 @@ $graph:
         window: calibrate_window
         device: calibrate_device
         threads: calibrate_threads
+        symmetries: predict_symmetries
         allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
@@ -2379,6 +2395,7 @@ $graph:
         allow: predict_allow
         halo: predict_halo
         window: predict_window
+        symmetries: predict_symmetries
         device: predict_device
         threads: predict_threads
         colors: report_colors
@@ -2419,6 +2436,7 @@ $graph:
         allow: predict_allow
         halo: predict_halo
         window: predict_window
+        symmetries: predict_symmetries
         device: predict_device
         threads: predict_threads
         colors: report_colors
@@ -4367,6 +4385,13 @@ $graph:
       default: 512
       inputBinding:
         prefix: --window
+    symmetries:
+      type: int
+      label: symmetries
+      doc: 'predictions of each window whose mean is the map: 1, 2, 4 or 8, as in predict'
+      default: 1
+      inputBinding:
+        prefix: --symmetries
     device:
       type: string
       label: device
@@ -4587,6 +4612,14 @@ $graph:
       default: 512
       inputBinding:
         prefix: --window
+    symmetries:
+      type: int
+      label: symmetries
+      doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+        rotations) or 8 (rotations and flips); costs as many times more'
+      default: 1
+      inputBinding:
+        prefix: --symmetries
     device:
       type: string
       label: device

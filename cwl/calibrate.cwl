@@ -119,6 +119,13 @@ inputs:
     default: 512
     inputBinding:
       prefix: --window
+  symmetries:
+    type: int
+    label: symmetries
+    doc: 'predictions of each window whose mean is the map: 1, 2, 4 or 8, as in predict'
+    default: 1
+    inputBinding:
+      prefix: --symmetries
   device:
     type: string
     label: device

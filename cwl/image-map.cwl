@@ -66,6 +66,12 @@ inputs:
     label: predict.window
     doc: edge of a window in pixels; memory grows with its square
     default: 512
+  predict_symmetries:
+    type: int
+    label: predict.symmetries
+    doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+      rotations) or 8 (rotations and flips); costs as many times more'
+    default: 1
   predict_device:
     type: string
     label: predict.device
@@ -102,6 +108,7 @@ steps:
       allow: predict_allow
       halo: predict_halo
       window: predict_window
+      symmetries: predict_symmetries
       device: predict_device
       threads: predict_threads
       colors: report_colors

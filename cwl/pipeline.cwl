@@ -967,6 +967,12 @@ inputs:
     label: predict.window
     doc: edge of a window in pixels; memory grows with its square
     default: 512
+  predict_symmetries:
+    type: int
+    label: predict.symmetries
+    doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+      rotations) or 8 (rotations and flips); costs as many times more'
+    default: 1
   predict_device:
     type: string
     label: predict.device
@@ -1550,6 +1556,7 @@ steps:
       window: calibrate_window
       device: calibrate_device
       threads: calibrate_threads
+      symmetries: predict_symmetries
       allow_code: train_architecture
       mem_mb: calibrate_mem_mb
       timelimit_s: calibrate_timelimit_s
@@ -1588,6 +1595,7 @@ steps:
       allow: predict_allow
       halo: predict_halo
       window: predict_window
+      symmetries: predict_symmetries
       device: predict_device
       threads: predict_threads
       colors: report_colors
@@ -1631,6 +1639,7 @@ steps:
       allow: predict_allow
       halo: predict_halo
       window: predict_window
+      symmetries: predict_symmetries
       device: predict_device
       threads: predict_threads
       colors: report_colors
@@ -1698,6 +1707,7 @@ steps:
       predict_allow: predict_allow
       predict_halo: predict_halo
       predict_window: predict_window
+      predict_symmetries: predict_symmetries
       predict_device: predict_device
       predict_threads: predict_threads
       predict_mem_mb: predict_mem_mb
@@ -1854,6 +1864,7 @@ steps:
       predict_allow: predict_allow
       predict_halo: predict_halo
       predict_window: predict_window
+      predict_symmetries: predict_symmetries
       predict_device: predict_device
       predict_threads: predict_threads
       predict_mem_mb: predict_mem_mb

@@ -167,6 +167,14 @@ inputs:
     default: 512
     inputBinding:
       prefix: --window
+  symmetries:
+    type: int
+    label: symmetries
+    doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+      rotations) or 8 (rotations and flips); costs as many times more'
+    default: 1
+    inputBinding:
+      prefix: --symmetries
   device:
     type: string
     label: device

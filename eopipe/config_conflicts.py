@@ -10,6 +10,7 @@ from eopipe.chips.audit import parse_allowed
 from eopipe.chips.splits import SplitPlan
 from eopipe.composites.periods import RANKING_BANDS, stack_conflict
 from eopipe.errors import EopipeError
+from eopipe.inference.symmetries import check_symmetries
 from eopipe.labels.change import before_conflicts
 from eopipe.labels.classes import legend_conflicts, raster_conflicts
 from eopipe.labels.values import option_conflicts
@@ -203,6 +204,10 @@ def _color_conflicts(report: dict[str, Any], label: dict[str, Any]) -> list[str]
     return []
 
 
+def _predict_conflicts(predict: dict[str, Any]) -> list[str]:
+    return refusal(lambda: check_symmetries(predict["symmetries"]), "predict.symmetries")
+
+
 # Each function with the sections that it compares.
 CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _search_conflicts: ("search",),
@@ -217,6 +222,7 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _crop_conflicts: ("split", "train"),
     _train_conflicts: ("train", "label"),
     _color_conflicts: ("report", "label"),
+    _predict_conflicts: ("predict",),
 }
 # A chip set has images, labels and classes of its own.
 OF_SCENES = {

@@ -550,6 +550,12 @@ $graph:
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
       default: 512
+    predict_symmetries:
+      type: int
+      label: predict.symmetries
+      doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+        rotations) or 8 (rotations and flips); costs as many times more'
+      default: 1
     predict_device:
       type: string
       label: predict.device
@@ -908,6 +914,7 @@ $graph:
         window: calibrate_window
         device: calibrate_device
         threads: calibrate_threads
+        symmetries: predict_symmetries
         allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
@@ -945,6 +952,7 @@ $graph:
         predict_allow: predict_allow
         predict_halo: predict_halo
         predict_window: predict_window
+        predict_symmetries: predict_symmetries
         predict_device: predict_device
         predict_threads: predict_threads
         predict_mem_mb: predict_mem_mb
@@ -1077,6 +1085,7 @@ $graph:
         predict_allow: predict_allow
         predict_halo: predict_halo
         predict_window: predict_window
+        predict_symmetries: predict_symmetries
         predict_device: predict_device
         predict_threads: predict_threads
         predict_mem_mb: predict_mem_mb
@@ -1972,6 +1981,12 @@ $graph:
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
       default: 512
+    predict_symmetries:
+      type: int
+      label: predict.symmetries
+      doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+        rotations) or 8 (rotations and flips); costs as many times more'
+      default: 1
     predict_device:
       type: string
       label: predict.device
@@ -2147,6 +2162,7 @@ $graph:
         window: calibrate_window
         device: calibrate_device
         threads: calibrate_threads
+        symmetries: predict_symmetries
         allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
@@ -2178,6 +2194,7 @@ $graph:
         allow: predict_allow
         halo: predict_halo
         window: predict_window
+        symmetries: predict_symmetries
         device: predict_device
         threads: predict_threads
         colors: report_colors
@@ -2228,6 +2245,7 @@ $graph:
         predict_allow: predict_allow
         predict_halo: predict_halo
         predict_window: predict_window
+        predict_symmetries: predict_symmetries
         predict_device: predict_device
         predict_threads: predict_threads
         predict_mem_mb: predict_mem_mb
@@ -2394,6 +2412,12 @@ $graph:
       label: predict.window
       doc: edge of a window in pixels; memory grows with its square
       default: 512
+    predict_symmetries:
+      type: int
+      label: predict.symmetries
+      doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+        rotations) or 8 (rotations and flips); costs as many times more'
+      default: 1
     predict_device:
       type: string
       label: predict.device
@@ -2430,6 +2454,7 @@ $graph:
         allow: predict_allow
         halo: predict_halo
         window: predict_window
+        symmetries: predict_symmetries
         device: predict_device
         threads: predict_threads
         colors: report_colors
@@ -3456,6 +3481,13 @@ $graph:
       default: 512
       inputBinding:
         prefix: --window
+    symmetries:
+      type: int
+      label: symmetries
+      doc: 'predictions of each window whose mean is the map: 1, 2, 4 or 8, as in predict'
+      default: 1
+      inputBinding:
+        prefix: --symmetries
     device:
       type: string
       label: device
@@ -3674,6 +3706,14 @@ $graph:
       default: 512
       inputBinding:
         prefix: --window
+    symmetries:
+      type: int
+      label: symmetries
+      doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+        rotations) or 8 (rotations and flips); costs as many times more'
+      default: 1
+      inputBinding:
+        prefix: --symmetries
     device:
       type: string
       label: device

@@ -141,18 +141,26 @@ def _samples_of_map(
         yield LabelledSamples(sample, truth)
 
 
-def calibration_document(
-    samples: LabelledSamples, trained: TrainedModel, model: str, scenes: list[str], minimum: int, *, is_mosaic: bool
-) -> dict[str, Any]:
-    """The content of a calibration file: the temperature, and the calibration of the samples before and after.
+@dataclass(frozen=True)
+class MapsOfCalibration:
+    """The maps that a calibration is for: a mosaic of scenes by a model, or the map of each, with their symmetries."""
 
-    It is that of a mosaic of the scenes, or of the map of each.
-    """
+    model: str
+    scenes: list[str]
+    is_mosaic: bool
+    symmetries: int
+
+
+def calibration_document(
+    samples: LabelledSamples, trained: TrainedModel, maps: MapsOfCalibration, minimum: int
+) -> dict[str, Any]:
+    """The content of a calibration file: the temperature, and the calibration of the samples before and after."""
     unit, count = "chip" if trained.task in CHIPWISE else "pixel", len(samples.truth)
     # Each label of a chip is a sample.
     count //= len(trained.classes) if trained.task == "multilabel" else 1
-    document: dict[str, Any] = {"method": METHOD, "model": model, "task": trained.task, "scenes": scenes}
-    document |= {} if is_mosaic else {"maps": "each image"}
+    document: dict[str, Any] = {"method": METHOD, "model": maps.model, "task": trained.task, "scenes": maps.scenes}
+    document |= {} if maps.is_mosaic else {"maps": "each image"}
+    document |= {"symmetries": maps.symmetries} if maps.symmetries > 1 else {}
     document |= {"classes": list(trained.classes), f"{unit}s": count}
     if trained.task == "regression":
         return document | _uncalibrated("a regression has values instead of probabilities")

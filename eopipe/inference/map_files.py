@@ -128,8 +128,11 @@ def write_prediction(
     there cannot be.
     """
     predictor = task_predictor(replace(predictor, area=cell.window), trained)
-    both: Sequence[MapFile] = map_files(trained, [store.scene for store in predictor.stores], cell, calibration, colors)
-    of_part = {"window": predictor.edge, "model": model}
+    of_map: dict[str, Any] = {"symmetries": predictor.symmetries} if predictor.symmetries > 1 else {}
+    of_map |= {"cell": cell.id} if cell.id else {}
+    scenes = [store.scene for store in predictor.stores]
+    both: Sequence[MapFile] = map_files(trained, scenes, of_map, calibration, colors)
+    of_part = {"window": predictor.edge, "halo": predictor.halo, "model": model}
     parts = [other for other in parts if other.cell == cell.id]
     for other in parts:
         _check_part(other, both, cell, of_part)
@@ -222,27 +225,30 @@ def _check_part(part: MapPart, both: Sequence[MapFile], cell: Cell, of_part: dic
 
 
 def map_files(
-    trained: "TrainedModel", scenes: list[str], cell: Cell, calibration: Calibration | None, colors: ColorTable | None
+    trained: "TrainedModel",
+    scenes: list[str],
+    of_map: dict[str, Any],
+    calibration: Calibration | None,
+    colors: ColorTable | None,
 ) -> tuple[MapFile, MapFile]:
     """How both files of a map are written: classes, or the presence of labels, and probabilities, scale 1/10000.
 
     Of a regression: values (float32, NaN no scene) and the standard deviation over the scenes of a pixel, 0 for a
-    single one, with their number. Tags of both have the scenes (`scene_tags`) and the cell, where there are several.
+    single one, with their number. Tags of both have the scenes (`scene_tags`) and those `of_map`.
     """
     names, tags = trained.classes, dict[str, Any](scene_tags(scenes))
-    of_cell = {"cell": cell.id} if cell.id else {}
     if trained.task == "regression":
         name, unit = names[0], trained.unit
-        tags = {"quantity": name, "unit": unit} | tags | {"task": trained.task} | of_cell
+        tags = {"quantity": name, "unit": unit} | tags | {"task": trained.task} | of_map
         values = MapFile("float32", math.nan, (name,), tags, units=(unit,))
         bands = (f"standard deviation of {name}", "scenes")
         return values, MapFile("float32", math.nan, bands, tags, units=(unit, "1"))
     if trained.task == "multilabel":
-        tags |= {"task": trained.task, "chip": trained.chip, "min_share": trained.min_share} | of_cell
+        tags |= {"task": trained.task, "chip": trained.chip, "min_share": trained.min_share} | of_map
         first = MapFile("uint8", NO_LABEL, names, tags)
     else:
         legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
-        tags = {"classes": legend} | tags | of_cell
+        tags = {"classes": legend} | tags | of_map
         tags |= {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
         first = MapFile("uint8", NO_LABEL, ("class",), tags, colors)
     fitted = tags | (calibration.tags if calibration else {})

@@ -72,7 +72,7 @@ def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[Windo
             weight = _chips(valid[None], chip).sum((1, 2, 3))
             if valid_cells := np.flatnonzero(weight).tolist():
                 check_finite(image, valid, f"scene {store.scene}", (y, x))
-                output = predictor.predict(_chips(image, chip)[valid_cells])[:, :, 0, 0]
+                output = predictor.predict_images(_chips(image, chip)[valid_cells])[:, :, 0, 0]
                 check_finite(output.T, np.ones(len(output), bool), f"scene {store.scene}", (y, x), by_model=True)
                 total[valid_cells] += output * weight[valid_cells, None]
                 scene_count += weight

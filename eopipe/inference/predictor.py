@@ -14,6 +14,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError, DivergedError, UsageError
+from eopipe.inference.symmetries import check_symmetries, mean_prediction
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import TrainedModel
 from eopipe.models.tasks import CHIPWISE, predictions
@@ -58,7 +59,9 @@ class WindowPredictor:
 
     Where `overlap` is the edge of the windows that the model takes, these overlap by half and are blended instead
     (`blend_windows`). `area` is the part of the frame to predict, None all of it; `boxes` are windows to do so instead.
-    `threads` windows are predicted at a time, each by one thread, so that their number changes no byte.
+    `threads` windows are predicted at a time, each by one thread, so that their number changes no byte. A prediction is
+    the mean over `symmetries` of the square; windows begin and end at multiples of the factor, so pooling falls on the
+    same pixels in each of them.
     Raises DivergedError where the model's output for a valid pixel is not finite, BadInputError where its input is not.
     """
 
@@ -73,6 +76,7 @@ class WindowPredictor:
     boxes: tuple[PixelWindow, ...] | None = None
     area: PixelWindow | None = None
     threads: int = 1
+    symmetries: int = 1
 
     def windows(self) -> list[PixelWindow]:
         """Windows (rows, columns) that cover the area, or the boxes."""
@@ -87,6 +91,10 @@ class WindowPredictor:
     def of_windows(self, function: Callable[[PixelWindow], Result]) -> Iterator[Result]:
         """What a function gives for each window, in their order; several windows at a time."""
         return map_in_order(function, self.windows(), self.threads, _use_one_thread)
+
+    def predict_images(self, images: FloatArray) -> FloatArray:
+        """Predictions (N, channel, H, W), or (N, channel, 1, 1) of chips, of normalised images (N, band, H, W)."""
+        return mean_prediction(self.predict, images, self.symmetries)
 
     def predictions(self, y: slice, x: slice) -> Iterator[tuple[FloatArray, BoolArray]]:
         """Predictions (channel, y, x) and valid mask of a window, for each scene with valid pixels in it."""
@@ -105,7 +113,7 @@ class WindowPredictor:
             image, valid = read_padded(store, self.bands, self.normalise, padded_y, padded_x)
             if valid[core].any():
                 check_finite(image, valid, f"scene {store.scene}", (y, x))
-                whole = self.predict(image[None])[0] if not self.overlap else blend_windows(self, image, valid)
+                whole = self.predict_images(image[None])[0] if not self.overlap else blend_windows(self, image, valid)
                 output = whole[(slice(None), *core)]
                 check_finite(output, valid[core], f"scene {store.scene}", (y, x), by_model=True)
                 yield output, valid[core]
@@ -139,7 +147,7 @@ def blend_windows(predictor: WindowPredictor, image: FloatArray, valid: BoolArra
         window = np.s_[top : top + size, left : left + size]
         if not valid[window].any():
             continue
-        output = predictor.predict(np.ascontiguousarray(image[:, *window])[None])[0]
+        output = predictor.predict_images(np.ascontiguousarray(image[:, *window])[None])[0]
         if total is None:
             total = np.zeros((len(output), *valid.shape), np.float64)
         # A model may have no finite output for the zeros of invalid pixels.
@@ -196,14 +204,22 @@ def load_predict_function(trained: TrainedModel, folder: Path, device: str) -> C
 
 
 def open_predictor(
-    trained: TrainedModel, model: Path, stores: list[Tiles], window: int, halo: int | None, device: str, threads: int
+    trained: TrainedModel,
+    model: Path,
+    stores: list[Tiles],
+    window: int,
+    halo: int | None,
+    device: str,
+    threads: int,
+    symmetries: int = 1,
 ) -> WindowPredictor:
     """A trained model on stores, sorted by scene; of a chip set a window is a slot, and has no halo.
 
     Windows of a model that takes one size only, or sees the whole of its window, are blended. 0 `threads` means one for
     each core, at most 8, since each needs the memory of a window; a GPU has one. Raises BadInputError where bands or
-    grids do not fit, UsageError for a halo of blended windows.
+    grids do not fit, UsageError for a halo of blended windows, and for symmetries other than 1, 2, 4 or 8.
     """
+    check_symmetries(symmetries)
     overlap = 0
     if chip_set := stores[0].attributes.get(CHIP_SET):
         # Neighbouring slots are not neighbours on the ground.
@@ -233,4 +249,5 @@ def open_predictor(
         factor=trained.architecture.factor,
         overlap=overlap,
         threads=1 if uses_gpu(device) else threads or min(len(os.sched_getaffinity(0)), MOST_THREADS),
+        symmetries=symmetries,
     )

@@ -30,7 +30,7 @@ FLOOR = 1e-12
 class Calibration:
     """The temperature of maps of a model; `summary` is one sentence about its fit, `model` the id of the model.
 
-    `is_mosaic`: it was fitted for one map of the scenes, else for the map of each.
+    `is_mosaic`: it was fitted for one map of the scenes, else for the map of each, with predictions of `symmetries`.
     """
 
     temperature: float
@@ -38,16 +38,22 @@ class Calibration:
     scenes: tuple[str, ...]
     summary: str
     is_mosaic: bool = True
+    symmetries: int = 1
 
     @property
     def tags(self) -> dict[str, Any]:
         """Tags of the map whose probabilities it was applied to."""
         return {"temperature": f"{self.temperature:.6g}", "calibration": self.summary}
 
-    def check(self, model: str, scenes: list[str]) -> None:
-        """Raise BadInputError where it was fitted for another model; warn where it was fitted for maps of others."""
+    def check(self, model: str, scenes: list[str], symmetries: int) -> None:
+        """Raise BadInputError where it was fitted for another model or symmetries; warn where for other scenes."""
         if self.model != model:
             raise BadInputError(f"the calibration is of model {self.model}, not of {model}; calibrate this model")
+        if self.symmetries != symmetries:
+            raise BadInputError(
+                f"the calibration was fitted for symmetries {self.symmetries}, not {symmetries}; "
+                "calibrate again with the symmetries of the map"
+            )
         is_fitted = self.scenes == tuple(scenes) if self.is_mosaic else len(scenes) == 1 and scenes[0] in self.scenes
         if not is_fitted:
             effect = "the mean over its own scenes" if self.is_mosaic else "maps of one of its own scenes"
@@ -65,6 +71,7 @@ class _CalibrationDocument(BaseModel):
     scenes: list[str]
     summary: str
     maps: Literal["mosaic", "each image"] = "mosaic"
+    symmetries: Literal[1, 2, 4, 8] = 1
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -72,7 +79,10 @@ def read_calibration(path: Path) -> Calibration:
     content = read_document(path, _CalibrationDocument, "a calibration, as calibrate writes one")
     temperature = float(content["temperature"])
     is_mosaic = content.get("maps", "mosaic") == "mosaic"
-    return Calibration(temperature, content["model"], tuple(content["scenes"]), content["summary"], is_mosaic)
+    symmetries = int(content.get("symmetries", 1))
+    return Calibration(
+        temperature, content["model"], tuple(content["scenes"]), content["summary"], is_mosaic, symmetries
+    )
 
 
 def apply_temperature(probability: AnyArray, temperature: float) -> FloatArray:

@@ -38,12 +38,16 @@ def finished_model_mistakes(config: dict[str, Any]) -> list[str]:
             name = trained.architecture.name
             return [f"the model names code to run, {name}; read it, and if you trust it set allow_code: {name}"]
         class_colors(trained.classes, config["report"]["colors"])
-        of_model = read_calibration(Path(calibration)).model if calibration else model_id(folder)
+        fitted = read_calibration(Path(calibration)) if calibration else None
     except (BadInputError, UsageError) as error:
         return [f"model: {error}"]
     sentences = [*_band_mistakes(trained.bands, config), *_pixel_mistakes(trained.trained_on, config)]
-    if of_model != model_id(folder):
-        sentences.append(f"calibration {calibration} is of model {of_model}, not of {model_id(folder)}")
+    if fitted and fitted.model != model_id(folder):
+        sentences.append(f"calibration {calibration} is of model {fitted.model}, not of {model_id(folder)}")
+    if fitted and fitted.symmetries != (symmetries := config["predict"]["symmetries"]):
+        sentences.append(
+            f"calibration {calibration} is for predict.symmetries {fitted.symmetries}, but the config has {symmetries}"
+        )
     return sentences
 
 

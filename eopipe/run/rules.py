@@ -186,6 +186,11 @@ def _per_attempt(amount: Amount) -> Callable[[Any, Any, int], int]:
     return lambda wildcards, input, attempt: (amount(wildcards, input) if callable(amount) else amount) * attempt
 
 
+def minutes_of_map(config: Config) -> AmountOfInput:
+    """Minutes of a job that predicts its tiles, each window as often as it has symmetries."""
+    return lambda wildcards, input: 20 + volume(input.tiles) * config["predict"]["symmetries"] // 10
+
+
 def threads_of_scene(config: Config, has_job_arrays: Callable[[], bool]) -> AmountOfInput:
     """Threads of `preprocess`: one for a small scene, which does not keep more busy; four before it is fetched.
 

@@ -36,6 +36,16 @@ def calibrate(
     window: Annotated[
         int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
     ] = 512,
+    symmetries: Annotated[
+        int,
+        Option(
+            "predictions of each window whose mean is the map: 1, 2, 4 or 8, as in predict",
+            section="predict",
+            ge=1,
+            le=8,
+            advanced=True,
+        ),
+    ] = 1,
     device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
     allow_code: Annotated[
         str | None,
@@ -68,6 +78,7 @@ def calibrate(
     from eopipe.errors import BadInputError
     from eopipe.evaluation.fit_calibration import (
         LabelledSamples,
+        MapsOfCalibration,
         ValidationPlaces,
         calibration_document,
         validation_samples,
@@ -90,7 +101,7 @@ def calibrate(
                 f"labels of {', '.join(label_store.names)} in chips of {split.chip} pixels do not fit the model, "
                 f"which has {', '.join(trained.classes)} in chips of {trained.chip}; use those of its training"
             )
-        predictor = open_predictor(trained, model, stores, window, halo, device, threads)
+        predictor = open_predictor(trained, model, stores, window, halo, device, threads, symmetries)
         maps = [(predictor, ValidationPlaces.of(split, label_store, None))]
         if not is_mosaic:
             maps = [
@@ -100,5 +111,6 @@ def calibrate(
         samples = validation_samples(maps, trained, max_samples)
     with publish(calibration) as draft:
         scenes = [store.scene for store in stores]
-        content = calibration_document(samples, trained, model_id(model), scenes, min_samples, is_mosaic=is_mosaic)
+        of_maps = MapsOfCalibration(model_id(model), scenes, is_mosaic, symmetries)
+        content = calibration_document(samples, trained, of_maps, min_samples)
         write_json(draft, content)

@@ -84,6 +84,16 @@ def predict(
     window: Annotated[
         int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
     ] = 512,
+    symmetries: Annotated[
+        int,
+        Option(
+            "predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the "
+            "rotations) or 8 (rotations and flips); costs as many times more",
+            ge=1,
+            le=8,
+            advanced=True,
+        ),
+    ] = 1,
     device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
     allow_code: Annotated[
         str | None,
@@ -105,8 +115,9 @@ def predict(
     half and are blended. Bands are selected by name. A calibration changes probabilities, not classes. Each chip of a
     chip set is predicted by itself, and the map has its slots. With a part only its windows are predicted, and written
     to sparse GeoTIFFs, from which another job makes the map. Raises BadInputError when a scene lacks a band of the
-    model, is on another grid, or differs in pixel size, unit or processing level from the tiles of the training,
-    UsageError for colors that do not match the classes, and DivergedError when the model's output is not finite.
+    model, is on another grid, or differs in pixel size, unit or processing level from the tiles of the training, or
+    when the calibration is for another model or other symmetries, UsageError for colors that do not match the classes
+    and for another number of symmetries, and DivergedError when the model's output is not finite.
     """
     from eopipe.errors import UsageError
     from eopipe.inference.map_files import read_parts, write_prediction
@@ -124,8 +135,9 @@ def predict(
     check_tiles(trained.trained_on, stores, allow)
     fitted = read_calibration(calibration) if calibration else None
     if fitted:
-        fitted.check(model_id(model), [store.scene for store in stores])
-    predictor, frame = open_predictor(trained, model, stores, window, halo, device, threads), stores[0].frame
+        fitted.check(model_id(model), [store.scene for store in stores], symmetries)
+    predictor = open_predictor(trained, model, stores, window, halo, device, threads, symmetries)
+    frame = stores[0].frame
     if len(frame.cells) > 1 and not cell:
         raise UsageError(f"the tiles have several cells, so --cell is needed: {', '.join(c.id for c in frame.cells)}")
     table = {number: rgb(color) for number, color in enumerate(class_colors(trained.classes, colors))}

@@ -194,6 +194,16 @@ def test_a_transformer_of_one_size_is_mapped_with_the_same_bytes_whatever_the_wi
     assert np.abs(maps[0] / 10_000 - expected)[:, store.valid()].max() < 2e-4
 
 
+def test_a_transformer_with_symmetries_has_the_same_bytes_whatever_window_and_threads(project: Path) -> None:
+    model, tiles = write_model(project / "model", "vit.py:ViT"), write_tiles(project / "a.zarr", 100, 130, hole=0.2)
+    maps = []
+    for options in (("--window", 64, "--threads", 1), ("--window", 512, "--threads", 2)):
+        folder = project / "-".join(map(str, options))
+        predict(model, tiles, folder, "vit.py:ViT", "--symmetries", 8, *options)
+        maps.append([path.read_bytes() for path in sorted(folder.glob("*.tif"))])
+    assert maps[0] == maps[1]
+
+
 def test_a_model_that_sees_its_whole_window_is_blended_at_the_size_of_the_option(project: Path) -> None:
     model, tiles = write_model(project / "model", "vit.py:Relative"), write_tiles(project / "a.zarr", 96, 130)
     assert read_trained_model(model).window == 0

@@ -12,7 +12,9 @@ from test_input_check import write_model
 
 from eopipe.errors import UsageError
 from eopipe.models.input_check import TileProperties
+from eopipe.models.model_folder import model_id
 from eopipe.planning.check_config import check_file
+from eopipe.publish import write_json
 from eopipe.run.rules import checked
 
 BOX = ("15.0", "46.0", "15.052", "46.036")
@@ -69,6 +71,14 @@ def test_what_does_not_fit_the_model_is_refused_before_a_download(
         check_file(folder / "config.yaml")
     with pytest.raises(UsageError, match=sentence):
         checked(config, "config.yaml")
+
+
+def test_a_calibration_for_other_symmetries_is_refused_before_a_download(folder: Path) -> None:
+    content = {"temperature": 1.2, "model": model_id(folder / "model"), "scenes": ["a"], "summary": "", "symmetries": 4}
+    write_json(folder / "calibration.json", content)
+    with pytest.raises(UsageError, match=r"json is for predict\.symmetries 4, but the config has 1$"):
+        checked(changed(calibration="calibration.json"), "config.yaml")
+    assert checked(changed(calibration="calibration.json", predict={"symmetries": 4}), "config.yaml")
 
 
 def test_another_unit_or_pixel_size_is_refused_unless_the_config_allows_it(folder: Path) -> None:

@@ -15,7 +15,7 @@ rule predict:
         ENVIRONMENT
     threads: config["predict"]["threads"] or 4
     resources:
-        **machine("predict", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
+        **machine("predict", mem_mb=3000, runtime=eo.minutes_of_map(config)),
         disk_mb=lambda wildcards, input: 100 + eo.volume(input.tiles),
     params:
         **params_for(

@@ -95,7 +95,7 @@ rule calibrate:
         ENVIRONMENT
     threads: config["calibrate"]["threads"] or 4
     resources:
-        **machine("calibrate", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 10),
+        **machine("calibrate", mem_mb=3000, runtime=eo.minutes_of_map(config)),
     params:
         **params_for("calibrate", folders=["model", "tiles", "labels"]),
     shell:
