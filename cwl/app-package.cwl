@@ -1403,13 +1403,9 @@ $graph:
           valueFrom: classes$(inputs.ending).tif
         probabilities_name:
           valueFrom: probabilities$(inputs.ending).tif
-        class_parts:
+        finished_parts:
           source:
           - predict_parts/classes
-          linkMerge: merge_flattened
-          pickValue: all_non_null
-        probability_parts:
-          source:
           - predict_parts/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
@@ -2457,13 +2453,9 @@ $graph:
           valueFrom: classes$(inputs.ending).tif
         probabilities_name:
           valueFrom: probabilities$(inputs.ending).tif
-        class_parts:
+        finished_parts:
           source:
           - predict_parts/classes
-          linkMerge: merge_flattened
-          pickValue: all_non_null
-        probability_parts:
-          source:
           - predict_parts/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
@@ -4478,12 +4470,8 @@ $graph:
         entry: '$(inputs.tiles)
 
           '
-      - entryname: class_parts.list.json
-        entry: '$(inputs.class_parts)
-
-          '
-      - entryname: probability_parts.list.json
-        entry: '$(inputs.probability_parts)
+      - entryname: finished_parts.list.json
+        entry: '$(inputs.finished_parts)
 
           '
   hints:
@@ -4502,10 +4490,8 @@ $graph:
   arguments:
   - --tiles
   - '@tiles.list.json'
-  - --class-parts
-  - '@class_parts.list.json'
-  - --probability-parts
-  - '@probability_parts.list.json'
+  - --finished-parts
+  - '@finished_parts.list.json'
   inputs:
     model:
       type:
@@ -4546,20 +4532,12 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --calibration
-    class_parts:
+    finished_parts:
       type:
         type: array
         items: File
-      label: class parts
-      doc: 'classes of parts of maps, which predict --part made: what is in them is not predicted again'
-      format: iana:image/tiff
-      default: []
-    probability_parts:
-      type:
-        type: array
-        items: File
-      label: probability parts
-      doc: probabilities of the same parts, in the same order
+      label: finished parts
+      doc: 'both files of parts of maps, from predict --part: what they have is not predicted again'
       format: iana:image/tiff
       default: []
     colors:

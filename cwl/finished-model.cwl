@@ -744,13 +744,9 @@ steps:
         valueFrom: classes$(inputs.ending).tif
       probabilities_name:
         valueFrom: probabilities$(inputs.ending).tif
-      class_parts:
+      finished_parts:
         source:
         - predict_parts/classes
-        linkMerge: merge_flattened
-        pickValue: all_non_null
-      probability_parts:
-        source:
         - predict_parts/probabilities
         linkMerge: merge_flattened
         pickValue: all_non_null

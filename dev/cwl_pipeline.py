@@ -32,8 +32,6 @@ MODEL = {"source": ["train/model"], "linkMerge": "merge_nested", "pickValue": "t
 CLASSES = {"source": ["predict/classes", "predict_images/classes"], **MERGED}
 PROBABILITIES = {"source": ["predict/probabilities", "predict_images/probabilities"], **MERGED}
 MAPS = {"classes": CLASSES, "probabilities": PROBABILITIES}
-# What a map is joined from: outputs of its parts, by the start of the name of the input.
-PARTS = {"class": "classes", "probability": "probabilities"}
 # Stages that are repeated for each fold.
 OF_FOLD = ("split", "train", "calibrate", "predict", "evaluate")
 JSON, TIFF = "iana:application/json", "iana:image/tiff"
@@ -190,7 +188,8 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, st
     mapped |= {f"{k}_name": {"valueFrom": f"{k}{number}$(inputs.ending).tif"} for k in ("classes", "probabilities")}
     each_cell: Cwl = {"scatter": ["cell", "ending"], "scatterMethod": "dotproduct"}
     parts = {} if number else _map_parts(mapped, if_mosaic)
-    joined = {f"{port}_parts": {"source": [f"predict_parts/{out}"], **MERGED} for port, out in PARTS.items() if parts}
+    files = [f"predict_parts/{output}" for output in MAPS]
+    joined = {"finished_parts": {"source": files, **MERGED}} if parts else {}
     steps = {
         "split": stage_step("split", images | of_split),
         "train": stage_step("train", images | _split_files() | names(model="model")),

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -102,6 +103,16 @@ def environment() -> dict[str, str]:
 def cold_environment() -> dict[str, str]:
     """The environment of an activated virtual environment: on the nodes of a cluster nothing starts warm."""
     return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and all its descendants, in whichever process group."""
+    os.kill(pid, signal.SIGSTOP)
+    # Threads may have children, as Snakemake's do.
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            kill_tree(int(child))
+    os.kill(pid, signal.SIGKILL)
 
 
 def commands(log: str) -> list[list[str]]:

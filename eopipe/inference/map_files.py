@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 ColorTable = dict[int, tuple[int, int, int]]
 SCALE = 10_000
 NO_PROBABILITY = 65_535
+# Both files of a map; the first has the values of a regression, the second their deviation.
+KINDS = ("classes", "probabilities")
 PART = re.compile(r"([1-9]\d*)-of-([1-9]\d*)")
 
 
 @dataclass(frozen=True)
-class MapFile:
+class MapFormat:
     """How a file of a map is written: data type, nodata, the names of its bands, and tags.
 
     `colors` are those of the numbers of a single band, nodata being transparent. A number times `scale` is its value.
@@ -72,10 +74,10 @@ def windows_of_part(name: str, windows: Sequence[PixelWindow]) -> Sequence[Pixel
 
 
 @contextmanager
-def new_map(target: Path, grid: "GeoBox", description: MapFile, *, sparse: bool = False) -> Iterator[Any]:
+def new_map(target: Path, grid: "GeoBox", description: MapFormat, *, sparse: bool = False) -> Iterator[Any]:
     """Publish a COG: the caller writes windows into a tiled GeoTIFF, which is then copied with overviews.
 
-    A `sparse` one is no COG: it has only the blocks that were written, compressed.
+    A `sparse` one has only the blocks that were written, compressed, and is not a COG.
     """
     import rasterio
     from rasterio.shutil import copy
@@ -131,7 +133,7 @@ def write_prediction(
     of_map: dict[str, Any] = {"symmetries": predictor.symmetries} if predictor.symmetries > 1 else {}
     of_map |= {"cell": cell.id} if cell.id else {}
     scenes = [store.scene for store in predictor.stores]
-    both: Sequence[MapFile] = map_files(trained, scenes, of_map, calibration, colors)
+    both: Sequence[MapFormat] = map_files(trained, scenes, of_map, calibration, colors)
     of_part = {"window": predictor.edge, "halo": predictor.halo, "model": model}
     parts = [other for other in parts if other.cell == cell.id]
     for other in parts:
@@ -140,7 +142,7 @@ def write_prediction(
     copied = {_start(window) for other in parts for window in windows_of_part(other.name, every)}
     remaining = windows_of_part(part, every) if part else every
     if part:
-        both = [replace(file, tags=file.tags | of_part | {"part": part}) for file in both]
+        both = _with_tags(both, of_part | {"part": part})
     with ExitStack() as stack:
         written = [
             stack.enter_context(new_map(target, cell.grid, description, sparse=bool(part)))
@@ -153,6 +155,13 @@ def write_prediction(
             rows, columns = _in_map((y, x), cell)
             count = np.where(cell.belongs(rows, columns), scene_count, 0) if cell.id else scene_count
             _write(written, (rows, columns), stored(trained, prediction, count, calibration))
+
+
+def _with_tags(both: Sequence[MapFormat], of_part: dict[str, Any]) -> list[MapFormat]:
+    """Both files with the tags of a part."""
+    return [
+        replace(layers, tags=layers.tags | of_part | {"file": kind}) for layers, kind in zip(both, KINDS, strict=True)
+    ]
 
 
 def _start(window: PixelWindow) -> tuple[int, int]:
@@ -183,17 +192,21 @@ def _copy_part(part: MapPart, windows: Sequence[PixelWindow], written: Sequence[
             _write(written, window, [file.read(window=Window.from_slices(*window)) for file in files])
 
 
-def read_parts(classes: Sequence[Path], probabilities: Sequence[Path]) -> list[MapPart]:
-    """Parts of maps by their files; raises BadInputError for a file that is none, or without the other of the two."""
-    if len(classes) != len(probabilities):
-        raise BadInputError(f"{len(classes)} parts of classes and {len(probabilities)} of probabilities; each has both")
-    parts = []
-    for first, second in zip(classes, probabilities, strict=True):
-        cell, name = _cell_and_name(first)
-        if (cell, name) != _cell_and_name(second):
-            raise BadInputError(f"{first} and {second} are of different parts; give them in the same order")
-        parts.append(MapPart(name, cell, (first, second)))
-    return parts
+def read_parts(paths: Sequence[Path]) -> list[MapPart]:
+    """Parts of maps by their files; raises BadInputError for other files, and for one without the other of the two."""
+    parts: dict[tuple[str, str], dict[str, Path]] = {}
+    for path in paths:
+        tags = _tags_of(path)
+        if "part" not in tags:
+            raise BadInputError(f"{path} is not a part of a map: it has no tag part, which predict --part writes")
+        files = parts.setdefault((tags.get("cell", ""), tags["part"]), {})
+        if tags["file"] in files:
+            raise BadInputError(f"{files[tags['file']]} and {path} are the same file of part {tags['part']}; give one")
+        files[tags["file"]] = path
+    for (_, name), files in parts.items():
+        if missing := [kind for kind in KINDS if kind not in files]:
+            raise BadInputError(f"part {name} has {', '.join(map(str, files.values()))}, but not its {missing[0]}")
+    return [MapPart(name, cell, (files[KINDS[0]], files[KINDS[1]])) for (cell, name), files in parts.items()]
 
 
 def _tags_of(path: Path) -> dict[str, str]:
@@ -203,19 +216,11 @@ def _tags_of(path: Path) -> dict[str, str]:
         return {k: v for k, v in file.tags().items() if k != "AREA_OR_POINT"} | {"size": str(file.shape)}
 
 
-def _cell_and_name(path: Path) -> tuple[str, str]:
-    tags = _tags_of(path)
-    if "part" not in tags:
-        raise BadInputError(f"{path} is not a part of a map: it has no tag part, which predict --part writes")
-    return tags.get("cell", ""), tags["part"]
-
-
-def _check_part(part: MapPart, both: Sequence[MapFile], cell: Cell, of_part: dict[str, Any]) -> None:
+def _check_part(part: MapPart, both: Sequence[MapFormat], cell: Cell, of_part: dict[str, Any]) -> None:
     """Raise BadInputError where a part has other tags than the map of its cell."""
-    for path, description in zip(part.files, both, strict=True):
+    for path, layers in zip(part.files, _with_tags(both, of_part | {"part": part.name}), strict=True):
         present = _tags_of(path)
-        needed = {k: str(v) for k, v in (description.tags | of_part).items()}
-        needed |= {"part": part.name, "size": str(cell.shape)}
+        needed = {k: str(v) for k, v in layers.tags.items()} | {"size": str(cell.shape)}
         if different := sorted(k for k in needed.keys() | present.keys() if needed.get(k) != present.get(k)):
             name = different[0]
             raise BadInputError(
@@ -230,7 +235,7 @@ def map_files(
     of_map: dict[str, Any],
     calibration: Calibration | None,
     colors: ColorTable | None,
-) -> tuple[MapFile, MapFile]:
+) -> tuple[MapFormat, MapFormat]:
     """How both files of a map are written: classes, or the presence of labels, and probabilities, scale 1/10000.
 
     Of a regression: values (float32, NaN no scene) and the standard deviation over the scenes of a pixel, 0 for a
@@ -240,19 +245,19 @@ def map_files(
     if trained.task == "regression":
         name, unit = names[0], trained.unit
         tags = {"quantity": name, "unit": unit} | tags | {"task": trained.task} | of_map
-        values = MapFile("float32", math.nan, (name,), tags, units=(unit,))
+        values = MapFormat("float32", math.nan, (name,), tags, units=(unit,))
         bands = (f"standard deviation of {name}", "scenes")
-        return values, MapFile("float32", math.nan, bands, tags, units=(unit, "1"))
+        return values, MapFormat("float32", math.nan, bands, tags, units=(unit, "1"))
     if trained.task == "multilabel":
         tags |= {"task": trained.task, "chip": trained.chip, "min_share": trained.min_share} | of_map
-        first = MapFile("uint8", NO_LABEL, names, tags)
+        first = MapFormat("uint8", NO_LABEL, names, tags)
     else:
         legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
         tags = {"classes": legend} | tags | of_map
         tags |= {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
-        first = MapFile("uint8", NO_LABEL, ("class",), tags, colors)
+        first = MapFormat("uint8", NO_LABEL, ("class",), tags, colors)
     fitted = tags | (calibration.tags if calibration else {})
-    return first, MapFile("uint16", NO_PROBABILITY, names, fitted, scale=1 / SCALE)
+    return first, MapFormat("uint16", NO_PROBABILITY, names, fitted, scale=1 / SCALE)
 
 
 def stored(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.chips.chip_set import NOT_A_PLACE
 from eopipe.errors import BadInputError
-from eopipe.inference.map_files import MapFile, new_map
+from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.tiles.grid import windows
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -44,7 +44,7 @@ def export_store(target: Path, store: Tiles, chip: dict[str, Any] | None = None)
         parts, tags = [((slice(0, grid.shape[0]), slice(0, grid.shape[1])), slot)], tags | {"chip": chip["id"]}
     with (
         rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True),
-        new_map(target, grid, MapFile(str(array.dtype), nodata, bands, tags, colors)) as file,
+        new_map(target, grid, MapFormat(str(array.dtype), nodata, bands, tags, colors)) as file,
     ):
         if name == "image":
             scale, offset = store.scaling
@@ -76,7 +76,7 @@ def export_map(target: Path, source: Path, chip: dict[str, Any]) -> tuple[str, .
         names = tuple(file.descriptions)
         colors = file.colormap(1) if file.colorinterp[0].name == "palette" else None
         scales, offsets, nodata = file.scales, file.offsets, file.nodata
-    with new_map(target, grid, MapFile(str(pixels.dtype), nodata, names, tags, colors)) as copied:
+    with new_map(target, grid, MapFormat(str(pixels.dtype), nodata, names, tags, colors)) as copied:
         copied.scales, copied.offsets = scales, offsets
         copied.write(pixels)
     return names

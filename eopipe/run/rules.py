@@ -165,7 +165,7 @@ def _arguments_of(name: str) -> Callable[[Any, Any], list[str]]:
 
 
 def resources_for(
-    config: Config, name: str, *argv: str, mem_mb: Amount, runtime: Amount | None = None, **fixed: int
+    config: Config, name: str, *argv: str, mem_mb: Amount, runtime: Amount | None = None, **fixed: Amount
 ) -> dict[str, Any]:
     """The `resources` of a rule: memory in MB and runtime in minutes grow with each attempt, `fixed` ones do not.
 
@@ -189,6 +189,11 @@ def _per_attempt(amount: Amount) -> Callable[[Any, Any, int], int]:
 def minutes_of_map(config: Config) -> AmountOfInput:
     """Minutes of a job that predicts its tiles, each window as often as it has symmetries."""
     return lambda wildcards, input: 20 + volume(input.tiles) * config["predict"]["symmetries"] // 10
+
+
+def disk_of_map(wildcards: Any, input: Any) -> int:  # noqa: ARG001 - the first is always given
+    """MB of scratch files of a job that maps its tiles."""
+    return 100 + volume(input.tiles)
 
 
 def threads_of_scene(config: Config, has_job_arrays: Callable[[], bool]) -> AmountOfInput:
@@ -285,18 +290,14 @@ def map_options(config: Config, wildcards: Any) -> str:
     return " ".join(filter(None, [options(config, "predict"), shlex.join(words)]))
 
 
-def parts_of_map(config: Config, name: str, file: str) -> list[str]:
-    """A file (classes, probabilities) of each part of a map that is made in parts.
-
-    >>> parts_of_map({"results": "results", "map_parts": 2}, "mosaic", "classes")
-    ['results/maps/mosaic/parts/1-of-2/classes.tif', 'results/maps/mosaic/parts/2-of-2/classes.tif']
-    """
-    folder, count = f"{config['results']}/maps/{name}/parts", config["map_parts"]
-    return [f"{folder}/{part}/{file}.tif" for part in names_of_parts(count)]
+def parts_of_map(config: Config, wildcards: Any) -> list[str]:
+    """Both files of each part of a map that is made in parts."""
+    folder, names = f"{config['results']}/maps/{wildcards.map}/parts", names_of_parts(config["map_parts"])
+    return [f"{folder}/{part}/{file}.tif" for part in names for file in ("classes", "probabilities")]
 
 
 def names_of_parts(count: int) -> list[str]:
-    """The parts of a map that is made in so many; none of one in a single part."""
+    """The parts of a map that is made in `count`; a map of one part has none."""
     return [f"{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
 
 

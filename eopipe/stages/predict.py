@@ -42,15 +42,12 @@ def predict(
         Path | None,
         Input("calibration of the probabilities, as calibrate writes it for the same model", format="application/json"),
     ] = None,
-    class_parts: Annotated[
+    finished_parts: Annotated[
         tuple[Path, ...],
         Input(
-            "classes of parts of maps, which predict --part made: what is in them is not predicted again",
+            "both files of parts of maps, from predict --part: what they have is not predicted again",
             format="image/tiff",
         ),
-    ] = (),
-    probability_parts: Annotated[
-        tuple[Path, ...], Input("probabilities of the same parts, in the same order", format="image/tiff")
     ] = (),
     colors: Annotated[
         tuple[str, ...],
@@ -150,5 +147,5 @@ def predict(
         table,
         model=model_id(model),
         part=part,
-        parts=read_parts(class_parts, probability_parts),
+        parts=read_parts(finished_parts),
     )

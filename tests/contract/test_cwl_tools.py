@@ -176,6 +176,7 @@ def test_the_pipeline_scatters_over_scenes_cells_and_folds() -> None:
         "fetch": "item",
         "preprocess": "scene",
         "label_scenes": "scene",
+        "predict_parts": ["cell", "ending", "part"],
         "predict": ["cell", "ending"],
         "predict_images": "image",
         "cross_validate": "fold",
@@ -206,7 +207,8 @@ def test_every_input_of_a_pipeline_is_used(name: str) -> None:
 def test_a_finished_model_has_the_steps_of_the_pipeline_but_for_labels_training_and_scores() -> None:
     steps, whole = (WORKFLOWS[name]["steps"] for name in ("finished-model", "pipeline"))
     assert [*steps] == [
-        *("steps", "search", "cells", "fetch", "preprocess", "composite", "predict", "publish", "describe", "crate")
+        *("steps", "search", "cells", "fetch", "preprocess", "composite"),
+        *("predict_parts", "predict", "publish", "describe", "crate"),
     ]
     for name in ("search", "cells", "fetch", "preprocess", "composite"):
         assert steps[name] == whole[name]
@@ -223,6 +225,7 @@ def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job()
         "label": "steps/label_file",
         "label_scenes": "steps/label_scenes",
         "predict": "steps/mosaic",
+        "predict_parts": "steps/mosaic",
         "predict_images": "steps/images",
         "export": "with_onnx",
         "report": "with_report",

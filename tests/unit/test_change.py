@@ -24,7 +24,7 @@ from eopipe.cli import main
 from eopipe.composites.periods import channels_by_date, part_of, stack_conflict
 from eopipe.errors import BadInputError
 from eopipe.evaluation.change import change_scores
-from eopipe.inference.map_files import MapFile, new_map
+from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.labels.change import from_to, from_to_names
 from eopipe.publish import write_json
 from eopipe.reporting.change import change_sections
@@ -137,7 +137,7 @@ def evaluate(folder: Path, names: tuple[str, ...]) -> dict[str, Any]:
         add_array(group, "image", stored.shape, "uint16", Layout(32, 32), scale_factor=1e-4, add_offset=0.0)[:] = stored
         add_array(group, "valid", SHAPE, "uint8", Layout(32, 32))[:] = 1
     mapped = from_to(before, np.where(np.arange(64)[:, None] < 32, after, before), 3)
-    with new_map(folder / "classes.tif", GRID, MapFile("uint8", NO_LABEL, ("class",), scene_tags(["all"]))) as file:
+    with new_map(folder / "classes.tif", GRID, MapFormat("uint8", NO_LABEL, ("class",), scene_tags(["all"]))) as file:
         file.write(mapped, 1)
     corners = [(row, col) for row in range(0, 64, 8) for col in range(0, 64, 8)]
     samples = {

@@ -30,7 +30,7 @@ def predict(folder: Path, model: Path, tiles: list[Path], *options: object) -> t
 
 
 def from_parts(parts: list[tuple[Path, Path]]) -> list[object]:
-    return ["--class-parts", *(part[0] for part in parts), "--probability-parts", *(part[1] for part in parts)]
+    return ["--finished-parts", *(path for part in parts for path in part)]
 
 
 def digests(paths: tuple[Path, Path]) -> list[str]:
@@ -95,8 +95,8 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.Captur
         "its window is 64, that of this map is 128": [*from_parts([part]), "--window", 128],
         "its classes is 0=a, 1=c": [*from_parts([other]), "--window", 64],
         "has no tag part": from_parts([whole]),
-        "are of different parts": from_parts([(part[0], other[1])]),
-        "1 parts of classes and 0 of probabilities": ["--class-parts", part[0]],
+        "are the same file of part 1-of-2; give one": from_parts([part, part]),
+        f"part 1-of-2 has {part[0]}, but not its probabilities": ["--finished-parts", part[0]],
         "--part is 3-of-2, but a part is its number and the number of all": ["--part", "3-of-2"],
     }
     for sentence, options in refused.items():

@@ -5,15 +5,17 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import yaml
-from projects import DAYS, Project, by_cwltool, environment
+from projects import DAYS, Project, by_cwltool, environment, kill_tree
 
 from eopipe.publish import sha256
 
 MAPS = ("classes.tif", "probabilities.tif")
+PARTS = ("1-of-3", "2-of-3", "3-of-3")
 
 
 def init(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -23,12 +25,15 @@ def init(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.fixture(scope="module")
 def mapped(demo: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project that has mapped the scenes of the training with its model."""
+    """A project that has mapped the scenes of the training with its model, in parts."""
     folder = tmp_path_factory.mktemp("mapped")
     done = init("again", "--from", demo.folder, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "with the model and its calibration" in done.stdout
     project = Project(folder / "again")
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    config |= {"map_parts": len(PARTS), "predict": {**config["predict"], "window": 64}}
+    (project.folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     result = project.run()
     assert result.returncode == 0, result.stdout
     return project
@@ -37,7 +42,30 @@ def mapped(demo: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_the_scenes_of_a_training_get_the_map_of_the_training_run(demo: Project, mapped: Project) -> None:
     for name in MAPS:
         assert sha256(mapped.results / f"maps/mosaic/{name}") == sha256(demo.results / f"maps/mosaic/{name}"), name
+    parts = mapped.results / "maps/mosaic/parts"
+    assert sorted(path.name for path in parts.iterdir()) == [*PARTS]
     assert mapped.planned() == []
+
+
+@pytest.mark.exhaustive
+def test_a_run_that_is_killed_while_it_maps_makes_only_the_parts_that_are_missing(mapped: Project) -> None:
+    maps, logs = mapped.results / "maps", mapped.results / "logs/predict"
+    before = mapped.digests()
+    shutil.rmtree(maps)
+    for part in PARTS[:2]:
+        log, target = logs / f"mosaic-{part}.log", maps / f"mosaic/parts/{part}/probabilities.tif"
+        log.unlink(missing_ok=True)
+        with subprocess.Popen(mapped.command("--cores", "1"), cwd=mapped.folder, env=environment()) as run:
+            while not target.exists():
+                assert run.poll() is None
+                time.sleep(0.02)
+            kill_tree(run.pid)
+    times = {path: path.stat().st_mtime_ns for path in maps.rglob("probabilities.tif")}
+    assert 1 <= len(times) < 1 + len(PARTS)
+    result = mapped.run()
+    assert result.returncode == 0, result.stdout
+    assert mapped.digests() == before
+    assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
 def test_a_run_of_a_finished_model_has_no_labels_and_no_scores_and_ends_with_report_catalog_and_crate(

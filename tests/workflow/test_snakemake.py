@@ -2,14 +2,11 @@
 
 import fcntl
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from socket import gethostname
 
 import numpy as np
@@ -19,7 +16,7 @@ import torch
 import xarray as xr
 import yaml
 from patience import PATIENCE
-from projects import DAYS, ROOT, Project, commands, environment
+from projects import DAYS, ROOT, Project, commands, environment, kill_tree
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from eopipe.arguments import parse
@@ -206,16 +203,6 @@ def test_deleted_results_are_rebuilt_identically_although_everything_is_killed_d
     assert resumed.returncode == 0, resumed.stdout
     assert "event=resume" in (finished.results / "logs/train.log").read_text()
     assert finished.digests() == before
-
-
-def kill_tree(pid: int) -> None:
-    """Kill a process and all its descendants, in whichever process group."""
-    os.kill(pid, signal.SIGSTOP)
-    # Threads may have children, as Snakemake's do.
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            kill_tree(int(child))
-    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.exhaustive

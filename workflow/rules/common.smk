@@ -68,8 +68,7 @@ FILES = {name: f"{RESULTS}/{path}" for name, path in eo.SHARED_FILES.items()} | 
     "calibration_of_map": lambda wildcards: (
         FILES["calibration"] if run_images.is_mosaic(wildcards.map) == IS_MOSAIC else []
     ),
-    "class_parts": lambda wildcards: eo.parts_of_map(config, wildcards.map, "classes"),
-    "probability_parts": lambda wildcards: eo.parts_of_map(config, wildcards.map, "probabilities"),
+    "finished_parts": partial(eo.parts_of_map, config),
     "classes": each_map("classes"),
     "probabilities": each_map("probabilities"),
     "maps": lambda wildcards: each_map("classes")(wildcards) + each_map("probabilities")(wildcards),

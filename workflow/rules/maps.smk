@@ -1,7 +1,7 @@
 rule predict:
     "Map classes and their probabilities, as cloud-optimised GeoTIFFs."
     input:
-        **files("model", "class_parts", "probability_parts"),
+        **files("model", "finished_parts"),
         tiles=tiles_of_map,
         calibration=FILES["calibration_of_map"],
     output:
@@ -15,16 +15,13 @@ rule predict:
         ENVIRONMENT
     threads: config["predict"]["threads"] or 4
     resources:
-        **machine("predict", mem_mb=3000, runtime=eo.minutes_of_map(config)),
-        disk_mb=lambda wildcards, input: 100 + eo.volume(input.tiles),
+        **machine("predict", mem_mb=3000, runtime=eo.minutes_of_map(config), disk_mb=eo.disk_of_map),
     params:
-        **params_for(
-            "predict", folders=["model", "tiles"], optional=["calibration", "class_parts", "probability_parts"]
-        ),
+        **params_for("predict", folders=["model", "tiles"], optional=["calibration", "finished_parts"]),
     shell:
         "exec eopipe predict --model {params.model:q} --tiles {params.tiles:q} {params.calibration:q} {params.options}"
-        " {params.class_parts:q} {params.probability_parts:q} --classes {output.classes:q} --probabilities"
-        " {output.probabilities:q} {resources.knobs} > {log:q} 2>&1"
+        " {params.finished_parts:q} --classes {output.classes:q} --probabilities {output.probabilities:q}"
+        " {resources.knobs} > {log:q} 2>&1"
 
 
 share_requests(workflow, {"predict_part": "predict"})
