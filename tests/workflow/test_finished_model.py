@@ -32,7 +32,7 @@ def mapped(demo: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
     assert "with the model and its calibration" in done.stdout
     project = Project(folder / "again")
     config = yaml.safe_load((project.folder / "config.yaml").read_text())
-    config |= {"map_parts": len(PARTS), "predict": {**config["predict"], "window": 64}}
+    config |= {"map_parts": len(PARTS), "predict": {**config.get("predict", {}), "window": 64}}
     (project.folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     result = project.run()
     assert result.returncode == 0, result.stdout
