@@ -86,6 +86,10 @@ def model() -> type[BaseModel]:
             int,
             Field(0, ge=0, description="folds of a cross-validation beside the model, at least 3; 0: none"),
         ),
+        "with_products": (
+            bool,
+            Field(False, description="also make what people open of the maps: polygons, QGIS style, areas of zones"),
+        ),
         "online_nodes": (
             bool,
             Field(False, description="compute nodes have internet access: submit search and fetch as cluster jobs too"),
@@ -222,6 +226,8 @@ def _unused_sections(values: dict[str, Any]) -> list[str]:
         sentences.append(
             f"the tiles and labels of chip_set are used as they are; remove the sections {', '.join(names)}"
         )
+    if values.get("chip_set") and values.get("with_products"):
+        sentences.append("with_products is for maps of scenes, and chips of chip_set have no common grid; remove it")
     return sentences
 
 

@@ -92,6 +92,8 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
         inputs["calibration"]["format"] = f"{IANA}application/json"
     if config["folds"]:
         inputs |= {"folds": config["folds"], "fold": [*range(config["folds"])]}
+    if config["with_products"]:
+        inputs["with_products"] = True
     inputs["config"] = _file(source, folder) | {"format": f"{IANA}application/yaml"}
     for lock in pinned(cwl_folder().parent)[:1]:
         inputs["lock"] = _file(lock, folder) | {"format": f"{IANA}text/plain"}

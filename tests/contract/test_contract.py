@@ -299,7 +299,7 @@ def test_all_missing_inputs_are_named_at_once(capsys: pytest.CaptureFixture[str]
 def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
     sections = model().model_fields
     general = {"results", "state", "chip_set", "model", "calibration", "allow_code", "folds"}
-    assert set(sections) == general | {"online_nodes", "setup", "container", *STAGES}
+    assert set(sections) == general | {"online_nodes", "with_products", "setup", "container", *STAGES}
     names = {p.name for p in stage("label").settings if isinstance(p.mark, Input)}
     assert names == {"before", "source"}
 

@@ -90,7 +90,7 @@ def test_every_job_line_is_accepted_by_the_parser_of_its_stage(finished: Project
         lines += [
             arguments for arguments in commands(result.stdout) if (arguments[0] == "search") == (forced == ["search"])
         ]
-    assert {arguments[0] for arguments in lines} == set(STAGES) - {"composite", "describe"}
+    assert {arguments[0] for arguments in lines} == set(STAGES) - {"composite", "describe", "products"}
     per_scene = [arguments for arguments in lines if arguments[0] in ("fetch", "preprocess")]
     assert len(per_scene) == 2 * len(DAYS)
     for arguments in lines:
@@ -99,7 +99,7 @@ def test_every_job_line_is_accepted_by_the_parser_of_its_stage(finished: Project
 
 def test_a_dry_run_of_a_new_project_shows_the_jobs_known_before_the_search(project: Project) -> None:
     planned = project.planned()
-    assert set(STAGES) - set(planned) == {"fetch", "preprocess", "composite", "describe"}, (
+    assert set(STAGES) - set(planned) == {"fetch", "preprocess", "composite", "describe", "products"}, (
         "the scenes are not known yet"
     )
 

@@ -79,6 +79,7 @@ FILES = {
     "metrics": f"{RESULTS}/metrics.json",
     "fold_metrics": eo.each_fold(config, "metrics.json"),
     "catalog": f"{RESULTS}/catalog/manifest.json",
+    "products": f"{RESULTS}/products/manifest.json",
 }
 
 
