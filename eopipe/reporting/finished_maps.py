@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -188,16 +189,20 @@ def _to_degrees(crs: Any, easting: AnyArray, northing: AnyArray) -> tuple[Float6
 
 def shape_hectares(shapes: ObjectArray, crs: Any) -> Float64Array:
     """The area in hectares of each polygon (shapely) on the ellipsoid of its CRS (pyproj); 0 for other shapes."""
-    from shapely import orient_polygons, segmentize, transform
+    from shapely import get_coordinates, get_parts, get_rings, segmentize
 
     units = METRES_PER_RADIAN if crs.is_geographic else 1.0
     longest_edge = LONGEST_EDGE_M / (units * crs.axis_info[0].unit_conversion_factor)
-
-    # The rings of a polygon are added: holes have to run the other way round.
-    divided = transform(
-        segmentize(orient_polygons(shapes), longest_edge),
-        lambda points: np.column_stack(_to_degrees(crs, points[:, 0], points[:, 1])),
+    parts, shape_of_part = get_parts(shapes, return_index=True)
+    rings, part_of_ring = get_rings(segmentize(parts, longest_edge), return_index=True)
+    points, ring_of_point = get_coordinates(rings, return_index=True)
+    longitude, latitude = _to_degrees(crs, points[:, 0], points[:, 1])
+    geod, ends = crs.get_geod(), np.searchsorted(ring_of_point, np.arange(len(rings) + 1)).tolist()
+    areas = np.array(
+        [abs(geod.polygon_area_perimeter(longitude[a:b], latitude[a:b])[0]) for a, b in pairwise(ends)], np.float64
     )
-    geod = crs.get_geod()
-    areas = [0.0 if shape is None else geod.geometry_area_perimeter(shape)[0] for shape in divided]
-    return np.abs(np.array(areas, np.float64)) / SQUARE_METRES_PER_HECTARE
+    # The first ring of a polygon is the outer one.
+    is_hole = np.append(False, part_of_ring[1:] == part_of_ring[:-1])[: len(rings)]
+    signed = np.where(is_hole, -areas, areas) / SQUARE_METRES_PER_HECTARE
+    # Of no shapes the sums are integers.
+    return np.bincount(shape_of_part[part_of_ring], signed, minlength=len(shapes)).astype(np.float64)

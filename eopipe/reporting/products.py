@@ -124,16 +124,30 @@ def write_polygons(path: Path, finished: FinishedMap, minimum_ha: float) -> None
     Polygons touch at edges, not at corners. The map is read whole: a sieve has no windows.
     """
     from rasterio.features import shapes
-    from shapely.geometry import shape
 
     numbers = sieved(finished, minimum_ha)
     polygons = shapes(numbers, mask=numbers != NO_LABEL, connectivity=4, transform=finished.grid.affine)
     # With a first part that is empty, a map without data has its layer too.
     part, is_first = list[Any](), True
     while part or is_first:
-        outlines = np.array([shape(outline) for outline, _ in part], object)
+        outlines = _polygons([outline["coordinates"] for outline, _ in part])
         _append_polygons(path, finished, outlines, [int(value) for _, value in part], append=not is_first)
         part, is_first = list(islice(polygons, POLYGONS_PER_WRITE)), False
+
+
+def _polygons(outlines: list[Any]) -> ObjectArray:
+    """Polygons of the points of their rings, the outer one first; much faster together than one by one."""
+    from shapely import linearrings, polygons
+
+    rings = [ring for outline in outlines for ring in outline]
+    if not rings:
+        return np.array([], object)
+    sizes = [len(ring) for ring in rings]
+    points = np.array([point for ring in rings for point in ring], np.float64)
+    of_rings = linearrings(points, indices=np.repeat(np.arange(len(rings)), sizes))
+    of_outlines = np.repeat(np.arange(len(outlines)), [len(outline) for outline in outlines])
+    together: ObjectArray = polygons(of_rings, indices=of_outlines)
+    return together
 
 
 def _append_polygons(

@@ -138,6 +138,12 @@ def changed(section: str, **values: Any) -> dict[str, Any]:
         (changed("report", colors=["#ff0000"]), "report.colors has 1 colours for 2 classes"),
         (changed("report", license="MIT"), "report has no setting license of its own; set crate.license"),
         (changed("catalog", license="MIT"), "catalog has no setting license of its own; set crate.license"),
+        (changed("train", task="multilabel") | {"with_products": True}, "zones; set products.zones, a vector file of"),
+        (DEMO | {"chip_set": "chips", "with_products": True}, "with_products is for maps of scenes, and chips of"),
+        (
+            DEMO | {"products": {"minimum_mapping_unit_ha": -1}},
+            "products.minimum_mapping_unit_ha is -1: write at",
+        ),
     ],
 )
 def test_a_mistake_in_the_config_is_one_clear_sentence(config: dict[str, Any], sentence: str) -> None:

@@ -22,7 +22,7 @@ from eopipe.cli import main
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.mosaic import new_map
 from eopipe.publish import verify
-from eopipe.reporting.finished_maps import pixel_hectares, shape_hectares, windows
+from eopipe.reporting.finished_maps import pixel_hectares, shape_hectares
 from eopipe.reporting.products import entropy
 from eopipe.stages.products import products
 
@@ -181,11 +181,10 @@ def test_the_hole_of_a_polygon_is_no_part_of_its_area() -> None:
     assert (whole, part) == (pytest.approx(100, rel=1e-3), pytest.approx(2, rel=1e-3))
 
 
-def test_products_are_the_same_whatever_the_blocks_of_the_map_and_the_windows_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_are_the_same_whatever_the_blocks_of_the_map_and_the_windows_are(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    numbers = np.kron(rng.integers(0, 3, (15, 20)), np.ones((20, 20), int)).astype(np.uint8)
+    # Larger than a window in both directions.
+    numbers = np.kron(rng.integers(0, 3, (30, 35)), np.ones((20, 20), int)).astype(np.uint8)
     numbers[rng.random(numbers.shape) < 0.1] = 2
     first, shares = write_map(tmp_path / "map", numbers)
     striped = tmp_path / "striped" / "classes.tif"
@@ -196,12 +195,26 @@ def test_products_are_the_same_whatever_the_blocks_of_the_map_and_the_windows_ar
         with rasterio.open(striped, "w", **profile) as target:
             target.write(source.read())
             target.write_colormap(1, source.colormap(1))
-    zone = write_zones(tmp_path / "zone.gpkg", {"a": Point(502_000, 4_998_500).buffer(900)})
+    zone = write_zones(tmp_path / "zone.gpkg", {"a": Point(505_120, 4_994_880).buffer(700, quad_segs=500)})
     products(**inputs((first, shares)), products=tmp_path / "one", zones=zone)
-    monkeypatch.setattr(windows, "__defaults__", (64,))
     products(**inputs((striped, shares)), products=tmp_path / "other", zones=zone)
     for name in ("polygons.gpkg", "entropy.tif", "zones.csv", "classes.qml"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes(), name
+    # The corner of four windows is in the zone.
+    rows_of_pixels, columns = np.mgrid[:600, :700]
+    inside = numbers[np.hypot(columns + 0.5 - 512, rows_of_pixels + 0.5 - 512) < 70]
+    (row,) = rows(tmp_path / "one")
+    counts = np.bincount(inside) / len(inside)
+    assert [float(row[f"{name} share"]) for name in NAMES] == pytest.approx(counts.tolist(), abs=2e-4)
+
+
+def test_a_layer_has_the_polygons_of_all_parts_that_it_is_written_in(tmp_path: Path) -> None:
+    rows_of_pixels, columns = np.mgrid[:160, :160]
+    pair = write_map(tmp_path / "map", (rows_of_pixels + columns) % 2)
+    products(**inputs(pair), products=tmp_path / "out", minimum_mapping_unit_ha=0)
+    layer = polygons(tmp_path / "out")
+    assert np.bincount(layer["class"]).tolist() == [12_800, 12_800], "patches that touch at corners are apart"
+    assert layer["area_ha"].sum() == pytest.approx(160 * 160 * 0.01, rel=1e-3)
 
 
 def test_the_style_has_the_colours_of_the_colour_table_and_the_names_of_the_classes(tmp_path: Path) -> None:

@@ -365,3 +365,26 @@ def test_the_list_of_rules_has_a_sentence_for_each() -> None:
     descriptions = dict(re.findall(r"^(\w+) \((.+)\)$", result.stdout, re.MULTILINE))
     assert set(descriptions) == ({*STAGES} - {"describe"}) | {"all", "fetched"}
     assert all(text.endswith(".") for text in descriptions.values())
+
+
+def test_a_config_that_switches_products_on_makes_them_and_nothing_else_again(
+    finished: Project, tmp_path: Path
+) -> None:
+    shutil.copytree(finished.folder, tmp_path / "run", symlinks=True)
+    project = Project(tmp_path / "run")
+    project.write(products={"zones": "sample/area.geojson"})
+    assert project.planned() == []
+    with (project.folder / "config.yaml").open("a") as file:
+        file.write("with_products: true\n")
+    assert project.planned() == ["products", "all"]
+    before = project.digests()
+    assert (result := project.run()).returncode == 0, result.stdout
+    assert "results/products/polygons.gpkg" in result.stdout
+    after = project.digests()
+    assert {name: after[name] for name in before} == before
+    assert {*after} - {*before} == {
+        f"products/{name}"
+        for name in ("classes.tif", "classes.qml", "entropy.tif", "polygons.gpkg", "zones.csv", "manifest.json")
+    }
+    (row,) = (project.results / "products/zones.csv").read_text().splitlines()[1:]
+    assert row.startswith("sample,")
