@@ -422,6 +422,39 @@ inputs:
     label: time limit of describe
     doc: seconds after which the job is ended
     default: 5400
+  products_zones:
+    type:
+    - 'null'
+    - File
+    label: products.zones
+    doc: 'polygons whose classes or values are summed up, in any CRS: a vector file'
+  products_zone_name:
+    type: string
+    label: products.zone_name
+    doc: attribute of the zones with their names
+    default: name
+  products_zone_layer:
+    type:
+    - 'null'
+    - string
+    label: products.zone_layer
+    doc: layer of the zones, where the file has several
+  products_minimum_mapping_unit_ha:
+    type: double
+    label: products.minimum_mapping_unit_ha
+    doc: 'hectares below which a patch of one class gets the class of its largest neighbour, in the polygons only;
+      0: none'
+    default: 0.5
+  products_mem_mb:
+    type: int
+    label: memory of products
+    doc: memory of the job in MB
+    default: 6000
+  products_timelimit_s:
+    type: int
+    label: time limit of products
+    doc: seconds after which the job is ended
+    default: 10800
   catalog_title:
     type: string
     label: catalog.title
@@ -514,6 +547,11 @@ inputs:
     label: with report
     doc: make the report and the cards
     default: true
+  with_products:
+    type: boolean
+    label: with products
+    doc: make polygons, QGIS style and areas of zones of the maps
+    default: false
   with_crate:
     type: boolean
     label: with crate
@@ -754,6 +792,32 @@ steps:
     - classes
     - probabilities
     - record
+  products:
+    label: products
+    doc: Make polygons, a QGIS style, the entropy and a table of zones from the finished maps of a run.
+    run: products.cwl
+    when: $(inputs.wanted)
+    in:
+      zones: products_zones
+      zone_name: products_zone_name
+      zone_layer: products_zone_layer
+      minimum_mapping_unit_ha: products_minimum_mapping_unit_ha
+      mem_mb: products_mem_mb
+      timelimit_s: products_timelimit_s
+      classes:
+        source:
+        - predict/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      probabilities:
+        source:
+        - predict/probabilities
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      wanted: with_products
+    out:
+    - products
+    - record
   publish:
     label: publish
     doc: Export model, maps and tiles as a self-contained STAC catalog.
@@ -844,6 +908,7 @@ steps:
         - predict_parts/record
         - predict/record
         - describe/record
+        - products/record
         - publish/record
         linkMerge: merge_flattened
         pickValue: all_non_null
@@ -936,6 +1001,13 @@ outputs:
     doc: the map as a PNG image
     format: iana:image/png
     outputSource: describe/picture
+  products:
+    type:
+    - 'null'
+    - Directory
+    label: products
+    doc: polygons, QGIS style and areas of zones
+    outputSource: products/products
   stac:
     type: Directory
     label: stac

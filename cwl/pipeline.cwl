@@ -1077,6 +1077,39 @@ inputs:
     label: time limit of report
     doc: seconds after which the job is ended
     default: 5400
+  products_zones:
+    type:
+    - 'null'
+    - File
+    label: products.zones
+    doc: 'polygons whose classes or values are summed up, in any CRS: a vector file'
+  products_zone_name:
+    type: string
+    label: products.zone_name
+    doc: attribute of the zones with their names
+    default: name
+  products_zone_layer:
+    type:
+    - 'null'
+    - string
+    label: products.zone_layer
+    doc: layer of the zones, where the file has several
+  products_minimum_mapping_unit_ha:
+    type: double
+    label: products.minimum_mapping_unit_ha
+    doc: 'hectares below which a patch of one class gets the class of its largest neighbour, in the polygons only;
+      0: none'
+    default: 0.5
+  products_mem_mb:
+    type: int
+    label: memory of products
+    doc: memory of the job in MB
+    default: 6000
+  products_timelimit_s:
+    type: int
+    label: time limit of products
+    doc: seconds after which the job is ended
+    default: 10800
   catalog_title:
     type: string
     label: catalog.title
@@ -1192,6 +1225,11 @@ inputs:
     label: with report
     doc: make the report and the cards
     default: true
+  with_products:
+    type: boolean
+    label: with products
+    doc: make polygons, QGIS style and areas of zones of the maps
+    default: false
   with_crate:
     type: boolean
     label: with crate
@@ -1963,6 +2001,34 @@ steps:
     - model_card
     - data_card
     - record
+  products:
+    label: products
+    doc: Make polygons, a QGIS style, the entropy and a table of zones from the finished maps of a run.
+    run: products.cwl
+    when: $(inputs.wanted)
+    in:
+      zones: products_zones
+      zone_name: products_zone_name
+      zone_layer: products_zone_layer
+      minimum_mapping_unit_ha: products_minimum_mapping_unit_ha
+      mem_mb: products_mem_mb
+      timelimit_s: products_timelimit_s
+      classes:
+        source:
+        - predict/classes
+        - predict_images/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      probabilities:
+        source:
+        - predict/probabilities
+        - predict_images/probabilities
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      wanted: with_products
+    out:
+    - products
+    - record
   publish:
     label: publish
     doc: Export model, maps and tiles as a self-contained STAC catalog.
@@ -2042,6 +2108,7 @@ steps:
         - cross_validate/evaluate_record
         - export/record
         - report/record
+        - products/record
         - publish/record
         linkMerge: merge_flattened
         pickValue: all_non_null
@@ -2234,6 +2301,13 @@ outputs:
     doc: data card in Markdown
     format: iana:text/markdown
     outputSource: report/data_card
+  products:
+    type:
+    - 'null'
+    - Directory
+    label: products
+    doc: polygons, QGIS style and areas of zones
+    outputSource: products/products
   stac:
     type: Directory
     label: stac

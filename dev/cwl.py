@@ -35,6 +35,7 @@ INTENTS = {
     "export": "operation_3434",
     "report": "operation_0337",
     "describe": "operation_0337",
+    "products": "operation_3434",
     "catalog": "operation_3431",
     "crate": "operation_3431",
 }
@@ -80,6 +81,7 @@ NEEDS = {
     "export": JobNeeds(2500, 20),
     "report": JobNeeds(2000, 30),
     "describe": JobNeeds(2000, 30),
+    "products": JobNeeds(6000, 60),
     "catalog": JobNeeds(1000, 30),
     "crate": JobNeeds(1000, 21),
 }

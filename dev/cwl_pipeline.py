@@ -97,6 +97,8 @@ def _inputs() -> Cwl:
         "fold": entry(numbers, "fold numbers", "folds to run, such as [0, 1, 2] of 3 folds") | {"default": []},
         "with_onnx": entry("boolean", "with ONNX", "export the model to ONNX") | {"default": True},
         "with_report": entry("boolean", "with report", "make the report and the cards") | {"default": True},
+        "with_products": entry("boolean", "with products", "make polygons, QGIS style and areas of zones of the maps")
+        | {"default": False},
         "with_crate": entry("boolean", "with crate", "make the Provenance Run Crate") | {"default": True},
         "config": entry(["null", "File"], "config", "config of the job, for the crate", "iana:application/yaml"),
         "lock": entry(["null", "File"], "lock", "pinned versions of the software, for the crate", "iana:text/plain"),
@@ -260,12 +262,14 @@ def _result_steps() -> dict[str, Cwl]:
     } | MAPS
     of_onnx, if_onnx = when("with_onnx")
     of_report, if_report = when("with_report")
+    of_products, if_products = when("with_products")
     first = {"model": MODEL, "tiles": IMAGES | {"valueFrom": "$(self[0])"}}
     scored = {"fold_metrics": "cross_validate/metrics"}
     reported = described_run | scored | {"chips": "split/chips", "labels": LABELS}
     return {
         "export": stage_step("export", first | of_onnx, **if_onnx),
         "report": stage_step("report", reported | of_report, **if_report),
+        "products": stage_step("products", MAPS | of_products, **if_products),
         "publish": stage_step("publish", described_run | {"onnx": "export/onnx"}, of="catalog"),
     }
 
@@ -314,6 +318,7 @@ def _outputs() -> Cwl:
         ("picture", optional_file, "the map as a PNG image", "iana:image/png", "report/picture"),
         ("model_card", optional_file, "model card in Markdown", "iana:text/markdown", "report/model_card"),
         ("data_card", optional_file, "data card in Markdown", "iana:text/markdown", "report/data_card"),
+        ("products", optional_folder, "polygons, QGIS style and areas of zones", "", "products/products"),
         ("stac", "Directory", "STAC catalog of model, maps and tiles", "", "publish/catalog"),
         ("run_crate", optional_folder, "Provenance Run Crate", "", "crate/crate"),
         ("fold_metrics", EACH_FILE, "scores of each fold", JSON, "cross_validate/metrics"),

@@ -21,10 +21,10 @@ from dev.cwl_pipeline import (
 
 # The workflows of a whole run, each also in one file.
 WHOLE = ("pipeline", "chip-set", "finished-model")
-# What a chip set replaces: steps of scenes, and those of one map of all images.
+# What a chip set replaces: steps of scenes, those of one map of all images, and what needs a place on the Earth.
 OF_SCENES = (
     *("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"),
-    *("predict_parts", "predict"),
+    *("predict_parts", "predict", "products"),
 )
 OF_CHIPS = dict.fromkeys(IMAGES["source"], "tiles") | dict.fromkeys(LABELS["source"], "labels")
 # What a finished model replaces.

@@ -92,6 +92,10 @@ def model() -> type[BaseModel]:
                 1, ge=1, description="parts of each map, which jobs of their own make and another one joins; 1: none"
             ),
         ),
+        "with_products": (
+            bool,
+            Field(False, description="also make what people open of the maps: polygons, QGIS style, areas of zones"),
+        ),
         "online_nodes": (
             bool,
             Field(False, description="compute nodes have internet access: submit search and fetch as cluster jobs too"),
@@ -228,6 +232,8 @@ def _unused_sections(values: dict[str, Any]) -> list[str]:
         sentences.append(
             f"the tiles and labels of chip_set are used as they are; remove the sections {', '.join(names)}"
         )
+    if values.get("chip_set") and values.get("with_products"):
+        sentences.append("with_products is for maps of scenes, and chips of chip_set have no common grid; remove it")
     return sentences
 
 

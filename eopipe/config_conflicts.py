@@ -208,6 +208,17 @@ def _predict_conflicts(predict: dict[str, Any]) -> list[str]:
     return refusal(lambda: check_symmetries(predict["symmetries"]), "predict.symmetries")
 
 
+def _product_conflicts(
+    is_on: bool, products: dict[str, Any], label: dict[str, Any], train: dict[str, Any]
+) -> list[str]:
+    if not is_on or products["zones"] or not (label["measure"] or train["task"] == "multilabel"):
+        return []
+    return [
+        "with_products of values, or of several labels for each chip, has only the statistics of zones; set "
+        "products.zones, a vector file of polygons, or remove with_products"
+    ]
+
+
 # Each function with the sections that it compares.
 CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _search_conflicts: ("search",),
@@ -223,6 +234,7 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _train_conflicts: ("train", "label"),
     _color_conflicts: ("report", "label"),
     _predict_conflicts: ("predict",),
+    _product_conflicts: ("with_products", "products", "label", "train"),
 }
 # A chip set has images, labels and classes of its own.
 OF_SCENES = {
@@ -233,5 +245,5 @@ OF_SCENES = {
 # A finished model has classes and chips of its own.
 OF_TRAINING = {
     *(_label_conflicts, _split_conflicts, _fold_conflicts, _area_conflicts, _chip_conflicts, _crop_conflicts),
-    *(_train_conflicts, _color_conflicts),
+    *(_train_conflicts, _color_conflicts, _product_conflicts),
 }

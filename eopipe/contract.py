@@ -30,6 +30,7 @@ STAGES = (
     "export",
     "report",
     "describe",
+    "products",
     "catalog",
     "crate",
 )

@@ -421,6 +421,39 @@ $graph:
       label: time limit of describe
       doc: seconds after which the job is ended
       default: 5400
+    products_zones:
+      type:
+      - 'null'
+      - File
+      label: products.zones
+      doc: 'polygons whose classes or values are summed up, in any CRS: a vector file'
+    products_zone_name:
+      type: string
+      label: products.zone_name
+      doc: attribute of the zones with their names
+      default: name
+    products_zone_layer:
+      type:
+      - 'null'
+      - string
+      label: products.zone_layer
+      doc: layer of the zones, where the file has several
+    products_minimum_mapping_unit_ha:
+      type: double
+      label: products.minimum_mapping_unit_ha
+      doc: 'hectares below which a patch of one class gets the class of its largest neighbour, in the polygons only;
+        0: none'
+      default: 0.5
+    products_mem_mb:
+      type: int
+      label: memory of products
+      doc: memory of the job in MB
+      default: 6000
+    products_timelimit_s:
+      type: int
+      label: time limit of products
+      doc: seconds after which the job is ended
+      default: 10800
     catalog_title:
       type: string
       label: catalog.title
@@ -513,6 +546,11 @@ $graph:
       label: with report
       doc: make the report and the cards
       default: true
+    with_products:
+      type: boolean
+      label: with products
+      doc: make polygons, QGIS style and areas of zones of the maps
+      default: false
     with_crate:
       type: boolean
       label: with crate
@@ -753,6 +791,32 @@ $graph:
       - classes
       - probabilities
       - record
+    products:
+      label: products
+      doc: Make polygons, a QGIS style, the entropy and a table of zones from the finished maps of a run.
+      run: '#stage-products'
+      when: $(inputs.wanted)
+      in:
+        zones: products_zones
+        zone_name: products_zone_name
+        zone_layer: products_zone_layer
+        minimum_mapping_unit_ha: products_minimum_mapping_unit_ha
+        mem_mb: products_mem_mb
+        timelimit_s: products_timelimit_s
+        classes:
+          source:
+          - predict/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        wanted: with_products
+      out:
+      - products
+      - record
     publish:
       label: publish
       doc: Export model, maps and tiles as a self-contained STAC catalog.
@@ -843,6 +907,7 @@ $graph:
           - predict_parts/record
           - predict/record
           - describe/record
+          - products/record
           - publish/record
           linkMerge: merge_flattened
           pickValue: all_non_null
@@ -935,6 +1000,13 @@ $graph:
       doc: the map as a PNG image
       format: iana:image/png
       outputSource: describe/picture
+    products:
+      type:
+      - 'null'
+      - Directory
+      label: products
+      doc: polygons, QGIS style and areas of zones
+      outputSource: products/products
     stac:
       type: Directory
       label: stac
@@ -2217,6 +2289,141 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.page_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-products
+  label: eopipe products
+  doc: Make polygons, a QGIS style, the entropy and a table of zones from the finished maps of a run.
+  intent:
+  - edam:operation_3434
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - products
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  inputs:
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'class maps: one mosaic, one per cell, or one per scene'
+      format: iana:image/tiff
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: probability maps, in the order of the class maps
+      format: iana:image/tiff
+    products_name:
+      type: string
+      label: products
+      doc: polygons.gpkg; of each map classes.tif with its style classes.qml and entropy.tif; zones.csv
+      default: products
+      inputBinding:
+        prefix: --products
+    zones:
+      type:
+      - 'null'
+      - File
+      label: zones
+      doc: 'polygons whose classes or values are summed up, in any CRS: a vector file'
+      inputBinding:
+        prefix: --zones
+    zone_name:
+      type: string
+      label: zone name
+      doc: attribute of the zones with their names
+      default: name
+      inputBinding:
+        prefix: --zone-name
+    zone_layer:
+      type:
+      - 'null'
+      - string
+      label: zone layer
+      doc: layer of the zones, where the file has several
+      inputBinding:
+        prefix: --zone-layer
+    minimum_mapping_unit_ha:
+      type: double
+      label: minimum mapping unit ha
+      doc: 'hectares below which a patch of one class gets the class of its largest neighbour, in the polygons only;
+        0: none'
+      default: 0.5
+      inputBinding:
+        prefix: --minimum-mapping-unit-ha
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 6000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 10800
+  outputs:
+    products:
+      type: Directory
+      label: products
+      doc: polygons.gpkg; of each map classes.tif with its style classes.qml and entropy.tif; zones.csv
+      outputBinding:
+        glob: $(inputs.products_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.products_name).run.json
   temporaryFailCodes:
   - 5
   - 75

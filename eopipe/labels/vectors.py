@@ -74,8 +74,8 @@ def warn_of_points(source: Path, shapes: ObjectArray) -> None:
         )
 
 
-def read_features(source: Path, attribute: str, layer: str | None = None) -> Features:
-    """Read a vector file of one layer, or the named layer.
+def read_features(source: Path, attribute: str, layer: str | None = None, setting: str = "label.layer") -> Features:
+    """Read a vector file of one layer, or the named layer; `setting` is the one that names it, for errors.
 
     Raises BadInputError for a file that is not a vector file, for a missing attribute, layer or CRS, RefusedError
     for XML, which can read other files. Warns of shapes that are repaired or split at the 180 degree meridian.
@@ -84,7 +84,7 @@ def read_features(source: Path, attribute: str, layer: str | None = None) -> Fea
 
     refuse_xml(source)
     reader = _from_parquet if source.suffix.lower() in PARQUET else _from_gdal
-    wkb, values, crs = reader(source, attribute, layer)
+    wkb, values, crs = reader(source, attribute, layer, setting)
     if not crs:
         raise BadInputError(f"{source} has no CRS, so its shapes cannot be located")
     shapes = _shapes(wkb, source)
@@ -199,14 +199,14 @@ def refuse_xml(source: Path) -> None:
             raise RefusedError(f"{source} is XML, which can read other files; give GeoJSON, GeoPackage or a Shapefile")
 
 
-def _from_gdal(source: Path, attribute: str, layer: str | None) -> tuple[Any, list[Any], str]:
+def _from_gdal(source: Path, attribute: str, layer: str | None, setting: str) -> tuple[Any, list[Any], str]:
     import pyogrio
     import pyogrio.raw
 
     try:
         layers = [str(name) for name in pyogrio.list_layers(source)[:, 0]]
         if layer is None and len(layers) > 1:
-            raise BadInputError(f"{source} has the layers {', '.join(layers)}; choose one with label.layer")
+            raise BadInputError(f"{source} has the layers {', '.join(layers)}; choose one with {setting}")
         if layer is not None and layer not in layers:
             raise BadInputError(f"{source} has no layer {layer}; it has {', '.join(layers)}")
         meta, _, wkb, fields = pyogrio.raw.read(source, layer=layer, columns=[attribute])
@@ -222,7 +222,7 @@ def _no_attribute(source: Path, attribute: str, available: Any) -> BadInputError
     return BadInputError(f"{source} has no attribute {attribute}; it has {', '.join(map(str, available))}")
 
 
-def _from_parquet(source: Path, attribute: str, layer: str | None) -> tuple[Any, list[Any], str]:
+def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str) -> tuple[Any, list[Any], str]:
     """Read GeoParquet with pyarrow, since the usual builds of GDAL cannot."""
     import json
 
@@ -233,7 +233,7 @@ def _from_parquet(source: Path, attribute: str, layer: str | None) -> tuple[Any,
             f"{source} is GeoParquet, which needs pyarrow: pip install 'eopipe[parquet]', or give a GeoPackage"
         ) from error
     if layer is not None:
-        raise UsageError(f"{source} is GeoParquet, which has no layers; omit label.layer")
+        raise UsageError(f"{source} is GeoParquet, which has no layers; omit {setting}")
     try:
         schema = parquet.read_schema(source)
         metadata = json.loads((schema.metadata or {})[b"geo"])

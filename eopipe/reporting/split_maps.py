@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -148,9 +149,6 @@ def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Arr
 
 def write_chip_polygons(path: Path, result: SplitResult) -> None:
     """Write the layer `chips`: a square for each, with split, scene, row, column and the pixels of each class."""
-    import pyogrio
-    import pyogrio.raw
-
     samples = np.concatenate([result.samples[name] for name in SPLITS])
     pixels = np.concatenate([result.pixels[name] for name in SPLITS])
     frame = degrees_frame(result.places) if result.places else result.frame
@@ -160,19 +158,40 @@ def write_chip_polygons(path: Path, result: SplitResult) -> None:
         "row": samples[:, 1],
         "column": samples[:, 2],
     } | {f"pixels {name}": pixels[:, number] for number, name in enumerate(result.document.classes)}
+    write_layer(
+        path,
+        "chips",
+        outlines_of(result.places, samples) if result.places else _squares(samples, result.document.chip, frame),
+        fields,
+        "MultiPolygon" if result.places else "Polygon",
+        _crs_of_squares(frame),
+    )
+
+
+def write_layer(
+    path: Path, layer: str, wkb: Any, fields: dict[str, Any], geometry_type: str, crs: str, *, append: bool = False
+) -> None:
+    """Write shapes (WKB) with the values of their fields as a layer of a GeoPackage, beside others that it has.
+
+    The same shapes give the same bytes; with `append` they are added to the layer.
+    """
+    import pyogrio
+    import pyogrio.raw
+
     # The threads of the driver read global settings only; the setting is restored.
     before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")
     pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": LAYER_DATE})
     try:
         pyogrio.raw.write(
             path,
-            outlines_of(result.places, samples) if result.places else _squares(samples, result.document.chip, frame),
+            wkb,
             list(fields.values()),
             list(fields),
-            layer="chips",
+            layer=layer,
             driver="GPKG",
-            geometry_type="MultiPolygon" if result.places else "Polygon",
-            crs=_crs_of_squares(frame),
+            geometry_type=geometry_type,
+            crs=crs,
+            append=append,
         )
     finally:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})

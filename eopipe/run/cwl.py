@@ -90,14 +90,21 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
             inputs[kind] = _file(Path(config[kind]), folder)
     if config["calibration"]:
         inputs["calibration"]["format"] = f"{IANA}application/json"
-    if config["map_parts"] > 1 and not config["chip_set"]:
-        inputs["map_parts"] = config["map_parts"]
-    if config["folds"]:
-        inputs |= {"folds": config["folds"], "fold": [*range(config["folds"])]}
+    inputs |= _general_settings(config)
     inputs["config"] = _file(source, folder) | {"format": f"{IANA}application/yaml"}
     for lock in pinned(cwl_folder().parent)[:1]:
         inputs["lock"] = _file(lock, folder) | {"format": f"{IANA}text/plain"}
     return inputs
+
+
+def _general_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings beside the sections that are inputs of the pipeline, where they are not the default."""
+    defaults = {"map_parts": 1, "folds": 0, "with_products": False}
+    if config["chip_set"]:
+        # Its maps are those of its stores, whose number is that of the jobs.
+        del defaults["map_parts"]
+    inputs = {name: config[name] for name, default in defaults.items() if config[name] != default}
+    return inputs | ({"fold": [*range(config["folds"])]} if config["folds"] else {})
 
 
 def job_text(inputs: dict[str, Any], source: str) -> str:

@@ -277,6 +277,8 @@ def summary(results: str) -> str:
         "model-card.md",
         "model.onnx",
         "catalog/catalog.json",
+        "products/polygons.gpkg",
+        "products/zones.csv",
         "crate/ro-crate-metadata.json",
     )
     files = [f"  {root / name}" for name in names if (root / name).is_file()]

@@ -34,6 +34,7 @@ SHARED_FILES = {
     "calibration": "calibration.json",
     "metrics": "metrics.json",
     "catalog": "catalog/manifest.json",
+    "products": "products/manifest.json",
 }
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
 

@@ -138,6 +138,12 @@ def changed(section: str, **values: Any) -> dict[str, Any]:
         (changed("report", colors=["#ff0000"]), "report.colors has 1 colours for 2 classes"),
         (changed("report", license="MIT"), "report has no setting license of its own; set crate.license"),
         (changed("catalog", license="MIT"), "catalog has no setting license of its own; set crate.license"),
+        (changed("train", task="multilabel") | {"with_products": True}, "zones; set products.zones, a vector file of"),
+        (DEMO | {"chip_set": "chips", "with_products": True}, "with_products is for maps of scenes, and chips of"),
+        (
+            DEMO | {"products": {"minimum_mapping_unit_ha": -1}},
+            "products.minimum_mapping_unit_ha is -1: write at",
+        ),
     ],
 )
 def test_a_mistake_in_the_config_is_one_clear_sentence(config: dict[str, Any], sentence: str) -> None:
@@ -299,7 +305,7 @@ def test_all_missing_inputs_are_named_at_once(capsys: pytest.CaptureFixture[str]
 def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
     sections = model().model_fields
     general = {"results", "state", "chip_set", "model", "calibration", "allow_code", "folds", "map_parts"}
-    assert set(sections) == general | {"online_nodes", "setup", "container", *STAGES}
+    assert set(sections) == general | {"online_nodes", "with_products", "setup", "container", *STAGES}
     names = {p.name for p in stage("label").settings if isinstance(p.mark, Input)}
     assert names == {"before", "source"}
 

@@ -221,3 +221,13 @@ def test_a_training_on_many_nodes_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     config["train"]["nodes"] = "2"
     with pytest.raises(UsageError, match=r"train\.nodes is 2, but a job of CWL has one node"):
         job(config, Path(), Path("config/config.yaml"))
+
+
+def test_products_are_switched_on_in_a_job_as_in_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    config = load(ROOT / "config/config.yaml")
+    assert "with_products" not in job(config, ROOT, ROOT / "config/config.yaml")
+    config |= {"with_products": True, "products": config["products"] | {"zones": Path("sample/area.geojson")}}
+    inputs = job(config, ROOT, ROOT / "config/config.yaml")
+    assert inputs["with_products"] is True
+    assert inputs["products_zones"] == {"class": "File", "location": "sample/area.geojson"}

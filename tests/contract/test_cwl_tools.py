@@ -120,7 +120,11 @@ def resources_of_rule(name: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def evaluate(formula: Any, attempt: int) -> int:
     """The value of a resource at an attempt."""
-    values = {"wildcards": None, "input": SimpleNamespace(tiles=[], stores=[], scene=""), "attempt": attempt}
+    values = {
+        "wildcards": None,
+        "input": SimpleNamespace(tiles=[], stores=[], scene="", probabilities=[]),
+        "attempt": attempt,
+    }
     return int(formula(**{name: values[name] for name in inspect.signature(formula).parameters}))
 
 
@@ -208,7 +212,7 @@ def test_a_finished_model_has_the_steps_of_the_pipeline_but_for_labels_training_
     steps, whole = (WORKFLOWS[name]["steps"] for name in ("finished-model", "pipeline"))
     assert [*steps] == [
         *("steps", "search", "cells", "fetch", "preprocess", "composite"),
-        *("predict_parts", "predict", "publish", "describe", "crate"),
+        *("predict_parts", "predict", "products", "publish", "describe", "crate"),
     ]
     for name in ("search", "cells", "fetch", "preprocess", "composite"):
         assert steps[name] == whole[name]
@@ -229,6 +233,7 @@ def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job()
         "predict_images": "steps/images",
         "export": "with_onnx",
         "report": "with_report",
+        "products": "with_products",
         "crate": "with_crate",
     }
     for port in WORKFLOWS["pipeline"]["outputs"].values():

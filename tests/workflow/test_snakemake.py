@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from socket import gethostname
 
 import numpy as np
@@ -87,7 +88,7 @@ def test_every_job_line_is_accepted_by_the_parser_of_its_stage(finished: Project
         lines += [
             arguments for arguments in commands(result.stdout) if (arguments[0] == "search") == (forced == ["search"])
         ]
-    assert {arguments[0] for arguments in lines} == set(STAGES) - {"composite", "describe"}
+    assert {arguments[0] for arguments in lines} == set(STAGES) - {"composite", "describe", "products"}
     per_scene = [arguments for arguments in lines if arguments[0] in ("fetch", "preprocess")]
     assert len(per_scene) == 2 * len(DAYS)
     for arguments in lines:
@@ -96,7 +97,7 @@ def test_every_job_line_is_accepted_by_the_parser_of_its_stage(finished: Project
 
 def test_a_dry_run_of_a_new_project_shows_the_jobs_known_before_the_search(project: Project) -> None:
     planned = project.planned()
-    assert set(STAGES) - set(planned) == {"fetch", "preprocess", "composite", "describe"}, (
+    assert set(STAGES) - set(planned) == {"fetch", "preprocess", "composite", "describe", "products"}, (
         "the scenes are not known yet"
     )
 
@@ -352,3 +353,26 @@ def test_the_list_of_rules_has_a_sentence_for_each() -> None:
     descriptions = dict(re.findall(r"^(\w+) \((.+)\)$", result.stdout, re.MULTILINE))
     assert set(descriptions) == ({*STAGES} - {"describe"}) | {"all", "fetched"}
     assert all(text.endswith(".") for text in descriptions.values())
+
+
+def test_a_config_that_switches_products_on_makes_them_and_nothing_else_again(
+    finished: Project, tmp_path: Path
+) -> None:
+    shutil.copytree(finished.folder, tmp_path / "run", symlinks=True)
+    project = Project(tmp_path / "run")
+    project.write(products={"zones": "sample/area.geojson"})
+    assert project.planned() == []
+    with (project.folder / "config.yaml").open("a") as file:
+        file.write("with_products: true\n")
+    assert project.planned() == ["products", "all"]
+    before = project.digests()
+    assert (result := project.run()).returncode == 0, result.stdout
+    assert "results/products/polygons.gpkg" in result.stdout
+    after = project.digests()
+    assert {name: after[name] for name in before} == before
+    assert {*after} - {*before} == {
+        f"products/{name}"
+        for name in ("classes.tif", "classes.qml", "entropy.tif", "polygons.gpkg", "zones.csv", "manifest.json")
+    }
+    (row,) = (project.results / "products/zones.csv").read_text().splitlines()[1:]
+    assert row.startswith("sample,")

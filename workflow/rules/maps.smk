@@ -41,6 +41,29 @@ use rule predict as predict_part with:
         f"{RESULTS}/benchmarks/predict/{{map}}-{{part}}.tsv"
 
 
+rule products:
+    "Make polygons, a QGIS style, the entropy and the areas of zones from the maps."
+    input:
+        **eo.named_files(config, "products"),
+        **files("classes", "probabilities"),
+    output:
+        root=FILES["products"],
+    log:
+        f"{RESULTS}/logs/products.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/products.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        **machine("products", mem_mb=lambda wildcards, input: 2000 + 4 * eo.volume(input.probabilities), runtime=60),
+    params:
+        **params_for("products"),
+        products=subpath(output.root, parent=True),
+    shell:
+        "exec eopipe products --classes {input.classes:q} --probabilities {input.probabilities:q} --products"
+        " {params.products:q} {params.options} > {log:q} 2>&1"
+
+
 rule catalog:
     "Export model, maps and tiles as a static STAC catalog that a later run can search."
     input:
