@@ -34,7 +34,7 @@ slurm-init-seconds-before-status-checks: {status_interval}
 JOB_ARRAYS = """\
 jobs: 10000                        # maximum in the queue; with job arrays at least the number of scenes
 max-jobs-per-timespan: 10000/1s    # a lower rate would split job arrays
-slurm-array-jobs: fetch,preprocess,label,composite,predict   # all scenes that are ready
+slurm-array-jobs: fetch,preprocess,label,composite,predict,predict_part   # all scenes that are ready
 slurm-array-limit: 50              # tasks of one sbatch, whose command line is limited"""
 SINGLE_JOBS = """\
 jobs: {jobs:<29}# maximum in the queue, each by an sbatch of its own

@@ -99,10 +99,13 @@ def test_what_grows_with_the_input_is_computed_from_it() -> None:
     for rule, key in (
         *(("preprocess", key) for key in ("machine runtime", "disk_mb")),
         *(("composite", key) for key in ("machine runtime", "disk_mb")),
-        *(("predict", key) for key in ("machine runtime", "disk_mb")),
         *((rule, "machine runtime") for rule in ("evaluate", "crate")),
     ):
         assert "eo.volume(" in resources[rule][key], (rule, key)
+    assert (resources["predict"]["machine runtime"], resources["predict"]["machine disk_mb"]) == (
+        "eo.minutes_of_map(config)",
+        "eo.disk_of_map",
+    )
     assert (resources["train"]["machine mem_mb"], resources["train"]["runtime"]) == (
         "eo.training_mb(config)",
         "eo.training_minutes(config)",

@@ -3,14 +3,22 @@
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
 import pytest
 import rasterio
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_task_maps import SHAPE, scenes, stage, write_model
+from test_task_maps import BANDS, SHAPE, scenes, stage, write_model
 
+from eopipe.arrays import AnyArray
+from eopipe.chips.chips import Normaliser
 from eopipe.inference.map_files import windows_of_part
+from eopipe.models import Architecture
+from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
+from eopipe.publish import publish
 from eopipe.tiles.grid import windows
+from eopipe.tiles.store import Tiles
 
 # A map of 80 x 72 pixels has four windows of 64.
 CLASSES = {"segmentation": ("a", "b"), "multilabel": ("a", "b", "c"), "regression": ("height",)}
@@ -25,7 +33,8 @@ def predict(folder: Path, model: Path, tiles: list[Path], *options: object) -> t
     """Both files of a map."""
     classes, probabilities = files(folder)
     target = ["--classes", classes, "--probabilities", probabilities]
-    assert stage("predict", "--model", model, "--tiles", *tiles, *target, "--window", 64, *options) == 0
+    window = [] if "--window" in options else ["--window", 64]
+    assert stage("predict", "--model", model, "--tiles", *tiles, *target, *window, *options) == 0
     return classes, probabilities
 
 
@@ -49,6 +58,43 @@ def test_a_map_of_parts_has_the_bytes_of_the_map_of_one_job(task: str, tmp_path:
         assert digests(predict(tmp_path / f"all-{count}", model, tiles, *from_parts(parts))) == whole
     # What no part has is predicted.
     assert digests(predict(tmp_path / "rest", model, tiles, *from_parts(parts[2:4]))) == whole
+
+
+@pytest.mark.parametrize("name", ["unet", "convnext"])
+def test_a_map_of_any_window_and_parts_is_one_pass_of_the_model_over_the_whole_scene(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    trained = TrainedModel(
+        Architecture(name, 2, 3, 4, 1), BANDS, ("a", "b", "c"), Normaliser((0.2, 0.2), (0.1, 0.1)), 16
+    )
+    with publish(tmp_path / "model", folder=True) as draft:
+        write_model_folder(draft, trained, trained.architecture.build().state_dict(), [], {})
+    tiles = scenes(tmp_path, 1)
+    expected, valid = dense_probabilities(tmp_path / "model", tiles[0])
+    for window, count in ((64, 1), (64, 3), (72, 2), (1024, 1)):
+        run = tmp_path / f"{window}-{count}"
+        parts = [
+            predict(run / str(n), tmp_path / "model", tiles, "--window", window, "--part", f"{n}-of-{count}")
+            for n in range(1, count + 1)
+        ]
+        _, path = predict(run / "map", tmp_path / "model", tiles, "--window", window, *from_parts(parts))
+        with rasterio.open(path) as file:
+            mapped = file.read()
+        assert np.abs(mapped[:, valid] / 10_000 - expected[:, valid]).max() < 1.1e-4
+        assert (mapped[:, ~valid] == 65_535).all()
+
+
+def dense_probabilities(model: Path, tiles: Path) -> tuple[AnyArray, AnyArray]:
+    """Probabilities (class, y, x) of a model by one forward of the whole scene amid zeros, and where it is valid."""
+    trained, store = read_trained_model(model), Tiles(tiles)
+    module, (height, width) = trained.build(model), store.shape
+    y, x = slice(0, height), slice(0, width)
+    valid = store.valid(y, x)
+    image = np.where(valid, (store.read("image", y, x) * 1e-4 - 0.2) / 0.1, 0).astype(np.float32)
+    margin = -(-trained.architecture.receptive_field_radius // 8) * 8
+    padded = np.pad(image, ((0, 0), (margin, margin + -height % 8), (margin, margin + -width % 8)))
+    with torch.inference_mode():
+        output = module(torch.from_numpy(padded[None])).softmax(1)[0].numpy()
+    return output[:, margin : margin + height, margin : margin + width], valid
 
 
 def test_what_a_part_has_is_not_predicted_again(tmp_path: Path) -> None:
