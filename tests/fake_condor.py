@@ -29,9 +29,15 @@ class Job:
     folder: Path
     machine: Path
     number: int = 0
+    # Variables of the queue statement.
+    item: dict[str, str] = field(default_factory=dict)
     starts: int = 0
     sandbox: Path = field(init=False)
     process: "subprocess.Popen[bytes]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, value in self.item.items():
+            self.description[name] = value
 
     def __getitem__(self, name: str) -> str:
         text = self.description.get(name)
@@ -136,17 +142,26 @@ def finish(jobs: list[Job], maximum_starts: int = 4) -> list[int]:
 
 def submit(file: Path, folder: Path, machine: Path) -> list[Job]:
     """The jobs that condor_submit would queue for a file."""
-    description = htcondor2.Submit(file.read_text())
-    count = int(description.getQArgs() or 1)
-    return [Job(description, folder, machine / f"{file.stem}-{number}", number) for number in range(count)]
+    text = file.read_text()
+    description = htcondor2.Submit(text)
+    queue = description.getQArgs() or "1"
+    items = [{}] * int(queue) if queue.isdigit() else list(description.itemdata())
+    return [
+        Job(htcondor2.Submit(text), folder, machine / f"{file.stem}-{number}", number, item)
+        for number, item in enumerate(items)
+    ]
 
 
 def run_dag(file: Path, folder: Path, machine: Path, meanwhile: Callable[[list[Job]], None] | None = None) -> int:
-    """Run a DAG file with one node and at most one provisioner as DAGMan would; return the exit code of the node."""
+    """Run a DAG file with at most one provisioner as DAGMan would; return the exit code of its last node.
+
+    A node that has parents starts when their jobs have ended.
+    """
     lines = [line.split() for line in file.read_text().splitlines() if line and not line.startswith("#")]
     nodes = {fields[1]: fields[2] for fields in lines if fields[0] in ("JOB", "PROVISIONER")}
-    assert {fields[0] for fields in lines} <= {"JOB", "PROVISIONER", "RETRY"}
+    assert {fields[0] for fields in lines} <= {"JOB", "PROVISIONER", "RETRY", "PARENT"}
     assert all(fields[1] in nodes for fields in lines)
+    parents = {child: parent for kind, parent, *rest in lines if kind == "PARENT" for child in rest[1:]}
     machine.mkdir()
     chirped = machine / "chirped"
     chirp = machine / "condor_chirp"
@@ -155,6 +170,8 @@ def run_dag(file: Path, folder: Path, machine: Path, meanwhile: Callable[[list[J
     first = [fields[1] for fields in lines if fields[0] == "PROVISIONER"]
     jobs = {name: submit(folder / file, folder, machine) for name, file in nodes.items()}
     for name in sorted(nodes, key=lambda name: name not in first):
+        if name in parents:
+            assert not any(finish(jobs.pop(parents[name])))
         for job in jobs[name]:
             job.create_sandbox()
             job.start()
@@ -162,7 +179,7 @@ def run_dag(file: Path, folder: Path, machine: Path, meanwhile: Callable[[list[J
         while name in first and not (chirped.exists() and chirped.read_text() == "set_job_attr ProvisionerState 2\n"):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-    all_jobs = [job for name in nodes for job in jobs[name]]
+    all_jobs = [job for name in nodes for job in jobs.get(name, [])]
     if meanwhile:
         meanwhile(all_jobs)
     return finish(all_jobs)[-1]

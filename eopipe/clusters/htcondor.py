@@ -1,4 +1,4 @@
-"""A training for HTCondor: submit descriptions and a DAG from the arguments of `eopipe train`."""
+"""Submit descriptions and DAGs for HTCondor: a training, from the arguments of `eopipe train`, or parts of a map."""
 
 import argparse
 import os
@@ -14,16 +14,17 @@ from eopipe.launch.endpoint import ENDPOINT_FILE
 from eopipe.launch.environment import RDZV_FILE, parse_nodes
 from eopipe.provenance.record import record_path
 from eopipe.publish import make_executable, publish
+from eopipe.run.rules import names_of_parts
 
 # `job.sh` ends with this code instead of 75: the state is saved, start the job again.
 RESUME_EXIT_CODE = 85
 HEADER = """\
 # Written by `eopipe condor`.
 universe                = {universe}
-executable              = {folder}/job.sh
+executable              = {folder}/{script}
 arguments               = {arguments}
 environment             = {environment}
-batch_name              = eopipe-train
+batch_name              = eopipe-{stage}
 request_cpus            = {cpus}
 request_memory          = {memory_mb}MB
 request_disk            = {disk_mb}MB
@@ -47,8 +48,20 @@ getenv                  = PATH, VIRTUAL_ENV, CONDA_PREFIX, LD_LIBRARY_PATH
 # A job that was stopped with its state saved stays in the queue.
 on_exit_remove          = ExitCode =!= {again}
 """
+# A map has no checkpoints: a job that fails starts again by itself, without the others of its description.
+OF_MAP = """\
+should_transfer_files   = YES
+preserve_relative_paths = true
+transfer_input_files    = {inputs}
+transfer_output_files   = {outputs}
+# A job that fails has no map, and a missing output would put it on hold.
+when_to_transfer_output = ON_SUCCESS
+max_retries             = 3
+# A usage error.
+retry_until             = 2
+"""
 FOOTER = """\
-log                     = {folder}/train.log
+log                     = {folder}/{stage}.log
 output                  = {folder}/{name}.$(Process).out
 error                   = {folder}/{name}.$(Process).err
 queue {count}
@@ -65,14 +78,59 @@ PROVISIONER first {folder}/first.sub
 JOB others {folder}/others.sub
 RETRY others 3 UNLESS-EXIT 2
 """
+MAP_DAG = """\
+# condor_submit_dag {folder}/predict.dag
+JOB parts {folder}/parts.sub
+JOB join {folder}/join.sub
+PARENT parts CHILD join
+RETRY parts 3 UNLESS-EXIT 2
+RETRY join 3 UNLESS-EXIT 2
+"""
+MAP_SCRIPT = """\
+#!/bin/sh
+# What an HTCondor job runs: eopipe with the arguments of the job. Written by `eopipe condor predict`.
+exec eopipe "$@"
+"""
+# The variable of HTCondor whose values are the names of the parts, one for each job.
+OF_PART = "$(part)"
 
 
 def condor(argv: list[str]) -> int:
-    """Write HTCondor submit files for a training, with the arguments of `eopipe train`."""
+    """Write HTCondor submit files for a training, with the arguments of `eopipe train`.
+
+    Or for a map in parts: `eopipe condor predict --parts 16`, with the arguments of `eopipe predict`.
+    """
+    if argv[:1] == ["predict"]:
+        return condor_predict(argv[1:])
+    parser = _parser("eopipe condor", condor.__doc__, "train")
+    parser.add_argument(
+        "--every", type=int, default=3600, help="seconds between transfers of the checkpoints [%(default)s]"
+    )
+    options, train_argv = parser.parse_known_args(argv)
+    return write(options, parse(stage("train"), train_argv))
+
+
+def condor_predict(argv: list[str]) -> int:
+    """Write HTCondor submit files for a map in parts, with the arguments of `eopipe predict`."""
+    parser = _parser("eopipe condor predict", condor_predict.__doc__, "predict")
+    parser.add_argument("--parts", type=int, required=True, help="jobs that each make a part of the map")
+    options, predict_argv = parser.parse_known_args(argv)
+    # A word of its own between the arguments of both, where it is given.
+    values = parse(stage("predict"), predict_argv[1:] if predict_argv[:1] == ["--"] else predict_argv)
+    if options.parts < 2:
+        raise UsageError(f"--parts is {options.parts}, but a map is made in 2 parts or more")
+    for name in ("part", "finished_parts"):
+        if values[name]:
+            raise UsageError(f"--{name.replace('_', '-')} belongs to the jobs of the parts; remove it, --parts sets it")
+    return write_map(options, values)
+
+
+def _parser(prog: str, description: str | None, stage_name: str) -> Parser:
+    """A parser with the options that all submit descriptions have."""
     parser = Parser(
-        prog="eopipe condor",
-        description=condor.__doc__,
-        epilog="and all arguments of eopipe train --help",
+        prog=prog,
+        description=description,
+        epilog=f"and all arguments of eopipe {stage_name} --help",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -82,11 +140,7 @@ def condor(argv: list[str]) -> int:
     parser.add_argument("--disk-mb", type=int, default=10_000, help="scratch space of a job [%(default)s]")
     parser.add_argument("--gpu", action="store_true", help="one GPU for each process")
     parser.add_argument("--image", help="container image with eopipe, for nodes without it")
-    parser.add_argument(
-        "--every", type=int, default=3600, help="seconds between transfers of the checkpoints [%(default)s]"
-    )
-    options, train_argv = parser.parse_known_args(argv)
-    return write(options, parse(stage("train"), train_argv))
+    return parser
 
 
 def write(options: argparse.Namespace, values: dict[str, Any]) -> int:
@@ -102,28 +156,82 @@ def write(options: argparse.Namespace, values: dict[str, Any]) -> int:
             "others.sub": _many_nodes(options, values, "others", nodes.maximum - 1),
             "train.dag": MANY_NODES_DAG,
         }
-    options.folder.mkdir(parents=True, exist_ok=True)
+    return _publish(options.folder, texts, "job.sh", "train.dag")
+
+
+def write_map(options: argparse.Namespace, values: dict[str, Any]) -> int:
+    """Write the folder of a map in parts and print how to start it.
+
+    Raises UsageError for what HTCondor cannot transfer.
+    """
+    if values["model"].suffix == ".json":
+        raise UsageError(f"model is {values['model']}, a file beside the weights; give the folder of the model")
+    threads = values["threads"] or 1
+    part, names = options.folder / "parts" / OF_PART, names_of_parts(options.parts)
+    kinds = {kind: f"{kind}.tif" for kind in ("classes", "probabilities")}
+    of_part = {kind: part / name for kind, name in kinds.items()} | {"part": OF_PART, "threads": threads}
+    every = tuple(Path(str(part / name).replace(OF_PART, number)) for number in names for name in kinds.values())
+    # The join copies, which takes no GPU.
+    of_join = {"finished_parts": every, "device": "cpu", "threads": 1}
+    cpu_options = argparse.Namespace(**vars(options) | {"gpu": False})
+    texts = {
+        "eopipe.sh": MAP_SCRIPT,
+        "parts.sub": _map_job(options, values, of_part, "parts", f"part in ({', '.join(names)})"),
+        "join.sub": _map_job(cpu_options, values, of_join, "join", "1"),
+        "predict.dag": MAP_DAG,
+    }
+    return _publish(options.folder, texts, "eopipe.sh", "predict.dag")
+
+
+def _publish(folder: Path, texts: Mapping[str, str], script: str, dag: str) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        with publish(options.folder / name) as draft:
-            draft.write_text(text.replace("{folder}", str(options.folder)) if name.endswith(".dag") else text)
-    make_executable(options.folder / "job.sh")
-    print(f"wrote {', '.join(texts)} to {options.folder}; now: condor_submit_dag {options.folder / 'train.dag'}")
+        with publish(folder / name) as draft:
+            draft.write_text(text.replace("{folder}", str(folder)) if name.endswith(".dag") else text)
+    make_executable(folder / script)
+    print(f"wrote {', '.join(texts)} to {folder}; now: condor_submit_dag {folder / dag}")
     return 0
+
+
+def _map_job(
+    options: argparse.Namespace, values: dict[str, Any], changes: dict[str, Any], name: str, queue: str
+) -> str:
+    """The submit description of the jobs that predict with some values changed; those may have `$(part)`."""
+    of_job = values | changes
+    inputs = [path for port in stage("predict").of(Input) for path in _paths(of_job[port.name] or ())]
+    outputs = [of_job["classes"], record_path(of_job["classes"]), of_job["probabilities"]]
+    _refuse_outside([*inputs, *outputs], "use relative paths")
+    text = OF_MAP.format(inputs=_literal(_joined(inputs)), outputs=_literal(_joined(outputs)))
+    header = _header(options, of_job, {}, "predict", "eopipe.sh")
+    return header + text + FOOTER.format(folder=options.folder, stage="predict", name=name, count=queue)
+
+
+def _literal(text: str) -> str:
+    """Text without variables of HTCondor, but for that of the parts."""
+    if "\n" in text:
+        raise UsageError(f"{text!r} has a line break, which a submit description of HTCondor cannot have; remove it")
+    return OF_PART.join(words.replace("$", "$(DOLLAR)") for words in text.split(OF_PART))
 
 
 def _single_node(options: argparse.Namespace, values: dict[str, Any]) -> str:
     inputs = [path for port in stage("train").of(Input) if values[port.name] for path in _paths(values[port.name])]
     outputs = [values["model"], record_path(values["model"])]
-    outside = [str(path) for path in (*inputs, *outputs, values["state"]) if not _is_transferable(path)]
-    if outside:
-        raise UsageError(
-            "HTCondor transfers only files below the submit directory whose names have no comma; not "
-            f"{', '.join(outside)}; use relative paths, or --nodes of two and more on a shared file system"
-        )
+    remedy = "use relative paths, or --nodes of two and more on a shared file system"
+    _refuse_outside([*inputs, *outputs, values["state"]], remedy)
     paths = {"inputs": _joined(inputs), "outputs": _joined(outputs), "state": values["state"]}
     text = TRANSFERRED.format(again=RESUME_EXIT_CODE, every=options.every, **paths)
     environment = {"EOPIPE_EVERY": str(options.every), "EOPIPE_STATE": str(values["state"])}
-    return _header(options, values, environment) + text + FOOTER.format(folder=options.folder, name="train", count=1)
+    footer = FOOTER.format(folder=options.folder, stage="train", name="train", count=1)
+    return _header(options, values, environment) + text + footer
+
+
+def _refuse_outside(paths: Iterable[Path], remedy: str) -> None:
+    """Raise UsageError for paths that HTCondor does not transfer."""
+    if outside := [str(path) for path in paths if not _is_transferable(path)]:
+        raise UsageError(
+            "HTCondor transfers only files below the submit directory whose names have no comma; not "
+            f"{', '.join(outside)}; {remedy}"
+        )
 
 
 def _many_nodes(options: argparse.Namespace, values: dict[str, Any], name: str, count: int) -> str:
@@ -133,22 +241,31 @@ def _many_nodes(options: argparse.Namespace, values: dict[str, Any], name: str, 
         environment["EOPIPE_PROVISIONER"] = "1"
         provisioner = "+WantIOProxy            = true\n"
     text = _header(options, values, environment) + SHARED.format(again=RESUME_EXIT_CODE) + provisioner
-    return text + FOOTER.format(folder=options.folder, name=name, count=count)
+    return text + FOOTER.format(folder=options.folder, stage="train", name=name, count=count)
 
 
-def _header(options: argparse.Namespace, values: dict[str, Any], environment: Mapping[str, str]) -> str:
-    arguments = ["train", *(word for port in stage("train").ports for word in to_args(port, values[port.name]))]
+def _header(
+    options: argparse.Namespace,
+    values: dict[str, Any],
+    environment: Mapping[str, str],
+    stage_name: str = "train",
+    script: str = "job.sh",
+) -> str:
+    words = [stage_name, *(word for port in stage(stage_name).ports for word in to_args(port, values[port.name]))]
+    processes = values.get("processes", 1)
     text = HEADER.format(
         universe="container" if options.image else "vanilla",
         folder=options.folder,
-        arguments=quoted(arguments),
+        script=script,
+        stage=stage_name,
+        arguments=quoted(map(_literal, words)),
         environment=quoted(f"{name}={value}" for name, value in environment.items()),
-        cpus=values["processes"] * values["threads"],
+        cpus=processes * values["threads"],
         memory_mb=options.memory_mb,
         disk_mb=options.disk_mb,
     )
     image = f"container_image         = {options.image}\n" if options.image else ""
-    return text + image + (f"request_gpus            = {values['processes']}\n" if options.gpu else "")
+    return text + image + (f"request_gpus            = {processes}\n" if options.gpu else "")
 
 
 def quoted(arguments: Iterable[str]) -> str:

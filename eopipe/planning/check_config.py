@@ -24,6 +24,7 @@ from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
 from eopipe.run.finished_model import check_grid, finished_model_mistakes
+from eopipe.run.images import missing_parts
 from eopipe.run.locate import chip_stores, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
@@ -229,19 +230,9 @@ def part_mistakes(config: Config) -> list[str]:
         missing = [part for part in parts if part not in observed]
         reason = f"which search.datetime {search['datetime']} excludes; widen it{remedy}"
         return [f"composite.parts has {', '.join(missing)}, {reason}"] if missing else []
-    scenes, sentences = find_scenes(config), []
-    if not scenes.periods:
-        days = [day_of(item["properties"], f"scene {name}") for name, item in scenes.items.items()]
-        observed = {part_of(day, stack) for day in days}
-        return [f"composite.parts has {', '.join(parts)}, but all scenes are in {', '.join(sorted(observed))}"]
-    for period, names in scenes.periods.items():
-        observed = {part_of(day_of(scenes.items[name]["properties"], f"scene {name}"), stack) for name in names}
-        if missing := [part for part in parts if part not in observed]:
-            sentences.append(
-                f"composite.parts has {', '.join(missing)}, in which period {period} has no scene; "
-                f"widen search.datetime{remedy}"
-            )
-    return sentences
+    items = find_scenes(config).items
+    days = [day_of(item["properties"], f"scene {name}") for name, item in items.items()]
+    return missing_parts(config, days, parts)
 
 
 def grid_shape(config: Config) -> tuple[int, int] | None:

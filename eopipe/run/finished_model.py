@@ -69,6 +69,17 @@ def _band_mistakes(needed: tuple[str, ...], config: dict[str, Any]) -> list[str]
     ]
 
 
+def needed_parts(config: dict[str, Any]) -> tuple[str, ...]:
+    """The parts that a composite must have: those of the config, or else of the bands of its finished model."""
+    composite = config["composite"]
+    if "none" in (composite["method"], composite["stack"]):
+        return ()
+    if composite["parts"]:
+        return tuple(composite["parts"])
+    bands = read_trained_model(Path(config["model"]), config["allow_code"]).bands
+    return tuple(dict.fromkeys(band.rpartition("_")[2] for band in bands))
+
+
 def check_grid(config: dict[str, Any], frame: Frame) -> None:
     """Raise BadInputError for a grid whose pixels have another size than those of a finished model's training."""
     trained_on = read_trained_model(Path(config["model"]), config["allow_code"]).trained_on

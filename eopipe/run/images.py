@@ -1,9 +1,11 @@
 """The images and maps of a run: its scenes, their composites, and its cells, as far as the search has found them."""
 
+from collections.abc import Iterable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from eopipe.composites.periods import day_of, part_of, period_of
+from eopipe.composites.periods import PARTS, day_of, part_of, period_of
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
 from eopipe.stac.choose_grid import UTM
@@ -27,33 +29,67 @@ def search_checkpoint(results: str, checkpoints: Any) -> Any:
 
 
 def frozen_items(config: Config, search: Any) -> Path:
-    """The folder of the frozen STAC Items; waits for the search, whose grid must be one of a finished model."""
+    """The folder of the frozen STAC Items; waits for the search, whose results must be those of a finished model.
+
+    Its grid is compared, and each composite has the parts that the model needs.
+    """
     outputs = search.get().output
+    items = Path(outputs.root).parent
     if config["model"] and outputs.grid not in _checked_grids:
         from snakemake.exceptions import WorkflowError
 
-        from eopipe.run.finished_model import check_grid
+        from eopipe.run.finished_model import check_grid, needed_parts
 
         try:
             check_grid(config, read_frame(Path(outputs.grid)))
+            # Scenes without composites need no date.
+            parts = needed_parts(config)
+            if parts and (sentences := missing_parts(config, days_of_scenes(items).values(), parts)):
+                raise BadInputError("; ".join(sentences))
         except BadInputError as error:
             raise WorkflowError(str(error)) from None
         _checked_grids.add(outputs.grid)
-    return Path(outputs.root).parent
+    return items
 
 
-# Grids that fit the finished model of this run.
+# Grids of searches that fit the finished model of this run.
 _checked_grids: set[str] = set()
+
+
+def days_of_scenes(items: Path) -> dict[str, date]:
+    """The day of each frozen item by the name of its scene."""
+    paths = sorted(items.glob("*.geojson"))
+    return {path.stem: day_of(read_json(path)["properties"], f"scene {path.stem}") for path in paths}
+
+
+def missing_parts(config: Config, days: Iterable[date], needed: Sequence[str]) -> list[str]:
+    """A sentence for each composite of the scenes of these days that lacks a needed part."""
+    composite, observed = config["composite"], dict[str, set[str]]()
+    parts, stack = composite["parts"], composite["stack"]
+    parts_of_days = [(day, part_of(day, stack)) for day in days]
+    for day, part in parts_of_days:
+        if not parts or part in parts:
+            observed.setdefault(period_of(day, composite["period"], stack).name, set()).add(part)
+    if not observed:
+        present = ", ".join(sorted({part for _, part in parts_of_days}))
+        return [f"composite.parts has {', '.join(parts)}, but all scenes are in {present}"]
+    subject = "composite.parts has" if parts else "the model has bands of"
+    remedy = f"widen search.datetime, {'since the model needs it' if config['model'] else 'or remove the part'}"
+    return [
+        f"{subject} {', '.join(missing)}, in which period {period} has no scene; it has scenes in "
+        f"{', '.join(part for part in PARTS.get(stack, sorted(present_parts)) if part in present_parts)}; {remedy}"
+        for period, present_parts in sorted(observed.items())
+        if (missing := [part for part in needed if part not in present_parts])
+    ]
 
 
 def periods(config: Config, items: Path) -> dict[str, list[str]]:
     """The scenes of each composite, by the dates of the frozen items."""
     composite = config["composite"]
     scenes: dict[str, list[str]] = {}
-    for path in sorted(items.glob("*.geojson")):
-        day = day_of(read_json(path)["properties"], f"scene {path.stem}")
+    for scene, day in days_of_scenes(items).items():
         if not composite["parts"] or part_of(day, composite["stack"]) in composite["parts"]:
-            scenes.setdefault(period_of(day, composite["period"], composite["stack"]).name, []).append(path.stem)
+            scenes.setdefault(period_of(day, composite["period"], composite["stack"]).name, []).append(scene)
     return dict(sorted(scenes.items()))
 
 

@@ -122,7 +122,7 @@ def dense_reference(image: Float64Array, size: int, classes: int, network: Predi
 @given(
     height=st.integers(20, 90),
     width=st.integers(20, 90),
-    size=st.sampled_from([8, 16, 32]),
+    size=st.sampled_from([8, 16, 32, 96]),
     edge=st.integers(5, 70),
 )
 def test_blended_windows_are_the_dense_reference_whatever_the_parts(
@@ -140,6 +140,22 @@ def test_blended_windows_are_the_dense_reference_whatever_the_parts(
     whole = WindowPredictor([store], BANDS, normalise, place_dependent, 1000, 0, 1, overlap=size)
     ((_, _, of_whole, _),) = probabilities(whole, 2)
     np.testing.assert_array_equal(mapped, of_whole)
+
+
+@pytest.mark.parametrize(("size", "together"), [(16, 4), (64, 4), (96, 1)])
+def test_four_small_windows_are_predicted_together_and_larger_ones_one_by_one(
+    tmp_path: Path, size: int, together: int
+) -> None:
+    batches = set()
+
+    def network(images: FloatArray) -> FloatArray:
+        batches.add(len(images))
+        return place_dependent(images)
+
+    store = Tiles(write_tiles(tmp_path / "a.zarr", 70, 90))
+    predictor = WindowPredictor([store], BANDS, Normaliser((0.2, 0.2), (0.1, 0.1)), network, 64, 0, 1, overlap=size)
+    assert [*probabilities(predictor, 2)]
+    assert batches == {together}
 
 
 @pytest.fixture

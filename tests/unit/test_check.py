@@ -81,7 +81,7 @@ MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
     # Scenes are of May and June 2023.
     (
         {"composite": {"method": "median", "stack": "season", "parts": ["MAM", "DJF"]}},
-        "composite.parts has DJF, in which period all has no scene; widen search.datetime, or remove the part",
+        "composite.parts has DJF, in which period all has no scene; it has scenes in MAM; widen search.datetime",
         3,
     ),
     (

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,15 @@ import yaml
 from scenery import Run
 from test_input_check import write_model
 
+from eopipe.chips.chips import Normaliser
 from eopipe.errors import UsageError
+from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties
-from eopipe.models.model_folder import model_id
+from eopipe.models.model_folder import TrainedModel, model_id, write_model_folder
 from eopipe.planning.check_config import check_file
-from eopipe.publish import write_json
+from eopipe.publish import publish, write_json
+from eopipe.run.finished_model import needed_parts
+from eopipe.run.images import missing_parts
 from eopipe.run.rules import checked
 
 BOX = ("15.0", "46.0", "15.052", "46.036")
@@ -90,6 +95,23 @@ def test_another_unit_or_pixel_size_is_refused_unless_the_config_allows_it(folde
         checked(other, "config.yaml")
     allowed = ["pixel-size: coarse on purpose", "unit: known"]
     assert checked(changed(model="power", search={"resolution": 40}, predict={"allow": allowed}), "config.yaml")
+
+
+def test_a_config_without_parts_needs_those_of_the_bands_of_its_model(tmp_path: Path) -> None:
+    architecture = Architecture("unet", 2, 2, 4, 1)
+    normaliser = Normaliser((0.0, 0.0), (1.0, 1.0))
+    trained = TrainedModel(architecture, ("vv_DJF", "vv_JJA"), ("a", "b"), normaliser, 16)
+    with publish(tmp_path / "model", folder=True) as draft:
+        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
+    composite = {"method": "median", "period": "all", "stack": "season", "parts": ()}
+    config = {"model": str(tmp_path / "model"), "allow_code": None, "composite": composite}
+    spring, summer, winter = date(2024, 4, 1), date(2024, 7, 1), date(2025, 1, 1)
+    assert missing_parts(config, [summer, spring], needed_parts(config)) == [
+        "the model has bands of DJF, in which period all has no scene; it has scenes in MAM, JJA; "
+        "widen search.datetime, since the model needs it"
+    ]
+    assert missing_parts(config, [summer, winter], needed_parts(config)) == []
+    assert needed_parts(config | {"composite": composite | {"method": "none"}}) == ()
 
 
 @pytest.mark.parametrize("names", [["calibration"], ["allow_code"], ["calibration", "allow_code"]])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import rasterio
 import torch
+from fake_condor import run_dag, submit
 from hypothesis import given
 from hypothesis import strategies as st
 from test_task_maps import BANDS, SHAPE, scenes, stage, write_model
@@ -149,3 +150,61 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.Captur
         assert stage(*base, *options) != 0
         assert sentence in " ".join(capsys.readouterr().err.split())
     assert not any(path.exists() for path in (tmp_path / "c.tif", tmp_path / "p.tif"))
+
+
+@pytest.fixture
+def submit_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to submit from, with a model and scenes in a folder whose name needs quotes."""
+    folder = tmp_path / "submit"
+    (folder / "in $put").mkdir(parents=True)
+    write_model(folder / "in $put/model", "segmentation", ("a", "b"))
+    scenes(folder / "in $put", 2)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+CONDOR = ["condor", "predict", "--parts", 3, "--", "--window", 64, "--classes", "out/classes.tif"]
+CONDOR += ["--probabilities", "out/probabilities.tif"]
+INPUTS = ["--model", "in $put/model", "--tiles", "in $put/s0.zarr", "in $put/s1.zarr"]
+
+
+def test_jobs_of_htcondor_make_the_map_of_one_job(submit_folder: Path, tmp_path: Path) -> None:
+    assert stage(*CONDOR, *INPUTS) == 0
+    assert [job.item for job in submit(submit_folder / "condor/parts.sub", submit_folder, tmp_path)] == [
+        {"part": "1-of-3"},
+        {"part": "2-of-3"},
+        {"part": "3-of-3"},
+    ]
+    assert run_dag(submit_folder / "condor/predict.dag", submit_folder, tmp_path / "pool") == 0
+    assert sorted(path.name for path in (submit_folder / "condor/parts").iterdir()) == ["1-of-3", "2-of-3", "3-of-3"]
+    folder = submit_folder / "in $put"
+    whole = predict(tmp_path / "whole", folder / "model", [folder / "s0.zarr", folder / "s1.zarr"])
+    assert digests(files(submit_folder / "out")) == digests(whole)
+    assert (submit_folder / "out/classes.tif.run.json").is_file()
+
+
+def test_jobs_of_parts_ask_htcondor_for_a_machine_and_the_join_for_no_gpu(submit_folder: Path, tmp_path: Path) -> None:
+    requests = ["--memory-mb", 7000, "--disk-mb", 900, "--gpu", "--image", "eopipe.sif"]
+    assert stage(*CONDOR[:4], *requests, *CONDOR[4:], *INPUTS, "--threads", 3, "--device", "cuda") == 0
+    names = ("request_cpus", "request_gpus", "request_memory", "request_disk", "container_image", "retry_until")
+    part, join = (
+        submit(submit_folder / f"condor/{name}.sub", submit_folder, tmp_path)[0] for name in ("parts", "join")
+    )
+    assert [part[name] for name in names] == ["3", "1", "7000MB", "900MB", "eopipe.sif", "2"]
+    assert [join[name] for name in names] == ["1", "", "7000MB", "900MB", "eopipe.sif", "2"]
+
+
+def test_a_map_that_htcondor_cannot_make_in_parts_is_refused(
+    submit_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = {
+        "--parts is 1, but a map is made in 2 parts or more": [*CONDOR[:3], 1, *CONDOR[4:], *INPUTS],
+        "--part belongs to the jobs of the parts; remove it": [*CONDOR, *INPUTS, "--part", "1-of-3"],
+        "give the folder of the model": [*CONDOR, "--model", "in $put/model/model.json", *INPUTS[2:]],
+        f"not {submit_folder}/s0.zarr; use relative paths": [*CONDOR, *INPUTS[:3], submit_folder / "s0.zarr"],
+        "has a line break": [*CONDOR, *INPUTS, "--allow", "unit: of\na sensor"],
+    }
+    for sentence, arguments in refused.items():
+        assert stage(*arguments) == 2
+        assert sentence in " ".join(capsys.readouterr().err.split())
+    assert not (submit_folder / "condor").exists()

@@ -99,6 +99,22 @@ def test_dates_without_a_season_of_the_model_are_refused_before_anything_is_writ
     assert not (tmp_path / "year").exists()
 
 
+def test_a_run_that_was_not_checked_is_refused_for_a_season_without_a_scene_before_anything_is_fetched(
+    demo: Project, tmp_path: Path
+) -> None:
+    assert init("again", "--from", demo.folder, cwd=tmp_path).returncode == 0
+    project = Project(tmp_path / "again")
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    config["search"]["ids"] = [name for name in config["search"]["ids"] if not name.endswith("0919")]
+    (project.folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    result = project.run()
+    assert result.returncode != 0
+    sentence = "composite.parts has SON, in which period all has no scene; it has scenes in MAM, JJA; widen search."
+    assert sentence in " ".join(result.stdout.split())
+    assert (project.results / "grid.json").is_file()
+    assert not (project.results / "scenes").exists()
+
+
 def test_another_year_is_mapped_without_the_scenes_of_the_training(finished: Project, tmp_path: Path) -> None:
     done = init("year", "--from", finished.folder, "--datetime", "2020-01-01/2020-12-31", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
