@@ -4,8 +4,13 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-# What notebooks use; imported when it is used, since the command line is to start fast.
-API = {"open_cube": "eopipe.inspection.cube"}
+# The Python API, whose types are in __init__.pyi; imported when it is used, since the command line is to start fast.
+API = {
+    "open_cube": "eopipe.inspection.cube",
+    "open_chips": "eopipe.inspection.chip_dataset",
+    "load_model": "eopipe.inspection.loaded_model",
+    "read_metrics": "eopipe.inspection.run_metrics",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,11 +3,11 @@
 import copy
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -43,8 +43,37 @@ def padded_slice(edge: int, window: slice, halo: int, factor: int) -> slice:
     return slice(start, stop)
 
 
+class MappedImage(Protocol):
+    """What a model maps: pixels of named bands on a grid, read by windows, such as a tile store."""
+
+    @property
+    def scene(self) -> str:
+        """What messages call it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the bands."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+
+    @property
+    def scaling(self) -> tuple[float, float]:
+        """Scale and offset that turn stored numbers into physical ones."""
+
+    def valid(self, y: slice, x: slice) -> BoolArray:
+        """Mask (y, x) of the usable pixels of a window."""
+
+    def read(self, name: str, y: slice, x: slice) -> AnyArray:
+        """The stored numbers (band, y, x) of a window of `image`."""
+
+    def reaches(self, window: PixelWindow) -> bool:
+        """Whether it has any pixel of a window."""
+
+
 def read_padded(
-    tiles: Tiles, bands: tuple[str, ...], normalise: Normaliser, y: slice, x: slice
+    tiles: MappedImage, bands: tuple[str, ...], normalise: Normaliser, y: slice, x: slice
 ) -> tuple[FloatArray, BoolArray]:
     """Normalised image (band, y, x) and valid mask of a window; zeros and False beyond the raster."""
     height, width = tiles.shape
@@ -68,7 +97,7 @@ class WindowPredictor:
     Raises DivergedError where the model's output for a valid pixel is not finite, BadInputError where its input is not.
     """
 
-    stores: list[Tiles]
+    stores: Sequence[MappedImage]
     bands: tuple[str, ...]
     normalise: Normaliser
     predict: Predict
@@ -230,32 +259,50 @@ def open_predictor(
 ) -> WindowPredictor:
     """A trained model on stores, sorted by scene; of a chip set a window is a slot, and has no halo.
 
-    Windows of a model that takes one size only, or sees the whole of its window, are blended. 0 `threads` means one for
-    each core, at most 8, since each needs the memory of a window; a GPU has one. Raises BadInputError where bands or
-    grids do not fit, UsageError for a halo of blended windows, and for symmetries other than 1, 2, 4 or 8.
+    Raises BadInputError where grids do not fit, and as `predictor_of_images`.
     """
-    check_symmetries(symmetries)
-    overlap = 0
+    for store in stores[1:]:
+        if not store.frame.is_same(stores[0].frame):
+            raise BadInputError(f"scenes {stores[0].scene} and {store.scene} are on different grids")
     if chip_set := stores[0].attributes.get(CHIP_SET):
         # Neighbouring slots are not neighbours on the ground.
         window, halo = chip_set["slot"], 0
-    elif trained.task not in CHIPWISE and (trained.window or trained.architecture.sees_whole_window):
+    return predictor_of_images(trained, model, stores, window, halo, device, threads, symmetries)
+
+
+def predictor_of_images(
+    trained: TrainedModel,
+    model: Path,
+    images: Sequence[MappedImage],
+    window: int,
+    halo: int | None,
+    device: str,
+    threads: int,
+    symmetries: int = 1,
+) -> WindowPredictor:
+    """A trained model on images of one grid.
+
+    Windows of a model that takes one size only, or sees the whole of its window, are blended. 0 `threads` means one for
+    each core, at most 8, since each needs the memory of a window; a GPU has one. Raises BadInputError for bands that
+    images lack one, UsageError for a halo of blended windows, and for symmetries other than 1, 2, 4 or 8.
+    """
+    check_symmetries(symmetries)
+    overlap = 0
+    if trained.task not in CHIPWISE and (trained.window or trained.architecture.sees_whole_window):
         if halo is not None:
             raise UsageError("windows of this model overlap by half and are blended, so there is no halo; remove it")
         overlap = trained.window or -(-window // (2 * trained.architecture.factor)) * 2 * trained.architecture.factor
         # Blocks of several windows, since the windows across their edges are predicted for each of two blocks.
         window = max(window, BLOCK_OF_WINDOWS * overlap) // overlap * overlap
-    for store in stores:
-        missing_bands = [band for band in trained.bands if band not in store.names]
+    for image in images:
+        missing_bands = [band for band in trained.bands if band not in image.names]
         if missing_bands:
             raise BadInputError(
-                f"scene {store.scene} has no band {', '.join(missing_bands)}, which the model needs; "
-                f"it has {', '.join(store.names)}"
+                f"scene {image.scene} has no band {', '.join(missing_bands)}, which the model needs; "
+                f"it has {', '.join(image.names)}"
             )
-        if not store.frame.is_same(stores[0].frame):
-            raise BadInputError(f"scenes {stores[0].scene} and {store.scene} are on different grids")
     return WindowPredictor(
-        stores,
+        images,
         trained.bands,
         trained.normaliser,
         load_predict_function(trained, model, device),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,10 +14,7 @@ from eopipe.chips.splits import read_samples
 from eopipe.loader.augment import augment
 from eopipe.loader.device import DeviceCopy, DeviceFinisher, HostToDeviceCopier
 from eopipe.loader.order import SampleOrder
-from eopipe.loader.prefetch import BatchRequest, Prefetcher, symmetries_of
-
-if TYPE_CHECKING:
-    from eopipe.training_job import Job
+from eopipe.loader.prefetch import BatchRequest, LoaderJob, Prefetcher, symmetries_of
 
 # Batches read ahead: enough to hide the time of reading a block.
 PREFETCHED_BATCHES = 4
@@ -44,7 +41,7 @@ class ChipLoader:
     stored numbers are copied (fewer bytes) and finished there; for a CPU, the worker that reads them finishes them.
     """
 
-    def __init__(self, job: "Job", device: torch.device) -> None:
+    def __init__(self, job: LoaderJob, device: torch.device) -> None:
         self.job, self.device = job, device
         split = read_samples(Path(job.chips))
         self.samples: dict[str, Any] = split.samples

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, IntArray
 from eopipe.chips.chips import is_continuous
 from eopipe.chips.polygons import polygon_numbers
+from eopipe.chips.splits import SPLITS
 from eopipe.errors import UsageError
 from eopipe.loader.chip_reader import (
     CLASS_DTYPE,
@@ -31,11 +32,12 @@ from eopipe.tiles.shard_reader import open_array
 from eopipe.tiles.store import CHIP_SET
 
 if TYPE_CHECKING:
-    from eopipe.training_job import Job, Settings
+    from eopipe.chips.chips import Normaliser
+    from eopipe.training_job import Knobs, Pairs, Settings
 
 log = logging.getLogger("eopipe")
 # Where polygons are split, each scene is a source of its own for each of these splits, with other labels.
-SOURCES_OF_POLYGONS = ("train", "val")
+SOURCES_OF_POLYGONS = SPLITS
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,45 @@ class LoadedBatch:
     request: BatchRequest
 
 
+class LoaderJob(Protocol):
+    """What is read of a training: stores, split file, bands, normalisation, order and augmentation.
+
+    `chip` and `crop` are edges in pixels; without crops it is 0.
+    """
+
+    @property
+    def pairs(self) -> "Pairs":
+        """The tile store of each scene, or composite, with its labels."""
+
+    @property
+    def chips(self) -> Path:
+        """The split file."""
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """Names of the bands."""
+
+    @property
+    def normaliser(self) -> "Normaliser":
+        """Mean and standard deviation of each band."""
+
+    @property
+    def chip(self) -> int:
+        """Edge of a chip."""
+
+    @property
+    def crop(self) -> int:
+        """Edge of a crop in training."""
+
+    @property
+    def settings(self) -> "Settings":
+        """Seed, shuffle, augmentation and the largest batch."""
+
+    @property
+    def knobs(self) -> "Knobs":
+        """Workers, cache and time-out."""
+
+
 @dataclass
 class Prefetcher:
     """Reads samples (n, 3) of scene, row and column into `slots` batches ahead, by `workers` processes or inline (0).
@@ -119,7 +160,7 @@ class Prefetcher:
     `polygons` are the splits of the polygons by scene of the labels: those of other splits have no label.
     """
 
-    job: "Job"
+    job: LoaderJob
     samples: Mapping[str, IntArray]
     workers: int
     slots: int

@@ -1,0 +1,177 @@
+"""A trained model for arrays in memory: its predictions are those of the stage `predict`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, FloatArray
+from eopipe.errors import BadInputError, UsageError
+from eopipe.inference.mosaic import task_predictions, task_predictor
+from eopipe.inference.predictor import predictor_of_images
+from eopipe.inspection.notebook import html_table
+from eopipe.models.model_folder import TrainedModel, model_id, read_trained_model
+from eopipe.tiles.grid import PixelWindow
+
+if TYPE_CHECKING:
+    import xarray
+
+# Of an array without names: band, row and column are the last.
+AXES = ("band", "y", "x")
+CHANNEL = "class"
+# Edge in pixels of the windows of an image.
+WINDOW = 512
+
+
+class ArrayImage:
+    """An image (band, y, x) in memory, in physical units, that a model maps as it does a store; NaN is no data."""
+
+    scaling: tuple[float, float] = (1.0, 0.0)
+
+    def __init__(self, scene: str, pixels: FloatArray, names: tuple[str, ...]) -> None:
+        self.scene, self.pixels, self.names = scene, pixels, names
+        self.is_valid: BoolArray = np.asarray(np.isfinite(pixels).all(0))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        height, width = self.is_valid.shape
+        return height, width
+
+    def valid(self, y: slice = slice(None), x: slice = slice(None)) -> BoolArray:
+        """Mask (y, x) of a window: where all bands are finite."""
+        return self.is_valid[y, x]
+
+    def read(self, name: str, y: slice = slice(None), x: slice = slice(None)) -> AnyArray:
+        """The pixels (band, y, x) of a window; `name` is image."""
+        if name != "image":
+            raise BadInputError(f"an array has no {name}")
+        return self.pixels[:, y, x]
+
+    def reaches(self, window: PixelWindow) -> bool:
+        """Whether any pixel of a window is valid."""
+        return bool(self.is_valid[window].any())
+
+
+class LoadedModel:
+    """A trained model: what it needs, and its predictions for arrays.
+
+    `classes` are the names of the classes by their numbers, of a regression the name of the quantity; `task` is
+    segmentation, classification, multilabel or regression.
+    """
+
+    def __init__(self, path: Path, trained: TrainedModel, threads: int) -> None:
+        self.path, self.trained, self.threads = path, trained, threads
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """Names of the bands, in the order of an array without names."""
+        return self.trained.bands
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, by their numbers."""
+        return self.trained.classes
+
+    @property
+    def task(self) -> str:
+        """The learning task."""
+        return self.trained.task
+
+    def __repr__(self) -> str:
+        """The id, the architecture and the task."""
+        return f"<model {model_id(self.path)}: {self.trained.architecture.name}, {self.task}>"
+
+    def _repr_html_(self) -> str:
+        rows = [("bands", ", ".join(self.bands)), ("classes", ", ".join(self.classes))]
+        rows += [("chip", f"{self.trained.chip} pixels"), ("folder", str(self.path))]
+        return html_table(repr(self)[1:-1], ("", ""), rows)
+
+    @overload
+    def predict(self, images: "np.ndarray[Any, Any]") -> FloatArray: ...
+
+    @overload
+    def predict(self, images: "xarray.DataArray | xarray.Dataset") -> "xarray.DataArray": ...
+
+    def predict(self, images: Any) -> Any:
+        """Probabilities of the classes (class, y, x) of an image (band, y, x), or of each of several (…, band, y, x).
+
+        `images` are in physical units (reflectance, dB), as `open_cube` gives them, with NaN where there are no data.
+        An array of numpy has the bands in the order of `bands`; those of xarray are selected by their names, and the
+        result keeps all coordinates. Of a dataset with `image` and `valid` other pixels than the valid ones count as
+        no data. Probabilities are float32 and NaN where any band has no data; they are not calibrated. A chip
+        classifier gives the same for all pixels of a chip, a regression its values under one class, the quantity. The
+        image is predicted in windows without seams, one image in memory at a time.
+
+        >>> import eopipe
+        >>> model = eopipe.load_model("results/model")
+        >>> cube = eopipe.open_cube("results", "composites")
+        >>> model.predict(cube).dims
+        ('time', 'class', 'y', 'x')
+
+        Raises BadInputError for other bands or dimensions.
+        """
+        import xarray
+
+        if isinstance(images, xarray.Dataset):
+            images = images["image"].where(images["valid"]) if "valid" in images else images["image"]
+        if isinstance(images, xarray.DataArray):
+            return self._predict_named(images)
+        array = np.asarray(images)
+        if array.ndim < len(AXES) or array.shape[-3] != len(self.bands):
+            raise BadInputError(
+                f"the array has shape {array.shape}; give (…, band, y, x) with the {len(self.bands)} bands "
+                f"{', '.join(self.bands)}"
+            )
+        flat = array.reshape(-1, *array.shape[-3:])
+        mapped = np.stack([self._predict_image(f"image {n}", image, self.bands) for n, image in enumerate(flat)])
+        return mapped.reshape(*array.shape[:-3], *mapped.shape[1:])
+
+    def _predict_named(self, images: "xarray.DataArray") -> "xarray.DataArray":
+        """Predictions with the coordinates of the images."""
+        import xarray
+
+        if missing := [axis for axis in AXES if axis not in images.dims]:
+            raise BadInputError(f"the array has dimensions {', '.join(map(str, images.dims))}, but no {missing[0]}")
+        if "band" not in images.coords:
+            raise BadInputError(
+                f"the array has no names of its bands: give it a coordinate band of {', '.join(self.bands)}"
+            )
+        others = [name for name in images.dims if name not in AXES]
+        ordered, names = images.transpose(*others, *AXES), tuple(map(str, images["band"].values.tolist()))
+        sizes = [ordered.sizes[name] for name in others]
+        mapped = np.full((*sizes, len(self.classes), *ordered.shape[-2:]), np.nan, np.float32)
+        for place in np.ndindex(*sizes):
+            title = ", ".join(f"{name} {number}" for name, number in zip(others, place, strict=True)) or "image"
+            mapped[place] = self._predict_image(title, ordered[place].values, names)
+        coordinates = {name: value for name, value in ordered.coords.items() if "band" not in value.dims}
+        coordinates |= {CHANNEL: (CHANNEL, list(self.classes))}
+        return xarray.DataArray(mapped, coordinates, (*others, CHANNEL, "y", "x"), attrs={"model": model_id(self.path)})
+
+    def _predict_image(self, title: str, pixels: AnyArray, names: tuple[str, ...]) -> FloatArray:
+        """Predictions (class, y, x) of one image (band, y, x)."""
+        image, count = ArrayImage(title, np.asarray(pixels, np.float32), names), len(self.classes)
+        predictor = predictor_of_images(self.trained, self.path, [image], WINDOW, None, "auto", self.threads)
+        mapped = np.full((count, *image.shape), np.nan, np.float32)
+        for y, x, prediction, scene_count in task_predictions(task_predictor(predictor, self.trained), self.trained):
+            mapped[:, y, x] = np.where(scene_count > 0, prediction[:count], np.nan)
+        return mapped
+
+
+def load_model(path: str | Path, *, allow_code: str | None = None, threads: int = 0) -> LoadedModel:
+    """Load a trained model: its folder, its STAC Item `model.json`, or the results of its run.
+
+    A custom model runs its own code, so `allow_code` has to name its class as its `model.json` does (module:Class or
+    file.py:Class). `threads` windows are predicted at a time; 0: one per core, at most 8.
+
+    >>> import eopipe
+    >>> eopipe.load_model("results").classes
+    ('non-forest', 'forest')
+
+    Raises BadInputError for what is not a model, UsageError for code without permission.
+    """
+    folder = Path(path)
+    if threads < 0:
+        raise UsageError(f"threads is {threads}; use 0 or more")
+    model = folder / "model" if (folder / "model" / "model.json").is_file() else folder
+    return LoadedModel(model, read_trained_model(model, allow_code), threads)

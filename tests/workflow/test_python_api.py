@@ -1,0 +1,198 @@
+"""The Python API on a finished run: chips for a training loop, a model for arrays, scores for a table."""
+
+import doctest
+import importlib
+import json
+import re
+import subprocess
+import sys
+from contextlib import chdir
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+import xarray
+import zarr
+from projects import ROOT, Project
+from torch.utils.data import DataLoader
+
+import eopipe
+from eopipe.chips.chips import apply_symmetry
+from eopipe.errors import BadInputError, UsageError
+
+CLIENT = """\
+import numpy as np
+import eopipe
+
+chips = eopipe.open_chips("results", "val")
+image, labels = chips[0]
+edge: int = image.shape[-1]
+model = eopipe.load_model("results")
+shape: tuple[int, ...] = model.predict(np.zeros((4, 8, 8), np.float32)).shape
+names: tuple[object, ...] = model.predict(eopipe.open_cube("results")).dims
+accuracy: float | None = eopipe.read_metrics("results")["accuracy"].value
+"""
+MISTAKES = """\
+import eopipe
+
+eopipe.open_chips("results", "tests")
+eopipe.read_metrics("results").accuracy
+"""
+
+
+@pytest.mark.parametrize("name", sorted(set(eopipe.API.values()) - {"eopipe.inspection.cube"}))
+def test_the_examples_of_the_api_are_true_of_a_run(name: str, demo: Project) -> None:
+    with chdir(demo.folder):
+        failed, count = doctest.testmod(importlib.import_module(name))
+    assert count
+    assert not failed
+
+
+def test_the_blocks_of_the_page_run(demo: Project) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    with chdir(demo.folder):
+        for block in blocks:
+            exec(compile(block, "docs/python.md", "exec"), {})
+
+
+def test_a_chip_is_the_pixels_of_its_store_normalised_by_the_training_chips(finished: Project) -> None:
+    chips = eopipe.open_chips(finished.results, "test")
+    split = json.loads((finished.results / "split.json").read_text())
+    bands = json.loads((finished.results / "statistics.json").read_text())["bands"]
+    assert len(chips) == len(split["samples"]["test"]) > 0
+    for number in (0, len(chips) // 2, -1):
+        scene, row, column = split["samples"]["test"][number]
+        image, labels = chips[number]
+        window = np.s_[..., row : row + split["chip"], column : column + split["chip"]]
+        stored, valid, label = (
+            zarr.open_array(finished.results / name, mode="r")
+            for name in (
+                *(f"tiles/{split['scenes'][scene]}.zarr/{array}" for array in ("image", "valid")),
+                "labels/all.zarr/label",
+            )
+        )
+        physical = np.asarray(stored[window]) * float(str(stored.attrs["scale_factor"]))
+        is_valid = np.asarray(valid[window]) == 1
+        mean, deviation = (np.array([bands[band][key] for band in chips.bands]) for key in ("mean", "std"))
+        expected = np.where(is_valid, (physical - mean[:, None, None]) / deviation[:, None, None], 0)
+        assert np.abs(image.numpy() - expected).max() < 1e-4
+        assert np.array_equal(labels.numpy(), np.where(is_valid, label[window], 255))
+
+
+def test_an_epoch_has_each_training_chip_once_transformed_by_a_symmetry(finished: Project) -> None:
+    chips = eopipe.open_chips(finished.results, "train", seed=3)
+    plain = [chips[number][0].numpy() for number in range(len(chips))]
+    chips.set_epoch(2)
+    epoch = [image for image, _ in DataLoader(chips, batch_size=None)]
+    forms = {apply_symmetry(image, symmetry).tobytes(): n for n, image in enumerate(plain) for symmetry in range(8)}
+    order = [forms[image.numpy().tobytes()] for image in epoch]
+    assert sorted(order) == [*range(len(chips))]
+    assert order != sorted(order)
+    again = eopipe.open_chips(finished.results, "train", seed=3)
+    again.set_epoch(2)
+    with_workers = [image for image, _ in DataLoader(again, batch_size=None, num_workers=2)]
+    assert all(torch.equal(first, second) for first, second in zip(epoch, with_workers, strict=True))
+    again.set_epoch(3)
+    assert not all(torch.equal(image, again[number][0]) for number, image in enumerate(epoch))
+
+
+def test_a_crop_is_around_a_labelled_pixel(finished: Project) -> None:
+    chips = eopipe.open_chips(finished.results, "train", crop=8)
+    assert chips[0][0].shape[1:] == (16, 16)
+    chips.set_epoch(0)
+    for image, labels in DataLoader(chips, batch_size=None):
+        assert image.shape[1:] == labels.shape == (8, 8)
+        assert (labels != 255).any()
+
+
+def test_a_model_predicts_for_a_cube_what_the_stage_maps(finished: Project) -> None:
+    model, cube = eopipe.load_model(finished.results), eopipe.open_cube(finished.results)
+    predicted = model.predict(cube)
+    assert predicted.dims == ("time", "class", "y", "x")
+    for name in ("y", "x", "time", "scene"):
+        assert predicted[name].equals(cube[name])
+    assert predicted["class"].values.tolist() == [*model.classes]
+    assert np.array_equal(np.isfinite(predicted.values).all(1), cube["valid"].values)
+    with rasterio.open(finished.results / "maps/mosaic/classes.tif") as file:
+        mapped = file.read(1)
+    is_covered = cube["valid"].values.any(0)
+    mean = np.nansum(predicted.values, 0)
+    assert np.array_equal(is_covered, mapped != 255)
+    assert (mean.argmax(0) == mapped)[is_covered].mean() > 0.999
+
+
+def test_arrays_without_names_have_the_bands_in_the_order_of_the_model(finished: Project) -> None:
+    model, cube = eopipe.load_model(finished.results), eopipe.open_cube(finished.results)
+    image = cube["image"].where(cube["valid"]).sel(band=[*model.bands])
+    assert np.array_equal(model.predict(image.values), model.predict(cube).values, equal_nan=True)
+    reversed_bands = image.isel(band=slice(None, None, -1), time=0)
+    assert np.array_equal(model.predict(reversed_bands).values, model.predict(image.values[0]), equal_nan=True)
+
+
+def test_scores_are_those_of_the_metrics_file(finished: Project) -> None:
+    metrics = eopipe.read_metrics(finished.results)
+    document = json.loads((finished.results / "metrics.json").read_text())
+    for name in ("accuracy", "miou", "f1_macro", "kappa"):
+        interval = (document["intervals"]["model"].get(name) if document.get("intervals") else None) or [None, None]
+        assert metrics[name][3:] == (document["model"][name], *interval)
+    rows = {(row.method, row.class_name, row.name): row.value for row in metrics.scores}
+    assert rows["model", metrics.classes[1], "recall"] == document["model"]["per_class"][metrics.classes[1]]["recall"]
+    assert rows["per-pixel trees", "", "accuracy"] == document["pixel_baseline"]["accuracy"]
+    gain = metrics.gain("miou")["per-pixel trees"].value
+    assert gain == document["model"]["miou"] - document["pixel_baseline"]["miou"]
+    with pytest.raises(KeyError, match="there are accuracy, miou"):
+        metrics["rmse"]
+
+
+def test_objects_have_a_table_in_a_notebook_whose_texts_are_escaped(finished: Project) -> None:
+    for shown_object in (
+        eopipe.open_chips(finished.results, "val"),
+        eopipe.load_model(finished.results),
+        eopipe.read_metrics(finished.results),
+    ):
+        html = shown_object._repr_html_()
+        assert "<table>" in html
+        assert repr(shown_object)[1:-1] in html
+
+
+def test_what_cannot_be_read_is_named(finished: Project, tmp_path: Path) -> None:
+    model = eopipe.load_model(finished.results)
+    with pytest.raises(BadInputError, match=r"has no split\.json"):
+        eopipe.open_chips(tmp_path)
+    with pytest.raises(BadInputError, match=r"there is no .*metrics\.json"):
+        eopipe.read_metrics(tmp_path)
+    with pytest.raises(UsageError, match="there is no split tests; use train, val or test"):
+        eopipe.open_chips(finished.results, "tests")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="only those of train have epochs"):
+        eopipe.open_chips(finished.results, "test").set_epoch(0)
+    with pytest.raises(BadInputError, match=r"has shape \(2, 8, 8\); give .* with the 4 bands"):
+        model.predict(np.zeros((2, 8, 8), np.float32))
+    named = xarray.DataArray(np.zeros((1, 8, 8), np.float32), {"band": ["blue"]}, ("band", "y", "x"))
+    with pytest.raises(BadInputError, match="has no band"):
+        model.predict(named)
+    with pytest.raises(BadInputError, match="but no band"):
+        model.predict(named.isel(band=0))
+    with pytest.raises(BadInputError, match="has no names of its bands"):
+        model.predict(named.drop_vars("band"))
+
+
+def test_the_package_loads_nothing_before_it_is_used() -> None:
+    code = "import eopipe, sys; print([n for n in ('numpy', 'torch', 'xarray') if n in sys.modules], dir(eopipe))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.startswith("[] [")
+    assert all(repr(name) in printed for name in eopipe.API)
+
+
+@pytest.mark.exhaustive
+def test_a_client_of_the_api_is_typed(tmp_path: Path) -> None:
+    for name, text in (("client.py", CLIENT), ("mistakes.py", MISTAKES)):
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(tmp_path / "cache")]
+    done = subprocess.run([*command, "client.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    done = subprocess.run([*command, "mistakes.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert 'Argument 2 to "open_chips"' in done.stdout
+    assert '"Metrics" has no attribute "accuracy"' in done.stdout
