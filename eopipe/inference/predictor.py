@@ -43,7 +43,7 @@ def padded_slice(edge: int, window: slice, halo: int, factor: int) -> slice:
     return slice(start, stop)
 
 
-class MappedImage(Protocol):
+class PredictableImage(Protocol):
     """What a model maps: pixels of named bands on a grid, read by windows, such as a tile store."""
 
     @property
@@ -73,7 +73,7 @@ class MappedImage(Protocol):
 
 
 def read_padded(
-    tiles: MappedImage, bands: tuple[str, ...], normalise: Normaliser, y: slice, x: slice
+    tiles: PredictableImage, bands: tuple[str, ...], normalise: Normaliser, y: slice, x: slice
 ) -> tuple[FloatArray, BoolArray]:
     """Normalised image (band, y, x) and valid mask of a window; zeros and False beyond the raster."""
     height, width = tiles.shape
@@ -97,7 +97,7 @@ class WindowPredictor:
     Raises DivergedError where the model's output for a valid pixel is not finite, BadInputError where its input is not.
     """
 
-    stores: Sequence[MappedImage]
+    stores: Sequence[PredictableImage]
     bands: tuple[str, ...]
     normalise: Normaliser
     predict: Predict
@@ -273,7 +273,7 @@ def open_predictor(
 def predictor_of_images(
     trained: TrainedModel,
     model: Path,
-    images: Sequence[MappedImage],
+    images: Sequence[PredictableImage],
     window: int,
     halo: int | None,
     device: str,
