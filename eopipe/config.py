@@ -20,8 +20,8 @@ from eopipe.provenance.redact import redact_for_terminal
 OF_SCENES = ("search", "fetch", "preprocess", "composite", "label")
 # What only the cards of a trained model show.
 OF_CARDS = ("use", "limits", "author")
-# What makes and measures a model.
-OF_TRAINING = ("chip_set", "folds", "label", "split", "train", "calibrate", "evaluate", "export")
+# What makes a model, and measures it in areas apart; labels may test a map of a finished one.
+OF_TRAINING = ("chip_set", "folds", "split", "train", "calibrate", "evaluate", "export")
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 # Values of a config; with aliases a short file can expand to more than fit into memory.
 MAX_VALUES = 100_000
@@ -72,7 +72,10 @@ def model() -> type[BaseModel]:
         ),
         "model": (
             str | None,
-            Field(None, description="folder of a finished model, which maps the scenes without labels and training"),
+            Field(
+                None,
+                description="folder of a finished model, which maps the scenes without a training; labels test the map",
+            ),
         ),
         "calibration": (
             str | None,

@@ -9,6 +9,7 @@ from typing import Any
 from eopipe.chips.audit import parse_allowed
 from eopipe.chips.splits import SplitPlan
 from eopipe.composites.periods import RANKING_BANDS, stack_conflict
+from eopipe.contract import stage
 from eopipe.errors import EopipeError
 from eopipe.inference.symmetries import check_symmetries
 from eopipe.labels.change import before_conflicts
@@ -30,8 +31,14 @@ def conflicts(config: dict[str, Any], wrong_sections: Collection[str] = ()) -> l
         if not {*sections} & {*wrong_sections}
         and not (config["chip_set"] and function in OF_SCENES)
         and not (config["model"] and function in OF_TRAINING)
+        and not (config["model"] and function is _label_conflicts and not has_label_settings(config["label"]))
         for sentence in function(*(config[name] for name in sections))
     ]
+
+
+def has_label_settings(label: dict[str, Any]) -> bool:
+    """Whether a section `label` has any setting: beside a finished model, whether the map is tested."""
+    return any(label[port.name] != port.default for port in stage("label").settings)
 
 
 def refusal(call: Callable[[], object], setting: str = "") -> list[str]:
@@ -244,6 +251,6 @@ OF_SCENES = {
 }
 # A finished model has classes and chips of its own.
 OF_TRAINING = {
-    *(_label_conflicts, _split_conflicts, _fold_conflicts, _area_conflicts, _chip_conflicts, _crop_conflicts),
+    *(_split_conflicts, _fold_conflicts, _area_conflicts, _chip_conflicts, _crop_conflicts),
     *(_train_conflicts, _color_conflicts, _product_conflicts),
 }

@@ -2234,6 +2234,15 @@ $graph:
       doc: frozen STAC Items of the run
       format: iana:application/geo+json
       default: []
+    metrics:
+      type:
+      - 'null'
+      - File
+      label: metrics
+      doc: scores of the maps, where labels test them
+      format: iana:application/json
+      inputBinding:
+        prefix: --metrics
     title:
       type: string
       label: title

@@ -5875,13 +5875,6 @@ $graph:
         items: Directory
       label: labels
       doc: label store for all scenes, or one per scene
-    chips:
-      type: File
-      label: chips
-      doc: 'split file: chips of the train, val and test splits'
-      format: iana:application/json
-      inputBinding:
-        prefix: --chips
     metrics_name:
       type: string
       label: metrics
@@ -5889,6 +5882,23 @@ $graph:
       default: metrics.json
       inputBinding:
         prefix: --metrics
+    chips:
+      type:
+      - 'null'
+      - File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    tested_model:
+      type:
+      - 'null'
+      - Directory
+      label: tested model
+      doc: 'finished model, in the place of a split file: all labels test its maps'
+      inputBinding:
+        prefix: --tested-model
     probabilities:
       type:
         type: array

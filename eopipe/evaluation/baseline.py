@@ -32,7 +32,9 @@ class TreeBaselines:
 
     @classmethod
     def fit(cls, data: EvaluationData, max_pixels: int, seed: int) -> "TreeBaselines":
-        """Fit on at most `max_pixels` pixels of the training areas."""
+        """Fit on at most `max_pixels` pixels of the training areas; nothing where all labels test."""
+        if data.only_tests:
+            return cls({}, len(data.names), "")
         seeds = [int(state) for state in np.random.SeedSequence(seed).generate_state(FITS)]
         classes = 0 if data.task == "regression" else len(data.names)
         fits: dict[str, list[Any]] = {name: [] for name in TREES}
@@ -45,8 +47,8 @@ class TreeBaselines:
     def predict(self, group: EvaluatedMap, rows: AnyArray, cols: AnyArray) -> dict[str, AnyArray]:
         """Classes or values (n,) of pixels by each baseline, window by window."""
         dtype = np.int64 if self.classes else np.float64
-        predicted: dict[str, AnyArray] = {name: np.zeros(len(rows), dtype) for name in TREES}
-        for index, features in group.features.by_window(rows, cols):
+        predicted: dict[str, AnyArray] = {name: np.zeros(len(rows), dtype) for name in self.fits}
+        for index, features in group.features.by_window(rows, cols) if self.fits else ():
             for name, fits in self.fits.items():
                 predicted[name][index] = self._mean(fits, _part(name, features))
         return predicted
@@ -69,7 +71,7 @@ class TreeBaselines:
     def add_methods(self, metrics: dict[str, Any], of_chips: str = "") -> None:
         """Describe the baselines in the metrics."""
         around = f"and their mean and standard deviation in {2 * REACH + 1} x {2 * REACH + 1} pixels"
-        for name, parts in TREES.items():
+        for name, parts in ((name, TREES[name]) for name in self.fits):
             features = f"{self.images} {around}" if parts > 1 else self.images
             metrics[name]["method"] = f"boosted trees on {features}, mean of three fits{of_chips}"
 

@@ -21,6 +21,8 @@ from eopipe.training.metrics import scores, value_parts, value_scores
 
 log = logging.getLogger("eopipe")
 METHODS, VALUE_METHODS = ("model", *TREES, "majority"), ("model", *TREES, "mean")
+# What the metrics say of the baselines where no label trains.
+NO_BASELINES = "none: a baseline needs labels to train with, and all labels of this run are test labels"
 
 
 def evaluate_maps(
@@ -44,12 +46,15 @@ def evaluate_maps(
 
 
 def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
-    cells, classes, majority = choose_cells(data), len(data.names), int(_truth_counts(data, "train").argmax())
-    tally = Tally.empty(cells, METHODS, len(data.groups), classes**2)
+    cells, classes, is_compared = choose_cells(data), len(data.names), not data.only_tests
+    majority = int(_truth_counts(data, "train").argmax()) if is_compared else None
+    tally = Tally.empty(cells, METHODS if is_compared else METHODS[:1], len(data.groups), classes**2)
     for pixels in data.pixels("test"):
         truth, number = pixels.truth.astype(np.int64), pixels.group.number
         index = cells.index_of(number, pixels.rows, pixels.cols)
-        predictions = {"model": pixels.mapped, "majority": np.full(truth.shape, majority)}
+        predictions = {"model": pixels.mapped} | (
+            {"majority": np.full(truth.shape, majority)} if majority is not None else {}
+        )
         predictions |= trees.predict(pixels.group, pixels.rows, pixels.cols)
         for name, predicted in predictions.items():
             tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
@@ -57,6 +62,7 @@ def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[st
     if not data.from_to:
         metrics |= _not_mapped(data)
     trees.add_methods(metrics)
+    metrics |= {} if is_compared else {"baselines": NO_BASELINES}
     return metrics
 
 
@@ -99,12 +105,13 @@ def _not_mapped(data: EvaluationData) -> dict[str, Any]:
     return {"not_mapped": names} if names else {}
 
 
-def _class_metrics(data: EvaluationData, tally: Tally, majority: int) -> dict[str, Any]:
+def _class_metrics(data: EvaluationData, tally: Tally, majority: int | None) -> dict[str, Any]:
     classes = len(data.names)
     metrics: dict[str, Any] = {
         name: scores(table.sum(0).reshape(classes, classes), data.names) for name, table in tally.by_cell.items()
     }
-    metrics["majority"]["class"] = data.names[majority]
+    if majority is not None:
+        metrics["majority"]["class"] = data.names[majority]
     uncertainty = tally.uncertainty(data.split.chip, class_measures(data.names))
     scenes = _scene_scores(data, tally, class_measures(data.names))
     return {"classes": list(data.names), "maps": len(data.groups)} | metrics | uncertainty | scenes

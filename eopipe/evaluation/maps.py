@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +14,20 @@ from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_s
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.features import PixelFeatures
 from eopipe.labels.change import FROM_TO
 from eopipe.models.tasks import CHIPWISE
-from eopipe.scenes.item import tagged_scenes
+from eopipe.scenes.item import read_item, tagged_scenes
+from eopipe.stac.mlm import to_card
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL, Tiles
+
+# In the folder of a model; its own module would load PyTorch.
+MODEL_CARD = "model.json"
+# The method of a split that no stage writes: no label trains, all of them test.
+ONLY_TESTS = "only tests"
 
 
 @dataclass(frozen=True)
@@ -154,12 +161,26 @@ class EvaluationData:
         """The cells of the run."""
         return self.groups[0].frame
 
+    @property
+    def only_tests(self) -> bool:
+        """Whether no label trains, so that all of them test."""
+        return self.split.plan.method == ONLY_TESTS
+
     @classmethod
     def read(
-        cls, maps: tuple[Path, ...], tiles: tuple[Path, ...], labels: tuple[Path, ...], chips: Path
+        cls,
+        maps: tuple[Path, ...],
+        tiles: tuple[Path, ...],
+        labels: tuple[Path, ...],
+        chips: Path | None,
+        model: Path | None = None,
     ) -> "EvaluationData":
-        """Open maps and stores; raises BadInputError when they are inconsistent."""
-        pairs, split = pair_stores(tiles, labels), read_split(chips)
+        """Open maps and stores; with a finished model in the place of a split all labels test.
+
+        Raises BadInputError when they are inconsistent, UsageError without one of split and model, or with both.
+        """
+        pairs = pair_stores(tiles, labels)
+        split = _split_of(pairs, chips, model)
         check_scenes(split, pairs)
         cells = len(pairs[0][0].frame.cells)
         is_mosaic = len(maps) == cells if cells > 1 else len(maps) == 1
@@ -191,6 +212,9 @@ class EvaluationData:
         has_own = self.split.by_scene or self.split.chip_set
         multiple = chip if self.task in CHIPWISE else 1
         for group in self.groups:
+            if self.only_tests:
+                yield from _labelled_areas(group) if name == "test" else ()
+                continue
             corners = samples[samples[:, 0] == group.number, 1:] if has_own else samples[:, 1:]
             if len(group.stores) == 1:
                 corners = chips_reaching(group.stores[0].windows, corners, chip)
@@ -231,6 +255,37 @@ class EvaluationData:
                 yield AreaChips(group, rows + y.start, cols + x.start, votes, of_cells, pixels)
 
 
+def _split_of(pairs: list[tuple[Tiles, Tiles]], chips: Path | None, model: Path | None) -> Split:
+    """The split in a file; or that of a finished model, whose classes the labels must have, in its order."""
+    if chips and not model:
+        return read_split(chips)
+    if chips or not model:
+        raise UsageError("give one of --chips, a split file, and --tested-model, a finished model that all labels test")
+    item, names = model / MODEL_CARD, pairs[0][1].names
+    if not item.is_file():
+        raise BadInputError(f"{model} has no {MODEL_CARD}; give the folder of a finished model")
+    card = to_card(read_item(item), item)
+    if list(names) != card["classes"]:
+        raise BadInputError(
+            f"the labels have the classes {', '.join(names)}, the model {model} has {', '.join(card['classes'])}"
+        )
+    return split_for_tests([image.scene for image, _ in pairs], names, card["chip"])
+
+
+def split_for_tests(scenes: list[str], classes: tuple[str, ...], chip: int) -> Split:
+    """A split without chips, of labels that only test: every labelled pixel is one of the test areas."""
+    document: dict[str, Any] = {"scenes": scenes, "classes": list(classes), "chip": chip}
+    document |= {"samples": {name: [] for name in SPLITS}, "pixels": {name: {} for name in SPLITS}}
+    plan = {"method": ONLY_TESTS, "min_valid": 0}
+    return Split.model_validate(document | {"plan": plan, "audit": {"gap_pixels": {}}})
+
+
+def _labelled_areas(group: EvaluatedMap) -> Iterator[tuple[EvaluatedMap, PixelWindow, BoolArray]]:
+    """The windows of a map, and the mask (y, x) of the pixels with a label."""
+    for y, x in group.reached_blocks():
+        yield group, (y, x), has_value(group.truth(y, x))
+
+
 def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> str:
     """The task in the tags of the maps; raises BadInputError where labels or split belong to another task."""
     tags = _tags(maps[0])
@@ -241,6 +296,11 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> str:
         kind = f"measure {labels.names[0]}" if is_continuous(labels) else "are classes"
         raise BadInputError(
             f"map {maps[0]} is of task {task}, but the labels {kind}; give the labels that the model was trained on"
+        )
+    if split.plan.method == ONLY_TESTS and (task != "segmentation" or labels.attributes.get(FROM_TO)):
+        kind = "of change" if task == "segmentation" else f"of task {task}"
+        raise BadInputError(
+            f"map {maps[0]} is {kind}; labels without a training test only maps of the task segmentation"
         )
     if chip != split.chip:
         raise BadInputError(f"map {maps[0]} has cells of {chip} pixels, the split chips of {split.chip}")

@@ -1,4 +1,4 @@
-"""The chips of a run as a dataset of PyTorch, for a training loop of one's own."""
+"""The chips of a run as a dataset of PyTorch, for your own training loop."""
 
 import os
 from collections.abc import Sequence

@@ -24,7 +24,7 @@ WINDOW = 512
 
 
 class ArrayImage:
-    """An image (band, y, x) in memory, in physical units, that a model maps as it does a store; NaN is no data."""
+    """An image (band, y, x) in memory, in physical units, that a model maps as it does a store; NaN means no data."""
 
     scaling: tuple[float, float] = (1.0, 0.0)
 

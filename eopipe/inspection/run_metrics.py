@@ -85,8 +85,8 @@ class Metrics:
         gains = {}
         for key, method in TREES.items():
             if key in self.document:
-                ours, theirs = self.document["model"][name], self.document[key][name]
-                value = None if ours is None or theirs is None else ours - theirs
+                score, baseline = self.document["model"][name], self.document[key][name]
+                value = None if score is None or baseline is None else score - baseline
                 gains[method] = Score(f"model minus {method}", "", name, value, *self._interval(GAINS[key], name))
         return gains
 

@@ -66,7 +66,7 @@ def check_file(path: Path) -> Config:
     """
     config, settings, wrong_sections = validate(read_config(path))
     inputs = [*missing_files(config, wrong_sections), *refusal(lambda: chip_stores(config))]
-    if config["model"] and not wrong_sections & {"search", "preprocess", "composite", "predict", "report"}:
+    if config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "predict", "report"}:
         settings += finished_model_mistakes(config)
     elif not config["model"] and not wrong_sections & {"search", "preprocess", "label", "train"}:
         settings += model_mistakes(config)

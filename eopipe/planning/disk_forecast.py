@@ -63,7 +63,7 @@ class FolderForecast:
 def forecast_folders(
     config: Config, scenes: FrozenScenes, sizes: list[AssetSize], chips: ChipForecast | None
 ) -> list[FolderForecast]:
-    """Every folder that search, fetch, preprocess, composite, label and split fill, the last two if there are chips."""
+    """Every folder that search, fetch, preprocess, composite, label and split fill; without chips no split does."""
     results, names = Path(config["results"]), list(scenes.items)
     search = FolderForecast(
         "items", 1, scenes.files, scenes.bytes, _existing(results / name for name in SEARCH_OUTPUTS.values())
@@ -77,6 +77,8 @@ def forecast_folders(
         folders.append(_composites(config, scenes, store_size, reached))
     if chips:
         folders += [_labels(config, scenes, chips, label_names), *_splits(config, chips)]
+    elif config["label"]["source"] or config["label"]["asset"]:
+        folders.append(_labels(config, scenes, None, label_names))
     return [*folders, *_job_files(config, folders, ["search"])]
 
 
@@ -128,10 +130,10 @@ def _composites(config: Config, scenes: FrozenScenes, store_size: StoreSize, rea
     return _stores("composites", scenes.frame, layout, shapes, paths, store_size, pixels, "typical", rasters=3)
 
 
-def _labels(config: Config, scenes: FrozenScenes, chips: ChipForecast, names: list[str]) -> FolderForecast:
+def _labels(config: Config, scenes: FrozenScenes, chips: ChipForecast | None, names: list[str]) -> FolderForecast:
     paths, layout = [Path(config["results"], "labels", f"{name}.zarr") for name in names], _layout(config["label"])
     shapes = [cell.shape for cell in scenes.frame.cells]
-    if chips.has_labels:
+    if chips and chips.has_labels:
         count = frame_files(scenes.frame, shapes, layout, 2, has_image=False) * len(names)
         return FolderForecast("labels", len(names), count, chips.label_bytes, _existing(paths), "written")
     sampled = sample_size(config, scenes, "label") if config["label"]["asset"] else None

@@ -1,4 +1,4 @@
-"""The page and the picture of a map that a finished model made of other scenes: map, areas and inputs, no scores."""
+"""The page and the picture of a map that a finished model made of other scenes: map, areas, inputs, and any scores."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -10,12 +10,14 @@ import numpy as np
 from eopipe import __version__
 from eopipe.arrays import AnyArray, IntArray
 from eopipe.chips.splits import NO_SPLIT
+from eopipe.errors import BadInputError
 from eopipe.models.input_check import ORDINARY, TileProperties, unfamiliar_inputs
 from eopipe.models.model_folder import read_model_card, weights_file
 from eopipe.reporting import data_tables
 from eopipe.reporting.charts import ridge_chart
 from eopipe.reporting.data_tables import Item, TextRow, item_dates, read_items
 from eopipe.reporting.decimation import covered_by
+from eopipe.reporting.map_scores import headline_of, score_sections
 from eopipe.reporting.maps import MapContent, write_map
 from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
 from eopipe.reporting.palette import CONFIDENCE_COLORS, ValueScale, class_colors
@@ -30,7 +32,7 @@ from eopipe.reporting.run_data import (
     panels_of_cells,
     views_of_cells,
 )
-from eopipe.reporting.verdict import Verdict
+from eopipe.reporting.verdict import Verdict, read_finished_metrics
 from eopipe.reporting.wording import TIMES, format_count, format_percent, format_score, format_setting, plural
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import pixel_metres, windows
@@ -50,6 +52,7 @@ class MapInputs:
     probabilities: tuple[Path, ...]
     tiles: tuple[Path, ...]
     scenes: tuple[Path, ...]
+    metrics: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class MapRun:
     """The content of the page; a pixel of the images shows `step` x `step` pixels of the grid.
 
     `counts` has the pixels (map, class) of each class, none of continuous values; `warnings` are the ways in which the
-    inputs are unlike those of the training, `trained_on`.
+    inputs are unlike those of the training, `trained_on`. `metrics` are the scores of the map, where labels test it.
     """
 
     title: str
@@ -77,6 +80,7 @@ class MapRun:
     counts: IntArray
     warnings: list[str]
     calibration: str
+    metrics: dict[str, Any] | None
     digests: list[TextRow]
 
     @property
@@ -169,10 +173,24 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
         counts=np.array(counts, np.int64).reshape(-1, len(classes)),
         warnings=unfamiliar_inputs(trained_on, stores, values) if trained_on else [],
         calibration=_calibration_of(of_maps[0], stores[0].frame),
-        digests=data_tables.digest_rows(
-            {"weights of the model": weights_file(inputs.model), "model": inputs.model}, of_maps, stores, []
-        ),
+        metrics=_metrics_of(inputs, classes),
+        digests=data_tables.digest_rows(_named_files(inputs), of_maps, stores, []),
     )
+
+
+def _metrics_of(inputs: MapInputs, classes: tuple[str, ...]) -> dict[str, Any] | None:
+    """The scores of the maps; raises BadInputError where they are of other classes."""
+    metrics = read_finished_metrics(inputs.metrics) if inputs.metrics else None
+    if metrics and tuple(metrics["classes"]) != classes:
+        raise BadInputError(
+            f"{inputs.metrics} has scores of {', '.join(metrics['classes'])}, the model maps {', '.join(classes)}"
+        )
+    return metrics
+
+
+def _named_files(inputs: MapInputs) -> dict[str, Path]:
+    scores = {"scores": inputs.metrics} if inputs.metrics else {}
+    return {"weights of the model": weights_file(inputs.model), "model": inputs.model} | scores
 
 
 def values_of_bands(quality: DataQuality) -> dict[str, AnyArray]:
@@ -235,6 +253,7 @@ def render_map(run: MapRun) -> str:
             ridge_charts=[
                 ridge_chart(band, run.quality.scenes, set(run.quality.outliers)) for band in run.quality.bands
             ],
+            scores=score_sections(run.metrics) if run.metrics else {},
             tables={
                 "scenes": [
                     row[:7] for row in data_tables.scene_rows(run.items, run.stores, run.quality.outliers, None)
@@ -249,7 +268,8 @@ def render_map(run: MapRun) -> str:
 
 
 def _verdict(run: MapRun) -> Verdict:
-    text = f"{run.subtitle} Nothing is scored here: the map has no labels, and scores of the model are of its training."
+    text = "Nothing is scored here: the map has no labels, and scores of the model are of its training."
+    text = f"{run.subtitle} {headline_of(run.metrics) if run.metrics else text}"
     if run.warnings:
         return Verdict(
             "mixed", f"The inputs are unlike those of the training in {plural(len(run.warnings), 'way')}", text

@@ -143,6 +143,15 @@ class _ValueMetrics(_OfTask[_ValueScores]):
     unit: str
 
 
+class _FinishedMetrics(_Metrics):
+    """Scores of the maps of a finished model, which have no baselines."""
+
+    task: Literal["segmentation"] = "segmentation"
+    model: _ClassScores
+    test_pixels: Count
+    baselines: str
+
+
 KINDS: dict[str, type[_Metrics]] = {
     "segmentation": _PixelMetrics,
     "classification": _ChipMetrics,
@@ -155,6 +164,14 @@ def read_metrics(path: Path) -> dict[str, Any]:
     """What evaluate wrote. Raises BadInputError for another file, with the fields that are wrong."""
     metrics: dict[str, Any] = read_document(path, _Metrics, "a file of scores, as evaluate writes one")
     checked(KINDS[metrics.get("task", "segmentation")], metrics, str(path), "a file of scores")
+    return metrics
+
+
+def read_finished_metrics(path: Path) -> dict[str, Any]:
+    """What evaluate wrote of the maps of a finished model. Raises BadInputError for another file."""
+    metrics: dict[str, Any] = read_document(
+        path, _FinishedMetrics, "a file of scores of a finished model, as evaluate writes one with --tested-model"
+    )
     return metrics
 
 

@@ -1,13 +1,15 @@
 """What a finished model asks of the run that maps with it, as far as the settings say, before anything is fetched."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eopipe.config_conflicts import has_label_settings
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.temperature import read_calibration
 from eopipe.models.input_check import TOLERANCE, TileProperties
 from eopipe.models.model_files import is_permitted
-from eopipe.models.model_folder import CARD, model_id, read_trained_model
+from eopipe.models.model_folder import CARD, TrainedModel, model_id, read_trained_model
 from eopipe.publish import MANIFEST
 from eopipe.reporting.palette import class_colors
 from eopipe.tiles.cells import Frame
@@ -42,6 +44,7 @@ def finished_model_mistakes(config: dict[str, Any]) -> list[str]:
     except (BadInputError, UsageError) as error:
         return [f"model: {error}"]
     sentences = [*_band_mistakes(trained.bands, config), *_pixel_mistakes(trained.trained_on, config)]
+    sentences += _label_mistakes(trained, config["label"])
     if fitted and fitted.model != model_id(folder):
         sentences.append(f"calibration {calibration} is of model {fitted.model}, not of {model_id(folder)}")
     if fitted and fitted.symmetries != (symmetries := config["predict"]["symmetries"]):
@@ -78,6 +81,27 @@ def needed_parts(config: dict[str, Any]) -> tuple[str, ...]:
         return tuple(composite["parts"])
     bands = read_trained_model(Path(config["model"]), config["allow_code"]).bands
     return tuple(dict.fromkeys(band.rpartition("_")[2] for band in bands))
+
+
+def _label_mistakes(trained: TrainedModel, label: dict[str, Any]) -> list[str]:
+    """Why labels cannot test the map of a model; nothing without labels."""
+    if not has_label_settings(label):
+        return []
+    if trained.task != "segmentation" or label["before"]:
+        kind = f"the model is of task {trained.task}" if trained.task != "segmentation" else "label.before is set"
+        return [f"labels test only maps of the task segmentation, without label.before, and {kind}; remove label"]
+    if label["measure"]:
+        return [f"label.measure gives values of {label['measure']}, but the model maps {_list(trained.classes)}"]
+    if tuple(label["classes"]) != trained.classes:
+        return [
+            f"label.classes has {_list(label['classes']) or 'no class'}, but the model maps {_list(trained.classes)}; "
+            "give the labels the classes of the model, in its order"
+        ]
+    return []
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names)
 
 
 def check_grid(config: dict[str, Any], frame: Frame) -> None:

@@ -23,8 +23,9 @@ from eopipe.errors import UsageError
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
-from eopipe.publish import publish
-from eopipe.reporting.verdict import read_metrics, verdict
+from eopipe.publish import publish, read_json
+from eopipe.reporting.map_scores import TESTED
+from eopipe.reporting.verdict import read_finished_metrics, read_metrics, verdict
 from eopipe.reporting.wording import TREES, describe_test
 from eopipe.run.rules import named_paths
 from eopipe.scenes.item import read_item
@@ -297,6 +298,8 @@ def _short_training(model: Path) -> list[str]:
 
 
 def _scores(path: Path) -> list[str]:
+    if "baselines" in read_json(path):
+        return ["", f"Scores of the map. {TESTED}", f"  {_score(read_finished_metrics(path)['model'], '')}"]
     metrics = read_metrics(path)
     last = ("mean of labels", "mean") if metrics.get("task") == "regression" else ("majority class", "majority")
     last = ("frequent labels", "majority") if metrics.get("task") == "multilabel" else last

@@ -1,4 +1,4 @@
-"""A map of a finished model, its areas and its inputs as one page; nothing is scored."""
+"""A map of a finished model, its areas and its inputs as one page, with scores where labels test it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +20,9 @@ def describe(
     picture: Annotated[Path, Output("map.png", "map sheet with axes, legend and scale bar", format="image/png")],
     *,
     scenes: Annotated[tuple[Path, ...], Input("frozen STAC Items of the run", format="application/geo+json")] = (),
+    metrics: Annotated[
+        Path | None, Input("scores of the maps, where labels test them", format="application/json")
+    ] = None,
     title: Annotated[str, Option("title of page and map", section="report")] = "eopipe run",
     attribution: Annotated[str, Option("credit line of the data, on page and map", section="report")] = "",
     colors: Annotated[
@@ -35,13 +38,14 @@ def describe(
 
     The page shows the maps, the area of each class, and the inputs beside those of the training: it warns of another
     season, sensor or processing baseline, and of bands of which more than a tenth of the pixels are beyond the 1 % and
-    99 % quantiles of the training. Raises BadInputError for maps, model and tiles that do not belong together,
-    UsageError for colors that do not match the classes.
+    99 % quantiles of the training. Where labels test the maps it shows their scores.
+    Raises BadInputError for maps, model, tiles and scores that do not belong together, UsageError for colors that do
+    not match the classes.
     """
     from eopipe.publish import publish
     from eopipe.reporting.map_page import MapInputs, read_map_run, render_map, write_map_picture
 
-    run = read_map_run(MapInputs(model, classes, probabilities, tiles, scenes), title, attribution, colors)
+    run = read_map_run(MapInputs(model, classes, probabilities, tiles, scenes, metrics), title, attribution, colors)
     with publish(page) as page_draft, publish(picture) as picture_draft:
         page_draft.write_text(render_map(run), encoding="utf-8")
         write_map_picture(picture_draft, run)

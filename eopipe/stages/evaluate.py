@@ -19,11 +19,16 @@ def evaluate(
     ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores that the tree baselines are trained on", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
-    chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],
     metrics: Annotated[
         Path, Output("metrics.json", "scores of the map and of the baselines", format="application/json")
     ],
     *,
+    chips: Annotated[
+        Path | None, Input("split file: chips of the train, val and test splits", format="application/json")
+    ] = None,
+    tested_model: Annotated[
+        Path | None, Input("finished model, in the place of a split file: all labels test its maps", folder=True)
+    ] = None,
     probabilities: Annotated[
         tuple[Path, ...],
         Input("maps of probabilities in the order of the maps, for their calibration", format="image/tiff"),
@@ -46,6 +51,8 @@ def evaluate(
     regression the baselines are the mean of the training labels and regression trees. Confidence intervals allow for
     the measured correlation of the errors; where fewer than six pieces of the test areas are independent, no interval
     is given.
+    In the place of a split file a finished model may be given, whose maps have new labels: all mapped, labelled pixels
+    test, no label trains anything, and there are no baselines (task segmentation only).
     Where scenes are split, the model is also scored on each test scene.
     With maps of probabilities, their calibration is measured: ECE, Brier score, log loss and a reliability curve.
     """
@@ -54,7 +61,7 @@ def evaluate(
     from eopipe.evaluation.maps import EvaluationData
     from eopipe.publish import publish, write_json
 
-    data = EvaluationData.read(classes, tiles, labels, chips)
+    data = EvaluationData.read(classes, tiles, labels, chips, tested_model)
     calibration = calibration_metrics(data, probabilities)
     with publish(metrics) as draft:
         write_json(draft, evaluate_maps(data, baseline_pixels, seed, probabilities) | calibration)

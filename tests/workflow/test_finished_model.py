@@ -1,4 +1,4 @@
-"""A model that is finished maps scenes without labels and training: `eopipe init --from`, under Snakemake and CWL."""
+"""A model that is finished maps scenes without a training: `eopipe init --from`, under Snakemake and CWL."""
 
 import json
 import re
@@ -6,13 +6,20 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import rasterio
 import yaml
 from projects import DAYS, Project, by_cwltool, environment, kill_tree
 
+from eopipe.errors import UsageError
+from eopipe.planning.check_config import check_file
 from eopipe.publish import sha256
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 MAPS = ("classes.tif", "probabilities.tif")
 PARTS = ("1-of-3", "2-of-3", "3-of-3")
@@ -130,6 +137,85 @@ def test_another_year_is_mapped_without_the_scenes_of_the_training(finished: Pro
     assert "Scenes are of another season: Feb; those of the training are of Apr, Jun, Jul, Sep." in page
 
 
+LABELS = {"source": "sample/tree_cover_density_2018.tif", "classes": ["non-forest", "forest"], "bins": [50]}
+
+
+@pytest.fixture(scope="module")
+def tested(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project that has mapped another year with a finished model, and tested the map with labels."""
+    folder = tmp_path_factory.mktemp("tested")
+    done = init("year", "--from", finished.folder, "--datetime", "2020-01-01/2020-12-31", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    project = Project(folder / "year")
+    (project.folder / "sample").symlink_to(finished.folder / "sample")
+    with (project.folder / "config.yaml").open("a") as config:
+        config.write(f"\n{yaml.safe_dump({'label': LABELS | {'chunk': 32, 'shard': 128}})}")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    assert "All labels of this run are test labels" in result.stdout
+    return project
+
+
+@pytest.mark.exhaustive
+def test_labels_of_a_run_of_a_finished_model_test_each_mapped_pixel_that_has_one(tested: Project) -> None:
+    metrics = json.loads((tested.results / "metrics.json").read_text())
+    with rasterio.open(tested.results / "maps/mosaic/classes.tif") as file:
+        mapped = file.read(1)
+    labels, whole = Tiles(tested.results / "labels/all.zarr"), tuple(slice(0, edge) for edge in mapped.shape)
+    truth = labels.read("label", *whole)
+    is_tested = labels.valid(*whole) & (truth != NO_LABEL) & (mapped != NO_LABEL)
+    counts = np.zeros((2, 2), int)
+    np.add.at(counts, (truth[is_tested], mapped[is_tested]), 1)
+    assert metrics["model"]["confusion"] == counts.tolist()
+    assert metrics["test_pixels"] == is_tested.sum() > 0
+    assert metrics["baselines"].startswith("none: ")
+    assert not {"pixel_baseline", "texture_baseline", "majority"} & metrics.keys()
+
+
+@pytest.mark.exhaustive
+def test_a_tested_map_has_its_scores_in_report_catalog_and_crate(tested: Project) -> None:
+    stages = {json.loads(path.read_text())["stage"] for path in tested.results.glob("**/*.run.json")}
+    assert {"label", "evaluate", "describe"} <= stages
+    assert not {"split", "train", "calibrate", "export", "report"} & stages
+    page = (tested.results / "report.html").read_text()
+    accuracy = json.loads((tested.results / "metrics.json").read_text())["model"]["accuracy"]
+    assert f"<td>{accuracy:.3f}</td>" in page
+    assert "All labels of this run are test labels: this model used none of them in this run." in page
+    assert "Nothing is scored here" not in page
+    collection = json.loads((tested.results / "catalog/maps/collection.json").read_text())
+    assert "metrics" in collection["assets"]
+    crate = json.loads((tested.results / "crate/ro-crate-metadata.json").read_text())
+    assert {"metrics.json", "#job/label", "#job/evaluate"} <= {entity["@id"] for entity in crate["@graph"]}
+    assert tested.planned() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "task", "sentence"),
+    [
+        ({"classes": ["forest", "non-forest"]}, "", r"label\.classes has forest, non-forest, but the model maps non-"),
+        ({"bins": [], "measure": "cover"}, "", r"label\.measure gives values of cover, but the model"),
+        ({"before": "sample/tree_cover_density_2018.tif"}, "", r"without label\.before, and label\.before is set"),
+        ({}, "classification", r"only maps of the task segmentation.*the model is of task classification; remove"),
+        ({"source": None}, "", r"label needs exactly one of `source` \(a file\) and `asset`"),
+    ],
+)
+def test_labels_that_cannot_test_the_map_are_refused_before_anything_is_fetched(
+    finished: Project, settings: dict[str, Any], task: str, sentence: str, tmp_path: Path
+) -> None:
+    done = init("year", "--from", finished.folder, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "year"
+    (folder / "sample").symlink_to(finished.folder / "sample")
+    card = folder / "model/model.json"
+    if task:
+        card.write_text(card.read_text().replace('"semantic-segmentation"', '"scene-classification"'))
+    with (folder / "config.yaml").open("a") as config:
+        config.write(f"\n{yaml.safe_dump({'label': LABELS | settings})}")
+    with chdir(folder), pytest.raises(UsageError, match=sentence):
+        check_file(Path("config.yaml"))
+    assert not (folder / "results").exists()
+
+
 def test_a_model_that_was_given_away_maps_without_a_calibration(demo: Project, tmp_path: Path) -> None:
     shutil.copytree(demo.results / "model", tmp_path / "given")
     dates = "2017-01-01/2019-12-31"
@@ -151,3 +237,17 @@ def test_a_finished_model_maps_under_cwltool_with_the_same_bytes(mapped: Project
     crate = json.loads((outputs / "crate/ro-crate-metadata.json").read_text())
     assert {"model/", "calibration.json"} <= {entity["@id"] for entity in crate["@graph"]}
     assert len(DAYS) == len([*outputs.glob("S2_ROMANIA_*.zarr")])
+
+
+def test_a_config_whose_labels_test_a_map_has_no_job_of_cwl(finished: Project, tmp_path: Path) -> None:
+    assert init("year", "--from", finished.folder, cwd=tmp_path).returncode == 0
+    (tmp_path / "year/sample").symlink_to(finished.folder / "sample")
+    with (tmp_path / "year/config.yaml").open("a") as config:
+        config.write(f"\n{yaml.safe_dump({'label': LABELS})}")
+    done = subprocess.run(
+        [sys.executable, "-m", "eopipe", "cwl", "year/config.yaml", "--to", "cwl"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "has labels that test the map of a finished model" in done.stderr
+    assert not (tmp_path / "cwl").exists()

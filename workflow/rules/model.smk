@@ -1,33 +1,9 @@
-# Labels, split, training and scores: what a finished model has behind it.
-FILES["onnx"] = f"{RESULTS}/model.onnx"
+# Split and training: what a finished model has behind it.
+FILES["onnx"], FILES["tested_model"] = f"{RESULTS}/model.onnx", []
 NAMES = "split.json split.png split.gpkg statistics.json metrics.json export.json model.onnx calibration.json".split()
 NAMES += ["report.html", "map.png", "model-card.md", "data-card.md"]
 FILES["single"] = [f"{RESULTS}/{name}" for name in NAMES] + FILES["fold_metrics"]
 FILES["single"] += eo.each_fold(config, "model/manifest.json")
-
-
-rule label:
-    "Rasterise labels onto the grid, with a mask of valid pixels."
-    input:
-        unpack(label_source),
-        **files("grid"),
-    output:
-        root=f"{RESULTS}/labels/{{scene}}.zarr/manifest.json",
-    log:
-        f"{RESULTS}/logs/label/{{scene}}.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/label/{{scene}}.tsv"
-    conda:
-        ENVIRONMENT
-    resources:
-        **machine("label", mem_mb=1500, runtime=20),
-    params:
-        **params_for("label"),
-        scene=lambda wildcards, input: f"--scene {eo.folders(input.scene)[0]}" if PER_SCENE else "",
-        labels=subpath(output.root, parent=True),
-    shell:
-        "exec eopipe label --grid {input.grid:q} --labels {params.labels:q} {params.scene}"
-        " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule split:
@@ -101,28 +77,6 @@ rule calibrate:
     shell:
         "exec eopipe calibrate --model {params.model:q} --tiles {params.tiles:q} --labels {params.labels:q} --chips"
         " {input.chips:q} --calibration {output.calibration:q} {params.options} {resources.knobs} > {log:q} 2>&1"
-
-
-rule evaluate:
-    "Score the map on the test split, against three baselines."
-    input:
-        **files("classes", "probabilities", "tiles", "labels", "chips"),
-    output:
-        metrics=f"{RESULTS}/metrics.json",
-    log:
-        f"{RESULTS}/logs/evaluate.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/evaluate.tsv"
-    conda:
-        ENVIRONMENT
-    resources:
-        **machine("evaluate", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 50),
-    params:
-        **params_for("evaluate", folders=["tiles", "labels"]),
-    shell:
-        "exec eopipe evaluate --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles"
-        " {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q} --metrics {output.metrics:q}"
-        " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule export:
