@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo golden quick test slice test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
 .PHONY: lock lock-check sbom audit
 .PHONY: chaos
-.PHONY: .venv/servers .venv/validators .venv/engines .venv/libraries slurm-up slurm-down demo-slurm
+.PHONY: docs .venv/site .venv/servers .venv/validators .venv/engines .venv/libraries slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
@@ -86,7 +86,7 @@ install: .venv/installed
 # What the tests need beside the package, each in an environment of its own, but for the engines of CWL, which dev/suites.py
 # makes when a run has their tests. Tests that lack a program are skipped, and say so; with EOPIPE_NO_SKIP=1 a skip is a
 # failure.
-test-environments: .venv/tests .venv/servers .venv/validators .venv/libraries
+test-environments: .venv/tests .venv/servers .venv/validators .venv/libraries .venv/site
 
 # Debian's packages for the tests of real servers and of a real Slurm; for root, and only when it is asked for.
 DEBIAN := slurmctld slurmd slurm-client slurmdbd munge mariadb-server mariadb-client iproute2 \
@@ -123,6 +123,18 @@ demo-slurm: .venv/slurm slurm-up
 .venv/validators/installed: tests/validators/requirements.txt | .venv/pyvenv.cfg
 	$(PYTHON) -m venv .venv/validators
 	$(INSTALL) .venv/validators/bin/python --requirement $<
+	@touch $@
+
+# The documentation as a site in site/: nothing is loaded from elsewhere, and every warning is an error.
+docs: .venv/site
+	@NO_MKDOCS_2_WARNING=1 .venv/site/bin/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+.venv/site: .venv/site/installed
+
+.venv/site/installed: dev/site-requirements.txt | .venv/pyvenv.cfg
+	$(PYTHON) -m venv .venv/site
+	$(INSTALL) .venv/site/bin/python --requirement $<
 	@touch $@
 
 # Libraries of models that the tests train, beside the torch of the tests.

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -335,3 +336,11 @@ def test_a_port_that_may_be_none_is_none_by_default() -> None:
 def test_a_list_with_a_default_cannot_be_emptied() -> None:
     with pytest.raises(UsageError, match=r"preprocess.bands is \[\]"):
         check(changed("preprocess", bands=[]))
+
+
+def test_the_picture_of_the_readme_has_the_stages_of_a_training_run() -> None:
+    text = (ROOT / "README.md").read_text().partition("flowchart LR\n")[2].partition("```")[0]
+    edges = [pair for line in text.splitlines() for pair in pairwise(line.split(" --> "))]
+    names = {name.strip() for edge in edges for name in edge}
+    # describe is the report of a run without a training.
+    assert names == set(STAGES) - {"describe"}

@@ -1,0 +1,77 @@
+"""The site of the documentation: `make docs` writes it without a warning, and it loads nothing from elsewhere."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+MKDOCS = ROOT / ".venv/site/bin/mkdocs"
+# What a page loads, not what it links to.
+LOADED = re.compile(r"""<(?:script|img|iframe)\b[^>]*\bsrc=["']?([^"' >]+)|<link\b[^>]*\bhref=["']?([^"' >]+)""")
+
+
+def build(config: Path, site: Path) -> "subprocess.CompletedProcess[str]":
+    if not MKDOCS.exists():
+        pytest.skip("mkdocs is not installed; run `make .venv/site`")
+    command = [MKDOCS, "build", "--strict", "--config-file", config, "--site-dir", site]
+    return subprocess.run(command, cwd=config.parent, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_is_in_the_navigation_and_in_the_site(site: Path) -> None:
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 20
+    for page in pages:
+        name = page.parent / "index.html" if page.name == "README.md" else page.with_suffix(".html")
+        assert (site / name).is_file(), page
+
+
+def test_a_page_loads_nothing_from_elsewhere(site: Path) -> None:
+    loaded = {
+        (path.name, address)
+        for path in site.rglob("*.html")
+        for addresses in LOADED.findall(path.read_text())
+        for address in addresses
+        if address.startswith(("http:", "https:", "//"))
+    }
+    # A canonical address is stated, not loaded.
+    assert loaded == set()
+
+
+def test_the_reference_has_signature_and_docstring_of_each_function_of_the_api(site: Path) -> None:
+    text = re.sub(r"<[^>]+>", "", (site / "api.html").read_text())
+    for words in ("open_chips", "set_epoch", "Probabilities of the classes (class, y, x)", "allow_code"):
+        assert words in text
+
+
+def test_links_to_files_beside_the_docs_lead_to_the_repository(site: Path) -> None:
+    assert 'href="https://github.com/eopipe/eopipe/blob/main/benchmarks/RESULTS.md' in (
+        site / "features.html"
+    ).read_text().replace("href=https", 'href="https')
+
+
+@pytest.mark.parametrize(
+    "link", ["[data](dota.md)", "[data](data.md#no-such-part)", "[results](../benchmarks/NONE.md)"]
+)
+def test_a_link_that_leads_nowhere_stops_the_site(link: str, tmp_path: Path) -> None:
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    config |= {"plugins": [], "nav": ["index.md", "data.md"], "hooks": [str(ROOT / "dev/site_links.py")]}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(config))
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/data.md").write_text("# Data\n")
+    (tmp_path / "docs/index.md").write_text("# Start\n")
+    assert build(tmp_path / "mkdocs.yml", tmp_path / "site").returncode == 0
+    (tmp_path / "docs/index.md").write_text(f"# Start\n\n{link}\n")
+    shutil.rmtree(tmp_path / "site")
+    assert build(tmp_path / "mkdocs.yml", tmp_path / "site").returncode != 0
