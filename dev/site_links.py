@@ -1,4 +1,4 @@
-"""A hook of mkdocs: links to files of the repository that are no pages of the site lead to the repository."""
+"""A hook of mkdocs: links to other files of the repository than its pages lead to the repository."""
 
 import re
 import tomllib
