@@ -9,6 +9,7 @@ API = {
     "open_cube": "eopipe.inspection.cube",
     "open_chips": "eopipe.inspection.chip_dataset",
     "load_model": "eopipe.inspection.loaded_model",
+    "save_model": "eopipe.inspection.saved_model",
     "read_metrics": "eopipe.inspection.run_metrics",
 }
 

@@ -75,6 +75,21 @@ class ChipDataset(Dataset[tuple[Tensor, Tensor]]):
         """Mean and standard deviation of each band in physical units."""
         return self._loaded.normaliser
 
+    @property
+    def edge(self) -> int:
+        """Edge of a chip in pixels."""
+        return self._loaded.chip
+
+    @property
+    def folder(self) -> Path:
+        """The results of the run."""
+        return self._loaded.chips.parent
+
+    @property
+    def stores(self) -> list[Tiles]:
+        """The tile stores that the chips are from."""
+        return [image for image, _ in self._loaded.pairs]
+
     def set_epoch(self, epoch: int) -> None:
         """Take order and augmentation of an epoch, counted from 0. Raises UsageError for a split that has none."""
         if self.split != "train" or epoch < 0:

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 
 import eopipe
 from eopipe.chips.chips import apply_symmetry
+from eopipe.cli import main
 from eopipe.errors import BadInputError, UsageError
 
 CLIENT = """\
@@ -33,6 +34,16 @@ model = eopipe.load_model("results")
 shape: tuple[int, ...] = model.predict(np.zeros((4, 8, 8), np.float32)).shape
 names: tuple[object, ...] = model.predict(eopipe.open_cube("results")).dims
 accuracy: float | None = eopipe.read_metrics("results")["accuracy"].value
+"""
+WIDE = """\
+import torch
+
+
+class Wide(torch.nn.Conv2d):
+    reach, factor = 1, 1
+
+    def __init__(self, bands, classes):
+        super().__init__(bands, classes, 3, padding=1)
 """
 MISTAKES = """\
 import eopipe
@@ -50,9 +61,11 @@ def test_the_examples_of_the_api_are_true_of_a_run(name: str, demo: Project) -> 
     assert not failed
 
 
-def test_the_blocks_of_the_page_run(demo: Project) -> None:
+def test_the_blocks_of_the_page_run(demo: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As for a script in this folder.
+    monkeypatch.syspath_prepend(demo.folder)
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     with chdir(demo.folder):
         for block in blocks:
             exec(compile(block, "docs/python.md", "exec"), {})
@@ -122,6 +135,36 @@ def test_a_model_predicts_for_a_cube_what_the_stage_maps(finished: Project) -> N
     mean = np.nansum(predicted.values, 0)
     assert np.array_equal(is_covered, mapped != 255)
     assert (mean.argmax(0) == mapped)[is_covered].mean() > 0.999
+
+
+def test_a_model_of_another_loop_is_mapped_by_the_stage_and_by_python(finished: Project, tmp_path: Path) -> None:
+    chips, cube = eopipe.open_chips(finished.results), eopipe.open_cube(finished.results)
+    (tmp_path / "wide.py").write_text(WIDE)
+    torch.manual_seed(1)
+    module = torch.nn.Conv2d(len(chips.bands), len(chips.classes), 3, padding=1)
+    code = {"model_files": [tmp_path / "wide.py"]}
+    eopipe.save_model(tmp_path / "model", module.state_dict(), chips, "wide.py:Wide", **code)
+    model = eopipe.load_model(tmp_path / "model", allow_code="wide.py:Wide")
+    predicted = model.predict(cube).values
+    mean, deviation = (np.reshape(values, (-1, 1, 1)) for values in (chips.normaliser.mean, chips.normaliser.std))
+    valid = cube["valid"].values
+    images = np.where(valid[:, None], (cube["image"].values - mean) / deviation, 0).astype(np.float32)
+    with torch.inference_mode():
+        expected = module(torch.from_numpy(images)).softmax(1).numpy()
+    assert np.abs(predicted - expected)[np.broadcast_to(valid[:, None], predicted.shape)].max() < 1e-5
+    target = [str(tmp_path / name) for name in ("classes.tif", "probabilities.tif")]
+    tiles = sorted(map(str, (finished.results / "tiles").glob("*.zarr")))
+    arguments = ["--model", str(tmp_path / "model"), "--tiles", *tiles, "--allow-code", "wide.py:Wide"]
+    assert main(["predict", *arguments, "--classes", target[0], "--probabilities", target[1]]) == 0
+    with rasterio.open(target[1]) as file:
+        mapped = file.read() / 10_000
+    covered = valid.any(0)
+    mean_over_time = np.nansum(predicted, 0)[:, covered] / valid.sum(0)[covered]
+    assert np.abs(mapped[:, covered] - mean_over_time).max() < 1e-4
+    narrow = {name: tensor[..., :1] for name, tensor in module.state_dict().items()}
+    with pytest.raises(BadInputError, match=r"the weights do not fit wide\.py:Wide"):
+        eopipe.save_model(tmp_path / "other", narrow, chips, "wide.py:Wide", **code)
+    assert not (tmp_path / "other").exists()
 
 
 def test_arrays_without_names_have_the_bands_in_the_order_of_the_model(finished: Project) -> None:
