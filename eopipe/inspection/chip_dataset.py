@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from eopipe.arrays import IntArray
 from eopipe.chips.audit import check_statistics
 from eopipe.chips.chips import Normaliser, pair_stores
 from eopipe.chips.splits import Split, read_split
@@ -79,6 +80,11 @@ class ChipDataset(Dataset[tuple[Tensor, Tensor]]):
     def edge(self) -> int:
         """Edge of a chip in pixels."""
         return self._loaded.chip
+
+    @property
+    def corners(self) -> IntArray:
+        """Number of the scene, first row and first column in the grid (n, 3), in the order of the split file."""
+        return self._document.samples[self.split].copy()
 
     @property
     def folder(self) -> Path:

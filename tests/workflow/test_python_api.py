@@ -8,7 +8,9 @@ import subprocess
 import sys
 from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import rasterio
@@ -69,6 +71,32 @@ def test_the_blocks_of_the_page_run(demo: Project, monkeypatch: pytest.MonkeyPat
     with chdir(demo.folder):
         for block in blocks:
             exec(compile(block, "docs/python.md", "exec"), {})
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/notebooks").glob("*.ipynb")), ids=lambda path: str(path.stem))
+def test_the_cells_of_a_notebook_run_after_the_demo(
+    path: Path, demo: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(plt, "show", lambda: None)
+    for name in ("results", "sample"):
+        (tmp_path / name).symlink_to(demo.folder / name)
+    monkeypatch.syspath_prepend(tmp_path)
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    with chdir(tmp_path):
+        for cell in cells:
+            exec(compile("".join(cell["source"]), path.name, "exec"), names)
+    plt.close("all")
+    printed = capsys.readouterr().out
+    if path.stem == "figure-and-table":
+        assert (tmp_path / "figure.png").stat().st_size > 20_000
+        assert "| model | 0." in printed
+        assert "| model minus per-pixel trees |" in printed
+    else:
+        accuracy = re.search(r"accuracy in the validation areas: ([\d.]+)", printed)
+        assert accuracy
+        assert float(accuracy[1]) > 0.8
+        assert names["probabilities"].dims == ("time", "class", "y", "x")
 
 
 def test_a_chip_is_the_pixels_of_its_store_normalised_by_the_training_chips(finished: Project) -> None:
