@@ -55,7 +55,8 @@ def test_a_config_of_a_finished_model_needs_no_labels(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (changed(label={"source": "labels.gpkg"}, folds=3), "maps without a training; remove folds, label"),
+        (changed(split={"chip": 16}, folds=3), "maps without a training; remove folds, split"),
+        (changed(label={"source": "labels.gpkg", "classes": ["a", "b"]}), "label.classes has a, b, but the model maps"),
         (changed(report={"use": "none"}), "remove report.use"),
         (changed(model="absent"), "absent is not the folder of a model"),
         (changed(calibration="absent.json"), "absent.json"),
