@@ -51,6 +51,8 @@ STAC = {
 }
 # The temperature belongs to the mosaic of one run and is not part of the catalog, so both packages map without it.
 UNCALIBRATED = ("predict", "calibration")
+# A platform runs one package for a scene or an area: its maps are not divided.
+WHOLE_MAPS = (("predict", "finished_parts"), ("cells", "map_parts"))
 # The person who sends a model must not be the one who allows its code: the package maps with built-in architectures.
 NO_CODE = ("predict", "allow_code")
 MODEL = {
@@ -89,14 +91,14 @@ PACKAGES = (
         "Scenes of a staged STAC catalog and a file of labels to a trained and measured model, its map and its tiles, "
         "as a STAC catalog.",
         replaced=(("search_catalog", "catalog", SCENES),),
-        omitted=(UNCALIBRATED, ("train", "state")),
+        omitted=(UNCALIBRATED, *WHOLE_MAPS, ("train", "state")),
     ),
     Package(
         "eopipe-predict",
         "Map with a trained model",
         "Scenes of a staged STAC catalog and a trained model to a map and its tiles, as a STAC catalog.",
         replaced=(("search_catalog", "catalog", SCENES), ("train/model", "model", MODEL)),
-        omitted=((END, "metrics"), UNCALIBRATED, NO_CODE),
+        omitted=((END, "metrics"), UNCALIBRATED, *WHOLE_MAPS, NO_CODE),
     ),
 )
 
