@@ -4,7 +4,7 @@ import copy
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -264,10 +264,12 @@ def open_predictor(
     for store in stores[1:]:
         if not store.frame.is_same(stores[0].frame):
             raise BadInputError(f"scenes {stores[0].scene} and {store.scene} are on different grids")
-    if chip_set := stores[0].attributes.get(CHIP_SET):
-        # Neighbouring slots are not neighbours on the ground.
-        window, halo = chip_set["slot"], 0
-    return predictor_of_images(trained, model, stores, window, halo, device, threads, symmetries)
+    chip_set = stores[0].attributes.get(CHIP_SET)
+    if not chip_set:
+        return predictor_of_images(trained, model, stores, window, halo, device, threads, symmetries)
+    predictor = predictor_of_images(trained, model, stores, chip_set["slot"], None, device, threads, symmetries)
+    # Neighbouring slots are not neighbours on the ground.
+    return replace(predictor, edge=chip_set["slot"], halo=0, overlap=0)
 
 
 def predictor_of_images(
