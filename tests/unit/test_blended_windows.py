@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import rasterio
 import torch
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
@@ -18,7 +19,7 @@ from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.contract import stage
 from eopipe.inference.mosaic import probabilities
-from eopipe.inference.predictor import Predict, WindowPredictor
+from eopipe.inference.predictor import Predict, WindowPredictor, open_predictor
 from eopipe.models import Architecture
 from eopipe.models.model_files import copy_files
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
@@ -34,6 +35,7 @@ VIT = f"""\
 import time
 
 import torch
+import zarr
 from torch import nn
 
 
@@ -292,3 +294,15 @@ def test_windows_side_by_side_change_no_byte(name: str, project: Path) -> None:
         predict(model, tiles, project / f"t{threads}", name, "--window", 64, "--threads", threads)
         maps.append([path.read_bytes() for path in sorted((project / f"t{threads}").glob("*.tif"))])
     assert maps[0] == maps[1] == maps[2]
+
+
+SLOTS = {"slot": CHIP, "rows": 2, "columns": 3, "chips": 6, "bbox": [15.0, 45.0, 15.1, 45.1]}
+
+
+def test_each_chip_of_a_chip_set_is_one_window_of_a_model_of_one_size(project: Path) -> None:
+    model, tiles = write_model(project / "model", "vit.py:ViT"), write_tiles(project / "a.zarr", 2 * CHIP, 3 * CHIP)
+    zarr.open_group(tiles, mode="r+").attrs["chip_set"] = SLOTS
+    trained = read_trained_model(model, "vit.py:ViT")
+    predictor = open_predictor(trained, model, [Tiles(tiles)], 512, None, "cpu", 1)
+    assert (predictor.edge, predictor.halo, predictor.overlap) == (CHIP, 0, 0)
+    assert len(predictor.windows()) == 6
