@@ -38,6 +38,13 @@ def save_model(
 
     Raises BadInputError for weights that do not fit the class, UsageError for a class that cannot be built, or a folder
     that eopipe did not write.
+
+    >>> import eopipe, torch
+    >>> train = eopipe.open_chips("results", "train")
+    >>> module = torch.nn.Conv2d(len(train.bands), len(train.classes), kernel_size=1)
+    >>> eopipe.save_model("linear", module.state_dict(), train, "torch.nn:Conv2d", arguments=["kernel_size=1"])
+    >>> eopipe.load_model("linear", allow_code="torch.nn:Conv2d").classes == train.classes
+    True
     """
     values = vars(Settings(architecture=architecture, arguments=tuple(arguments), batch=1))
     built = Architecture.of(values | {"model_files": tuple(map(Path, model_files))}, chips.bands, len(chips.classes))
