@@ -110,6 +110,7 @@ def compare(names: list[str], folder: Path, rounds: int) -> dict[str, list[dict[
     """Run the contestants round by round, each in its own process; report what is not installed."""
     results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     variables = os.environ | {"OMP_NUM_THREADS": str(THREADS), "OMP_WAIT_POLICY": "passive"}
+    variables["GDAL_CACHEMAX"] = "64"
     for round_number in range(rounds):
         for name in names:
             command = [sys.executable, "-W", "ignore", __file__, str(folder), "--run", name]

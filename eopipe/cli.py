@@ -23,6 +23,8 @@ log = logging.getLogger("eopipe")
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
 # OpenMP, as its libraries read it when they are loaded: how threads wait, and how many there are.
 WAIT_POLICY, OPENMP_THREADS = "OMP_WAIT_POLICY", "OMP_NUM_THREADS"
+# GDAL's cache of blocks: by default 5 % of the memory of the machine, whatever the job has.
+GDAL_CACHE, GDAL_CACHE_MB = "GDAL_CACHEMAX", "64"
 # Each command with the function that runs it, given the arguments after its name, and its line in `eopipe --help`.
 # A module is imported when its command runs.
 COMMANDS = {
@@ -159,7 +161,7 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
 
     command, argv = ["eopipe", definition.name, *argv], expand_lists(definition, argv)
     values = parse(definition, argv)
-    set_up_openmp(definition)
+    set_up_libraries(definition)
     die_with_engine()
     if IN_WORKFLOW in os.environ:
         # The standard error of a job is its log.
@@ -181,11 +183,12 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     return 0
 
 
-def set_up_openmp(definition: Stage) -> None:
-    """Give OpenMP one thread; variables that are set already stay.
+def set_up_libraries(definition: Stage) -> None:
+    """Give OpenMP one thread, and GDAL a cache of fixed size; variables that are set already stay.
 
     Stages with a knob `threads` have threads of their own. Elsewhere OpenMP would take every core of the machine.
     """
+    os.environ.setdefault(GDAL_CACHE, GDAL_CACHE_MB)
     # Threads that spin while they wait slow down the processes that share the cores.
     os.environ.setdefault(WAIT_POLICY, "passive")
     # The launcher of a training sets those of each process; the order of its own sums (adapters) stays as it was.

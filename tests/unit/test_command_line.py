@@ -152,14 +152,14 @@ def test_the_config_of_a_folder_is_that_of_a_project_before_that_of_a_checkout(t
 
 
 # Stands for the function of a stage: prints the variables that a child process gets, and the libraries that are loaded.
-SHOW_OPENMP = """
+SHOW_LIBRARIES = """
 import os, subprocess, sys
 from dataclasses import replace
 from eopipe import cli
 from eopipe.contract import stage
 
 def show(**values):
-    subprocess.run(["sh", "-c", "echo ${OMP_WAIT_POLICY-unset} ${OMP_NUM_THREADS-unset}"])
+    subprocess.run(["sh", "-c", "echo ${OMP_WAIT_POLICY-unset} ${OMP_NUM_THREADS-unset} $GDAL_CACHEMAX"])
     print({"numpy", "scipy", "sklearn", "torch"} & {*sys.modules} or "none", flush=True)
     os._exit(0)
 
@@ -170,21 +170,22 @@ cli.run_stage(replace(stage(sys.argv[1]), function=show), sys.argv[2:])
 @pytest.mark.parametrize(
     ("name", "more", "environment", "variables"),
     [
-        ("evaluate", (), {}, "passive 1"),
-        ("predict", ("--threads", "3"), {}, "passive 1"),
-        ("preprocess", (), {}, "passive 1"),
-        ("train", ("--threads", "3"), {}, "passive unset"),
-        ("evaluate", (), {"OMP_NUM_THREADS": "5"}, "passive 5"),
-        ("predict", ("--threads", "3"), {"OMP_WAIT_POLICY": "active", "OMP_NUM_THREADS": "5"}, "active 5"),
+        ("evaluate", (), {}, "passive 1 64"),
+        ("predict", ("--threads", "3"), {}, "passive 1 64"),
+        ("preprocess", (), {}, "passive 1 64"),
+        ("train", ("--threads", "3"), {}, "passive unset 64"),
+        ("evaluate", (), {"OMP_NUM_THREADS": "5", "GDAL_CACHEMAX": "256"}, "passive 5 256"),
+        ("predict", ("--threads", "3"), {"OMP_WAIT_POLICY": "active", "OMP_NUM_THREADS": "5"}, "active 5 64"),
     ],
 )
-def test_openmp_gets_the_threads_of_a_stage_before_it_is_loaded_and_what_a_user_set_stays(
+def test_libraries_get_threads_and_a_cache_before_they_are_loaded_and_what_a_user_set_stays(
     name: str, more: tuple[str, ...], environment: dict[str, str], variables: str, tmp_path: Path
 ) -> None:
     (tmp_path / "input").mkdir()
     paths = [f"{port.flag}=input" for port in stage(name).of(Input) if port.required]
     paths += [f"{port.flag}=output" for port in stage(name).of(Output) if port.required]
-    command = [sys.executable, "-c", SHOW_OPENMP, name, *paths, *more]
-    unset = {key: value for key, value in os.environ.items() if key not in ("OMP_WAIT_POLICY", "OMP_NUM_THREADS")}
+    command = [sys.executable, "-c", SHOW_LIBRARIES, name, *paths, *more]
+    names = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "GDAL_CACHEMAX")
+    unset = {key: value for key, value in os.environ.items() if key not in names}
     done = subprocess.run(command, env=unset | environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == (f"{variables}\nnone\n", 0), done.stderr
