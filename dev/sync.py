@@ -18,7 +18,9 @@ from dev.cwl import overrides
 from dev.cwl_pipeline import tools
 from dev.cwl_variants import WHOLE, packed_name, workflows
 from dev.registries import registered
-from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage
+from eopipe.cli import COMMANDS
+from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage, summary
+from eopipe.errors import BY_CODE
 
 DEMO = "config/config.yaml"
 HEAD = "# Derived from eopipe/stages by `make sync`; do not edit.\n"
@@ -27,6 +29,7 @@ HEAD = "# Derived from eopipe/stages by `make sync`; do not edit.\n"
 def derived(root: Path) -> dict[Path, str]:
     """Every derived file of a checkout with its text."""
     files = {root / "config/schema.json": schema(), root / "docs/stages.md": reference()}
+    files[root / "docs/commands.md"] = commands_page()
     files |= {root / f"cwl/{name}": text for name, text in cwl_files().items()} | registered(root)
     if (root / DEMO).is_file():
         files[root / "cwl/pipeline.yml"] = demo_job(root)
@@ -92,6 +95,24 @@ def reference() -> str:
     for name in STAGES:
         parts += _section(stage(name))
     return "\n".join(parts) + "\n"
+
+
+def commands_page() -> str:
+    """The page that lists every command, and every exit code with what to do about it."""
+    lines = ["<!-- Derived from eopipe/cli.py and eopipe/errors.py by `make sync`; do not edit. -->"]
+    lines += ["# Commands and exit codes", "", "`eopipe COMMAND --help` shows the arguments of a command.", ""]
+    stages = {name: summary(name) for name in STAGES}
+    groups = {"stages, in pipeline order": stages}
+    groups |= {title: {name: line for name, (_, line) in rows.items()} for title, rows in COMMANDS.items()}
+    for title, rows in groups.items():
+        lines += [f"## {title.capitalize()}", "", "| command | what it does |", "|---|---|"]
+        lines += [f"| `eopipe {name}` | {line} |" for name, line in rows.items()] + [""]
+    lines += ["## Exit codes", "", "| code | meaning | error |", "|---:|---|---|", "| 0 | It is done. | |"]
+    for code, kind in sorted(BY_CODE.items()):
+        lines.append(f"| {code} | {kind.__doc__} | `{kind.__name__}` |")
+    lines.append("| 70 | A bug in eopipe; the message says so. | |")
+    lines.append("| 128 + n | Stopped by signal n, such as 130 by Ctrl-C. | |")
+    return "\n".join(lines) + "\n"
 
 
 def _section(definition: Stage) -> list[str]:

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
+from eopipe.chips.audit import ChipSplit, parse_allowed, raise_findings
 from eopipe.chips.block_choice import plan_warnings
 from eopipe.chips.candidates import MappedImage
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import pair_stores
+from eopipe.chips.label_leaks import find_split_polygons
 from eopipe.chips.make_split import check_complete, place_chips
 from eopipe.chips.polygons import labelled_ground_pixels, split_polygons
 from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest
@@ -143,6 +145,8 @@ def _forecast_split(
             candidates, role, _ = place_chips(images, labels, plan, request, places)
             samples, pixels = candidates.samples, candidates.pixels
             _check_complete(samples, role, pixels, labels[0], plan, images[0].shape)
+            if all(labels):
+                _check_polygons(samples, role, [*zip(images, labels, strict=True)], plan, request)
         except EopipeError as error:
             stops = [*stops, f"split: {error}"]
         warnings += plan_warnings(plan, samples, role, shape)
@@ -167,6 +171,17 @@ def _check_complete(
     by_split = {split: samples[of_split] for split, of_split in rows.items()}
     classes, is_change = (label.names, FROM_TO in label.attributes) if label else ((UNKNOWN,), False)
     check_complete(by_split, counts, classes, shape, plan, is_change=is_change)
+
+
+def _check_polygons(
+    samples: IntArray, role: UInt8Array, pairs: list[tuple[Any, Any]], plan: SplitPlan, request: SplitRequest
+) -> None:
+    """Raise IntegrityError for polygons of the labels in two splits, as the audit of the stage does."""
+    by_split = {split: samples[role == number] for number, split in enumerate(SPLITS)}
+    names = [image.scene for image, _ in pairs]
+    findings = find_split_polygons(ChipSplit(by_split, names, names, names, plan), pairs)
+    reasons = parse_allowed(request.allow)
+    raise_findings([finding for finding in findings if finding.kind not in reasons])
 
 
 def _split_arguments(settings: dict[str, Any]) -> tuple[SplitPlan, SplitRequest]:

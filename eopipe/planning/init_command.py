@@ -13,6 +13,7 @@ from eopipe.arguments import Parser
 from eopipe.composites.periods import period_of
 from eopipe.config import validate
 from eopipe.errors import BadInputError, UsageError
+from eopipe.labels.vectors import VECTORS
 from eopipe.models.model_files import module_of
 from eopipe.planning.check_config import chip_mistakes, grid_shape, missing_files, model_mistakes
 from eopipe.planning.finished_project import map_project
@@ -61,7 +62,7 @@ split:
   fractions: {fractions}
   block: {block}                       # {comment}
   chip: {chip}
-  # min_valid: 0.02                # for sparse polygons: fraction of a chip that must be labelled
+{sparse}\
 
 train:
   task: {task}
@@ -75,6 +76,11 @@ COMPOSITE = """
 composite:
   method: median                   # of the clear observations of each season
   stack: season                    # as bands red_MAM, red_JJA, … of one image
+"""
+# Drawn polygons cover little of a chip, and some cross the edge of a block.
+SPARSE = """\
+  min_valid: 0.02                  # drawn polygons are sparse: fraction of a chip that must be labelled
+  # by: polygon                    # with `method: group`: each polygon is in one split, where some cross blocks
 """
 BEST = """\
   # best: 3                        # only the three clearest days of each month, with all their scenes
@@ -285,6 +291,7 @@ def _config_text(
         block=split.block,
         comment=split.comment,
         chip=split.chip,
+        sparse=SPARSE if Path(options.labels).suffix.lower() in VECTORS else "",
         task=options.task,
         model=json.dumps(options.model),
         title=json.dumps(f"Map of {options.folder.resolve().name}"),

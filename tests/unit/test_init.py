@@ -192,6 +192,12 @@ def test_tasks_and_models_are_written(folder: Path, run: Run) -> None:
     assert (label["measure"], label["attribute"]) == ("height", "value")
 
 
+def test_only_for_labels_that_are_drawn_a_small_part_of_a_chip_must_be_labelled(folder: Path, run: Run) -> None:
+    for labels, fraction in (("fields.gpkg", 0.02), ("cover.tif", 0.5)):
+        assert run("init", labels, "--bbox", *BOX, "--labels", labels).code == 0
+        assert config_of(folder / labels)["split"]["min_valid"] == fraction
+
+
 def test_a_catalog_on_disk_decides_collection_bands_mask_and_blocks(
     folder: Path, catalog: Catalog, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

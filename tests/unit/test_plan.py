@@ -9,12 +9,15 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import shapely
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback
 from PIL import Image
+from pyproj import Transformer
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, split_outputs, write_raster
+from shapely.geometry import box, mapping
 
 from eopipe.arrays import AnyArray
 from eopipe.cli import report_error
@@ -516,3 +519,26 @@ def test_a_plan_shows_which_class_each_value_of_the_labels_becomes(folder: Path,
     assert completed.code == 3, completed.stderr
     assert "labels.tif has values that belong to no class" in completed.stderr
     assert "set label.codes: [1, 2] and label.ignore: [0]" in completed.stderr
+
+
+def test_polygons_that_the_split_divides_stop_the_run_before_it_begins(folder: Path, run: Run) -> None:
+    # Fields of the whole width, so that strips from west to east divide each.
+    transform = Transformer.from_crs(CRS, "EPSG:4326", always_xy=True)
+    corners = [(LEFT, TOP - STEP * row, LEFT + STEP * SHAPE[1], TOP - STEP * (row + 20)) for row in (0, 30, 60)]
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"class": name},
+            "geometry": mapping(shapely.transform(box(*bounds), transform.transform, interleaved=False)),
+        }
+        for name, bounds in zip("aba", corners, strict=True)
+    ]
+    (folder / "labels.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    label = {"source": "labels.geojson", "attribute": "class"}
+    write(folder, label=label)
+    completed = run("plan", "config.yaml")
+    assert completed.code == 3
+    assert "this will stop the run: split: the split leaks. polygon (3 times): 3 of 3 polygons" in completed.stderr
+    assert "split.by: polygon keeps each whole" in completed.stderr
+    write(folder, label=label, split={"allow": ["polygon: each field has several soils"]})
+    assert run("plan", "config.yaml").code == 0

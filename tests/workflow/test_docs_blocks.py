@@ -16,15 +16,17 @@ import pytest
 from projects import ROOT, Project, environment
 from snakemake.cli import get_argument_parser
 
+from dev.figures import DRAWN, draw
+
 PAGES = [
     *sorted(ROOT.glob("*.md")),
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
     ROOT / "config/README.md",
     ROOT / "sample/README.md",
 ]
 BLOCK = re.compile(r"((?:^<!-- [^>]* -->\n)*)^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Parts of a checkout that the pages name.
-CHECKOUT = ("Snakefile", "workflow", "profiles", "sample", "cwl")
+CHECKOUT = ("Snakefile", "workflow", "profiles", "sample", "cwl", "docs")
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ PARSED = [pytest.param(block, id=block.place) for block in BLOCKS if block.needs
 
 def test_the_blocks_of_the_pages_are_known() -> None:
     assert len(EXECUTED) >= 7
-    assert len(PARSED) <= 16
+    assert len(PARSED) <= 17
     # A block of commands without a language would be neither.
     plain = [
         f"{page.relative_to(ROOT)}: {match[3].splitlines()[0]}"
@@ -139,3 +141,16 @@ def options_of_eopipe(*words: str) -> set[str]:
 @cache
 def options_of_snakemake() -> set[str]:
     return {option for action in get_argument_parser()._actions for option in action.option_strings}
+
+
+@pytest.mark.parametrize("name", sorted(DRAWN))
+def test_the_figures_of_the_concepts_are_drawn_from_a_run_with_the_same_bytes(
+    name: str, demo: Project, tmp_path: Path
+) -> None:
+    for target in ("first.svg", "second.svg"):
+        draw(name, demo.results, tmp_path / target)
+    text = (tmp_path / "first.svg").read_text()
+    assert text == (tmp_path / "second.svg").read_text()
+    committed = (ROOT / f"docs/figures/{name}.svg").read_text()
+    # Figures of signatures and jobs; the others show pixels and losses of a training with other settings.
+    assert (text == committed) is (name in ("stage", "crate"))
