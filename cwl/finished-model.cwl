@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe finished model
-doc: Satellite scenes to a map by a model that was trained before.
+doc: Satellite scenes to a map by a model that was trained before, which labels may test.
 intent:
 - edam:operation_2423
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -31,6 +31,11 @@ inputs:
     label: calibration
     doc: temperature of its probabilities
     format: iana:application/json
+  with_labels:
+    type: boolean
+    label: with labels
+    doc: 'test the map with labels: of label_source, or of label_asset'
+    default: false
   search_catalog:
     type:
     - 'null'
@@ -344,6 +349,122 @@ inputs:
     label: time limit of composite
     doc: seconds after which the job is ended
     default: 1980
+  label_source:
+    type:
+    - 'null'
+    - File
+    label: label.source
+    doc: raster or vector file with the labels of all scenes
+  label_before:
+    type:
+    - 'null'
+    - File
+    label: label.before
+    doc: 'change: raster or vector file with the labels of an earlier date, in the same classes; labels become from-to
+      classes'
+  label_asset:
+    type:
+    - 'null'
+    - string
+    label: label.asset
+    doc: asset of each scene that holds its labels, instead of source
+  label_classes:
+    type:
+      type: array
+      items: string
+    label: label.classes
+    doc: class names, in the order of the class numbers 0, 1, …
+    default:
+    - non-forest
+    - forest
+  label_bins:
+    type:
+      type: array
+      items: double
+    label: label.bins
+    doc: edges between the classes of a continuous raster, in physical units
+    default: []
+  label_codes:
+    type:
+      type: array
+      items: int
+    label: label.codes
+    doc: 'source value of each class (default: 0, 1, …, if the raster has no other value)'
+    default: []
+  label_values:
+    type:
+      type: array
+      items: string
+    label: label.values
+    doc: 'class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled'
+    default: []
+  label_measure:
+    type:
+    - 'null'
+    - string
+    label: label.measure
+    doc: quantity of continuous labels, for train.task regression; without it labels are classes
+  label_unit:
+    type: string
+    label: label.unit
+    doc: unit of the quantity
+    default: ''
+  label_ignore:
+    type:
+      type: array
+      items: int
+    label: label.ignore
+    doc: source values that mean unlabelled
+    default: []
+  label_attribute:
+    type: string
+    label: label.attribute
+    doc: attribute of a vector file with the class, or with the value of the quantity
+    default: class
+  label_layer:
+    type:
+    - 'null'
+    - string
+    label: label.layer
+    doc: layer of a vector file with several layers
+  label_overlap:
+    type: string
+    label: label.overlap
+    doc: 'where shapes of different labels overlap: unlabelled, or last or first in the file (invalid or last or
+      first)'
+    default: invalid
+  label_all_touched:
+    type: boolean
+    label: label.all_touched
+    doc: rasterise shapes to all pixels they touch, not only to contained centres
+    default: false
+  label_resampling:
+    type: string
+    label: label.resampling
+    doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a measure
+      and before bins; auto: average if such a raster is finer than the grid, else nearest (auto or nearest or mode
+      or bilinear or cubic or average)'
+    default: auto
+  label_chunk:
+    type: int
+    label: label.chunk
+    doc: edge of a chunk, the read unit, in pixels
+    default: 256
+  label_shard:
+    type: int
+    label: label.shard
+    doc: edge of a shard, one file, in pixels
+    default: 4096
+  label_mem_mb:
+    type: int
+    label: memory of label
+    doc: memory of the job in MB
+    default: 1500
+  label_timelimit_s:
+    type: int
+    label: time limit of label
+    doc: seconds after which the job is ended
+    default: 3600
   train_architecture:
     type: string
     label: train.architecture
@@ -395,6 +516,16 @@ inputs:
     label: time limit of predict
     doc: seconds after which the job is ended
     default: 21600
+  evaluate_mem_mb:
+    type: int
+    label: memory of evaluate
+    doc: memory of the job in MB
+    default: 3000
+  evaluate_timelimit_s:
+    type: int
+    label: time limit of evaluate
+    doc: seconds after which the job is ended
+    default: 7200
   report_title:
     type: string
     label: report.title
@@ -584,7 +715,9 @@ steps:
     doc: Decide which steps the settings need.
     run: steps.cwl
     in:
+      label_asset: label_asset
       composite_method: composite_method
+      with_labels: with_labels
     out:
     - label_file
     - label_scenes
@@ -712,6 +845,72 @@ steps:
     out:
     - images
     - record
+  label:
+    label: label
+    doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
+    run: label.cwl
+    when: $(inputs.wanted)
+    in:
+      source: label_source
+      before: label_before
+      asset: label_asset
+      classes: label_classes
+      bins: label_bins
+      codes: label_codes
+      values: label_values
+      measure: label_measure
+      unit: label_unit
+      ignore: label_ignore
+      attribute: label_attribute
+      layer: label_layer
+      overlap: label_overlap
+      all_touched: label_all_touched
+      resampling: label_resampling
+      chunk: label_chunk
+      shard: label_shard
+      mem_mb: label_mem_mb
+      timelimit_s: label_timelimit_s
+      grid: search/grid
+      labels_name:
+        default: labels-all.zarr
+      wanted: steps/label_file
+    out:
+    - labels
+    - record
+  label_scenes:
+    label: label scenes
+    doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
+    run: label.cwl
+    scatter: scene
+    when: $(inputs.wanted)
+    in:
+      source: label_source
+      before: label_before
+      asset: label_asset
+      classes: label_classes
+      bins: label_bins
+      codes: label_codes
+      values: label_values
+      measure: label_measure
+      unit: label_unit
+      ignore: label_ignore
+      attribute: label_attribute
+      layer: label_layer
+      overlap: label_overlap
+      all_touched: label_all_touched
+      resampling: label_resampling
+      chunk: label_chunk
+      shard: label_shard
+      mem_mb: label_mem_mb
+      timelimit_s: label_timelimit_s
+      grid: search/grid
+      scene: fetch/scene
+      labels_name:
+        valueFrom: labels-$(inputs.scene.basename).zarr
+      wanted: steps/label_scenes
+    out:
+    - labels
+    - record
   predict_parts:
     label: predict parts
     doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -721,6 +920,7 @@ steps:
     - ending
     - part
     scatterMethod: dotproduct
+    when: $(inputs.wanted)
     in:
       allow: predict_allow
       halo: predict_halo
@@ -739,6 +939,7 @@ steps:
         - preprocess/tiles
         pickValue: first_non_null
       calibration: calibration
+      wanted: steps/mosaic
       cell: cells/part_cells
       ending: cells/part_endings
       classes_name:
@@ -758,6 +959,7 @@ steps:
     - cell
     - ending
     scatterMethod: dotproduct
+    when: $(inputs.wanted)
     in:
       allow: predict_allow
       halo: predict_halo
@@ -776,6 +978,7 @@ steps:
         - preprocess/tiles
         pickValue: first_non_null
       calibration: calibration
+      wanted: steps/mosaic
       cell: cells/cells
       ending: cells/endings
       classes_name:
@@ -792,6 +995,75 @@ steps:
     - classes
     - probabilities
     - record
+  predict_images:
+    label: predict images
+    doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
+    run: image-map.cwl
+    scatter: image
+    when: $(inputs.wanted)
+    in:
+      image:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      model: model
+      calibration: calibration
+      wanted: steps/images
+      classes_name:
+        valueFrom: classes-$(inputs.image.basename).tif
+      probabilities_name:
+        valueFrom: probabilities-$(inputs.image.basename).tif
+      train_architecture: train_architecture
+      predict_allow: predict_allow
+      predict_halo: predict_halo
+      predict_window: predict_window
+      predict_symmetries: predict_symmetries
+      predict_device: predict_device
+      predict_threads: predict_threads
+      predict_mem_mb: predict_mem_mb
+      predict_timelimit_s: predict_timelimit_s
+      report_colors: report_colors
+    out:
+    - classes
+    - probabilities
+    - record
+  evaluate:
+    label: evaluate
+    doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
+    run: evaluate.cwl
+    when: $(inputs.wanted)
+    in:
+      mem_mb: evaluate_mem_mb
+      timelimit_s: evaluate_timelimit_s
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      labels:
+        source:
+        - label/labels
+        - label_scenes/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      classes:
+        source:
+        - predict/classes
+        - predict_images/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      probabilities:
+        source:
+        - predict/probabilities
+        - predict_images/probabilities
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      tested_model: model
+      wanted: with_labels
+    out:
+    - metrics
+    - record
   products:
     label: products
     doc: Make polygons, a QGIS style, the entropy and a table of zones from the finished maps of a run.
@@ -807,11 +1079,13 @@ steps:
       classes:
         source:
         - predict/classes
+        - predict_images/classes
         linkMerge: merge_flattened
         pickValue: all_non_null
       probabilities:
         source:
         - predict/probabilities
+        - predict_images/probabilities
         linkMerge: merge_flattened
         pickValue: all_non_null
       wanted: with_products
@@ -835,14 +1109,17 @@ steps:
         - preprocess/tiles
         pickValue: first_non_null
       scenes: search/items_each
+      metrics: evaluate/metrics
       classes:
         source:
         - predict/classes
+        - predict_images/classes
         linkMerge: merge_flattened
         pickValue: all_non_null
       probabilities:
         source:
         - predict/probabilities
+        - predict_images/probabilities
         linkMerge: merge_flattened
         pickValue: all_non_null
     out:
@@ -867,14 +1144,17 @@ steps:
         - preprocess/tiles
         pickValue: first_non_null
       scenes: search/items_each
+      metrics: evaluate/metrics
       classes:
         source:
         - predict/classes
+        - predict_images/classes
         linkMerge: merge_flattened
         pickValue: all_non_null
       probabilities:
         source:
         - predict/probabilities
+        - predict_images/probabilities
         linkMerge: merge_flattened
         pickValue: all_non_null
       wanted: with_report
@@ -905,8 +1185,12 @@ steps:
         - fetch/record
         - preprocess/record
         - composite/record
+        - label/record
+        - label_scenes/record
         - predict_parts/record
         - predict/record
+        - predict_images/record
+        - evaluate/record
         - describe/record
         - products/record
         - publish/record
@@ -916,12 +1200,15 @@ steps:
         source:
         - search/grid
         - search/selection
+        - evaluate/metrics
         - describe/page
         - describe/picture
         - model
         - calibration
         - predict/classes
+        - predict_images/classes
         - predict/probabilities
+        - predict_images/probabilities
         linkMerge: merge_flattened
         pickValue: all_non_null
         valueFrom: $(self)
@@ -963,6 +1250,17 @@ outputs:
     label: composites
     doc: one Zarr store per period
     outputSource: composite/images
+  labels:
+    type:
+      type: array
+      items: Directory
+    label: labels
+    doc: label store of all scenes, or one per scene; none without labels
+    outputSource:
+    - label/labels
+    - label_scenes/labels
+    linkMerge: merge_flattened
+    pickValue: all_non_null
   classes:
     type:
       type: array
@@ -972,6 +1270,7 @@ outputs:
     format: iana:image/tiff
     outputSource:
     - predict/classes
+    - predict_images/classes
     linkMerge: merge_flattened
     pickValue: all_non_null
   probabilities:
@@ -983,8 +1282,17 @@ outputs:
     format: iana:image/tiff
     outputSource:
     - predict/probabilities
+    - predict_images/probabilities
     linkMerge: merge_flattened
     pickValue: all_non_null
+  metrics:
+    type:
+    - 'null'
+    - File
+    label: metrics
+    doc: scores of the maps, on all labels
+    format: iana:application/json
+    outputSource: evaluate/metrics
   page:
     type:
     - 'null'

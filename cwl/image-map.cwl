@@ -29,7 +29,9 @@ inputs:
     label: model
     doc: trained model
   calibration:
-    type: File
+    type:
+    - 'null'
+    - File
     label: calibration
     doc: temperature of the probabilities
     format: iana:application/json

@@ -1266,6 +1266,8 @@ steps:
       composite_method: composite_method
       split_method: split_method
       split_by: split_by
+      with_labels:
+        default: true
     out:
     - label_file
     - label_scenes

@@ -77,6 +77,12 @@ inputs:
     default: scene
     inputBinding:
       prefix: --split-by
+  with_labels:
+    type: boolean
+    label: with labels
+    doc: 'the run has labels: for a training, or for a test of a finished model''s map'
+    inputBinding:
+      prefix: --with-labels
 outputs:
   label_file:
     type: boolean

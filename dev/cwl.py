@@ -277,10 +277,13 @@ def steps_tool() -> dict[str, Any]:
         "images": "each image has a map of its own",
     }
     ports = {name: {port.name: port for port in stage(name).ports} for name in STAGES}
+    labels = entry(
+        "boolean", "with labels", "the run has labels: for a training, or for a test of a finished model's map"
+    )
     return _small_tool(
         "steps",
         "Decide which steps the settings need.",
-        {f"{name}_{key}": described(ports[name][key]) for name, key in deciding},
+        {f"{name}_{key}": described(ports[name][key]) for name, key in deciding} | {"with_labels": labels},
         {name: entry("boolean", name.replace("_", " "), doc) for name, doc in outputs.items()},
     )
 

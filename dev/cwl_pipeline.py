@@ -135,7 +135,7 @@ def _data_steps() -> dict[str, Cwl]:
     labels_name = {"valueFrom": "labels-$(inputs.scene.basename).zarr"}
     scene_labels = grid | {"scene": "fetch/scene", "labels_name": labels_name}
     return {
-        "steps": _plain_step("steps", steps_tool()),
+        "steps": _plain_step("steps", steps_tool(), with_labels={"default": True}),
         "search": stage_step("search", {"grid_assets": assets}),
         "cells": _plain_step("cells", cells_tool(), grid="search/grid"),
         "fetch": stage_step(
@@ -148,7 +148,7 @@ def _data_steps() -> dict[str, Cwl]:
     }
 
 
-def _plain_step(name: str, document: Cwl, **wires: str) -> Cwl:
+def _plain_step(name: str, document: Cwl, **wires: Any) -> Cwl:
     """A step of a small tool; its inputs without a wire are those of the pipeline."""
     inputs = {key: wires.get(key, key) for key in document["inputs"]}
     outputs = list(document["outputs"])
@@ -404,7 +404,7 @@ def image_map() -> Cwl:
     known = {
         "image": entry("Directory", "image", "tile store of the image"),
         "model": entry("Directory", "model", "trained model"),
-        "calibration": entry("File", "calibration", "temperature of the probabilities", JSON),
+        "calibration": entry(["null", "File"], "calibration", "temperature of the probabilities", JSON),
         "classes_name": entry("string", "classes", "name of the map of classes"),
         "probabilities_name": entry("string", "probabilities", "name of the map of probabilities"),
     }

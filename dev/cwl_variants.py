@@ -18,6 +18,7 @@ from dev.cwl_pipeline import (
     used_inputs,
     when,
 )
+from eopipe.contract import stage
 
 # The workflows of a whole run, each also in one file.
 WHOLE = ("pipeline", "chip-set", "finished-model")
@@ -28,10 +29,7 @@ OF_SCENES = (
 )
 OF_CHIPS = dict.fromkeys(IMAGES["source"], "tiles") | dict.fromkeys(LABELS["source"], "labels")
 # What a finished model replaces.
-OF_TRAINING = (
-    *("label", "label_scenes", "split", "train", "calibrate", "predict_images", "evaluate", "cross_validate"),
-    *("export", "report"),
-)
+OF_TRAINING = ("split", "train", "calibrate", "cross_validate", "export", "report")
 OF_MODEL = {"train/model": "model", "calibrate/calibration": "calibration"}
 OF_MODEL |= {f"report/{name}": f"describe/{name}" for name in ("page", "picture", "record")}
 
@@ -70,17 +68,16 @@ def chip_set() -> Cwl:
 
 
 def finished_model() -> Cwl:
-    """The pipeline without labels, split and training: the map of scenes by a model that is there."""
+    """The pipeline without split and training: the map of scenes by a model that is there, tested by any labels."""
     whole = pipeline()
     steps = _rewired_steps(whole, OF_TRAINING, OF_MODEL)
-    # Without labels and split all images have one map.
-    for name in ("predict", "predict_parts"):
-        del steps[name]["when"], steps[name]["in"]["wanted"]
-    for name in ("label_asset", "split_method", "split_by"):
+    for name in ("split_method", "split_by"):
         del steps["steps"]["in"][name]
+    steps["steps"]["in"]["with_labels"] = "with_labels"
+    steps["evaluate"] = _test_of_map(steps["evaluate"]["in"])
     of_report, if_report = when("with_report")
-    mapped = {name: steps["publish"]["in"][name] for name in ("model", "tiles", "scenes", "classes", "probabilities")}
-    described = stage_step("describe", mapped | of_report, **if_report)
+    of_map = ("model", "tiles", "scenes", "metrics", "classes", "probabilities")
+    described = stage_step("describe", {name: steps["publish"]["in"][name] for name in of_map} | of_report, **if_report)
     steps = {name: step for name, step in steps.items() if name != "crate"} | {
         "describe": described,
         "crate": steps["crate"],
@@ -90,15 +87,31 @@ def finished_model() -> Cwl:
         "calibration": entry(
             ["null", "File"], "calibration", "temperature of its probabilities", "iana:application/json"
         ),
+        "with_labels": entry("boolean", "with labels", "test the map with labels: of label_source, or of label_asset")
+        | {"default": False},
     }
     inputs = known | used_inputs(steps, known)
     inputs["workflow"] = _packed_workflow(inputs["workflow"], "finished-model")
+    outputs = _rewired_outputs(whole, OF_TRAINING, OF_MODEL)
+    outputs["metrics"] |= {"type": ["null", "File"], "doc": "scores of the maps, on all labels"}
+    outputs["labels"]["doc"] += "; none without labels"
     return workflow_document(
         "eopipe finished model",
-        "Satellite scenes to a map by a model that was trained before.",
+        "Satellite scenes to a map by a model that was trained before, which labels may test.",
         ("operation_2423",),
-        {"inputs": inputs, "steps": steps, "outputs": _rewired_outputs(whole, OF_TRAINING, OF_MODEL)},
+        {"inputs": inputs, "steps": steps, "outputs": outputs},
     )
+
+
+def _test_of_map(trained: Cwl) -> Cwl:
+    """The step `evaluate` where the job has labels; `trained` are its inputs behind a training."""
+    of_labels, if_labels = when("with_labels")
+    wires = {name: trained[name] for name in ("tiles", "labels", "classes", "probabilities")}
+    step = stage_step("evaluate", wires | {"tested_model": "model"} | of_labels, **if_labels)
+    for port in stage("evaluate").settings:
+        # Settings of the baselines, which need labels to train with.
+        del step["in"][port.name]
+    return step
 
 
 def _packed_workflow(value: Cwl, name: str) -> Cwl:

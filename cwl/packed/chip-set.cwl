@@ -2375,7 +2375,9 @@ $graph:
       label: model
       doc: trained model
     calibration:
-      type: File
+      type:
+      - 'null'
+      - File
       label: calibration
       doc: temperature of the probabilities
       format: iana:application/json

@@ -10,7 +10,7 @@ $graph:
 - class: Workflow
   id: main
   label: eopipe finished model
-  doc: Satellite scenes to a map by a model that was trained before.
+  doc: Satellite scenes to a map by a model that was trained before, which labels may test.
   intent:
   - edam:operation_2423
   requirements:
@@ -30,6 +30,11 @@ $graph:
       label: calibration
       doc: temperature of its probabilities
       format: iana:application/json
+    with_labels:
+      type: boolean
+      label: with labels
+      doc: 'test the map with labels: of label_source, or of label_asset'
+      default: false
     search_catalog:
       type:
       - 'null'
@@ -343,6 +348,122 @@ $graph:
       label: time limit of composite
       doc: seconds after which the job is ended
       default: 1980
+    label_source:
+      type:
+      - 'null'
+      - File
+      label: label.source
+      doc: raster or vector file with the labels of all scenes
+    label_before:
+      type:
+      - 'null'
+      - File
+      label: label.before
+      doc: 'change: raster or vector file with the labels of an earlier date, in the same classes; labels become
+        from-to classes'
+    label_asset:
+      type:
+      - 'null'
+      - string
+      label: label.asset
+      doc: asset of each scene that holds its labels, instead of source
+    label_classes:
+      type:
+        type: array
+        items: string
+      label: label.classes
+      doc: class names, in the order of the class numbers 0, 1, …
+      default:
+      - non-forest
+      - forest
+    label_bins:
+      type:
+        type: array
+        items: double
+      label: label.bins
+      doc: edges between the classes of a continuous raster, in physical units
+      default: []
+    label_codes:
+      type:
+        type: array
+        items: int
+      label: label.codes
+      doc: 'source value of each class (default: 0, 1, …, if the raster has no other value)'
+      default: []
+    label_values:
+      type:
+        type: array
+        items: string
+      label: label.values
+      doc: 'class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled'
+      default: []
+    label_measure:
+      type:
+      - 'null'
+      - string
+      label: label.measure
+      doc: quantity of continuous labels, for train.task regression; without it labels are classes
+    label_unit:
+      type: string
+      label: label.unit
+      doc: unit of the quantity
+      default: ''
+    label_ignore:
+      type:
+        type: array
+        items: int
+      label: label.ignore
+      doc: source values that mean unlabelled
+      default: []
+    label_attribute:
+      type: string
+      label: label.attribute
+      doc: attribute of a vector file with the class, or with the value of the quantity
+      default: class
+    label_layer:
+      type:
+      - 'null'
+      - string
+      label: label.layer
+      doc: layer of a vector file with several layers
+    label_overlap:
+      type: string
+      label: label.overlap
+      doc: 'where shapes of different labels overlap: unlabelled, or last or first in the file (invalid or last
+        or first)'
+      default: invalid
+    label_all_touched:
+      type: boolean
+      label: label.all_touched
+      doc: rasterise shapes to all pixels they touch, not only to contained centres
+      default: false
+    label_resampling:
+      type: string
+      label: label.resampling
+      doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a
+        measure and before bins; auto: average if such a raster is finer than the grid, else nearest (auto or nearest
+        or mode or bilinear or cubic or average)'
+      default: auto
+    label_chunk:
+      type: int
+      label: label.chunk
+      doc: edge of a chunk, the read unit, in pixels
+      default: 256
+    label_shard:
+      type: int
+      label: label.shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+    label_mem_mb:
+      type: int
+      label: memory of label
+      doc: memory of the job in MB
+      default: 1500
+    label_timelimit_s:
+      type: int
+      label: time limit of label
+      doc: seconds after which the job is ended
+      default: 3600
     train_architecture:
       type: string
       label: train.architecture
@@ -394,6 +515,16 @@ $graph:
       label: time limit of predict
       doc: seconds after which the job is ended
       default: 21600
+    evaluate_mem_mb:
+      type: int
+      label: memory of evaluate
+      doc: memory of the job in MB
+      default: 3000
+    evaluate_timelimit_s:
+      type: int
+      label: time limit of evaluate
+      doc: seconds after which the job is ended
+      default: 7200
     report_title:
       type: string
       label: report.title
@@ -583,7 +714,9 @@ $graph:
       doc: Decide which steps the settings need.
       run: '#stage-steps'
       in:
+        label_asset: label_asset
         composite_method: composite_method
+        with_labels: with_labels
       out:
       - label_file
       - label_scenes
@@ -711,6 +844,72 @@ $graph:
       out:
       - images
       - record
+    label:
+      label: label
+      doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
+      run: '#stage-label'
+      when: $(inputs.wanted)
+      in:
+        source: label_source
+        before: label_before
+        asset: label_asset
+        classes: label_classes
+        bins: label_bins
+        codes: label_codes
+        values: label_values
+        measure: label_measure
+        unit: label_unit
+        ignore: label_ignore
+        attribute: label_attribute
+        layer: label_layer
+        overlap: label_overlap
+        all_touched: label_all_touched
+        resampling: label_resampling
+        chunk: label_chunk
+        shard: label_shard
+        mem_mb: label_mem_mb
+        timelimit_s: label_timelimit_s
+        grid: search/grid
+        labels_name:
+          default: labels-all.zarr
+        wanted: steps/label_file
+      out:
+      - labels
+      - record
+    label_scenes:
+      label: label scenes
+      doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
+      run: '#stage-label'
+      scatter: scene
+      when: $(inputs.wanted)
+      in:
+        source: label_source
+        before: label_before
+        asset: label_asset
+        classes: label_classes
+        bins: label_bins
+        codes: label_codes
+        values: label_values
+        measure: label_measure
+        unit: label_unit
+        ignore: label_ignore
+        attribute: label_attribute
+        layer: label_layer
+        overlap: label_overlap
+        all_touched: label_all_touched
+        resampling: label_resampling
+        chunk: label_chunk
+        shard: label_shard
+        mem_mb: label_mem_mb
+        timelimit_s: label_timelimit_s
+        grid: search/grid
+        scene: fetch/scene
+        labels_name:
+          valueFrom: labels-$(inputs.scene.basename).zarr
+        wanted: steps/label_scenes
+      out:
+      - labels
+      - record
     predict_parts:
       label: predict parts
       doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -720,6 +919,7 @@ $graph:
       - ending
       - part
       scatterMethod: dotproduct
+      when: $(inputs.wanted)
       in:
         allow: predict_allow
         halo: predict_halo
@@ -738,6 +938,7 @@ $graph:
           - preprocess/tiles
           pickValue: first_non_null
         calibration: calibration
+        wanted: steps/mosaic
         cell: cells/part_cells
         ending: cells/part_endings
         classes_name:
@@ -757,6 +958,7 @@ $graph:
       - cell
       - ending
       scatterMethod: dotproduct
+      when: $(inputs.wanted)
       in:
         allow: predict_allow
         halo: predict_halo
@@ -775,6 +977,7 @@ $graph:
           - preprocess/tiles
           pickValue: first_non_null
         calibration: calibration
+        wanted: steps/mosaic
         cell: cells/cells
         ending: cells/endings
         classes_name:
@@ -791,6 +994,75 @@ $graph:
       - classes
       - probabilities
       - record
+    predict_images:
+      label: predict images
+      doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
+      run: '#stage-image-map'
+      scatter: image
+      when: $(inputs.wanted)
+      in:
+        image:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        model: model
+        calibration: calibration
+        wanted: steps/images
+        classes_name:
+          valueFrom: classes-$(inputs.image.basename).tif
+        probabilities_name:
+          valueFrom: probabilities-$(inputs.image.basename).tif
+        train_architecture: train_architecture
+        predict_allow: predict_allow
+        predict_halo: predict_halo
+        predict_window: predict_window
+        predict_symmetries: predict_symmetries
+        predict_device: predict_device
+        predict_threads: predict_threads
+        predict_mem_mb: predict_mem_mb
+        predict_timelimit_s: predict_timelimit_s
+        report_colors: report_colors
+      out:
+      - classes
+      - probabilities
+      - record
+    evaluate:
+      label: evaluate
+      doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
+      run: '#stage-evaluate'
+      when: $(inputs.wanted)
+      in:
+        mem_mb: evaluate_mem_mb
+        timelimit_s: evaluate_timelimit_s
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        classes:
+          source:
+          - predict/classes
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        probabilities:
+          source:
+          - predict/probabilities
+          - predict_images/probabilities
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        tested_model: model
+        wanted: with_labels
+      out:
+      - metrics
+      - record
     products:
       label: products
       doc: Make polygons, a QGIS style, the entropy and a table of zones from the finished maps of a run.
@@ -806,11 +1078,13 @@ $graph:
         classes:
           source:
           - predict/classes
+          - predict_images/classes
           linkMerge: merge_flattened
           pickValue: all_non_null
         probabilities:
           source:
           - predict/probabilities
+          - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
         wanted: with_products
@@ -834,14 +1108,17 @@ $graph:
           - preprocess/tiles
           pickValue: first_non_null
         scenes: search/items_each
+        metrics: evaluate/metrics
         classes:
           source:
           - predict/classes
+          - predict_images/classes
           linkMerge: merge_flattened
           pickValue: all_non_null
         probabilities:
           source:
           - predict/probabilities
+          - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
       out:
@@ -866,14 +1143,17 @@ $graph:
           - preprocess/tiles
           pickValue: first_non_null
         scenes: search/items_each
+        metrics: evaluate/metrics
         classes:
           source:
           - predict/classes
+          - predict_images/classes
           linkMerge: merge_flattened
           pickValue: all_non_null
         probabilities:
           source:
           - predict/probabilities
+          - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
         wanted: with_report
@@ -904,8 +1184,12 @@ $graph:
           - fetch/record
           - preprocess/record
           - composite/record
+          - label/record
+          - label_scenes/record
           - predict_parts/record
           - predict/record
+          - predict_images/record
+          - evaluate/record
           - describe/record
           - products/record
           - publish/record
@@ -915,12 +1199,15 @@ $graph:
           source:
           - search/grid
           - search/selection
+          - evaluate/metrics
           - describe/page
           - describe/picture
           - model
           - calibration
           - predict/classes
+          - predict_images/classes
           - predict/probabilities
+          - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
           valueFrom: $(self)
@@ -962,6 +1249,17 @@ $graph:
       label: composites
       doc: one Zarr store per period
       outputSource: composite/images
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store of all scenes, or one per scene; none without labels
+      outputSource:
+      - label/labels
+      - label_scenes/labels
+      linkMerge: merge_flattened
+      pickValue: all_non_null
     classes:
       type:
         type: array
@@ -971,6 +1269,7 @@ $graph:
       format: iana:image/tiff
       outputSource:
       - predict/classes
+      - predict_images/classes
       linkMerge: merge_flattened
       pickValue: all_non_null
     probabilities:
@@ -982,8 +1281,17 @@ $graph:
       format: iana:image/tiff
       outputSource:
       - predict/probabilities
+      - predict_images/probabilities
       linkMerge: merge_flattened
       pickValue: all_non_null
+    metrics:
+      type:
+      - 'null'
+      - File
+      label: metrics
+      doc: scores of the maps, on all labels
+      format: iana:application/json
+      outputSource: evaluate/metrics
     page:
       type:
       - 'null'
@@ -1140,6 +1448,146 @@ $graph:
       doc: run records of the jobs
       format: iana:application/json
       outputSource: composite/record
+- class: Workflow
+  id: stage-image-map
+  label: eopipe image map
+  doc: The map of one image.
+  intent:
+  - edam:operation_2423
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    image:
+      type: Directory
+      label: image
+      doc: tile store of the image
+    model:
+      type: Directory
+      label: model
+      doc: trained model
+    calibration:
+      type:
+      - 'null'
+      - File
+      label: calibration
+      doc: temperature of the probabilities
+      format: iana:application/json
+    classes_name:
+      type: string
+      label: classes
+      doc: name of the map of classes
+    probabilities_name:
+      type: string
+      label: probabilities
+      doc: name of the map of probabilities
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 512
+    predict_symmetries:
+      type: int
+      label: predict.symmetries
+      doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+        rotations) or 8 (rotations and flips); costs as many times more'
+      default: 1
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+  steps:
+    predict:
+      label: predict
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        symmetries: predict_symmetries
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        tiles:
+          source:
+          - image
+          linkMerge: merge_nested
+        model: model
+        calibration: calibration
+        classes_name: classes_name
+        probabilities_name: probabilities_name
+      out:
+      - classes
+      - probabilities
+      - record
+  outputs:
+    classes:
+      type: File
+      label: classes
+      doc: map of classes
+      format: iana:image/tiff
+      outputSource: predict/classes
+    probabilities:
+      type: File
+      label: probabilities
+      doc: map of probabilities
+      format: iana:image/tiff
+      outputSource: predict/probabilities
+    record:
+      type: File
+      label: record
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: predict/record
 - class: CommandLineTool
   id: stage-search
   label: eopipe search
@@ -1903,6 +2351,237 @@ $graph:
   - 8
   - 70
 - class: CommandLineTool
+  id: stage-label
+  label: eopipe label
+  doc: Put labels onto the grid, as class numbers or as values of a quantity, with their valid mask.
+  intent:
+  - edam:operation_0226
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - label
+  arguments: []
+  inputs:
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
+    labels_name:
+      type: string
+      label: labels
+      doc: 'label store: class numbers or continuous values, and valid mask'
+      default: labels.zarr
+      inputBinding:
+        prefix: --labels
+    source:
+      type:
+      - 'null'
+      - File
+      label: source
+      doc: raster or vector file with the labels of all scenes
+      inputBinding:
+        prefix: --source
+    before:
+      type:
+      - 'null'
+      - File
+      label: before
+      doc: 'change: raster or vector file with the labels of an earlier date, in the same classes; labels become
+        from-to classes'
+      inputBinding:
+        prefix: --before
+    scene:
+      type:
+      - 'null'
+      - Directory
+      label: scene
+      doc: scene whose asset holds its labels
+      inputBinding:
+        prefix: --scene
+    asset:
+      type:
+      - 'null'
+      - string
+      label: asset
+      doc: asset of each scene that holds its labels, instead of source
+      inputBinding:
+        prefix: --asset
+    classes:
+      type:
+        type: array
+        items: string
+      label: classes
+      doc: class names, in the order of the class numbers 0, 1, …
+      default:
+      - non-forest
+      - forest
+      inputBinding:
+        prefix: --classes
+    bins:
+      type:
+        type: array
+        items: double
+      label: bins
+      doc: edges between the classes of a continuous raster, in physical units
+      default: []
+      inputBinding:
+        prefix: --bins
+    codes:
+      type:
+        type: array
+        items: int
+      label: codes
+      doc: 'source value of each class (default: 0, 1, …, if the raster has no other value)'
+      default: []
+      inputBinding:
+        prefix: --codes
+    values:
+      type:
+        type: array
+        items: string
+      label: values
+      doc: 'class=value for each source value, also several per class: town=1 town=2; =3 means unlabelled'
+      default: []
+      inputBinding:
+        prefix: --values
+    measure:
+      type:
+      - 'null'
+      - string
+      label: measure
+      doc: quantity of continuous labels, for train.task regression; without it labels are classes
+      inputBinding:
+        prefix: --measure
+    unit:
+      type: string
+      label: unit
+      doc: unit of the quantity
+      default: ''
+      inputBinding:
+        prefix: --unit
+    ignore:
+      type:
+        type: array
+        items: int
+      label: ignore
+      doc: source values that mean unlabelled
+      default: []
+      inputBinding:
+        prefix: --ignore
+    attribute:
+      type: string
+      label: attribute
+      doc: attribute of a vector file with the class, or with the value of the quantity
+      default: class
+      inputBinding:
+        prefix: --attribute
+    layer:
+      type:
+      - 'null'
+      - string
+      label: layer
+      doc: layer of a vector file with several layers
+      inputBinding:
+        prefix: --layer
+    overlap:
+      type: string
+      label: overlap
+      doc: 'where shapes of different labels overlap: unlabelled, or last or first in the file (invalid or last
+        or first)'
+      default: invalid
+      inputBinding:
+        prefix: --overlap
+    all_touched:
+      type: boolean
+      label: all touched
+      doc: rasterise shapes to all pixels they touch, not only to contained centres
+      default: false
+      inputBinding:
+        prefix: --all-touched
+    resampling:
+      type: string
+      label: resampling
+      doc: 'resampling of label rasters: nearest or mode for classes; nearest, bilinear, cubic or average for a
+        measure and before bins; auto: average if such a raster is finer than the grid, else nearest (auto or nearest
+        or mode or bilinear or cubic or average)'
+      default: auto
+      inputBinding:
+        prefix: --resampling
+    chunk:
+      type: int
+      label: chunk
+      doc: edge of a chunk, the read unit, in pixels
+      default: 256
+      inputBinding:
+        prefix: --chunk
+    shard:
+      type: int
+      label: shard
+      doc: edge of a shard, one file, in pixels
+      default: 4096
+      inputBinding:
+        prefix: --shard
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1500
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 3600
+  outputs:
+    labels:
+      type: Directory
+      label: labels
+      doc: 'label store: class numbers or continuous values, and valid mask'
+      outputBinding:
+        glob: $(inputs.labels_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.labels_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
   id: stage-predict
   label: eopipe predict
   doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -2112,6 +2791,167 @@ $graph:
       doc: what the job did
       outputBinding:
         glob: $(inputs.classes_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-evaluate
+  label: eopipe evaluate
+  doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
+  intent:
+  - edam:operation_2238
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+      - entryname: probabilities.list.json
+        entry: '$(inputs.probabilities)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - evaluate
+  arguments:
+  - --classes
+  - '@classes.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  - --probabilities
+  - '@probabilities.list.json'
+  inputs:
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
+      format: iana:image/tiff
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores that the tree baselines are trained on
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes, or one per scene
+    metrics_name:
+      type: string
+      label: metrics
+      doc: scores of the map and of the baselines
+      default: metrics.json
+      inputBinding:
+        prefix: --metrics
+    chips:
+      type:
+      - 'null'
+      - File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    tested_model:
+      type:
+      - 'null'
+      - Directory
+      label: tested model
+      doc: 'finished model, in the place of a split file: all labels test its maps'
+      inputBinding:
+        prefix: --tested-model
+    probabilities:
+      type:
+        type: array
+        items: File
+      label: probabilities
+      doc: maps of probabilities in the order of the maps, for their calibration
+      format: iana:image/tiff
+      default: []
+    baseline_pixels:
+      type: int
+      label: baseline pixels
+      doc: maximum number of training pixels of each fit of the tree baselines
+      default: 100000
+      inputBinding:
+        prefix: --baseline-pixels
+    seed:
+      type: int
+      label: seed
+      doc: 'random seed of the tree baselines: their samples of pixels and their fits'
+      default: 0
+      inputBinding:
+        prefix: --seed
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 7200
+  outputs:
+    metrics:
+      type: File
+      format: iana:application/json
+      label: metrics
+      doc: scores of the map and of the baselines
+      outputBinding:
+        glob: $(inputs.metrics_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.metrics_name).run.json
   temporaryFailCodes:
   - 5
   - 75
@@ -2921,6 +3761,12 @@ $graph:
       default: scene
       inputBinding:
         prefix: --split-by
+    with_labels:
+      type: boolean
+      label: with labels
+      doc: 'the run has labels: for a training, or for a test of a finished model''s map'
+      inputBinding:
+        prefix: --with-labels
   outputs:
     label_file:
       type: boolean

@@ -1266,6 +1266,8 @@ $graph:
         composite_method: composite_method
         split_method: split_method
         split_by: split_by
+        with_labels:
+          default: true
       out:
       - label_file
       - label_scenes
@@ -3410,7 +3412,9 @@ $graph:
       label: model
       doc: trained model
     calibration:
-      type: File
+      type:
+      - 'null'
+      - File
       label: calibration
       doc: temperature of the probabilities
       format: iana:application/json
@@ -6968,6 +6972,12 @@ $graph:
       default: scene
       inputBinding:
         prefix: --split-by
+    with_labels:
+      type: boolean
+      label: with labels
+      doc: 'the run has labels: for a training, or for a test of a finished model''s map'
+      inputBinding:
+        prefix: --with-labels
   outputs:
     label_file:
       type: boolean

@@ -53,11 +53,6 @@ def cwl(argv: list[str]) -> int:
     folder, start = options.to.absolute(), Path.cwd()
     with in_project(options.config) as path:
         config = load(path)
-        if config["model"] and (config["label"]["source"] or config["label"]["asset"]):
-            raise UsageError(
-                f"{path} has labels that test the map of a finished model, which finished-model.cwl cannot make yet; "
-                "remove the section label, or run this config with Snakemake"
-            )
         text = job_text(job(config, folder, path), str(path))
     _write(folder, text)
     place = os.path.relpath(folder, start)
@@ -109,6 +104,9 @@ def _general_settings(config: dict[str, Any]) -> dict[str, Any]:
         # Its maps are those of its stores, whose number is that of the jobs.
         del defaults["map_parts"]
     inputs = {name: config[name] for name, default in defaults.items() if config[name] != default}
+    if config["model"] and (config["label"]["source"] or config["label"]["asset"]):
+        # A training always has labels.
+        inputs["with_labels"] = True
     return inputs | ({"fold": [*range(config["folds"])]} if config["folds"] else {})
 
 
@@ -169,19 +167,22 @@ def _write_steps(argv: Sequence[str]) -> int:
     parser = Parser(prog="eopipe cwl steps", description=_write_steps.__doc__)
     for name in ("label-asset", "composite-method", "split-method", "split-by"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--with-labels", action="store_true")
     options: argparse.Namespace = parser.parse_args(argv)
-    write_json(OUTPUT, steps(options.label_asset, options.composite_method, options.split_method, options.split_by))
+    write_json(OUTPUT, steps(**vars(options)))
     return 0
 
 
-def steps(label_asset: str | None, composite: str, split_method: str, split_by: str) -> dict[str, bool]:
+def steps(
+    label_asset: str | None, composite_method: str, split_method: str | None, split_by: str | None, *, with_labels: bool
+) -> dict[str, bool]:
     """The conditions of the optional steps of the pipeline, as the rules of Snakemake have them."""
-    of_scenes = label_asset is not None
+    of_scenes = with_labels and label_asset is not None
     is_mosaic = not (of_scenes or splits_images({"split": {"method": split_method, "by": split_by}}))
     return {
-        "label_file": not of_scenes,
+        "label_file": with_labels and not of_scenes,
         "label_scenes": of_scenes,
-        "composite": composite != "none",
+        "composite": composite_method != "none",
         "mosaic": is_mosaic,
         "images": not is_mosaic,
     }

@@ -91,7 +91,7 @@ def of_snakemake(config: Config, name: str) -> Config:
 def assert_same_arguments(config: Config) -> None:
     written = yaml.safe_load(job_text(job(config, ROOT, ROOT / "config/config.yaml"), "config.yaml"))
     stages = steps_of(written, "finished-model" if config["model"] else "pipeline")
-    of_training = {"label", "split", "train", "calibrate", "evaluate", "export", "report"}
+    of_training = {"split", "train", "calibrate", "export", "report"}
     assert {name for name, _ in stages} == {*STAGES} - (of_training if config["model"] else {"describe"})
     for name, values in stages:
         expected, actual = of_snakemake(config, name), arguments(name, words_of(name, values))
@@ -115,7 +115,10 @@ def test_an_example_config_gives_every_stage_the_same_arguments(path: Path, monk
     assert_same_arguments(config)
 
 
-def test_a_config_with_a_finished_model_gives_every_stage_the_same_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("label", [{}, {"source": Path("sample/area.geojson"), "bins": (50.0,)}, {"asset": "scl"}])
+def test_a_config_with_a_finished_model_gives_every_stage_the_same_arguments(
+    label: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     config = load(ROOT / "config/config.yaml")
     # Of these folders and files only the places are looked at.
@@ -124,7 +127,9 @@ def test_a_config_with_a_finished_model_gives_every_stage_the_same_arguments(mon
     config |= {name: defaults[name] for name in ("label", "split", "train", "report")}
     config["train"]["architecture"] = "vit.py:ViT"
     config["composite"]["parts"] = ("JJA",)
+    config["label"] |= label
     assert_same_arguments(config)
+    assert job(config, ROOT, ROOT / "config/config.yaml").get("with_labels", False) == bool(label)
 
 
 def values_of(port: Port) -> st.SearchStrategy[Any]:
@@ -182,10 +187,19 @@ def test_a_random_config_gives_every_stage_the_same_arguments(data: st.DataObjec
         ((None, "none", "temporal", "scene"), {"label_file", "images"}),
         ((None, "none", "group", "scene"), {"label_file", "images"}),
         ((None, "none", "group", "region"), {"label_file", "mosaic"}),
+        # A finished model has no split.
+        ((None, "none", None, None), {"label_file", "mosaic"}),
+        (("scl", "none", None, None), {"label_scenes", "images"}),
     ],
 )
 def test_the_steps_of_a_job_are_those_that_its_settings_need(deciding: Any, steps_that_run: set[str]) -> None:
-    assert {name for name, runs in steps(*deciding).items() if runs} == steps_that_run
+    assert {name for name, runs in steps(*deciding, with_labels=True).items() if runs} == steps_that_run
+
+
+@pytest.mark.parametrize("asset", [None, "scl"])
+def test_a_finished_model_without_labels_has_one_map_of_all_images(asset: str | None) -> None:
+    decided = steps(asset, "median", None, None, with_labels=False)
+    assert {name for name, runs in decided.items() if runs} == {"composite", "mosaic"}
 
 
 def test_a_folder_that_eopipe_cwl_wrote_has_all_that_the_job_needs(

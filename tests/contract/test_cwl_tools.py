@@ -208,17 +208,33 @@ def test_every_input_of_a_pipeline_is_used(name: str) -> None:
     assert set(WORKFLOWS[name]["inputs"]) - used == set()
 
 
-def test_a_finished_model_has_the_steps_of_the_pipeline_but_for_labels_training_and_scores() -> None:
+def test_a_finished_model_has_the_steps_of_the_pipeline_but_for_split_and_training() -> None:
     steps, whole = (WORKFLOWS[name]["steps"] for name in ("finished-model", "pipeline"))
     assert [*steps] == [
-        *("steps", "search", "cells", "fetch", "preprocess", "composite"),
-        *("predict_parts", "predict", "products", "publish", "describe", "crate"),
+        *("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"),
+        *("predict_parts", "predict", "predict_images", "evaluate", "products", "publish", "describe", "crate"),
     ]
-    for name in ("search", "cells", "fetch", "preprocess", "composite"):
+    for name in ("search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"):
         assert steps[name] == whole[name]
-    assert "when" not in steps["predict"], "all images have one map"
     assert (steps["predict"]["in"]["model"], steps["predict"]["in"]["calibration"]) == ("model", "calibration")
     assert {"model", "calibration", "describe/page"} <= {*steps["crate"]["in"]["payload"]["source"]}
+
+
+def test_labels_of_a_finished_model_are_made_where_the_job_has_some_and_then_test_the_map() -> None:
+    workflow = WORKFLOWS["finished-model"]
+    steps, outputs = workflow["steps"], workflow["outputs"]
+    assert workflow["inputs"]["with_labels"]["default"] is False
+    assert steps["steps"]["in"]["with_labels"] == "with_labels"
+    assert WORKFLOWS["pipeline"]["steps"]["steps"]["in"]["with_labels"] == {"default": True}
+    evaluate = steps["evaluate"]
+    assert (evaluate["when"], evaluate["in"]["wanted"]) == ("$(inputs.wanted)", "with_labels")
+    assert evaluate["in"]["tested_model"] == "model"
+    assert "chips" not in evaluate["in"]
+    assert outputs["metrics"]["type"] == ["null", "File"]
+    for name in ("describe", "publish"):
+        assert steps[name]["in"]["metrics"] == "evaluate/metrics"
+    assert "evaluate/metrics" in steps["crate"]["in"]["payload"]["source"]
+    assert {"label/record", "evaluate/record"} <= {*steps["crate"]["in"]["records"]["source"]}
 
 
 def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job() -> None:

@@ -237,17 +237,39 @@ def test_a_finished_model_maps_under_cwltool_with_the_same_bytes(mapped: Project
     crate = json.loads((outputs / "crate/ro-crate-metadata.json").read_text())
     assert {"model/", "calibration.json"} <= {entity["@id"] for entity in crate["@graph"]}
     assert len(DAYS) == len([*outputs.glob("S2_ROMANIA_*.zarr")])
+    assert not [*outputs.glob("metrics*"), *outputs.glob("labels*")]
+    assert not {"#job/label", "#job/evaluate"} & {entity["@id"] for entity in crate["@graph"]}
 
 
-def test_a_config_whose_labels_test_a_map_has_no_job_of_cwl(finished: Project, tmp_path: Path) -> None:
-    assert init("year", "--from", finished.folder, cwd=tmp_path).returncode == 0
-    (tmp_path / "year/sample").symlink_to(finished.folder / "sample")
-    with (tmp_path / "year/config.yaml").open("a") as config:
-        config.write(f"\n{yaml.safe_dump({'label': LABELS})}")
-    done = subprocess.run(
-        [sys.executable, "-m", "eopipe", "cwl", "year/config.yaml", "--to", "cwl"],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "has labels that test the map of a finished model" in done.stderr
-    assert not (tmp_path / "cwl").exists()
+@pytest.mark.exhaustive
+def test_labels_test_a_map_under_cwltool_with_the_same_bytes(tested: Project, tmp_path: Path) -> None:
+    outputs = by_cwltool(tested, tmp_path)
+    for name in MAPS:
+        assert sha256(outputs / name) == sha256(tested.results / f"maps/mosaic/{name}"), name
+    assert sha256(outputs / "labels-all.zarr/manifest.json") == sha256(tested.results / "labels/all.zarr/manifest.json")
+    for name in ("metrics.json", "report.html", "map.png", "catalog/manifest.json"):
+        assert sha256(outputs / name) == sha256(tested.results / name), name
+    crate = json.loads((outputs / "crate/ro-crate-metadata.json").read_text())
+    assert {"metrics.json", "#job/label", "#job/evaluate"} <= {entity["@id"] for entity in crate["@graph"]}
+
+
+@pytest.mark.exhaustive
+def test_labels_of_each_scene_test_its_map_in_both_engines_with_the_same_bytes(
+    finished: Project, tmp_path: Path
+) -> None:
+    assert init("scenes", "--from", finished.folder, cwd=tmp_path).returncode == 0
+    project = Project(tmp_path / "scenes")
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    config["search"]["ids"] = config["search"]["ids"][2:4]
+    config["preprocess"]["mask"] = "none"
+    values = ["forest=4", *(f"non-forest={number}" for number in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11))]
+    config["label"] = {"asset": "scl", "classes": LABELS["classes"], "values": values, "ignore": [0]}
+    (project.folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    result = project.run("--until", "evaluate")
+    assert result.returncode == 0, result.stdout
+    outputs = by_cwltool(project, tmp_path, with_report=False, with_crate=False)
+    for scene in config["search"]["ids"]:
+        for name in ("classes", "probabilities"):
+            of_scene = project.results / f"maps/{scene}/{name}.tif"
+            assert sha256(outputs / f"{name}-{scene}.zarr.tif") == sha256(of_scene), of_scene
+    assert sha256(outputs / "metrics.json") == sha256(project.results / "metrics.json")
