@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo golden quick test slice test-all test-environments test-packages test-engines test-lowest test-newest durations install check sync clean
 .PHONY: lock lock-check sbom audit
 .PHONY: chaos
-.PHONY: docs .venv/site .venv/servers .venv/validators .venv/engines .venv/libraries slurm-up slurm-down demo-slurm
+.PHONY: docs gallery .venv/site .venv/servers .venv/validators .venv/engines .venv/libraries slurm-up slurm-down demo-slurm
 
 demo: .venv/installed
 	@eopipe run --profile profiles/local
@@ -129,6 +129,10 @@ demo-slurm: .venv/slurm slurm-up
 docs: .venv/site
 	@NO_MKDOCS_2_WARNING=1 .venv/site/bin/mkdocs build --strict --quiet
 	@echo "site/index.html"
+
+# docs/gallery.md and its pictures, from a run of each example (less than an hour).
+gallery: .venv/tests
+	@python -m dev.gallery
 
 .venv/site: .venv/site/installed
 
