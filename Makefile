@@ -60,8 +60,7 @@ check: .venv/tests
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 	python -m dev.sync --check
-	@# In one process: each start of cwltool takes seconds.
-	python -c 'import sys; from cwltool.main import main; sys.exit(any([main(["--validate", "--quiet", name]) for name in sys.argv[1:]]))' cwl/*.cwl
+	python -m dev.validate_cwl
 
 install: .venv/installed
 

@@ -1,6 +1,5 @@
 """Fixtures of many tests: scenes, a web server, the command line."""
 
-import hashlib
 import logging
 import os
 import shutil
@@ -64,11 +63,9 @@ def _is_selected(item: pytest.Item, chosen: str, near: set[str]) -> bool:
     if item.get_closest_marker("by_hand"):
         return bool(os.environ.get("EOPIPE_REBUILD_SAMPLE"))
     mark = item.get_closest_marker("exhaustive")
-    # A slice is a property of the name of a test, or of what takes the time where tests share that.
-    name = mark.kwargs.get("by", item.nodeid) if mark else item.nodeid
-    number = int.from_bytes(hashlib.sha256(name.encode()).digest()) % len(SLICES)
-    is_exhaustive = mark is not None
-    return not is_exhaustive or chosen in ("all", str(number)) or durations.test_name(item.nodeid) in near
+    if mark is None or chosen == "all" or durations.test_name(item.nodeid) in near:
+        return True
+    return chosen == durations.slice_of(mark.kwargs.get("by", item.nodeid))
 
 
 def pytest_unconfigure() -> None:

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,23 +31,46 @@ def test_every_test_module_is_in_one_group(share: float) -> None:
     assert {path for group in rows for path in group.paths if path.endswith(".py")} <= set(MODULES)
 
 
-def selected(*arguments: str) -> list[str]:
-    line = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+def selected(*arguments: str, program: Sequence[str] = ("-m", "pytest")) -> list[str]:
+    # The tests of the cluster take little to collect.
+    line = [sys.executable, *program, "--collect-only", "-q", "-p", "no:cacheprovider", "tests/cluster", *arguments]
     listed = subprocess.run(line, cwd=quick.ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
     return [name for name in listed if "::" in name]
 
 
+# Each collection takes seconds, so one process prints what every selection has.
+SELECTIONS = f"""
+import sys
+from pathlib import Path
+
+import pytest
+
+class Selections:
+    def pytest_collection_finish(self, session):
+        plugin = session.config.pluginmanager.get_plugin(str(Path("tests/conftest.py").resolve()))
+        for chosen in {("all", "none", *SLICES)}:
+            items, session.config.option.exhaustive = list(session.items), chosen
+            plugin.pytest_collection_modifyitems(session.config, items)
+            print(*("\\n%s\\t%s" % (chosen, item.nodeid) for item in items), sep="")
+
+pytest.main(sys.argv[1:], [Selections()])
+"""
+
+
 def test_each_exhaustive_test_is_in_one_slice_and_every_other_test_in_all(tmp_path: Path) -> None:
-    # They take little to collect.
-    every, none = selected("tests/cluster", "--exhaustive=all"), selected("tests/cluster", "--exhaustive=none")
-    slices = [selected("tests/cluster", f"--exhaustive={number}") for number in SLICES]
+    rows = [name.split("\t") for name in selected(program=("-c", SELECTIONS)) if "\t" in name]
+    lists: dict[str, list[str]] = {selection: [] for selection in ("all", "none", *SLICES)}
+    for selection, name in rows:
+        lists[selection].append(name)
+    every, none, *slices = lists.values()
     exhaustive = [name for names in slices for name in names if name not in none]
     assert len(exhaustive) > 5
     assert sorted(exhaustive + none) == sorted(every)
     assert all(set(none) <= set(names) for names in slices)
     (tmp_path / "near").write_text(exhaustive[-1].partition("[")[0])
-    for number in range(2):
-        assert exhaustive[-1] in selected("tests/cluster", f"--exhaustive={number}", f"--also={tmp_path / 'near'}")
+    number = next(number for number, names in enumerate(slices) if exhaustive[-1] not in names)
+    assert selected(f"--exhaustive={number}") == slices[number]
+    assert exhaustive[-1] in selected(f"--exhaustive={number}", f"--also={tmp_path / 'near'}")
 
 
 def test_tests_that_read_every_file_of_the_package_run_with_any_change() -> None:

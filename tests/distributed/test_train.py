@@ -63,7 +63,9 @@ def test_each_input_is_opened_and_digested_once_by_the_launcher_and_opened_once_
         assert opened == dict.fromkeys(stores, 1)
 
 
+# That the state of killed processes is resumed to the same bytes, test_world_sizes.py shows with each change.
 @pytest.mark.launch
+@pytest.mark.exhaustive
 def test_killed_with_everything_and_run_again_it_ends_with_the_same_bytes(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:
@@ -79,7 +81,15 @@ def test_killed_with_everything_and_run_again_it_ends_with_the_same_bytes(
     assert payload(training.model) == undisturbed
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
+# That each signal is heard, tests/unit/test_train_step.py shows with each change.
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 75),
+        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.exhaustive),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_signal_saves_the_state_and_the_rerun_ends_with_the_same_bytes(
     training: Training, undisturbed: dict[str, bytes], number: int, code: int
 ) -> None:

@@ -65,10 +65,14 @@ class Engine:
         commands = [str(ENVIRONMENTS / self.environment / "bin")] if self.environment else []
         return ":".join([str(folder / "bin"), *commands, environment()["PATH"]])
 
-    def start(self, folder: Path) -> "subprocess.Popen[str]":
-        """Start the engine in a folder, as leader of a process group."""
+    def require(self) -> None:
+        """Skip the test where the engine is not installed."""
         if self.environment and not (ENVIRONMENTS / self.environment).is_dir():
             pytest.skip(f"{self.name} is not installed; run `make .venv/engines`")
+
+    def start(self, folder: Path) -> "subprocess.Popen[str]":
+        """Start the engine in a folder, as leader of a process group."""
+        self.require()
         # The nodes of Slurm are not where the warm start is, and its times are those of no user.
         _eopipe(folder / "bin", sys.executable if TIMED or self is TOIL_SLURM else warm.python())
         variables = environment() | {"PATH": self.path(folder), "HOME": str(folder)}
@@ -99,6 +103,7 @@ class Engine:
 
     def version(self) -> str:
         """The version that its command prints."""
+        self.require()
         variables = environment() | {"PATH": self.path(Path())}
         result = subprocess.run(
             ["env", *self.version_command], capture_output=True, text=True, check=True, env=variables

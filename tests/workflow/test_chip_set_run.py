@@ -19,7 +19,8 @@ from eopipe.chips.splits import read_split
 from eopipe.models.model_folder import read_trained_model
 from eopipe.tiles.store import Tiles
 
-pytestmark = pytest.mark.exhaustive
+# One run for all of them.
+pytestmark = pytest.mark.exhaustive(by="chip set run")
 
 ZONES, CHIPS = 12, 42
 CONFIG = {

@@ -7,7 +7,8 @@ from projects import Project
 
 from eopipe.tiles.store import Tiles
 
-pytestmark = pytest.mark.exhaustive
+# One run for all of them.
+pytestmark = pytest.mark.exhaustive(by="composed run")
 
 
 def test_a_run_on_seasonal_medians_ends_with_a_crate_that_describes_them(composed: Project) -> None:

@@ -129,7 +129,13 @@ use rule split as split_again with:
 """
 
 
-@pytest.mark.parametrize("base", ["include: '{root}/workflow/Snakefile'", MODULE.format("'{root}/Snakefile'")])
+@pytest.mark.parametrize(
+    "base",
+    [
+        "include: '{root}/workflow/Snakefile'",
+        pytest.param(MODULE.format("'{root}/Snakefile'"), marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_rule_that_a_snakefile_derives_runs(base: str, finished: Project, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     shutil.copytree(finished.folder, folder, symlinks=True)

@@ -35,7 +35,8 @@ def leaks(project: Project) -> dict[str, list[str]]:
     return leaking
 
 
-@pytest.mark.exhaustive
+# In the slice of tests/workflow/test_composite_run.py, whose run it reads.
+@pytest.mark.exhaustive(by="composed run")
 def test_nothing_that_a_run_leaves_contains_a_secret(composed: Project) -> None:
     assert (composed.results / "crate/ro-crate-metadata.json").is_file()
     assert leaks(composed) == {}

@@ -15,7 +15,8 @@ from eopipe.models.model_folder import read_trained_model
 from eopipe.tiles.cells import read_frame
 from eopipe.tiles.store import Tiles
 
-pytestmark = pytest.mark.exhaustive
+# One run for all of them.
+pytestmark = pytest.mark.exhaustive(by="two zones")
 
 
 @pytest.fixture(scope="module")
