@@ -1,6 +1,8 @@
 """Image/mask pairs of the sample, in the place of a chip set that you have: chips of 20 pixels of one date.
 
     python docs/examples/pairs.py FOLDER
+
+Run it where the folder `sample` is.
 """
 
 import sys

@@ -1,10 +1,13 @@
 """Polygons of forest and of open land from the tree cover of the sample, in the place of polygons that you draw.
 
     python docs/examples/polygons.py TO.geojson
+
+Run it where the folder `sample` is.
 """
 
 import json
 import sys
+from pathlib import Path
 
 import rasterio
 from rasterio.warp import transform_geom
@@ -23,6 +26,5 @@ with rasterio.open("sample/tree_cover_density_2018.tif") as raster:
                 geometry = transform_geom(raster.crs, "EPSG:4326", mapping(box(*bounds)))
                 name = "forest" if pixels.all() else "open"
                 polygons.append({"type": "Feature", "properties": {"class": name}, "geometry": geometry})
-with open(sys.argv[1], "w") as file:
-    json.dump({"type": "FeatureCollection", "features": polygons}, file)
+Path(sys.argv[1]).write_text(json.dumps({"type": "FeatureCollection", "features": polygons}))
 print(len(polygons), "polygons")
