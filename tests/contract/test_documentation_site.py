@@ -55,6 +55,14 @@ def test_the_reference_has_signature_and_docstring_of_each_function_of_the_api(s
         assert words in text
 
 
+def test_a_notebook_is_a_page_with_its_figure_and_its_table(site: Path) -> None:
+    text = (site / "notebooks/figure-and-table.html").read_text()
+    assert "data:image/png;base64," in text
+    assert re.search(r"<td>model</td><td>0\.\d{3}</td>", text)
+    assert "blob/main/docs/notebooks/figure-and-table.ipynb" in text
+    assert 'href="notebooks/own-training-loop.html"' in (site / "python.html").read_text()
+
+
 def test_links_to_files_beside_the_docs_lead_to_the_repository(site: Path) -> None:
     assert 'href="https://github.com/eopipe/eopipe/blob/main/benchmarks/RESULTS.md' in (
         site / "features.html"
@@ -66,7 +74,7 @@ def test_links_to_files_beside_the_docs_lead_to_the_repository(site: Path) -> No
 )
 def test_a_link_that_leads_nowhere_stops_the_site(link: str, tmp_path: Path) -> None:
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
-    config |= {"plugins": [], "nav": ["index.md", "data.md"], "hooks": [str(ROOT / "dev/site_links.py")]}
+    config |= {"plugins": [], "nav": ["index.md", "data.md"], "hooks": [str(ROOT / "dev/site_pages.py")]}
     (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(config))
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/data.md").write_text("# Data\n")

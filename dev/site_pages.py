@@ -1,0 +1,61 @@
+"""A hook of mkdocs: notebooks are pages, and links to other files of the repository lead to the repository."""
+
+import json
+import re
+import tomllib
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"(?<=\]\()(\.\.?/[^)#\s]+|examples/[^)#\s]+)((?:#[^)\s]*)?)(?=\))")
+NOTEBOOK = re.compile(r"(?<=\]\()(notebooks/[\w-]+)\.ipynb(?=\))")
+
+
+def on_files(files: Any, config: Any, **_: Any) -> Any:
+    """Add a page for each notebook, with the outputs that it has."""
+    from mkdocs.structure.files import File
+
+    for path in sorted(Path(config["docs_dir"]).glob("notebooks/*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook_page(path)))
+    return files
+
+
+def notebook_page(path: Path) -> str:
+    """The Markdown of a notebook: its texts, code, and outputs as text, HTML or PNG."""
+    parts: list[str] = []
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = {kind: "".join(value) for kind, value in output.get("data", {}).items()}
+            if "image/png" in data:
+                image = data["image/png"].replace("\n", "")
+                parts.append(f'<img alt="What the code above draws" src="data:image/png;base64,{image}">')
+            elif "text/html" in data:
+                table = data["text/html"].replace("\n", "").replace("<table>", '<table class="scores">')
+                parts.append(f'<div class="output" tabindex="0">{table}</div>')
+            else:
+                parts.append(f"```text\n{data.get('text/plain') or ''.join(output.get('text', ()))}\n```")
+    parts.append(f"This page is a notebook: [{path.name}](../../docs/notebooks/{path.name}).")
+    return "\n\n".join(parts) + "\n"
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Replace the links that leave docs/. Raises FileNotFoundError for one to a file that there is not."""
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    folder = PurePosixPath("docs", page.file.src_uri).parent
+
+    def replaced(match: re.Match[str]) -> str:
+        path = PurePosixPath(normpath(str(folder / match[1])))
+        is_page = path.parts[0] == "docs" and path.parts[1:2] != ("examples",) and path.suffix != ".ipynb"
+        if is_page:
+            return match[0]
+        if not (ROOT / path).exists():
+            raise FileNotFoundError(f"{page.file.src_uri} links to {path}, which is not there")
+        return f"{source}/blob/main/{path}{match[2]}"
+
+    return LINK.sub(replaced, NOTEBOOK.sub(r"\1.md", markdown))
