@@ -168,7 +168,8 @@ def load_model(path: str | Path, *, allow_code: str | None = None, threads: int 
     >>> eopipe.load_model("results").classes
     ('non-forest', 'forest')
 
-    Raises BadInputError for what is not a model, UsageError for code without permission.
+    Raises BadInputError for what is not a model. Code without permission is a RefusedError of `predict`, which is the
+    first to run it.
     """
     folder = Path(path)
     if threads < 0:

@@ -167,6 +167,11 @@ def warnings_of(config: Config) -> Iterator[str]:
             "label.before gives the change between two dates, and an image has one, unless the bands of an item are of "
             'both; composite: {method: median, period: all, stack: year, parts: ["2017", "2021"]} makes them one image'
         )
+    if module_of(config["train"]["architecture"]) and composite["stack"] != "none" and not config["chip_set"]:
+        yield (
+            f"model {config['train']['architecture']} was built, but not tried on a chip, since the number of bands "
+            f"follows from the dates (composite.stack: {composite['stack']}); train tries it before its first step"
+        )
     processes, cores = config["train"]["processes"], os.cpu_count() or 1
     if processes > cores:
         yield f"train.processes is {processes}, and this machine has {cores} cores; each process computes on one"

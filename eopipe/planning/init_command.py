@@ -147,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     names = ", ".join(CLASSES)
     add("--classes", nargs="+", help=f"class names, in the order of the class numbers [{names}]")
     add("--measure", help="quantity of the labels, for --task regression [value]")
-    add("--model", default="unet", help="unet, convnext, temporal, linear, or module:Class of your own [%(default)s]")
+    add("--model", default="unet", help="unet, convnext, temporal, linear, or file.py:Class of your own [%(default)s]")
     add("--labels", default="labels.gpkg", help="label file, relative to the folder [%(default)s]")
     add(
         "--from",
@@ -181,9 +181,11 @@ def _init_from(options: argparse.Namespace) -> int:
 
 def _sample_project(options: argparse.Namespace) -> ProjectFiles:
     """The demo as a project of its own, whose folder has a copy of the sample."""
-    used = [f"--{name}" for name in ("area", "bbox", "catalog", "url", "collection") if getattr(options, name)]
-    if used:
-        raise UsageError(f"--sample has its own area and scenes; omit {', '.join(used)}")
+    defaults = vars(_parser().parse_args([str(options.folder)]))
+    of_scenes = ("area", "bbox", "catalog", "url", "collection", "datetime", "bands")
+    of_training = ("classes", "measure", "model", "labels")
+    if used := [f"--{name}" for name in (*of_scenes, *of_training) if getattr(options, name) != defaults[name]]:
+        raise UsageError(f"--sample has a config of its own, to be edited; omit {', '.join(used)}")
     lines = shipped(SAMPLES[options.task]).read_text(encoding="utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if not line.startswith("# yaml-language-server"))
     return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE}, has_sample=True)
