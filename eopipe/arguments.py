@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from eopipe.contract import Input, Knob, Option, Output, Port, Stage, annotated, is_path
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, UsageError, some_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -200,7 +200,7 @@ def _reason(error: "ValidationError") -> str:
 def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
     """Check that every input exists and matches its manifest.
 
-    Raises BadInputError that lists all missing inputs, IntegrityError for a damaged one.
+    Raises BadInputError that lists missing inputs, IntegrityError for a damaged one.
     """
     from eopipe.publish import MANIFEST, verify
 
@@ -213,5 +213,5 @@ def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
             elif path is not None and (path / MANIFEST).is_file():
                 published.append(path)
     if missing:
-        raise BadInputError(f"{definition.name}: these inputs do not exist: {', '.join(missing)}")
+        raise BadInputError(f"{definition.name}: these inputs do not exist: {some_of(missing)}")
     verify(*published, content=os.environ.get("EOPIPE_VERIFY", "content") != "size")

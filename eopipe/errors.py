@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 # The modules of a custom model are imported into packages with this prefix (models/import_copy.py).
@@ -96,6 +96,11 @@ BY_CODE = {
         PreemptedError,
     )
 }
+
+
+def some_of(names: Sequence[str], most: int = 10) -> str:
+    """The first of some names for a sentence, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def is_full(error: BaseException) -> bool:

@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from eopipe.errors import BadInputError, EopipeError, IntegrityError, UsageError, is_full, no_space
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, UsageError, is_full, no_space, some_of
 from eopipe.processes import is_alive
 
 MANIFEST = "manifest.json"
@@ -221,17 +221,13 @@ def _identity(folder: Path) -> tuple[int, ...]:
 def _foreign_content(folder: Path) -> str:
     names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()} - ENGINE
     with suppress(IntegrityError):
-        return _listed(names - _manifest_rows(folder).keys())
+        return some_of(sorted(names - _manifest_rows(folder).keys()), 3)
     # A record that is missing or damaged says nothing, one of a failed job that the files are of the job before.
     with suppress(BadInputError, KeyError, TypeError):
         rows = read_json(folder.parent / f"{folder.name}{RECORD}")["outputs"]
         counts = [row["files"] for row in rows if row["name"] == folder.name] or [len(names)]
         return f"{len(names)} files instead of {counts[0]}" if len(names) > counts[0] else ""
-    return _listed(names)
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names)[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
+    return some_of(sorted(names), 3)
 
 
 def remove_folder(folder: Path) -> None:

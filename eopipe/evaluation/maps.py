@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_s
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.evaluation.features import PixelFeatures
 from eopipe.labels.change import FROM_TO
 from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import read_item, tagged_scenes
 from eopipe.stac.mlm import to_card
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.grid import PixelWindow, blocks_around
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 # In the folder of a model; its own module would load PyTorch.
@@ -57,17 +57,15 @@ class EvaluatedMap:
 
         Of several labels for each chip (class, y, x).
         """
-        import rasterio
         from rasterio.windows import Window
 
         shape = y.stop - y.start, x.stop - x.start
         if (reached := self.frame.part_in_cell((y, x))) is None:
             return np.full(shape, NO_LABEL, np.uint8)
         cell, (rows, columns) = reached
-        with rasterio.open(self.paths[cell.id]) as file:
-            bands = None if file.tags().get("task") == "multilabel" else 1
-            window = Window.from_slices(rows, slice(columns.start - cell.column, columns.stop - cell.column))
-            part = np.asarray(file.read(bands, window=window))
+        file, is_multilabel = _opened(self.paths[cell.id])
+        window = Window.from_slices(rows, slice(columns.start - cell.column, columns.stop - cell.column))
+        part = np.asarray(file.read(None if is_multilabel else 1, window=window))
         if (rows, columns) == (y, x):
             return part
         mapped = np.full((*part.shape[:-2], *shape), np.nan if part.dtype.kind == "f" else NO_LABEL, part.dtype)
@@ -79,25 +77,19 @@ class EvaluatedMap:
         numbers = self.label.read("label", y, x)
         return np.where(self.label.valid(y, x), numbers, np.nan if numbers.dtype.kind == "f" else NO_LABEL)
 
-    def reached_blocks(self) -> Iterator[PixelWindow]:
+    def reached_blocks(self) -> list[PixelWindow]:
         """Windows that do not overlap around what its stores reach, one for each block: no other pixel is mapped."""
-        bounds: dict[tuple[int, ...], tuple[int, ...]] = {}
-        for window in {(y.start, y.stop, x.start, x.stop) for store in self.stores for y, x in store.windows}:
-            # Cells are further apart than a block is wide, so that no block has pixels of two.
-            for y, x in _aligned_parts(window):
-                key = y.start // BLOCK, x.start // BLOCK
-                top, bottom, left, right = bounds.get(key, (y.start, y.stop, x.start, x.stop))
-                bounds[key] = min(top, y.start), max(bottom, y.stop), min(left, x.start), max(right, x.stop)
-        for top, bottom, left, right in (bounds[key] for key in sorted(bounds)):
-            yield slice(top, bottom), slice(left, right)
+        # Cells are further apart than a block is wide, so that no block has pixels of two.
+        return blocks_around((window for store in self.stores for window in store.windows), BLOCK)
 
 
-def _aligned_parts(window: tuple[int, ...]) -> Iterator[PixelWindow]:
-    """A window (top, bottom, left, right) cut at the blocks of the frame."""
-    top, bottom, left, right = window
-    for y in range(top // BLOCK * BLOCK, bottom, BLOCK):
-        for x in range(left // BLOCK * BLOCK, right, BLOCK):
-            yield slice(max(y, top), min(y + BLOCK, bottom)), slice(max(x, left), min(x + BLOCK, right))
+@lru_cache(maxsize=16)
+def _opened(path: Path) -> tuple[Any, bool]:
+    """A map and whether it has several labels for each chip; each opening reads the table of all blocks of the file."""
+    import rasterio
+
+    file = rasterio.open(path)
+    return file, file.tags().get("task") == "multilabel"
 
 
 def has_value(numbers: AnyArray) -> BoolArray:
@@ -179,6 +171,8 @@ class EvaluationData:
 
         Raises BadInputError when they are inconsistent, UsageError without one of split and model, or with both.
         """
+        # Of another evaluation in this process.
+        _opened.cache_clear()
         pairs = pair_stores(tiles, labels)
         split = _split_of(pairs, chips, model)
         check_scenes(split, pairs)
@@ -345,6 +339,5 @@ def _check_map(path: Path, stores: list[Tiles], names: tuple[str, ...]) -> str:
     made_from = tagged_scenes(tags, scene_names)
     if made_from != scene_names:
         differing = sorted(set(made_from) ^ set(scene_names))
-        examples = " ".join([*differing[:10], *([f"and {len(differing) - 10} more"] if len(differing) > 10 else [])])
-        raise BadInputError(f"map {path} was made from other scenes than it is compared with: {examples}")
+        raise BadInputError(f"map {path} was made from other scenes than it is compared with: {some_of(differing)}")
     return cell.id

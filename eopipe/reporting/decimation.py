@@ -6,13 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from eopipe.arrays import AnyArray, IntArray
-from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.grid import PixelWindow, blocks_around, windows
 from eopipe.tiles.store import Tiles
 
 # Reads a window (rows, columns) of a raster as an array (..., y, x).
 WindowReader = Callable[[slice, slice], AnyArray]
-# Whether a window of the frame may have data.
-WindowTest = Callable[[PixelWindow], bool]
 WINDOW_EDGE = 1024
 
 
@@ -40,22 +38,27 @@ def decimate(shape: tuple[int, int], longest: int) -> Decimation:
 
 
 def read_centres(
-    read: WindowReader, decimation: Decimation, is_covered: WindowTest | None = None, blank: float = 0
+    read: WindowReader, decimation: Decimation, reached: list[PixelWindow] | None = None, blank: float = 0
 ) -> AnyArray:
     """The raster at the centre of each pixel of the image (..., y, x), so that rasters can be compared by pixel.
 
-    Windows that are not covered are not read: pixels are `blank` there.
+    Outside of the windows `reached`, nothing is read, and pixels are `blank`.
     """
     rows, cols = decimation.centres(0), decimation.centres(1)
 
     def read_part(y: slice, x: slice) -> AnyArray:
-        return read(y, x)[..., _within(rows, y), :][..., _within(cols, x)]
+        (first_y, inside_y), (first_x, inside_x) = _within(rows, y), _within(cols, x)
+        part = read(slice(first_y, first_y + inside_y[-1] + 1), slice(first_x, first_x + inside_x[-1] + 1))
+        return part[..., inside_y, :][..., inside_x]
 
-    return _read_by_window(read_part, decimation, is_covered, blank)
+    return _read_by_window(read_part, decimation, reached, blank)
 
 
-def read_means(read: WindowReader, decimation: Decimation, is_covered: WindowTest | None = None) -> AnyArray:
-    """The mean of the finite values in each pixel of the image (..., y, x); NaN where there are none."""
+def read_means(read: WindowReader, decimation: Decimation, reached: list[PixelWindow] | None = None) -> AnyArray:
+    """The mean of the finite values in each pixel of the image (..., y, x); NaN where there are none.
+
+    Outside of the windows `reached`, nothing is read.
+    """
 
     def read_part(y: slice, x: slice) -> AnyArray:
         values = read(y, x)
@@ -64,13 +67,13 @@ def read_means(read: WindowReader, decimation: Decimation, is_covered: WindowTes
         total = _block_sums(np.where(is_finite, values, 0).astype(np.float32), decimation.step)
         return np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
 
-    return _read_by_window(read_part, decimation, is_covered, np.nan)
+    return _read_by_window(read_part, decimation, reached, np.nan)
 
 
-def _within(positions: IntArray, window: slice) -> IntArray:
-    """The positions inside of a window, relative to its start."""
-    inside: IntArray = positions[(positions >= window.start) & (positions < window.stop)] - int(window.start)
-    return inside
+def _within(centres: IntArray, window: slice) -> tuple[int, IntArray]:
+    """The first of the centres inside of a window, and how far they are from it."""
+    inside = centres[np.searchsorted(centres, window.start) : np.searchsorted(centres, window.stop)]
+    return int(inside[0]), inside - inside[0]
 
 
 def _block_sums(values: AnyArray, step: int) -> AnyArray:
@@ -80,14 +83,12 @@ def _block_sums(values: AnyArray, step: int) -> AnyArray:
 
 
 def _read_by_window(
-    read_part: WindowReader, decimation: Decimation, is_covered: WindowTest | None, blank: float
+    read_part: WindowReader, decimation: Decimation, reached: list[PixelWindow] | None, blank: float
 ) -> AnyArray:
-    rows, cols = (_windows_along(edge, decimation.step) for edge in decimation.raster_shape)
-    windows = [(y, x) for y in rows for x in cols]
-    # One is read in any case, for the data type.
-    covered = [window for window in windows if is_covered is None or is_covered(window)] or windows[:1]
+    everything = windows(decimation.raster_shape, _window_edge(decimation))
     image: AnyArray | None = None
-    for window in covered:
+    # One is read in any case, for the data type.
+    for window in everything if reached is None else reached or everything[:1]:
         part = read_part(*window)
         if image is None:
             image = np.full((*part.shape[:-2], *decimation.shape), blank, part.dtype)
@@ -97,19 +98,17 @@ def _read_by_window(
     return image
 
 
-def covered_by(stores: Sequence[Tiles], margin: int = 0) -> WindowTest:
-    """Whether windows of the frame come within `margin` pixels of what any of some stores hold."""
-    boxes = np.array([(y.start, y.stop, x.start, x.stop) for store in stores for y, x in store.windows])
-    top, bottom, left, right = boxes.T + np.array([-margin, margin, -margin, margin])[:, None]
+def reached_windows(decimation: Decimation, stores: Sequence[Tiles], margin: int = 0) -> list[PixelWindow]:
+    """Windows of whole pixels of the image around what any of some stores hold, and `margin` pixels around that."""
+    edges, step = decimation.raster_shape, decimation.step
 
-    def is_covered(window: PixelWindow) -> bool:
-        y, x = window
-        return bool(((top < y.stop) & (y.start < bottom) & (left < x.stop) & (x.start < right)).any())
+    def grown(axis: slice, edge: int) -> slice:
+        return slice(max(axis.start - margin, 0) // step * step, min(-(-(axis.stop + margin) // step) * step, edge))
 
-    return is_covered
+    reached = ((grown(y, edges[0]), grown(x, edges[1])) for store in stores for y, x in store.windows)
+    return blocks_around(reached, _window_edge(decimation))
 
 
-def _windows_along(length: int, step: int) -> list[slice]:
-    """Windows along one axis that hold whole pixels of the image."""
-    edge = max(step, WINDOW_EDGE // step * step)
-    return [slice(start, min(start + edge, length)) for start in range(0, length, edge)]
+def _window_edge(decimation: Decimation) -> int:
+    """The edge of the windows that are read, which hold whole pixels of the image."""
+    return max(decimation.step, WINDOW_EDGE // decimation.step * decimation.step)

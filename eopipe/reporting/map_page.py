@@ -16,7 +16,7 @@ from eopipe.models.model_folder import read_model_card, weights_file
 from eopipe.reporting import data_tables
 from eopipe.reporting.charts import ridge_chart
 from eopipe.reporting.data_tables import Item, TextRow, item_dates, read_items
-from eopipe.reporting.decimation import covered_by
+from eopipe.reporting.decimation import Decimation, reached_windows
 from eopipe.reporting.map_scores import headline_of, score_sections
 from eopipe.reporting.maps import MapContent, write_map
 from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
@@ -35,12 +35,10 @@ from eopipe.reporting.run_data import (
 from eopipe.reporting.verdict import Verdict, read_finished_metrics
 from eopipe.reporting.wording import TIMES, format_count, format_percent, format_score, format_setting, plural
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.grid import pixel_metres, windows
+from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 TEMPLATE = "map_page.html"
-# Edge in pixels of the windows in which the pixels of each class are counted.
-COUNTED_EDGE = 2048
 
 
 @dataclass(frozen=True)
@@ -203,11 +201,8 @@ def class_pixels(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> I
     """Numbers of pixels (class,) of a map of classes; of several labels the pixels of the chips that have each."""
     frame, counts = stores[0].frame, np.zeros(len(model["classes"]), np.int64)
     # Of a whole chip that reaches a scene all pixels are mapped.
-    is_covered = covered_by(stores, model["chip"])
     with open_maps(file.classes, frame) as source:
-        for window in windows(frame.shape, COUNTED_EDGE):
-            if not is_covered(window):
-                continue
+        for window in reached_windows(Decimation(frame.shape, 1), stores, model["chip"]):
             numbers = source.read(*window)
             if len(numbers) == len(counts):
                 counts += (numbers == 1).sum((1, 2))

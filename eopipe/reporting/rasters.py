@@ -13,10 +13,10 @@ from eopipe.arrays import AnyArray, BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.composites.periods import true_colour_bands
 from eopipe.errors import BadInputError
-from eopipe.reporting.decimation import Decimation, WindowTest, covered_by, decimate, read_centres, read_means
+from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres, read_means
 from eopipe.reporting.palette import ValueScale
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.grid import same_grid
+from eopipe.tiles.grid import PixelWindow, same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -126,10 +126,12 @@ class _MapImage:
         return np.asarray((self.stored != self.nodata).all(0))
 
 
-def _read_map_image(paths: tuple[Path, ...], frame: Frame, decimation: Decimation, is_covered: WindowTest) -> _MapImage:
+def _read_map_image(
+    paths: tuple[Path, ...], frame: Frame, decimation: Decimation, reached: list[PixelWindow]
+) -> _MapImage:
     with open_maps(paths, frame) as source:
         first = source.first
-        stored = read_centres(source.read, decimation, is_covered, first.nodata)
+        stored = read_centres(source.read, decimation, reached, first.nodata)
         return _MapImage(stored, first.nodata, first.scales[0], first.tags())
 
 
@@ -262,16 +264,16 @@ def read_map(
 ) -> MapView:
     """Read one map of `chip` pixels a chip, its stores and labels; continuous values also as levels of their scale."""
     values, frame = None, stores[0].frame
-    label = np.full(decimation.shape, np.nan if scale else NO_LABEL, np.float32 if scale else np.uint8)
+    # Of a whole chip that reaches a scene all pixels are mapped.
+    reached, blank = reached_windows(decimation, stores, chip), np.nan if scale else NO_LABEL
+    label = np.full(decimation.shape, blank, np.float32 if scale else np.uint8)
     if labels:
-        label = read_centres(partial(labels.read, "label"), decimation)
+        label = read_centres(partial(labels.read, "label"), decimation, reached, blank)
     if labels and frame.only is None and label.dtype.kind == "u":
         # Between cells an array reads as 0, which is a class.
-        label = np.where(read_centres(partial(labels.read, "valid"), decimation) > 0, label, NO_LABEL)
-    # Of a whole chip that reaches a scene all pixels are mapped.
-    is_covered = covered_by(stores, chip)
+        label = np.where(read_centres(partial(labels.read, "valid"), decimation, reached) > 0, label, NO_LABEL)
     mapped, probabilities = (
-        _read_map_image(paths, frame, decimation, is_covered) for paths in (file.classes, file.probabilities)
+        _read_map_image(paths, frame, decimation, reached) for paths in (file.classes, file.probabilities)
     )
     presence = None if scale else mapped.presence
     if scale:
@@ -316,9 +318,9 @@ def _read_bands(store: Tiles, names: tuple[str, ...], decimation: Decimation) ->
         has_data = store.valid(y, x) | (stored != 0).any(0)
         return np.where(has_data, stored[order].astype(np.float32), np.float32(np.nan))
 
-    is_covered = covered_by([store])
-    valid = read_centres(partial(store.read, "valid"), decimation, is_covered) > 0
-    return read_means(read, decimation, is_covered), valid
+    reached = reached_windows(decimation, [store])
+    valid = read_centres(partial(store.read, "valid"), decimation, reached) > 0
+    return read_means(read, decimation, reached), valid
 
 
 def _median(stack: FloatArray, default: Any) -> FloatArray:

@@ -12,7 +12,7 @@ from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.make_split import SplitResult
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
-from eopipe.reporting.decimation import Decimation, read_centres
+from eopipe.reporting.decimation import Decimation, reached_windows, read_centres
 from eopipe.reporting.maps import MapContent, cell_panels, write_map
 from eopipe.reporting.palette import SPLIT_COLORS
 from eopipe.reporting.rasters import Pairs
@@ -64,7 +64,7 @@ def read_polygon_splits(labels: Sequence[Tiles], polygons: dict[str, list[int]],
                 splits = np.where(splits == NO_SPLIT, splits_of_pixels(label, polygons, y, x), splits)
         return splits
 
-    return read_centres(read, decimation)
+    return read_centres(read, decimation, reached_windows(decimation, stores), NO_SPLIT)
 
 
 def draw_split(path: Path, result: SplitResult) -> None:

@@ -1,6 +1,8 @@
 """The grid that a run shares: CRS, affine transform and shape, as an `odc.geo.GeoBox`."""
 
 import math
+from collections.abc import Iterable
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -122,3 +124,20 @@ def parts_of(window: PixelWindow, edge: int | tuple[int, int]) -> list[PixelWind
         for y in range(rows.start, rows.stop, height)
         for x in range(columns.start, columns.stop, width)
     ]
+
+
+def blocks_around(windows: Iterable[PixelWindow], edge: int) -> list[PixelWindow]:
+    """Windows without a common pixel that hold all pixels of some windows, row by row.
+
+    Each is the smallest around what is in one block of `edge` pixels, so that their number and size follow from what
+    the windows hold, whatever the size of the raster.
+    """
+    bounds: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+    for window in {(y.start, y.stop, x.start, x.stop) for y, x in windows}:
+        top, bottom, left, right = window
+        for row, column in product(range(top // edge, -(-bottom // edge)), range(left // edge, -(-right // edge))):
+            first, last, west, east = bounds.get((row, column), window)
+            block = row * edge, (row + 1) * edge, column * edge, (column + 1) * edge
+            rows = max(min(top, first), block[0]), min(max(bottom, last), block[1])
+            bounds[row, column] = *rows, max(min(left, west), block[2]), min(max(right, east), block[3])
+    return [(slice(top, bottom), slice(left, right)) for _, (top, bottom, left, right) in sorted(bounds.items())]

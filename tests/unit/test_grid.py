@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eopipe.errors import BadInputError
 from eopipe.publish import write_json
 from eopipe.tiles.cells import read_frame
-from eopipe.tiles.grid import grid_json, make_grid, same_grid, utm_crs, windows
+from eopipe.tiles.grid import blocks_around, grid_json, make_grid, same_grid, utm_crs, windows
 
 COORDINATES = st.floats(-9e6, 9e6)
 SIZES = st.floats(1.0, 30000.0)
@@ -53,6 +53,30 @@ def test_windows_tile_a_raster_exactly_once(height: int, width: int, edge: int) 
         assert x.stop <= width
         counts[y, x] += 1
     assert (counts == 1).all()
+
+
+WINDOWS = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(0, 30), st.integers(1, 20)), max_size=5
+)
+
+
+@given(sizes=WINDOWS, edge=st.integers(1, 25))
+def test_blocks_around_windows_hold_all_their_pixels_once(sizes: list[tuple[int, ...]], edge: int) -> None:
+    parts = [(slice(y, y + height), slice(x, x + width)) for y, height, x, width in sizes]
+    is_held, counts, blocks = np.zeros((50, 50), bool), np.zeros((50, 50), int), blocks_around(parts, edge)
+    for part in parts:
+        is_held[part] = True
+    for y, x in blocks:
+        counts[y, x] += 1
+        rows, columns = (slice(axis.start // edge * edge, (axis.start // edge + 1) * edge) for axis in (y, x))
+        assert y.stop <= rows.stop
+        assert x.stop <= columns.stop
+        inside = np.argwhere(is_held[rows, columns]) + np.array([rows.start, columns.start])
+        # The smallest one around what is in its block.
+        assert inside.min(0).tolist() == [y.start, x.start]
+        assert (inside.max(0) + 1).tolist() == [y.stop, x.stop]
+    assert (counts[is_held] == 1).all()
+    assert counts.max() <= 1
 
 
 def test_a_grid_file_gives_the_same_grid_back(tmp_path: Path) -> None:

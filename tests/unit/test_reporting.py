@@ -11,13 +11,16 @@ from odc.geo.geobox import GeoBox
 from eopipe.chips.splits import read_samples
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import write_json
-from eopipe.reporting.decimation import decimate, read_centres, read_means
+from eopipe.reporting.decimation import decimate, reached_windows, read_centres, read_means
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import outline
 from eopipe.reporting.verdict import read_metrics, verdict
 from eopipe.reporting.wording import format_length, join_words, round_length
 from eopipe.run.project import summary
-from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.grid import make_grid, pixel_metres
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.shard_reader import StoredWindow
+from eopipe.tiles.store import Tiles, add_array, new_store
 
 Gains = tuple[list[float] | None, list[float] | None]
 
@@ -210,17 +213,49 @@ def test_only_windows_that_may_have_data_are_read_and_the_others_are_blank() -> 
         windows.append((y.start, x.start))
         return values[y, x]
 
+    reached = [(slice(row, row + 1024), slice(1024, 1536)) for row in range(0, 4096, 1024)]
     for image, whole in (
-        (read_centres(read, decimation, lambda window: window[1].start == 1024, -1), read_centres),
-        (read_means(read, decimation, lambda window: window[1].start == 1024), read_means),
+        (read_centres(read, decimation, reached, -1), read_centres),
+        (read_means(read, decimation, reached), read_means),
     ):
         expected = np.full((128, 128), -1 if whole is read_centres else np.nan)
-        expected[:, 32:64] = whole(lambda y, x: values[y, x], decimation)[:, 32:64]
+        expected[:, 32:48] = whole(lambda y, x: values[y, x], decimation)[:, 32:48]
         np.testing.assert_array_equal(image, expected)
-    assert sorted(windows) == sorted(2 * [(row, 1024) for row in range(0, 4096, 1024)])
-    blank = read_centres(read, decimation, lambda window: False, -1)
-    assert windows[-1] == (0, 0)
+    # A centre is 16 pixels from the first of its block.
+    firsts = [(row, 1024) for row in range(0, 4096, 1024)]
+    assert windows == [(row + 16, column + 16) for row, column in firsts] + firsts
+    blank = read_centres(read, decimation, [], -1)
+    assert windows[-1] == (16, 16)
     assert (blank[:, 32:] == -1).all()
+
+
+def test_an_image_of_a_large_raster_reads_what_its_stores_hold_and_no_more(tmp_path: Path) -> None:
+    edge, places, pixels = 200_000, ((70, 150_001), (199_900, 3)), [0]
+    grid, stores = make_grid((0.0, 0.0, 10.0 * edge, 10.0 * edge), "EPSG:32633", 10.0, (0, 0)), list[Tiles]()
+    for number, (row, column) in enumerate(places):
+        window, part = StoredWindow((edge, edge), (row, column), 64), grid[row : row + 64, column : column + 64]
+        with new_store(tmp_path / f"{number}.zarr", part, ("red",), f"s{number}", {}, window) as group:
+            add_array(group, "image", (1, 64, 64), "uint16", Layout(64, 64))
+            add_array(group, "valid", (64, 64), "uint8", Layout(64, 64))
+        stores.append(Tiles(tmp_path / f"{number}.zarr"))
+    decimation = decimate((edge, edge), 800)
+
+    def read(y: slice, x: slice) -> np.ndarray:
+        pixels[0] += (y.stop - y.start) * (x.stop - x.start)
+        return np.ones((y.stop - y.start, x.stop - x.start), np.float32)
+
+    image = read_means(read, decimation, reached_windows(decimation, stores))
+    step = decimation.step
+    shown_pixels = {
+        (n, m)
+        for row, column in places
+        for n in range(row // step, (row + 63) // step + 1)
+        for m in range(column // step, (column + 63) // step + 1)
+    }
+    assert {(int(n), int(m)) for n, m in np.argwhere(np.isfinite(image))} == shown_pixels
+    assert pixels[0] == len(shown_pixels) * step**2
+    wider = read_centres(read, decimation, reached_windows(decimation, stores, margin=step))
+    assert set(map(tuple, np.argwhere(wider).tolist())) > shown_pixels
 
 
 def test_a_mean_leaves_out_what_is_missing() -> None:
