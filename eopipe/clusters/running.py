@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.clusters.check_profile import find_profile, read_profile, site_conflicts
+from eopipe.clusters.executor_patches import refuse_missing_which
 from eopipe.clusters.filesystems import mount_of, mounts
 from eopipe.clusters.slurm import query_site
 from eopipe.config import load
@@ -79,6 +80,7 @@ def run(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(HELP)
         return 0
+    refuse_missing_which()
     refuse_dotted_settings(argv)
     folder, config = locate(argv)
     name, options = profile_of(argv), {argument.partition("=")[0] for argument in argv}
