@@ -132,7 +132,7 @@ def conclude(argv: Sequence[str], folder: Path) -> int:
 
 
 def is_partial(argv: Sequence[str]) -> bool:
-    """Whether the arguments run nothing, or name what may be targets: words that are no value of a common option."""
+    """Whether the arguments run nothing, or have words that may be targets: not the values of a common option."""
     values = option_values(argv, "--configfile", "--cores", "-c", "--jobs", "-j", "--profile", "--logger")
     options = {word.partition("=")[0] for word in argv if word.startswith("-")}
     is_dry = bool(options & HARMLESS) or any(re.match(r"-\w*n", word) for word in options)
