@@ -1,23 +1,30 @@
-"""A hook of mkdocs: notebooks are pages, and links to other files of the repository lead to the repository."""
+"""A hook of mkdocs: notebooks and some files above docs/ are pages, links to others lead to the repository."""
 
 import json
 import re
 import tomllib
 from pathlib import Path, PurePosixPath
-from posixpath import normpath
+from posixpath import normpath, relpath
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()(\.\.?/[^)#\s]+|examples/[^)#\s]+)((?:#[^)\s]*)?)(?=\))")
+# Files of the repository's root that are pages too, and their links.
+ROOT_PAGES = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
+ROOT_LINK = re.compile(r"(?<=\]\()(?!https?:|#)")
 NOTEBOOK = re.compile(r"(?<=\]\()(notebooks/[\w-]+)\.ipynb(?=\))")
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
-    """Add a page for each notebook, with the outputs that it has."""
+    """Add a page for each notebook, with the outputs that it has, and those of the root that the navigation has."""
     from mkdocs.structure.files import File
 
     for path in sorted(Path(config["docs_dir"]).glob("notebooks/*.ipynb")):
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook_page(path)))
+    for name, page in ROOT_PAGES.items():
+        if page not in str(config["nav"]):
+            continue
+        files.append(File.generated(config, page, content=ROOT_LINK.sub("../", (ROOT / name).read_text())))
     return files
 
 
@@ -44,7 +51,7 @@ def notebook_page(path: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Replace the links that leave docs/. Raises FileNotFoundError for one to a file that there is not."""
     source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
     folder = PurePosixPath("docs", page.file.src_uri).parent
@@ -53,7 +60,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         path = PurePosixPath(normpath(str(folder / match[1])))
         is_page = path.parts[0] == "docs" and path.parts[1:2] != ("examples",) and path.suffix != ".ipynb"
         if is_page:
-            return match[0]
+            return f"{relpath(path, folder)}{match[2]}"
+        if str(path) in ROOT_PAGES and ROOT_PAGES[str(path)] in str(config["nav"]):
+            return f"{relpath(f'docs/{ROOT_PAGES[str(path)]}', folder)}{match[2]}"
         if not (ROOT / path).exists():
             raise FileNotFoundError(f"{page.file.src_uri} links to {path}, which is not there")
         return f"{source}/blob/main/{path}{match[2]}"

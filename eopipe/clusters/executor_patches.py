@@ -13,6 +13,8 @@ queries accounting, which may not exist | 2.8.0 |
 cancelled | 9.18.1 to 9.27.1 |
 | handler of SIGTERM that `JobScheduler` installs | called once, in a thread | it takes locks that the interrupted \
 thread may hold: a second SIGTERM, as from a group and its leader, stopped it for ever | 9.18.1 to 9.27.1 |
+| `snakemake_executor_plugin_slurm` calls `which` when it is imported, which Snakemake does in every run | checked \
+| without the program it ends with a traceback | 2.8.0 |
 | `Workflow.configfiles` | read | the demo's config is only for runs without another | 9.18.1 to 9.27.1 |
 | `Workflow.current_basedir`, `.sourcecache.open` | used | the folder of the rules, which a project may include \
 or use from a repository | 9.18.1 to 9.27.1 |
@@ -32,6 +34,7 @@ it imports nothing heavy.
 
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +44,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -87,6 +91,15 @@ def _of_workflow(workflow: Any, path: str) -> Any:
         return internal(workflow, path, "snakemake")
     except EopipeError as error:
         raise WorkflowError(str(error)) from error
+
+
+def refuse_missing_which() -> None:
+    """Raise UsageError where Snakemake would fail for the program `which`, since it loads the Slurm executor."""
+    if find_spec(PLUGIN) and not shutil.which("which"):
+        raise UsageError(
+            "the program which is not in the PATH, and Snakemake's Slurm executor needs it; install the package which "
+            "(in Debian debianutils), or remove snakemake-executor-plugin-slurm"
+        )
 
 
 def config_files(workflow: Any) -> list[str]:
@@ -189,6 +202,7 @@ def site_profiles() -> Path:
 
 
 def _appdirs() -> Any:
+    refuse_missing_which()
     from snakemake import common
 
     return internal(common, "get_appdirs", "snakemake")()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.clusters.check_profile import find_profile, read_profile, site_conflicts
+from eopipe.clusters.executor_patches import refuse_missing_which
 from eopipe.clusters.filesystems import mount_of, mounts
 from eopipe.clusters.slurm import query_site
 from eopipe.config import load
@@ -79,6 +80,7 @@ def run(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(HELP)
         return 0
+    refuse_missing_which()
     refuse_dotted_settings(argv)
     folder, config = locate(argv)
     name, options = profile_of(argv), {argument.partition("=")[0] for argument in argv}
@@ -90,7 +92,7 @@ def run(argv: list[str]) -> int:
     locks = bool(mount and mount.locks_are_global)
     if profile.get("executor") != "slurm":
         code = project.run(arguments, folder, locks_are_global=locks)
-        return code or (0 if options & NO_RUN else warn_of_missing_results(arguments, folder))
+        return code or (0 if options & NO_RUN else conclude(arguments, folder))
     refuse_conflicts(profile)
     before = set((folder / LOGS).glob("*.snakemake.log"))
     code = project.run(arguments, folder, locks_are_global=locks)
@@ -98,11 +100,11 @@ def run(argv: list[str]) -> int:
         new = sorted(set((folder / LOGS).glob("*.snakemake.log")) - before)
         for sentence in failed_jobs("".join(file.read_text(errors="replace") for file in new)):
             print(message_line("error", sentence), file=sys.stderr)
-    return code or warn_of_missing_results(arguments, folder)
+    return code or conclude(arguments, folder)
 
 
-def warn_of_missing_results(argv: Sequence[str], folder: Path) -> int:
-    """Warn where results were removed or changed their size since they were made; returns 0.
+def conclude(argv: Sequence[str], folder: Path) -> int:
+    """Name the report of a whole run, or warn where results were removed or changed their size; returns 0.
 
     Snakemake asks only for what the next job needs. Sizes alone are compared, so this takes a moment.
     """
@@ -122,7 +124,19 @@ def warn_of_missing_results(argv: Sequence[str], folder: Path) -> int:
             "rebuilds them",
             file=sys.stderr,
         )
+    report = results / "report.html"
+    # Snakemake's own last lines, and its progress bars, are below the summary of the workflow.
+    if report.is_file() and not damaged and not is_partial(argv):
+        print(f"The run is complete; its report is {os.path.relpath(report)}", flush=True)
     return 0
+
+
+def is_partial(argv: Sequence[str]) -> bool:
+    """Whether the arguments run nothing, or have words that may be targets: not the values of a common option."""
+    values = option_values(argv, "--configfile", "--cores", "-c", "--jobs", "-j", "--profile", "--logger")
+    options = {word.partition("=")[0] for word in argv if word.startswith("-")}
+    is_dry = bool(options & HARMLESS) or any(re.match(r"-\w*n", word) for word in options)
+    return is_dry or "--" in argv or any(not word.startswith("-") and word not in values for word in argv)
 
 
 def locate(argv: Sequence[str]) -> tuple[Path, list[str]]:

@@ -14,6 +14,8 @@ QUERY_TIMEOUT_S = 30
 UNLIMITED = {"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""}
 # How Slurm writes that it has no accounting: the word `none` until Slurm 23.02, an unset value since 23.11.
 NO_ACCOUNTING = UNLIMITED | {"accounting_storage/none"}
+# What its commands write where there is no slurm.conf; some of them wait for the file longer than a query.
+UNCONFIGURED = re.compile(r"establish a configuration source|(?:cannot stat|unable to status) file")
 UNUSABLE_STATES = {"DOWN", "DRAIN", "DRAINED", "FAIL", "FAILING", "UNKNOWN", "INVAL"}
 
 
@@ -108,19 +110,31 @@ def query_site() -> Site:
 
 
 def query(*command: str) -> str:
-    """The output of a Slurm command. Raises UsageError where it is missing, UpstreamError where it fails."""
+    """The output of a Slurm command.
+
+    Raises UsageError where it is missing or belongs to no cluster, UpstreamError where it fails.
+    """
     if not shutil.which(command[0]):
         raise UsageError(f"{command[0]} is not installed here; run this on a login node of a Slurm cluster")
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as error:
+        _refuse_unconfigured(command[0], (error.stderr or b"").decode(errors="replace"))
         raise UpstreamError(
             f"Slurm does not answer: {command[0]} took over {QUERY_TIMEOUT_S} s; try again later"
         ) from None
     if done.returncode:
+        _refuse_unconfigured(command[0], done.stderr)
         lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
         raise UpstreamError(f"Slurm does not answer: {command[0]} says {lines[-1] if lines else 'nothing'}")
     return done.stdout
+
+
+def _refuse_unconfigured(program: str, messages: str) -> None:
+    if UNCONFIGURED.search(messages):
+        raise UsageError(
+            f"{program} finds no slurm.conf here; run this on a login node of a Slurm cluster, or set SLURM_CONF"
+        ) from None
 
 
 def parse_records(text: str) -> list[dict[str, str]]:

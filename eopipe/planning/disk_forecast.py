@@ -1,4 +1,4 @@
-"""Number of files and bytes that a run writes, folder by folder, up to the split."""
+"""Number of files, folders and bytes that a run writes, row by row: each is an inode, hard links are not."""
 
 import os
 import shutil
@@ -10,22 +10,32 @@ from typing import Any
 import numpy as np
 
 from eopipe.chips.splits import SPLITS
+from eopipe.clusters.executor_patches import WORKFLOW_FILES
+from eopipe.composites.periods import day_of, part_of
 from eopipe.contract import Output, stage
 from eopipe.fetch.sizes import AssetSize
 from eopipe.planning.chip_forecast import ChipForecast
 from eopipe.planning.footprints import reached_windows
 from eopipe.planning.frozen_scenes import SEARCH_OUTPUTS, Config, FrozenScenes
 from eopipe.planning.trial_store import StoreSize, sample_size
-from eopipe.publish import MANIFEST, files
-from eopipe.run.rules import each_fold
+from eopipe.publish import MANIFEST
+from eopipe.run.images import splits_images
+from eopipe.run.locate import chip_stores
+from eopipe.run.rules import each_fold, names_of_parts
 from eopipe.scenes.item import Item, asset_key
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
-from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files
+from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files, frame_folders
 
 # Every job writes a run record, a log and a benchmark table; Snakemake keeps metadata of each output.
 BYTES_PER_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
-SNAKEMAKE_FOLDER, BYTES_PER_OUTPUT = ".snakemake", 3000
+SNAKEMAKE_FOLDER, BYTES_PER_OUTPUT, SNAKEMAKE_FOLDERS = ".snakemake", 3000, 10
+# Bytes of a pixel of both files of a map; of a page with scores, cards and a map sheet; of JSON, and of a crate.
+MAP_RATE, REPORT_BYTES, DOCUMENT_BYTES, CRATE_BYTES = 2.4, 350_000, 3000, 400_000
+# A model is weights, item, journal, history and manifest; its ONNX file and the comparison are beside it.
+MODEL_FILES, ONNX_FILES = 5, 2
+# README, config, metadata, preview, and manifests of the crate, of its scenes and of the workflow.
+CRATE_FILES, CRATE_FOLDERS = 7 + len(WORKFLOW_FILES), 7
 # Bytes of a label pixel where no scene is local: labels and masks are nearly constant.
 LABEL_RATE, LABEL_METADATA, TILE_METADATA = 0.1, 9000.0, 12_000.0
 # Coordinates x and y are stored as float64.
@@ -44,7 +54,7 @@ Windows = list[tuple[Cell, dict[str, list[PixelWindow]]]]
 
 @dataclass(frozen=True)
 class FolderForecast:
-    """Files and bytes of one folder of the results; `existing` is how much of both is there already."""
+    """Files, folders and bytes of a part of the results; `existing`: the inodes and bytes that are there already."""
 
     folder: str
     jobs: int
@@ -52,49 +62,123 @@ class FolderForecast:
     bytes: int
     existing: tuple[int, int] = (0, 0)
     basis: str = "counted"
+    folders: int = 0
+
+    @property
+    def inodes(self) -> int:
+        """Files and folders."""
+        return self.files + self.folders
 
     @property
     def json(self) -> dict[str, Any]:
         """The folder in the file of a plan."""
-        numbers = {"jobs": self.jobs, "files": self.files, "bytes": self.bytes}
+        numbers = {"jobs": self.jobs, "files": self.files, "folders": self.folders, "bytes": self.bytes}
         return {"folder": self.folder} | numbers | {"made": self.existing, "basis": self.basis}
 
 
 def forecast_folders(
     config: Config, scenes: FrozenScenes, sizes: list[AssetSize], chips: ChipForecast | None
 ) -> list[FolderForecast]:
-    """Every folder that search, fetch, preprocess, composite, label and split fill; without chips no split does."""
+    """Every folder that a run fills; without chips, of a finished model, there is no split and no training."""
     results, names = Path(config["results"]), list(scenes.items)
-    search = FolderForecast(
-        "items", 1, scenes.files, scenes.bytes, _existing(results / name for name in SEARCH_OUTPUTS.values())
-    )
+    frozen = _existing(results / name for name in SEARCH_OUTPUTS.values())
+    search = FolderForecast("items", 1, scenes.files, scenes.bytes, frozen, folders=1)
     label_names = names if config["label"]["asset"] else ["all"]
     bands = config["preprocess"]["bands"]
     reached = [(cell, reached_windows(scenes.items, cell, bands, scenes.masks)) for cell in scenes.frame.cells]
     tiles, store_size = _tiles(config, scenes, sizes, reached)
     folders = [search, _scenes(results, scenes, sizes), tiles]
+    images = tiles
     if scenes.periods:
-        folders.append(_composites(config, scenes, store_size, reached))
-    if chips:
-        folders += [_labels(config, scenes, chips, label_names), *_splits(config, chips)]
-    elif config["label"]["source"] or config["label"]["asset"]:
-        folders.append(_labels(config, scenes, None, label_names))
-    return [*folders, *_job_files(config, folders, ["search"])]
+        images = _composites(config, scenes, store_size, reached)
+        folders.append(images)
+    has_labels = bool(config["label"]["source"] or config["label"]["asset"])
+    if chips or has_labels:
+        folders.append(_labels(config, scenes, chips, label_names))
+    pixels = sum(cell.shape[0] * cell.shape[1] for cell in scenes.frame.cells)
+    mapped = MappedImages.of(config, images.jobs, images.folders - 1, len(scenes.frame.cells), pixels)
+    copied = not all(map(_has_address, scenes.items.values()))
+    folders += _later_folders(config, mapped, chips, has_labels=has_labels, copied_scenes=copied)
+    return [*folders, *_job_files(config, folders, mapped, len(names))]
 
 
 def forecast_split_folders(config: Config, chips: ChipForecast) -> list[FolderForecast]:
-    """Every folder that the split of a chip set fills, whose tiles and labels are there."""
-    folders = _splits(config, chips)
-    return [*folders, *_job_files(config, folders, [])]
+    """Every folder that a run of a chip set fills, whose tiles and labels are there."""
+    stores = [Path(config["chip_set"], "tiles", f"{name}.zarr") for name in chip_stores(config)]
+    below = sum(1 + sum(path.is_dir() for path in store.rglob("*")) for store in stores)
+    mapped = MappedImages.of(config, len(stores), below, 1, 0)
+    folders = _later_folders(config, mapped, chips, has_labels=True, copied_scenes=False)
+    return [*folders, *_job_files(config, folders, mapped, 0)]
+
+
+def _has_address(item: Item) -> bool:
+    links = [link for link in item.get("links", []) if link.get("rel") == "self"]
+    return any(str(link.get("href")).startswith(("http://", "https://")) for link in links)
+
+
+@dataclass(frozen=True)
+class MappedImages:
+    """What the model sees and what is made of it: stores with all of their folders, maps, parts of each, pixels."""
+
+    stores: int
+    store_folders: int
+    maps: int
+    parts: int
+    pixels: int
+
+    @staticmethod
+    def of(config: Config, stores: int, store_folders: int, cells: int, pixels: int) -> "MappedImages":
+        """The maps of these stores: a mosaic of each cell, or one of each store."""
+        each = bool(config["label"]["asset"] or config["chip_set"]) or splits_images(config)
+        return MappedImages(
+            stores, store_folders, stores if each else cells, len(names_of_parts(config["map_parts"])), pixels
+        )
+
+    @property
+    def map_jobs(self) -> int:
+        """Jobs that predict, without those of folds."""
+        return self.maps * (1 + self.parts)
+
+
+def _later_folders(
+    config: Config, mapped: MappedImages, chips: ChipForecast | None, *, has_labels: bool, copied_scenes: bool
+) -> list[FolderForecast]:
+    """What split, training and all stages after them write."""
+    results, folders = Path(config["results"]), list[FolderForecast]()
+    scores = ["metrics.json"] if has_labels else []
+    pages = ["report.html", "map.png"]
+    if chips:
+        folders += _splits(config, chips, mapped)
+        paths = [results / name for name in ("model", "model.onnx", "export.json")]
+        existing, count = _existing(paths), MODEL_FILES + ONNX_FILES + len(config["train"]["model_files"])
+        folders.append(FolderForecast("model", 2, count, existing[1], existing, "unknown", folders=1))
+        scores, pages = ["metrics.json", "calibration.json"], [*pages, "model-card.md", "data-card.md"]
+    paths, parts = [*results.glob("maps/**/*.tif")], mapped.parts
+    existing = _existing(paths, *{folder for path in paths for folder in (path.parent, path.parents[1])})
+    size = round(MAP_RATE * mapped.pixels * mapped.maps * (2 if parts else 1))
+    count = 1 + mapped.maps * (parts + 2 if parts else 1)
+    folders.append(FolderForecast("maps", mapped.map_jobs, 2 * mapped.map_jobs, size, existing, "typical", count))
+    existing, count = _existing(results / name for name in (*scores, *pages)), len(scores) + len(pages)
+    folders.append(FolderForecast("report", 1 + len(scores), count, REPORT_BYTES, existing, "typical"))
+    if config["with_products"]:
+        existing, count = _existing([results / "products"], linked=False), 2 + 3 * mapped.maps
+        folders.append(FolderForecast("products", 1, count, size, existing, "typical", folders=1))
+    existing = _existing([results / "catalog"], linked=False)
+    count, below = 6 + 2 * mapped.maps + mapped.stores, 4 + copied_scenes + mapped.maps + mapped.stores
+    below += mapped.store_folders
+    folders.append(FolderForecast("catalog", 1, count, count * DOCUMENT_BYTES, existing, "without links", below))
+    existing, count = _existing([results / "crate"], linked=False), CRATE_FILES - bool(config["chip_set"])
+    below = CRATE_FOLDERS - bool(config["chip_set"]) + config["folds"] + config["with_products"]
+    return [*folders, FolderForecast("crate", 1, count, CRATE_BYTES, existing, "without links", below)]
 
 
 def _scenes(results: Path, scenes: FrozenScenes, sizes: list[AssetSize]) -> FolderForecast:
     # Each folder holds a copy of its item and a manifest.
     count = sum(len(item["assets"]) + 2 for item in scenes.items.values())
     basis = "partly unknown" if any(size.basis == "unknown" for size in sizes) else "stated"
-    existing = _existing(results / "scenes" / name for name in scenes.items)
+    existing = _existing((results / "scenes" / name for name in scenes.items), results / "scenes")
     total = sum(size.bytes for size in sizes) + scenes.bytes
-    return FolderForecast("scenes", len(scenes.items), count, total, existing, basis)
+    return FolderForecast("scenes", len(scenes.items), count, total, existing, basis, 1 + len(scenes.items))
 
 
 def _tiles(
@@ -124,18 +208,29 @@ def _shapes(names: list[str], reached: Windows, layout: Layout) -> list[tuple[in
 def _composites(config: Config, scenes: FrozenScenes, store_size: StoreSize, reached: Windows) -> FolderForecast:
     layout, members = _layout(config["preprocess"]), scenes.periods.values()
     shapes = [_shapes(names, reached, layout) for names in members]
-    parts = max(1, len(config["composite"]["parts"]))
-    pixels = [parts * sum(height * width for height, width in of_store) for of_store in shapes]
+    parts = [_stacked_parts(config["composite"], scenes, names) for names in members]
+    areas = [sum(height * width for height, width in of_store) for of_store in shapes]
+    pixels = [count * area for count, area in zip(parts, areas, strict=True)]
     paths = [Path(config["results"], "composites", f"{name}.zarr") for name in scenes.periods]
     return _stores("composites", scenes.frame, layout, shapes, paths, store_size, pixels, "typical", rasters=3)
+
+
+def _stacked_parts(composite: dict[str, Any], scenes: FrozenScenes, names: list[str]) -> int:
+    """How many parts the composite of these scenes stacks: those of the config, or those of their days."""
+    days = [day_of(scenes.items[name]["properties"], f"scene {name}") for name in names]
+    return len(composite["parts"] or {part_of(day, composite["stack"]) for day in days})
 
 
 def _labels(config: Config, scenes: FrozenScenes, chips: ChipForecast | None, names: list[str]) -> FolderForecast:
     paths, layout = [Path(config["results"], "labels", f"{name}.zarr") for name in names], _layout(config["label"])
     shapes = [cell.shape for cell in scenes.frame.cells]
     if chips and chips.has_labels:
-        count = frame_files(scenes.frame, shapes, layout, 2, has_image=False) * len(names)
-        return FolderForecast("labels", len(names), count, chips.label_bytes, _existing(paths), "written")
+        count, below = (
+            number(scenes.frame, shapes, layout, 2, has_image=False) * len(names)
+            for number in (frame_files, frame_folders)
+        )
+        existing = _existing(paths, paths[0].parent)
+        return FolderForecast("labels", len(names), count, chips.label_bytes, existing, "written", 1 + below)
     sampled = sample_size(config, scenes, "label") if config["label"]["asset"] else None
     store_size, basis = sampled or StoreSize(LABEL_RATE, LABEL_METADATA), "sampled" if sampled else "typical"
     # Labels of a file are not limited to what a scene covers.
@@ -162,45 +257,76 @@ def _stores(
     """A folder of Zarr stores with the shapes of their cells and numbers of covered pixels."""
     coordinates = COORDINATE_BYTES * sum(height + width for of_store in shapes for height, width in of_store)
     total = sum(store_size.rate * count + store_size.fixed for count in pixels) + coordinates
-    count = sum(frame_files(frame, of_store, layout, rasters, has_image=folder != "labels") for of_store in shapes)
-    return FolderForecast(folder, len(paths), count, round(total), _existing(paths), basis)
+    count, below = (
+        sum(number(frame, of_store, layout, rasters, has_image=folder != "labels") for of_store in shapes)
+        for number in (frame_files, frame_folders)
+    )
+    existing = _existing(paths, paths[0].parent)
+    return FolderForecast(folder, len(paths), count, round(total), existing, basis, 1 + below)
 
 
-def _splits(config: Config, chips: ChipForecast) -> list[FolderForecast]:
-    """The files of the split, and those of the split of each fold."""
+def _splits(config: Config, chips: ChipForecast, mapped: MappedImages) -> list[FolderForecast]:
+    """The files of the split, and everything of each fold: split, model, maps, calibration and scores."""
     results = Path(config["results"])
     names = [port.mark.name for port in stage("split").of(Output) if isinstance(port.mark, Output)]
-    in_folds = [path for name in names for path in each_fold(config, name)]
     # Each chip has a row of numbers in the split file, and a polygon.
     size, count = 340 * int((chips.role < len(SPLITS)).sum()) + 150_000, len(names)
     split = FolderForecast("split", 1, count, size, _existing(results / name for name in names), "typical")
-    jobs = config["folds"]
-    folds = FolderForecast("folds", jobs, count * jobs, size * jobs, _existing(map(Path, in_folds)), "typical")
-    return [split, folds] if jobs else [split]
+    folds = config["folds"]
+    if not folds:
+        return [split]
+    in_folds = [
+        path for name in (*names, "model", "calibration.json", "metrics.json") for path in each_fold(config, name)
+    ]
+    maps = [*results.glob("folds/maps-*/*/*.tif")]
+    of_maps = {folder for path in maps for folder in (path.parent, path.parents[1])}
+    existing = _existing([*map(Path, in_folds), *maps], results / "folds", *of_maps)
+    count += MODEL_FILES + len(config["train"]["model_files"]) + 2 + 2 * mapped.maps
+    size += round(MAP_RATE * mapped.pixels * mapped.maps)
+    below = 1 + folds * (2 + mapped.maps)
+    row = FolderForecast("folds", (4 + mapped.maps) * folds, count * folds, size * folds, existing, "typical", below)
+    return [split, row]
 
 
-def _job_files(config: Config, folders: list[FolderForecast], first: list[str]) -> list[FolderForecast]:
-    """Files that jobs write beside the results: records, logs, benchmarks, and Snakemake's metadata of outputs.
-
-    `first` are the stages before those of scenes and of the split that have several outputs.
-    """
+def _job_files(
+    config: Config, folders: list[FolderForecast], mapped: MappedImages, scenes: int
+) -> list[FolderForecast]:
+    """Files that jobs write beside their outputs: records, logs, benchmarks, state, and those of Snakemake."""
     jobs, results = sum(folder.jobs for folder in folders), Path(config["results"])
-    existing = {"records": [*results.glob("*.run.json"), *results.glob("*/*.run.json")]}
-    existing |= {name: [*results.glob(f"{name}/**/*.*")] for name in ("logs", "benchmarks")}
+    records = ("*.run.json", "*/*.run.json", "maps/*/**/*.run.json", "folds/*/**/*.run.json")
+    paths = {"records": [path for pattern in records for path in results.glob(pattern)]}
+    paths |= {name: list(results.glob(f"{name}/**/*")) for name in ("logs", "benchmarks")}
+    names, of_fold = [folder.folder for folder in folders], 4 if config["folds"] else 0
+    # Stages with several jobs have a folder: fetch and preprocess, composite, label, predict; and those of folds.
+    stages = 1 + of_fold + sum(name in names for name in ("scenes", "tiles", "composites", "labels"))
     forecasts = []
     for name, size in BYTES_PER_JOB.items():
         # One for each job; among the logs is the name of the run's config.
-        expected = jobs + (name == "logs")
-        # Later stages write such files too, so at most this number is counted.
-        count = min(expected, len(existing[name]))
-        forecasts.append(FolderForecast(name, 0, expected, expected * size, (count, count * size), "typical"))
-    # Besides one file for each output there is one log for each run, and a lock.
-    several = [stage(name).of(Output) for name in (*first, *["split"] * (1 + config["folds"]))]
-    outputs = jobs + sum(len(ports) - 1 for ports in several) + 2
-    snakemake = Path(SNAKEMAKE_FOLDER)
-    known = min(outputs, len(list(snakemake.glob("*/*"))) + 1) if snakemake.is_dir() else 0
-    size, known_size = outputs * BYTES_PER_OUTPUT, known * BYTES_PER_OUTPUT
-    return [*forecasts, FolderForecast(SNAKEMAKE_FOLDER, 0, outputs, size, (known, known_size), "typical")]
+        expected, below = jobs + (name == "logs"), 0 if name == "records" else 1 + stages
+        count = min(expected + below, len(paths[name]) + (results / name).is_dir())
+        existing = (count, min(count, expected) * size)
+        forecasts.append(FolderForecast(name, 0, expected, expected * size, existing, "typical", below))
+    # Lists of paths for the crate, and the folders of downloads.
+    lists, below = 3 if scenes else 2, 2 + (1 + scenes if scenes else 0)
+    state = Path(config["state"])
+    count = min(lists + below, sum(len(files) + 1 for _, _, files in os.walk(state)))
+    existing = (count, min(count, lists) * DOCUMENT_BYTES)
+    forecasts.append(FolderForecast("state", 0, lists, lists * DOCUMENT_BYTES, existing, "typical", below))
+    return [*forecasts, _snakemake(config, jobs, mapped, has_search=scenes > 0)]
+
+
+def _snakemake(config: Config, jobs: int, mapped: MappedImages, *, has_search: bool) -> FolderForecast:
+    """Snakemake's own: a file for each output, one log for each run, a lock, and its folders."""
+    folds = config["folds"]
+    several = {"search": int(has_search), "predict": mapped.map_jobs + folds * mapped.maps}
+    several |= {"describe": 1} if config["model"] else {"split": 1 + folds, "export": 1, "report": 1}
+    outputs = jobs + sum(count * (len(stage(name).of(Output)) - 1) for name, count in several.items()) + 2
+    folder = Path(SNAKEMAKE_FOLDER)
+    known = min(outputs + SNAKEMAKE_FOLDERS, len([*folder.glob("*"), *folder.glob("*/*")]) + folder.is_dir())
+    existing = (known, min(known, outputs) * BYTES_PER_OUTPUT)
+    return FolderForecast(
+        SNAKEMAKE_FOLDER, 0, outputs, outputs * BYTES_PER_OUTPUT, existing, "typical", SNAKEMAKE_FOLDERS
+    )
 
 
 def typical_size(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> StoreSize:
@@ -221,11 +347,15 @@ def _asset_shape(item: Item, size: AssetSize) -> list[int] | None:
     return shape if isinstance(shape, list) and len(shape) == 2 and all(shape) else None
 
 
-def _existing(paths: Iterable[Path]) -> tuple[int, int]:
-    """Number and bytes of the files of those outputs that exist."""
+def _existing(paths: Iterable[Path], *parents: Path, linked: bool = True) -> tuple[int, int]:
+    """Inodes and bytes of those outputs that exist, and of the folders above; without `linked` no hard links."""
     outputs = [path for path in paths if path.is_file() or (path / MANIFEST).is_file()]
-    output_files = [file for path in outputs for file in ([*files(path), path / MANIFEST] if path.is_dir() else [path])]
-    return len(output_files), sum(file.stat().st_size for file in output_files)
+    entries = [entry for path in outputs for entry in (path, *(path.rglob("*") if path.is_dir() else ()))]
+    entries += [parent for parent in parents if parent.is_dir()]
+    folders = sum(entry.is_dir() for entry in entries)
+    statuses = [entry.stat() for entry in entries if not entry.is_dir()]
+    counted = [status for status in statuses if linked or status.st_nlink == 1]
+    return folders + len(counted), sum(status.st_size for status in counted)
 
 
 def free_space(folder: Path) -> tuple[int, int]:

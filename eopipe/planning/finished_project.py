@@ -49,7 +49,8 @@ SHOWN = ("assets", "bands", "mask")
 UTM_ZONE = re.compile(r"EPSG:32[67]\d\d")
 HEAD = """\
 # Config of an eopipe run that maps with a finished model: there are no labels, no split and no training.
-# `eopipe check` reports mistakes; docs/stages.md of eopipe lists all settings.
+# `eopipe check` reports mistakes; `eopipe predict --help` and
+# https://github.com/eopipe/eopipe/blob/main/docs/stages.md list all settings.
 
 results: results                   # all outputs
 state: state                       # unfinished downloads; kept after failures

@@ -42,11 +42,12 @@ SAMPLES = {
     "regression": "config/examples/tree-cover-values.yaml",
 }
 TEMPLATE = """\
-# Config of an eopipe run. `eopipe check` reports mistakes; docs/stages.md of eopipe lists all settings.
+# Config of an eopipe run. `eopipe check` reports mistakes; `eopipe train --help` and
+# https://github.com/eopipe/eopipe/blob/main/docs/stages.md list all settings.
 
 results: results                   # all outputs
 state: state                       # checkpoints and unfinished downloads; kept after failures
-
+{products}
 search:
 {search}
 {fetch}
@@ -82,6 +83,7 @@ SPARSE = """\
   min_valid: 0.02                  # drawn polygons are sparse: fraction of a chip that must be labelled
   # by: polygon                    # with `method: group`: each polygon is in one split, where some cross blocks
 """
+PRODUCTS = "# with_products: true              # of the map: polygons, a QGIS style, the entropy, a table of zones\n"
 BEST = """\
   # best: 3                        # only the three clearest days of each month, with all their scenes
   # per: month
@@ -281,6 +283,7 @@ def _config_text(
     else:
         legend = [f"  classes: {json.dumps(list(options.classes or CLASSES))}", "  attribute: class"]
     return TEMPLATE.format(
+        products="" if options.task in ("multilabel", "regression") else PRODUCTS,
         search="\n".join(_search_lines(source, area, dates, options)),
         fetch="\n".join(fetch if is_small and source.windows else [""]),
         bands=json.dumps(source.bands),

@@ -64,10 +64,10 @@ class RunForecast:
 
     @property
     def totals(self) -> tuple[int, int, int, int]:
-        """Files and bytes of the run, and how many of them do not exist yet."""
-        files, size = sum(folder.files for folder in self.folders), sum(folder.bytes for folder in self.folders)
-        existing = [folder.existing for folder in self.folders]
-        return files, size, files - sum(count for count, _ in existing), size - sum(total for _, total in existing)
+        """Inodes (files and folders) and bytes of the run, and how many of them do not exist yet."""
+        inodes, size = sum(folder.inodes for folder in self.folders), sum(folder.bytes for folder in self.folders)
+        new = [max(0, folder.inodes - folder.existing[0]) for folder in self.folders]
+        return inodes, size, sum(new), sum(max(0, folder.bytes - folder.existing[1]) for folder in self.folders)
 
     @property
     def unknown(self) -> int:
@@ -213,13 +213,16 @@ def refuse_huge_grid(scenes: FrozenScenes) -> None:
 
 def refusals(config: Config, forecast: RunForecast, max_files: int | None, max_bytes: int | None) -> list[str]:
     """A sentence for each quota that the run exceeds, with what it needs and what is available."""
-    files, size, new_files, new_bytes = forecast.totals
+    needed, size, new, new_bytes = forecast.totals
     free, inodes = free_space(Path(config["results"]))
     free_state, _ = free_space(Path(config["state"]))
     # While a scene is fetched, its parts are in the state folder.
     largest = max((row.bytes for row in forecast.rows if not row.is_fetched), default=0)
     checks = (
-        (max_files is not None and files > max_files, f"it needs {files} files, --max-files allows {max_files}"),
+        (
+            max_files is not None and needed > max_files,
+            f"it needs {needed} files and folders, --max-files allows {max_files}",
+        ),
         (
             max_bytes is not None and size > max_bytes,
             f"it needs {format_bytes(size)}, --max-bytes allows {format_bytes(max_bytes or 0)}",
@@ -229,7 +232,10 @@ def refusals(config: Config, forecast: RunForecast, max_files: int | None, max_b
             f"it needs {format_bytes(new_bytes)} more, {format_bytes(free)} are free for {config['results']}",
         ),
         # Some file systems do not count inodes.
-        (0 < inodes < new_files, f"it needs {new_files} more files, {inodes} are free for {config['results']}"),
+        (
+            0 < inodes < new,
+            f"it needs {new} more files and folders, {inodes} inodes are free for {config['results']}",
+        ),
         (
             largest > free_state,
             f"the largest scene is {format_bytes(largest)}, {format_bytes(free_state)} are free for {config['state']}",
@@ -240,7 +246,7 @@ def refusals(config: Config, forecast: RunForecast, max_files: int | None, max_b
 
 def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
     """The forecast for the terminal."""
-    _, _, new_files, new_bytes = forecast.totals
+    _, _, new, new_bytes = forecast.totals
     chips = forecast.chips
     unknown = f" and {forecast.unknown} assets of unknown size" if forecast.unknown else ""
     free = "; ".join(dict.fromkeys(_free_text(config[name]) for name in ("results", "state")))
@@ -267,7 +273,7 @@ def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
         *folders_table(forecast.folders),
         "",
         *of_chips,
-        f"still to write: {new_files:,} files, {format_bytes(new_bytes)}; free: {free}",
+        f"still to write: {new:,} inodes (files and folders), {format_bytes(new_bytes)}; free: {free}",
     ]
 
 
@@ -314,12 +320,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-files",
         type=int,
-        help="file quota: refuse a run that writes more files up to the stage split (exit code 6)",
+        help="inode quota: refuse a run that makes more files and folders (exit code 6)",
     )
     parser.add_argument(
         "--max-bytes",
         metavar="SIZE",
-        help="disk quota, such as 200GB: refuse a run that writes more up to the stage split (exit code 6)",
+        help="disk quota, such as 200GB: refuse a run that writes more, without the weights (exit code 6)",
     )
     return parser
 
@@ -354,21 +360,29 @@ def _scene_row(row: SceneRow) -> TextRow:
 def folders_table(folders: list[FolderForecast]) -> list[str]:
     """What the run writes, folder by folder, with two totals."""
     of_stages, of_jobs = [f for f in folders if f.jobs], [f for f in folders if not f.jobs]
-    head = ("up to the split", "jobs", "files", "bytes", "existing", "bytes are")
+    head = ("the run writes", "jobs", "files", "folders", "bytes", "existing", "bytes are")
     cells = [head, *map(_folder_row, of_stages), _total_row("stores and files", of_stages)]
     cells += [*map(_folder_row, of_jobs), _total_row("total", folders)]
-    return format_table(cells, left=(0, 5))
+    return [
+        *format_table(cells, left=(0, 6)),
+        "Files and folders are inodes; hard links of catalog and crate are none, and checkpoints are removed.",
+    ]
 
 
 def _folder_row(folder: FolderForecast) -> TextRow:
-    existing = f"{folder.existing[0]:,} files" if folder.existing[0] else ""
-    numbers = f"{folder.jobs or ''}", f"{folder.files:,}", format_bytes(folder.bytes)
-    return folder.folder, *numbers, existing, folder.basis
+    existing = f"{folder.existing[0]:,} inodes" if folder.existing[0] else ""
+    size = "?" if folder.basis == "unknown" and not folder.bytes else format_bytes(folder.bytes)
+    return folder.folder, f"{folder.jobs or ''}", *_counts(folder.files, folder.folders), size, existing, folder.basis
 
 
 def _total_row(name: str, folders: list[FolderForecast]) -> TextRow:
-    jobs, files, size = (sum(values) for values in zip(*((f.jobs, f.files, f.bytes) for f in folders), strict=True))
-    return f"= {name}", f"{jobs or ''}", f"{files:,}", format_bytes(size), "", ""
+    rows = ((f.jobs, f.files, f.folders, f.bytes) for f in folders)
+    jobs, files, below, size = (sum(values) for values in zip(*rows, strict=True))
+    return f"= {name}", f"{jobs or ''}", *_counts(files, below), format_bytes(size), "", ""
+
+
+def _counts(files: int, folders: int) -> tuple[str, str]:
+    return f"{files:,}", f"{folders:,}" if folders else ""
 
 
 def chips_table(forecast: ChipForecast) -> list[str]:

@@ -37,6 +37,8 @@ CONFIG_OF_RESULTS = Path("logs/config.txt")
 HOLDER = re.compile(r"process (?P<process>\d+) on (?P<host>\S+) since \S+")
 # The process id of `eopipe run`, in the environment of its Snakemake.
 RUN = "EOPIPE_RUN"
+# Snakemake loads every executor plugin; that of HTCondor warns of a machine without HTCondor.
+NO_CONDOR = "ignore:The environment variable CONDOR_CONFIG:UserWarning"
 # Seconds in which the processes of a killed run end.
 ENDING_S = 10
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -260,7 +262,8 @@ def _redact_logs(folder: Path) -> None:
 def _environment(folder: Path) -> dict[str, str]:
     """The environment; with a cache in the project for Snakemake and its jobs where that of the home is read-only."""
     # The folder may be of another person: its json.py must not be imported by Python started there.
-    variables = os.environ | {"PYTHONSAFEPATH": "1"}
+    warnings = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), NO_CONDOR)))
+    variables = os.environ | {"PYTHONSAFEPATH": "1", "PYTHONWARNINGS": warnings}
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     existing = next(parent for parent in (cache, *cache.parents) if parent.exists())
     if os.access(existing, os.W_OK):

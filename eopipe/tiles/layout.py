@@ -106,6 +106,19 @@ def frame_files(
     return files if frame.only is not None else files - len(shapes) + 2
 
 
+def frame_folders(
+    frame: Frame, shapes: list[tuple[int, int]], layout: Layout, arrays: int, *, has_image: bool = True
+) -> int:
+    """Number of folders of such a store, with its own.
+
+    Of each raster array, of its chunks and of each row of shards; of two coordinates and their chunks, and of the grid
+    mapping; beside an image of its bands, their names and its time.
+    """
+    rows = [-(-shape[0] // layout.shards(shape)[0]) for shape in shapes]
+    folders = sum(arrays * (2 + count) + 2 * 2 + 1 + 1 + (1 + 2 + 1 if has_image else 0) for count in rows)
+    return folders if frame.only is not None else folders + 1
+
+
 def check_file_budget(frame: Frame, shapes: list[tuple[int, int]], layout: Layout, max_files: int | None) -> None:
     """Raise NoSpaceError where a tile store of these parts, one for each cell, needs more than `max_files`."""
     files = frame_files(frame, shapes, layout, 2)

@@ -63,6 +63,13 @@ def test_a_notebook_is_a_page_with_its_figure_and_its_table(site: Path) -> None:
     assert 'href="notebooks/own-training-loop.html"' in (site / "python.html").read_text()
 
 
+def test_the_threat_model_and_the_changes_are_pages_with_links_among_pages(site: Path) -> None:
+    assert "Threat model" in (site / "security.html").read_text()
+    assert 'href="recipes.html#a-model-of-your-own"' in (site / "security.html").read_text()
+    assert 'href="security.html"' in (site / "site.html").read_text()
+    assert (site / "changelog.html").is_file()
+
+
 def test_links_to_files_beside_the_docs_lead_to_the_repository(site: Path) -> None:
     assert 'href="https://github.com/eopipe/eopipe/blob/main/benchmarks/RESULTS.md' in (
         site / "features.html"

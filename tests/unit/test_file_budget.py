@@ -11,8 +11,9 @@ from odc.geo.geobox import GeoBox
 from scenery import CRS, Catalog, Run
 
 from eopipe.publish import write_json
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import grid_json, make_grid
-from eopipe.tiles.layout import Layout, store_files
+from eopipe.tiles.layout import Layout, frame_folders, store_files
 from eopipe.tiles.store import add_array, new_store
 
 GRANULE = (10980, 10980)
@@ -26,6 +27,10 @@ def grid_of(shape: tuple[int, int]) -> GeoBox:
 
 def count(folder: Path) -> int:
     return sum(path.is_file() for path in folder.rglob("*"))
+
+
+def count_folders(folder: Path) -> int:
+    return 1 + sum(path.is_dir() for path in folder.rglob("*"))
 
 
 @settings(max_examples=25)
@@ -68,7 +73,10 @@ def test_preprocess_makes_as_many_files_as_predicted(
     arguments = ("--scene", catalog.root / "s0", "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles.zarr")
     completed = run("preprocess", *arguments, "--bands", "blue", "red", "--chunk", 16, "--shard", shard)
     assert completed.code == 0, completed.stderr
-    assert count(tmp_path / "tiles.zarr") == store_files(shape, Layout(16, shard), 2)
+    layout = Layout(16, shard)
+    assert count(tmp_path / "tiles.zarr") == store_files(shape, layout, 2)
+    frame = Frame.of_grids([grid_of(shape)])
+    assert count_folders(tmp_path / "tiles.zarr") == frame_folders(frame, [shape], layout, 2)
 
 
 @pytest.mark.parametrize("chip", [64, 128])

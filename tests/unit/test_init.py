@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,21 @@ def test_tasks_and_models_are_written(folder: Path, run: Run) -> None:
     assert run("init", "b", "--bbox", *BOX, "--task", "regression", "--measure", "height").code == 0
     label = config_of(folder / "b")["label"]
     assert (label["measure"], label["attribute"]) == ("height", "value")
+
+
+@pytest.mark.parametrize(
+    ("task", "has_line"), [("segmentation", True), ("classification", True), ("regression", False)]
+)
+def test_products_are_offered_where_a_map_has_classes_and_the_settings_by_an_address(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, task: str, has_line: bool
+) -> None:
+    assert run("init", "area", "--bbox", *BOX, "--task", task).code == 0
+    text = (folder / "area/config.yaml").read_text()
+    source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    assert f"# {source}/blob/main/docs/stages.md" in text, "a wheel has no docs"
+    assert ("# with_products: true " in text) == has_line
+    (folder / "area/config.yaml").write_text(text.replace("# with_products", "with_products"))
+    assert check_project(folder / "area", run, monkeypatch)["with_products"] == has_line
 
 
 def test_only_for_labels_that_are_drawn_a_small_part_of_a_chip_must_be_labelled(folder: Path, run: Run) -> None:

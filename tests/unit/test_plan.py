@@ -210,7 +210,7 @@ def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
     completed = run("plan", "config.yaml", word, size)
     assert completed.code == 6
     needs = (
-        sum(row["files"] for row in value["needs"])
+        f"{sum(row['files'] + row['folders'] for row in value['needs'])} files and folders"
         if word == "--max-files"
         else format_bytes(sum(row["bytes"] for row in value["needs"]))
     )
@@ -499,7 +499,7 @@ def test_a_frozen_list_is_used_if_it_was_written_with_these_settings(folder: Pat
     outputs += ("--selection", "results/selection.json")
     assert run("search", *outputs, "--assets", "blue", "red", "scl", *BANDS).code == 0
     assert find_scenes(write(folder)).is_frozen
-    assert planned(run, folder)["needs"][0]["made"][0] == 6
+    assert planned(run, folder)["needs"][0]["made"][0] == 7
     assert not find_scenes(write(folder, search={"max_cloud": 50})).is_frozen
     shutil.copytree(folder / "catalog", folder / "other")
     assert not find_scenes(write(folder, search={"catalog": "other"})).is_frozen

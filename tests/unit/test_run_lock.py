@@ -1,12 +1,15 @@
 """`eopipe run` on hosts that share a folder: which run may start, and what the others report."""
 
 import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from eopipe.clusters.filesystems import mount_of, mounts
 from eopipe.errors import UsageError
+from eopipe.run import project
 from eopipe.run.project import LOCK, claim_results, run
 
 
@@ -71,3 +74,18 @@ def test_results_of_another_config_are_kept_until_it_is_gone(folder: Path) -> No
     Path("a.yaml").unlink()
     claim_results(Path("results"), "b.yaml")
     assert Path("results/logs/config.txt").read_text() == "b.yaml\n"
+
+
+def test_a_run_does_not_warn_of_a_missing_condor_and_keeps_the_filters_of_the_user(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the plugin of HTCondor does, which Snakemake loads in every run."""
+    warned = "The environment variable CONDOR_CONFIG is unset and none of the default locations contain a file."
+    code = f"import warnings; warnings.warn({warned!r}); warnings.warn('other'); warnings.warn('mine', FutureWarning)"
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore::FutureWarning")
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=project._environment(folder), capture_output=True, text=True, check=True
+    )
+    assert "CONDOR" not in done.stderr
+    assert "other" in done.stderr
+    assert "mine" not in done.stderr

@@ -1,8 +1,10 @@
 """Why a job of a cluster failed for good, in a sentence."""
 
+from pathlib import Path
+
 import pytest
 
-from eopipe.clusters.running import failed_jobs, run
+from eopipe.clusters.running import conclude, failed_jobs, run
 
 RESUME = "run the same command again to resume"
 
@@ -60,3 +62,33 @@ def test_the_help_names_the_common_options_and_starts_no_run(capsys: pytest.Capt
     text = capsys.readouterr().out
     assert text.startswith("usage: eopipe run ")
     assert "`snakemake --help` lists them all" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_named"),
+    [
+        (["--logger", "rich"], True),
+        (["--configfile", "config.yaml", "--cores", "2", "--rerun-incomplete"], True),
+        (["--profile=slurm"], True),
+        (["--", "results/grid.json"], False),
+        (["split"], False),
+        (["--dry-run"], False),
+        (["-np"], False),
+    ],
+)
+def test_the_last_line_of_a_whole_run_names_its_report(
+    arguments: list[str],
+    is_named: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text((Path(__file__).parents[2] / "config/config.yaml").read_text())
+    assert conclude(arguments, Path()) == 0
+    assert capsys.readouterr().out == "", "there is none yet"
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/report.html").touch()
+    assert conclude(arguments, Path()) == 0
+    line = "The run is complete; its report is results/report.html\n"
+    assert capsys.readouterr().out == (line if is_named else "")

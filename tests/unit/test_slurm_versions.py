@@ -1,6 +1,8 @@
 """`eopipe profile slurm` with the answers of other versions of Slurm (tests/cluster/answers)."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import yaml
 from projects import ROOT
 
 from eopipe.cli import main
+from eopipe.clusters import slurm
 from eopipe.clusters.slurm import query_site
 
 ANSWERS = ROOT / "tests/cluster/answers"
@@ -76,3 +79,40 @@ def test_each_version_has_the_same_nodes_partitions_and_limits(version: str, acc
     assert (gpu.cpus, gpu.memory_mb, gpu.gpus, gpu.is_up) == (8, 8000, 2, True)
     assert (gpu.max_minutes, gpu.max_nodes) == (60, None)
     assert [node.is_up for node in gpu.nodes] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        # Slurm 22.05 without a slurm.conf, and with the path of one that is not there.
+        "echo 'scontrol: error: fetch_config: DNS SRV lookup failed' >&2\n"
+        "echo 'scontrol: fatal: Could not establish a configuration source' >&2\nexit 1\n",
+        "echo 'scontrol: error: s_p_parse_file: cannot stat file /etc/slurm/slurm.conf: No such file or directory, "
+        "retrying in 1sec up to 60sec' >&2\nexec sleep 60\n",
+    ],
+    ids=["none", "missing"],
+)
+def test_slurm_commands_without_a_cluster_are_a_mistake_of_the_user_and_not_of_a_server(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{script}")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(slurm, "QUERY_TIMEOUT_S", 1)
+    assert main(["profile", "slurm", "--show"]) == 2
+    assert capsys.readouterr().err == (
+        "error: scontrol finds no slurm.conf here; run this on a login node of a Slurm cluster, or set SLURM_CONF\n"
+    )
+
+
+def test_a_machine_without_the_program_which_is_told_so(tmp_path: Path) -> None:
+    pytest.importorskip("snakemake_executor_plugin_slurm", reason="the extra slurm is not installed")
+    for arguments in (["profile", "check"], ["run", "--dry-run"]):
+        command = [sys.executable, "-m", "eopipe", *arguments]
+        environment = os.environ | {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment, timeout=60
+        )
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("error: the program which is not in the PATH")
+        assert len(done.stderr.splitlines()) == 1

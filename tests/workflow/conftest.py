@@ -1,6 +1,7 @@
 """Small runs of the whole pipeline, shared by the tests that read them."""
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -47,7 +48,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Project:
         assert result.returncode == 0, result.stdout
 
     folder = tmp_path_factory.mktemp("own_demo") / "demo"
-    shutil.copytree(made_once(tmp_path_factory.mktemp("demo", numbered=False), run), folder, symlinks=True)
+    # With its hard links.
+    subprocess.run(
+        ["cp", "--archive", made_once(tmp_path_factory.mktemp("demo", numbered=False), run), folder], check=True
+    )
     return Project(folder)
 
 

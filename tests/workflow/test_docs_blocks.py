@@ -1,7 +1,8 @@
 """Every console block of the pages runs as a user types it, in a folder with a finished run.
 
 A block that needs something else has a comment before it in the page's source, `<!-- needs: what -->`: the commands and
-options in it exist. Those of the README that no comment `<!-- long -->` precedes run always, the others are exhaustive.
+options in it exist. What a page describes before a block, such as an edit, is a comment before it, `<!-- first: command
+-->`. Those of the README that no comment `<!-- long -->` precedes run always, the others are exhaustive.
 """
 
 import re
@@ -49,7 +50,8 @@ def blocks() -> list[Block]:
                 line = text[: match.start(2)].count("\n") + 1
                 place = f"{page.relative_to(ROOT)}:{line}"
                 is_exhaustive = page != ROOT / "README.md" or "<!-- long -->" in match[1]
-                rows.append(Block(place, needs[1] if needs else "", is_exhaustive, match[3]))
+                first = re.findall(r"<!-- first: (.*?) -->\n", match[1])
+                rows.append(Block(place, needs[1] if needs else "", is_exhaustive, "\n".join([*first, match[3]])))
     return rows
 
 
@@ -64,7 +66,7 @@ PARSED = [pytest.param(block, id=block.place) for block in BLOCKS if block.needs
 
 def test_the_blocks_of_the_pages_are_known() -> None:
     assert len(EXECUTED) >= 7
-    assert len(PARSED) <= 17
+    assert len(PARSED) <= 19
     # A block of commands without a language would be neither.
     plain = [
         f"{page.relative_to(ROOT)}: {match[3].splitlines()[0]}"

@@ -77,6 +77,7 @@ def test_a_second_run_has_nothing_to_do_and_says_so(finished: Project) -> None:
     result = finished.run()
     assert result.returncode == 0
     assert "Nothing to be done" in result.stdout
+    assert result.stdout.splitlines()[-1] == "The run is complete; its report is results/report.html"
     assert finished.digests() == before
 
 
