@@ -1,10 +1,11 @@
-"""`eopipe check`: every mistake of a config that can be found without reading pixels, all in one list."""
+"""`eopipe check`: every mistake of a config that can be found without the images, all in one list."""
 
 import logging
 import os
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,20 @@ from eopipe.chips.groups import split_chip_set
 from eopipe.chips.splits import SPLITS, chip_corners
 from eopipe.composites.periods import day_of, part_of
 from eopipe.config import URL_AS_PATH, read_config, validate
-from eopipe.config_conflicts import plan_of, refusal
+from eopipe.config_conflicts import has_label_settings, plan_of, refusal
 from eopipe.contract import STAGES, stage
 from eopipe.contract import is_path as is_path_port
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
+from eopipe.labels.values import check_label_file, label_warnings
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
-from eopipe.run.finished_model import check_grid, finished_model_mistakes
+from eopipe.run.finished_model import SMALLEST_METRES, check_grid, finished_model_mistakes
 from eopipe.run.images import missing_parts
 from eopipe.run.locate import chip_stores, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
-from eopipe.tiles.cells import read_frame
+from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import check_init_folder
 
@@ -36,6 +38,8 @@ from eopipe.training.model_checks import check_init_folder
 FOLDERS = (".gdb",)
 # Positions of chips that are counted; larger grids have enough blocks.
 MAX_POSITIONS = 4_000_000
+# Edge of a pixel in metres at which labels are compared with an area whose grid is not known.
+PIXEL = 10.0
 # Any year of days has each season and month.
 DAYS_OF_A_STACK = 366
 # PyTorch's errors of an operation that needs values, on a tensor without: "meta tensor", "'Meta' backend".
@@ -43,7 +47,7 @@ OF_META_DEVICE = re.compile(r"\bmeta\b", re.IGNORECASE)
 
 
 def check_command(argv: list[str]) -> int:
-    """Find every mistake of a config that needs no pixels: settings, dates, files, model, scenes, blocks."""
+    """Find every mistake of a config that needs no images: settings, dates, files, labels, model, scenes, blocks."""
     parser = Parser(prog="eopipe check", description=check_command.__doc__)
     parser.add_argument(
         "config", type=Path, nargs="?", help="config file [config.yaml, or else config/config.yaml of a checkout]"
@@ -162,6 +166,7 @@ def warnings_of(config: Config) -> Iterator[str]:
     if config["model"]:
         return
     label, composite = config["label"], config["composite"]
+    yield from label_warnings(label)
     if label["before"] and "none" in (composite["method"], composite["stack"]):
         yield (
             "label.before gives the change between two dates, and an image has one, unless the bands of an item are of "
@@ -205,14 +210,32 @@ def try_without_memory(architecture: Architecture, train: Config, chip: int) -> 
 
 
 def scene_mistakes(config: Config) -> list[str]:
-    """Why no scene, grid or chip can come of the config; scenes of a server are not searched for."""
+    """Why no scene, grid, chip or label can come of the config; scenes of a server are not searched for."""
     try:
-        shape, mistakes = grid_shape(config), part_mistakes(config)
+        frame, mistakes = run_frame(config), part_mistakes(config)
         if config["model"] and (config["search"]["catalog"] or is_up_to_date(config, Path(config["results"]))):
             check_grid(config, find_scenes(config).frame)
     except EopipeError as error:
         return [f"search: {error}"]
-    return [*mistakes, *(chip_mistakes(shape, config["split"]) if shape and not config["model"] else [])]
+    mistakes += chip_mistakes(frame.shape, config["split"]) if frame and not config["model"] else []
+    return [*mistakes, *label_mistakes(config, frame)]
+
+
+def label_mistakes(config: Config, frame: Frame | None) -> list[str]:
+    """Why the label stage would refuse the files of labels; those that are assets of scenes are not read.
+
+    Without a frame they are compared with the area in its UTM zone, at search.resolution or 10 m.
+    """
+    label, cell = config["label"], frame.cells[0] if frame and frame.only else None
+    if config["model"] and not has_label_settings(label):
+        return []
+    search = config["search"]
+    geometry = area_geometry(search["area"], search["bbox"])
+    if not frame and geometry and search["crs"] != UTM:
+        metres = search["resolution"] if (search["resolution"] or 0) >= SMALLEST_METRES else PIXEL
+        cell = Frame.of_grids([choose_grid([], (), geometry, "auto", metres)]).cells[0]
+    files = [(f"label.{name}", Path(label[name])) for name in ("before", "source") if label[name]]
+    return [text for name, path in files for text in refusal(partial(check_label_file, path, label, cell), name)]
 
 
 def part_mistakes(config: Config) -> list[str]:
@@ -240,8 +263,8 @@ def part_mistakes(config: Config) -> list[str]:
     return missing_parts(config, days, parts)
 
 
-def grid_shape(config: Config) -> tuple[int, int] | None:
-    """Height and width of the run's grid in pixels, where they are known without a server; None elsewhere.
+def run_frame(config: Config) -> Frame | None:
+    """The grid of the run, where it is known without a server; None elsewhere.
 
     From the grid that a run froze, from the items of a catalog on disk, or from area and resolution. Raises the
     errors of search.
@@ -251,15 +274,14 @@ def grid_shape(config: Config) -> tuple[int, int] | None:
         # Blocks of several cells are not forecast.
         return None
     if is_up_to_date(config, results):
-        return read_frame(results / "grid.json").shape
+        return read_frame(results / "grid.json")
     if search["catalog"]:
-        return find_scenes(config).shape
+        return find_scenes(config).frame
     geometry, resolution = area_geometry(search["area"], search["bbox"]), search["resolution"]
     # Metres or degrees: without a CRS only the scenes say which.
-    if geometry is None or resolution is None or (search["crs"] == "auto" and resolution < 0.1):
+    if geometry is None or resolution is None or (search["crs"] == "auto" and resolution < SMALLEST_METRES):
         return None
-    grid = choose_grid([], search["assets"], geometry, search["crs"], resolution)
-    return int(grid.shape[0]), int(grid.shape[1])
+    return Frame.of_grids([choose_grid([], search["assets"], geometry, search["crs"], resolution)])
 
 
 def chip_mistakes(shape: tuple[int, int], split: dict[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from eopipe.config import validate
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vectors import VECTORS
 from eopipe.models.model_files import module_of
-from eopipe.planning.check_config import chip_mistakes, grid_shape, missing_files, model_mistakes
+from eopipe.planning.check_config import chip_mistakes, missing_files, model_mistakes, run_frame
 from eopipe.planning.finished_project import map_project
 from eopipe.planning.project_settings import (
     FRACTIONS,
@@ -264,7 +264,8 @@ def _checked_shape(
         mistakes += [] if mistakes else model_mistakes(config)
     if mistakes:
         raise UsageError("; ".join(mistakes))
-    shape = grid_shape(config)
+    frame = run_frame(config)
+    shape = frame.shape if frame else None
     if check_chips and shape and (errors := chip_mistakes(shape, config["split"])):
         raise UsageError("; ".join(errors))
     return shape
