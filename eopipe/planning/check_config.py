@@ -15,7 +15,7 @@ from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_set import INDEX
 from eopipe.chips.groups import split_chip_set
 from eopipe.chips.splits import SPLITS, chip_corners
-from eopipe.composites.periods import day_of, part_of
+from eopipe.composites.periods import day_of, part_of, period_of
 from eopipe.config import URL_AS_PATH, read_config, validate
 from eopipe.config_conflicts import has_label_settings, plan_of, refusal
 from eopipe.contract import STAGES, stage
@@ -72,7 +72,7 @@ def check_file(path: Path) -> Config:
     inputs = [*missing_files(config, wrong_sections), *refusal(lambda: chip_stores(config))]
     if config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "predict", "report"}:
         settings += finished_model_mistakes(config)
-    elif not config["model"] and not wrong_sections & {"search", "preprocess", "label", "train"}:
+    elif not config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "train"}:
         settings += model_mistakes(config)
     if not settings and not inputs and not config["chip_set"]:
         inputs = scene_mistakes(config)
@@ -120,13 +120,14 @@ def _missing(setting: str, path: Path, kind: str) -> Iterator[str]:
 
 def model_mistakes(config: Config) -> list[str]:
     """Why the model cannot be imported or built, or does not take a chip; there is no memory for its weights."""
-    train, names = config["train"], config["preprocess"]["bands"]
-    # How many bands a stack has depends on the dates of the scenes.
-    chip = config["split"]["chip"] if config["composite"]["stack"] == "none" else 0
+    train, names = config["train"], () if config["chip_set"] else image_bands(config)
+    # Without the bands of its images a model is only built.
+    names, chip = (names, config["split"]["chip"]) if names else (config["preprocess"]["bands"], 0)
     if not all(Path(path).is_file() for path in train["model_files"]):
         # Listed among the missing files.
         return []
-    classes = 1 if config["label"]["measure"] else len(config["label"]["classes"])
+    label = config["label"]
+    classes = 1 if label["measure"] else len(label["classes"]) ** (2 if label["before"] else 1)
     if config["chip_set"]:
         if not (Path(config["chip_set"]) / INDEX).is_file():
             # Listed among the missing files.
@@ -139,6 +140,26 @@ def model_mistakes(config: Config) -> list[str]:
             ]
     sentences = refusal(lambda: try_without_memory(Architecture.of(train, names, classes), train, chip))
     return [s if "train." in s else f"train.architecture: {s}" for s in sentences]
+
+
+def image_bands(config: Config) -> tuple[str, ...]:
+    """The bands of the images that a model takes; none where they follow from scenes that only a server knows."""
+    bands, composite, stack = config["preprocess"]["bands"], config["composite"], config["composite"]["stack"]
+    if "none" in (composite["method"], stack):
+        return tuple(bands)
+    parts = dict.fromkeys(composite["parts"])
+    try:
+        if not parts and (config["search"]["catalog"] or is_up_to_date(config, Path(config["results"]))):
+            items = find_scenes(config).items
+            by_period: dict[str, dict[str, None]] = {}
+            for day in sorted(day_of(item["properties"], f"scene {name}") for name, item in items.items()):
+                by_period.setdefault(period_of(day, composite["period"], stack).name, {})[part_of(day, stack)] = None
+            first, *others = by_period.values()
+            parts = first if all(other == first for other in others) else {}
+    except (EopipeError, OSError):
+        # A mistake of search, which is listed for itself.
+        return ()
+    return tuple(f"{band}_{part}" for part in parts for band in bands)
 
 
 def split_of_chip_set(config: Config) -> list[str]:
@@ -172,10 +193,11 @@ def warnings_of(config: Config) -> Iterator[str]:
             "label.before gives the change between two dates, and an image has one, unless the bands of an item are of "
             'both; composite: {method: median, period: all, stack: year, parts: ["2017", "2021"]} makes them one image'
         )
-    if module_of(config["train"]["architecture"]) and composite["stack"] != "none" and not config["chip_set"]:
+    if module_of(config["train"]["architecture"]) and not config["chip_set"] and not image_bands(config):
         yield (
             f"model {config['train']['architecture']} was built, but not tried on a chip, since the number of bands "
-            f"follows from the dates (composite.stack: {composite['stack']}); train tries it before its first step"
+            f"follows from the dates (composite.stack: {composite['stack']}) and composite.parts does not list them; "
+            "train tries it before its first step"
         )
     processes, cores = config["train"]["processes"], os.cpu_count() or 1
     if processes > cores:

@@ -416,6 +416,53 @@ def test_a_model_that_does_not_take_the_chips_is_refused_before_a_download(folde
     assert (run("check").code, run("check").stderr) == (0, "")
 
 
+FIXED = """\
+from torch import nn
+
+class Net(nn.Conv2d):
+    def __init__(self):
+        super().__init__(BANDS, CLASSES, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("composite", "search", "bands"),
+    [
+        # Scenes are of May and June of a year.
+        ({"stack": "season"}, {}, 4),
+        ({"stack": "year"}, {}, 2),
+        ({"stack": "month"}, {}, 4),
+        ({"stack": "season", "parts": ["MAM", "JJA", "SON"]}, SERVER | {"datetime": "2023"}, 6),
+        ({"stack": "season"}, SERVER | {"datetime": "2023"}, 0),
+        ({"method": "none", "stack": "season"}, {}, 2),
+    ],
+)
+def test_a_model_of_stacked_dates_is_tried_where_its_bands_are_known(
+    folder: Path, run: Run, composite: dict[str, Any], search: dict[str, Any], bands: int
+) -> None:
+    warning = "warning: model fixed_net.py:Net was built, but not tried on a chip"
+    settings = {
+        "composite": {"method": "median"} | composite,
+        "search": search,
+        "train": {"architecture": "fixed_net.py:Net"},
+    }
+    for excess in (0, 1):
+        text = FIXED.replace("BANDS", str((bands or 9) + excess)).replace("CLASSES", "2")
+        (folder / "fixed_net.py").write_text(text)
+        write(folder, **settings)
+        completed = run("check")
+        assert completed.code == (2 if excess and bands else 0), completed.stderr
+        assert (f"fails with a chip of {bands} bands" in completed.stderr) == bool(excess and bands)
+        assert (warning in completed.stdout) == (not bands)
+
+
+def test_a_model_of_change_has_a_class_for_each_pair(folder: Path, run: Run) -> None:
+    (folder / "fixed_net.py").write_text(FIXED.replace("BANDS", "2").replace("CLASSES", "4"))
+    write(folder, label={"before": "labels.tif"}, train={"architecture": "fixed_net.py:Net"})
+    completed = run("check")
+    assert completed.code == 0, completed.stderr
+
+
 @pytest.mark.parametrize("command", ["check", "plan"])
 @pytest.mark.parametrize(
     ("changes", "message"),

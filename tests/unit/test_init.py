@@ -255,23 +255,6 @@ def test_the_sample_takes_no_option_that_its_config_would_ignore(folder: Path, r
     assert not (folder / "project").exists()
 
 
-def test_check_says_when_a_model_was_built_but_not_tried(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run("init", "project", "--sample").code == 0
-    monkeypatch.chdir(folder / "project")
-    config = Path("config.yaml").read_text()
-    Path("net.py").write_text(
-        "from torch import nn\n\nclass Net(nn.Conv2d):\n    def __init__(self, bands, classes):\n"
-        "        super().__init__(bands, classes, 1)\n"
-    )
-    Path("config.yaml").write_text(config.replace("train:\n", "train:\n  architecture: net.py:Net\n"))
-    sentence = "model net.py:Net was built, but not tried on a chip"
-    assert sentence in run("check").stdout
-    Path("config.yaml").write_text(config)
-    assert sentence not in run("check").stdout
-
-
 def test_init_prints_the_commands_of_the_readme(folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     from eopipe.cli import main
 
