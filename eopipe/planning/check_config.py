@@ -120,26 +120,38 @@ def _missing(setting: str, path: Path, kind: str) -> Iterator[str]:
 
 def model_mistakes(config: Config) -> list[str]:
     """Why the model cannot be imported or built, or does not take a chip; there is no memory for its weights."""
-    train, names = config["train"], () if config["chip_set"] else image_bands(config)
-    # Without the bands of its images a model is only built.
-    names, chip = (names, config["split"]["chip"]) if names else (config["preprocess"]["bands"], 0)
-    if not all(Path(path).is_file() for path in train["model_files"]):
+    index = Path(config["chip_set"] or "", INDEX)
+    if not all(Path(path).is_file() for path in config["train"]["model_files"]) or (
+        config["chip_set"] and not index.is_file()
+    ):
         # Listed among the missing files.
         return []
-    label = config["label"]
-    classes = 1 if label["measure"] else len(label["classes"]) ** (2 if label["before"] else 1)
-    if config["chip_set"]:
-        if not (Path(config["chip_set"]) / INDEX).is_file():
-            # Listed among the missing files.
-            return []
-        index = read_index(Path(config["chip_set"]))
-        names, classes, chip = index["bands"], len(index["classes"]), index["slot"]
-        if chip % 2 ** train["depth"]:
-            return [
-                f"the chips are in slots of {chip} pixels, which cannot be halved {train['depth']} times (train.depth)"
-            ]
-    sentences = refusal(lambda: try_without_memory(Architecture.of(train, names, classes), train, chip))
+    depth, slot = config["train"]["depth"], read_index(index.parent)["slot"] if config["chip_set"] else 0
+    if slot % 2**depth:
+        return [f"the chips are in slots of {slot} pixels, which cannot be halved {depth} times (train.depth)"]
+    sentences = refusal(lambda: model_warnings(config))
     return [s if "train." in s else f"train.architecture: {s}" for s in sentences]
+
+
+def model_warnings(config: Config) -> list[str]:
+    """Warnings about the output of a model. Raises UsageError where it cannot be built or does not take a chip."""
+    train, label = config["train"], config["label"]
+    if config["chip_set"]:
+        index = read_index(Path(config["chip_set"]))
+        architecture = Architecture.of(train, index["bands"], len(index["classes"]))
+        return try_without_memory(architecture, train, index["slot"])
+    classes = 1 if label["measure"] else len(label["classes"]) ** (2 if label["before"] else 1)
+    bands = image_bands(config)
+    architecture = Architecture.of(train, bands or config["preprocess"]["bands"], classes)
+    # Without the bands of its images a model is only built.
+    warnings = try_without_memory(architecture, train, config["split"]["chip"] if bands else 0)
+    if bands or not module_of(architecture.name):
+        return warnings
+    stack = config["composite"]["stack"]
+    return [
+        f"model {architecture.name} was built, but not tried on a chip, since the number of bands follows from the "
+        f"dates (composite.stack: {stack}) and composite.parts does not list them; train tries it before its first step"
+    ]
 
 
 def image_bands(config: Config) -> tuple[str, ...]:
@@ -184,21 +196,17 @@ def warnings_of(config: Config) -> Iterator[str]:
     """Sentences about a valid config that may not do what its user expects, here or at all."""
     if config["chip_set"]:
         yield from split_of_chip_set(config)
-    if config["model"]:
-        return
     label, composite = config["label"], config["composite"]
     yield from label_warnings(label)
+    if config["model"]:
+        return
     if label["before"] and "none" in (composite["method"], composite["stack"]):
         yield (
             "label.before gives the change between two dates, and an image has one, unless the bands of an item are of "
             'both; composite: {method: median, period: all, stack: year, parts: ["2017", "2021"]} makes them one image'
         )
-    if module_of(config["train"]["architecture"]) and not config["chip_set"] and not image_bands(config):
-        yield (
-            f"model {config['train']['architecture']} was built, but not tried on a chip, since the number of bands "
-            f"follows from the dates (composite.stack: {composite['stack']}) and composite.parts does not list them; "
-            "train tries it before its first step"
-        )
+    if module_of(config["train"]["architecture"]):
+        yield from model_warnings(config)
     processes, cores = config["train"]["processes"], os.cpu_count() or 1
     if processes > cores:
         yield f"train.processes is {processes}, and this machine has {cores} cores; each process computes on one"
@@ -209,8 +217,10 @@ def warnings_of(config: Config) -> Iterator[str]:
             yield "train.device is cuda, and PyTorch finds no GPU on this machine: train runs only where there is one"
 
 
-def try_without_memory(architecture: Architecture, train: Config, chip: int) -> None:
-    """Build a model on PyTorch's meta device, and send a chip through one of a user. Raises UsageError where it fails.
+def try_without_memory(architecture: Architecture, train: Config, chip: int) -> list[str]:
+    """Build a model on PyTorch's meta device, and send a chip through one of a user; warnings about its output.
+
+    Raises UsageError where it fails.
 
     Without `chip` it is only built. A model that copies pretrained weights while it is built, or looks at values,
     cannot run there; it passes.
@@ -224,11 +234,13 @@ def try_without_memory(architecture: Architecture, train: Config, chip: int) -> 
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             module = freeze(architecture.build(), train["freeze"])
             if chip and module_of(architecture.name):
-                for edge in sorted({chip, train["crop"] or chip}):
-                    dry_run(module, architecture, edge, train["task"])
+                edges = sorted({chip, train["crop"] or chip})
+                sentences = [dry_run(module, architecture, edge, train["task"]) for edge in edges]
+                return [sentence for sentence in sentences if sentence][:1]
     except (NotImplementedError, RuntimeError, ModelCodeError) as error:
         if not OF_META_DEVICE.search(str(error)):
             raise
+    return []
 
 
 def scene_mistakes(config: Config) -> list[str]:

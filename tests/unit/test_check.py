@@ -416,6 +416,75 @@ def test_a_model_that_does_not_take_the_chips_is_refused_before_a_download(folde
     assert (run("check").code, run("check").stderr) == (0, "")
 
 
+RETURNS = """\
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, bands, classes, kernel=1):
+        super().__init__()
+        self.layer = nn.Conv2d(bands, classes, kernel)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return RESULT
+"""
+FLOATS = "where logits of shape (batch, classes, height, width) are expected"
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ("y.argmax(1)", f"the model returns (1, 16, 16) of int64, {FLOATS}"),
+        ("y.argmax(1, keepdim=True)", "return them before their argmax, which cannot be trained"),
+        ("(y, y)", f"the model returns a tuple, {FLOATS}"),
+        ("{'map': y, 'aux': y}", f"the model returns a mapping of map, aux, {FLOATS}"),
+        (
+            "y[:, :1]",
+            "(1, 1, 16, 16) instead of (1, 2, 16, 16) (batch, class, row, column); its last layer needs 2 chan",
+        ),
+        (
+            "y.mean((2, 3))",
+            "(1, 2, 1, 1) instead of (1, 2, 16, 16) (batch, class, row, column); one output for a whole",
+        ),
+    ],
+)
+def test_a_model_that_returns_no_logits_is_told_what_came(folder: Path, run: Run, result: str, message: str) -> None:
+    (folder / "own_net.py").write_text(RETURNS.replace("RESULT", result))
+    write(folder, train={"architecture": "own_net.py:Net"})
+    completed = run("check")
+    assert completed.code == 2
+    assert message in completed.stderr
+    assert "see train.arguments" not in completed.stderr
+
+
+@pytest.mark.parametrize(
+    ("result", "arguments", "is_displaced"),
+    [("y", ["kernel=1"], False), ("y", ["kernel=3"], True), ("y[:, :, ::4, ::4]", ["kernel=1"], False)],
+)
+def test_a_model_whose_map_is_stretched_is_a_warning(
+    folder: Path, run: Run, result: str, arguments: list[str], is_displaced: bool
+) -> None:
+    (folder / "own_net.py").write_text(RETURNS.replace("RESULT", result))
+    write(folder, train={"architecture": "own_net.py:Net", "arguments": arguments})
+    completed = run("check")
+    assert completed.code == 0, completed.stderr
+    sentence = "warning: model own_net.py:Net gives maps of 14 x 14 pixels for chips of 16 x 16, which are stretched"
+    assert (sentence in completed.stdout) == is_displaced
+
+
+def test_a_model_that_needs_other_arguments_lists_those_that_it_takes(folder: Path, run: Run) -> None:
+    (folder / "own_net.py").write_text(RETURNS.replace("kernel=1", "kernel, dropout=0.1").replace("RESULT", "y"))
+    write(folder, train={"architecture": "own_net.py:Net"})
+    completed = run("check")
+    assert completed.code == 2
+    assert (
+        "model own_net.py:Net cannot be built: Net needs kernel: set it in train.arguments as kernel=value; it takes "
+        "bands, classes, kernel, dropout, and eopipe gives bands, classes, width, depth, names"
+    ) in completed.stderr
+    write(folder, train={"architecture": "own_net.py:Net", "arguments": ["kernel=1", "drop=2"]})
+    assert "Net does not take drop; it takes bands, classes, kernel, dropout" in run("check").stderr
+
+
 FIXED = """\
 from torch import nn
 
