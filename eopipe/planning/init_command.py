@@ -156,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="map with a finished model: results of a run, its project folder, or the folder of a model",
     )
-    add("--allow-code", help="permission to run the code of a custom model that --from names, as module:Class")
+    add("--allow-code", help="permission to run the code of a custom model that --from names, as file.py:Class")
     add("--sample", action="store_true", help="the embedded sample with its labels, ready to run, instead of an area")
     return parser
 
