@@ -4,6 +4,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -267,7 +268,8 @@ def label_mistakes(config: Config, frame: Frame | None) -> list[str]:
     geometry = area_geometry(search["area"], search["bbox"])
     if not frame and geometry and search["crs"] != UTM:
         metres = search["resolution"] if (search["resolution"] or 0) >= SMALLEST_METRES else PIXEL
-        cell = Frame.of_grids([choose_grid([], (), geometry, "auto", metres)]).cells[0]
+        with suppress(EopipeError):
+            cell = Frame.of_grids([choose_grid([], (), geometry, "auto", metres)]).cells[0]
     files = [(f"label.{name}", Path(label[name])) for name in ("before", "source") if label[name]]
     return [text for name, path in files for text in refusal(partial(check_label_file, path, label, cell), name)]
 
