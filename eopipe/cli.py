@@ -30,7 +30,7 @@ GDAL_CACHE, GDAL_CACHE_MB = "GDAL_CACHEMAX", "64"
 COMMANDS = {
     "planning and running": {
         "init": ("eopipe.planning.init_command:init", "Write a commented config for an area of interest."),
-        "check": ("eopipe.planning.check_config:check_command", "Find every mistake in a config that needs no pixels."),
+        "check": ("eopipe.planning.check_config:check_command", "Find every mistake in a config that needs no images."),
         "plan": ("eopipe.planning.plan_command:plan", "Estimate downloads, files, chips and disk use of a run."),
         "cwl": ("eopipe.run.cwl:cwl", "Write a config as a job of CWL engines, with workflow and tools."),
         "run": ("eopipe.clusters.running:run", "Run the whole pipeline with Snakemake, or resume it."),

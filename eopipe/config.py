@@ -266,9 +266,6 @@ def _with_conflicts(
     ]
     for name in ("chip_set", "model", "calibration"):
         config[name] = config[name] and str(Path(config[name]))
-    if config["model"] and config["allow_code"]:
-        # The permission of a training is its own setting.
-        config["train"]["architecture"] = config["allow_code"]
     # The grid follows the pixels of the bands, not those of masks and labels.
     config["search"]["grid_assets"] = config["search"]["grid_assets"] or config["preprocess"]["bands"]
     # The user named the host of the catalog, so its items may name it too.
@@ -278,6 +275,9 @@ def _with_conflicts(
             config[name] = stage(name).with_derived(config[name])
         except UsageError as error:
             sentences.append(str(error))
+    if config["model"] and config["allow_code"]:
+        # The permission of a training is its own setting. The files are those of the model folder, none of this one.
+        config["train"]["architecture"] = config["allow_code"]
     return config, sentences, wrong_sections
 
 

@@ -1,5 +1,6 @@
 """A trained model for arrays in memory: its predictions are those of the stage `predict`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -161,8 +162,8 @@ class LoadedModel:
 def load_model(path: str | Path, *, allow_code: str | None = None, threads: int = 0) -> LoadedModel:
     """Load a trained model: its folder, its STAC Item `model.json`, or the results of its run.
 
-    A custom model runs its own code, so `allow_code` has to name its class as its `model.json` does (module:Class or
-    file.py:Class). `threads` windows are predicted at a time; 0: one per core, at most 8.
+    A custom model runs its own code, so `allow_code` has to name its class, which its `model.json` has as
+    module:Class or file.py:Class. `threads` windows are predicted at a time; 0: one per core, at most 8.
 
     >>> import eopipe
     >>> eopipe.load_model("results").classes
@@ -175,4 +176,6 @@ def load_model(path: str | Path, *, allow_code: str | None = None, threads: int 
     if threads < 0:
         raise UsageError(f"threads is {threads}; use 0 or more")
     model = folder / "model" if (folder / "model" / "model.json").is_file() else folder
-    return LoadedModel(model, read_trained_model(model, allow_code), threads)
+    trained = read_trained_model(model)
+    architecture = trained.architecture.with_permission(allow_code, in_python=True)
+    return LoadedModel(model, replace(trained, architecture=architecture), threads)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, Int32Array, UInt8Array
+from eopipe.arrays import AnyArray, BoolArray, Int32Array, IntArray, UInt8Array
 from eopipe.errors import BadInputError, UsageError
-from eopipe.labels.vectors import read_features, to_grid, warn_of_points
+from eopipe.labels.vectors import read_features, to_grid, warn_of_points, warn_without_value
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -170,6 +170,16 @@ class ClassRaster:
     polygons: Int32Array | None = None
 
 
+def shape_classes(source: Path, values: Sequence[Any], legend: Legend) -> IntArray:
+    """The class numbers of shapes. Raises BadInputError that names every class which the legend lacks."""
+    numbers = [legend.number(value) for value in values]
+    unknown = sorted({str(value) or "''" for value, number in zip(values, numbers, strict=True) if number is None})
+    if unknown:
+        classes = ", ".join(legend.table if legend.values else legend.classes)
+        raise BadInputError(f"{source} has features of class {', '.join(unknown)}; the classes are {classes}")
+    return np.array(numbers, np.int64)
+
+
 class ClassShapes:
     """The shapes of a vector file with their class numbers, to be rasterised onto any part of a grid."""
 
@@ -191,13 +201,9 @@ class ClassShapes:
         from shapely import STRtree, is_empty
 
         features = read_features(source, attribute, layer)
-        numbers = [legend.number(value) for value in features.values]
-        unknown = sorted({str(value) for value, n in zip(features.values, numbers, strict=True) if n is None})
-        if unknown:
-            classes = ", ".join(legend.table if legend.values else legend.classes)
-            raise BadInputError(f"{source} has features of class {', '.join(unknown)}; the classes are {classes}")
-        self.attribute_values = features.values
-        shapes, class_numbers = to_grid(features, grid), np.array(numbers, np.int64)
+        class_numbers = shape_classes(source, features.values, legend)
+        warn_without_value(source, attribute, features.values)
+        self.attribute_values, shapes = features.values, to_grid(features, grid)
         has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
         is_labelled = has_shape & (class_numbers != NO_LABEL)
         self.shapes, self.numbers = shapes[is_labelled], class_numbers[is_labelled]

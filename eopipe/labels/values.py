@@ -10,15 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, FloatArray
+from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.errors import BadInputError
-from eopipe.labels.classes import Overlap
-from eopipe.labels.vectors import read_features, to_grid, warn_of_points
+from eopipe.labels.classes import Legend, Overlap, shape_classes
+from eopipe.labels.source_values import SourceValues
+from eopipe.labels.vectors import (
+    read_features,
+    read_values,
+    to_grid,
+    warn_of_points,
+    warn_without_value,
+    without_value,
+)
 from eopipe.labels.write import (
     INTERPOLATING,
+    ClassSource,
     ReadOptions,
     check_labelled,
     is_vector,
+    label_band,
     new_label_store,
     physical,
     raster_resampling,
@@ -28,14 +38,17 @@ from eopipe.scenes.item import SceneBand
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import add_array
-from eopipe.warp.open_raster import compare_with_item, read_window, warped
+from eopipe.tiles.store import NO_LABEL, add_array
+from eopipe.warp.open_raster import SETTINGS, compare_with_item, open_band, read_window, warped
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 log = logging.getLogger("eopipe")
 NO_VALUE = np.float32(np.nan)
+LEGEND_OPTIONS = ("classes", "bins", "codes", "ignore", "values")
+# Of a raster that is only checked, this many windows of this edge are read, over all of the grid.
+CHECKED_WINDOWS, CHECKED_EDGE = 16, 256
 
 
 @dataclass(frozen=True)
@@ -63,12 +76,9 @@ class ValueShapes:
         from shapely import STRtree, is_empty
 
         features = read_features(source, options.attribute, options.layer)
-        not_numbers = sorted({str(v) for v in features.values if v is not None and not _is_number(v)})
-        if not_numbers:
-            examples = ", ".join(not_numbers[:8])
-            raise BadInputError(f"{source} has values of {options.attribute} that are not numbers: {examples}")
-        numbers = [np.nan if v is None or v in quantity.ignore else float(v) for v in features.values]
-        shapes, values = to_grid(features, grid), np.array(numbers, np.float64)
+        values = _shape_numbers(source, features.values, quantity, options.attribute)
+        warn_without_value(source, options.attribute, features.values)
+        shapes = to_grid(features, grid)
         has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
         is_labelled = has_shape & np.isfinite(values)
         self.shapes, self.values, self.options = shapes[is_labelled], values[is_labelled], options
@@ -102,6 +112,14 @@ class ValueShapes:
         shapes = zip(self.shapes[order], self.values[order].tolist(), strict=True)
         options = {"transform": part.affine, "dtype": "float32", "all_touched": self.options.all_touched}
         return np.asarray(rasterize(shapes, part.shape, fill=np.nan, **options), np.float32)
+
+
+def _shape_numbers(source: Path, values: Sequence[Any], quantity: Quantity, attribute: str) -> FloatArray:
+    """The numbers of shapes, NaN where unlabelled. Raises BadInputError for values that are not numbers."""
+    not_numbers = sorted({str(value) for value in values if value is not None and not _is_number(value)})
+    if not_numbers:
+        raise BadInputError(f"{source} has values of {attribute} that are not numbers: {', '.join(not_numbers[:8])}")
+    return np.array([np.nan if v is None or v in quantity.ignore else float(v) for v in values], np.float64)
 
 
 def _is_number(value: Any) -> bool:
@@ -205,3 +223,66 @@ def option_conflicts(measure: str | None, resampling: str, class_options: Mappin
             "label.bins"
         )
     return conflicts
+
+
+def check_label_file(source: Path, label: Mapping[str, Any], cell: Cell | None) -> None:
+    """Raise what the stage label would raise for a file with these options, in the same sentence.
+
+    All values of a vector file are checked, of a raster those in some windows of a cell; without a cell a raster is
+    only opened, and shapes may be anywhere.
+    """
+    import rasterio
+
+    options = ReadOptions(*(label[name] for name in ("attribute", "layer", "overlap", "all_touched", "resampling")))
+    band, kind = label_band(source, None, None, None), _kind_of(label)
+    if is_vector(band):
+        labelled = int(_check_shapes(source, kind, options, cell).sum())
+    elif cell:
+        labelled = _check_pixels(band, kind, options, cell)
+    else:
+        with rasterio.Env(**SETTINGS), open_band(band, f"label {band.name}"):
+            return
+    check_labelled(labelled, band, "", "value" if label["measure"] else "label")
+
+
+def _kind_of(label: Mapping[str, Any]) -> Legend | Quantity:
+    if label["measure"]:
+        return Quantity(label["measure"], label["unit"], tuple(label["ignore"]))
+    return Legend(*(tuple(label[name]) for name in LEGEND_OPTIONS))
+
+
+def label_warnings(label: Mapping[str, Any]) -> list[str]:
+    """Sentences about shapes of the label files that have no value; files that are not there have none."""
+    sources = [Path(label[name]) for name in ("before", "source") if label[name]]
+    vectors = [path for path in sources if path.is_file() and is_vector(label_band(path, None, None, None))]
+    values = [(path, read_values(path, label["attribute"], label["layer"])) for path in vectors]
+    return [text for path, row in values if (text := without_value(path, label["attribute"], row))]
+
+
+def _check_shapes(source: Path, kind: Legend | Quantity, options: ReadOptions, cell: Cell | None) -> BoolArray:
+    """Which shapes label pixels of a cell, or of any without one."""
+    from shapely import is_empty
+
+    features = read_features(source, options.attribute, options.layer)
+    if isinstance(kind, Quantity):
+        is_labelled = np.isfinite(_shape_numbers(source, features.values, kind, options.attribute))
+    else:
+        is_labelled = shape_classes(source, features.values, kind) != NO_LABEL
+    shapes = to_grid(features, cell.grid) if cell else features.shapes
+    has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
+    return np.asarray(is_labelled & has_shape, bool)
+
+
+def _check_pixels(band: SceneBand, kind: Legend | Quantity, options: ReadOptions, cell: Cell) -> int:
+    """The labelled pixels of windows of a cell; 1 or more where there may be others in the rest of it."""
+    parts = windows(cell.shape, CHECKED_EDGE)
+    step = -(-len(parts) // CHECKED_WINDOWS)
+    if isinstance(kind, Quantity):
+        with _reader(band, kind, options, cell) as read_values_of:
+            labelled = sum(int(np.isfinite(read_values_of(*part).values).sum()) for part in parts[::step])
+    else:
+        source = ClassSource(band, kind, options, SourceValues(kind, f"label {band.name}"))
+        with source.open(cell) as read:
+            labelled = sum(int((read(*part).numbers != NO_LABEL).sum()) for part in parts[::step])
+        source.check()
+    return max(labelled, int(step > 1))

@@ -31,6 +31,8 @@ log = logging.getLogger("eopipe")
 DEFAULT_CRS = "OGC:CRS84"
 # Vertices of all shapes around a grid: 160 MB, and some seconds.
 MAX_VERTICES = 10_000_000
+# Shapes without a value that are listed by their number.
+MAX_ROWS = 8
 # An edge over more degrees of longitude crosses the 180 degree meridian, as in ogr2ogr -wrapdateline.
 CROSSING_DEGREES = 340.0
 
@@ -91,6 +93,31 @@ def read_features(source: Path, attribute: str, layer: str | None = None, settin
     if CRS.from_user_input(crs).is_geographic:
         shapes = _split_at_180(shapes, source)
     return Features(source, _valid(shapes, source), [_plain(value) for value in values], crs)
+
+
+def read_values(source: Path, attribute: str, layer: str | None = None) -> list[Any]:
+    """The values of an attribute alone, None where a shape has none; raises what `read_features` raises of them."""
+    refuse_xml(source)
+    reader = _from_parquet if source.suffix.lower() in PARQUET else _from_gdal
+    return [_plain(value) for value in reader(source, attribute, layer, "label.layer")[1]]
+
+
+def without_value(source: Path, attribute: str, values: list[Any]) -> str:
+    """A sentence about the shapes whose attribute is empty (NULL), which label nothing; none where all have a value."""
+    rows = [number for number, value in enumerate(values, 1) if value is None]
+    if not rows:
+        return ""
+    places = ", ".join(map(str, rows[:MAX_ROWS])) + (", …" if len(rows) > MAX_ROWS else "")
+    return (
+        f"{len(rows)} of {len(values)} shapes of {source.name} have no value of {attribute} (NULL), so they label no "
+        f"pixel: in the order of the file, from 1, {places}; give them a value, or remove them"
+    )
+
+
+def warn_without_value(source: Path, attribute: str, values: list[Any]) -> None:
+    """Warn of shapes whose attribute is empty (NULL)."""
+    if sentence := without_value(source, attribute, values):
+        log.warning("event=shapes_without_value source=%s reason=%r", source.name, sentence)
 
 
 def to_grid(features: Features, grid: "GeoBox") -> ObjectArray:

@@ -98,11 +98,14 @@ class Architecture:
         with torch.device("meta"):
             return self.build()
 
-    def with_permission(self, name: str | None) -> "Architecture":
-        """The architecture of a given model: the code of a custom one may run if this is its name."""
+    def with_permission(self, name: str | None, *, in_python: bool = False) -> "Architecture":
+        """The architecture of a given model: the code of a custom one may run if this is its name.
+
+        `in_python` says how the permission is given, for the error.
+        """
         if is_permitted(self.name, (name,)):
             return replace(self, refusal=hidden_library(self.name, self.files))
-        return replace(self, refusal=permission_message("this model", self.name))
+        return replace(self, refusal=permission_message("this model", self.name, in_python=in_python))
 
     @property
     def receptive_field_radius(self) -> int:

@@ -32,6 +32,10 @@ ALIASES = {
 }
 
 
+class ArgumentsError(UsageError):
+    """Arguments that do not fit the signature of a model."""
+
+
 def build_module(
     name: str,
     offered: Mapping[str, Any],
@@ -50,12 +54,15 @@ def build_module(
     values = resolved_arguments(arguments, files)
     try:
         module = _instantiate(factory, offered, values)
+    except ArgumentsError as error:
+        raise UsageError(f"model {name} cannot be built: {error}") from error
     except EopipeError:
         raise
     except Exception as error:
         if name in BUILT_IN and not isinstance(error, TypeError | ValueError | OSError):
             raise
-        raise _failure(name, "built", error, f"{_from_library(error)}; see train.arguments") from error
+        hint = f"; train.arguments has {', '.join(arguments)}" if arguments else ""
+        raise _failure(name, "built", error, f"{_from_library(error)}{hint}") from error
     if not isinstance(module, nn.Module):
         raise UsageError(f"model {name} is not a torch.nn.Module but {type(module).__name__}")
     if name in BUILT_IN:
@@ -138,17 +145,31 @@ def _import_reason(error: BaseException, path: str) -> str:
 def keyword_arguments(factory: Any, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """What to call a model with: the arguments, and those of the offered values that its signature has.
 
-    An argument overrides an offered value. Raises UsageError for arguments that the signature does not have.
+    An argument overrides an offered value. Raises ArgumentsError for arguments that the signature does not have, and
+    where one that it needs is missing.
     """
     parameters = inspect.signature(factory).parameters
-    unknown = [name for name in arguments if name not in parameters]
+    unknown, takes = [name for name in arguments if name not in parameters], f"it takes {', '.join(parameters)}"
     if unknown and not any(value.kind is inspect.Parameter.VAR_KEYWORD for value in parameters.values()):
-        raise UsageError(f"{factory.__name__} does not take {', '.join(unknown)}; it takes {', '.join(parameters)}")
+        raise ArgumentsError(f"{factory.__name__} does not take {', '.join(unknown)}; {takes}")
     from_data: dict[str, Any] = {}
     for name, value in offered.items():
         accepted = [alias for alias in ALIASES.get(name, (name,)) if alias in parameters]
         from_data |= dict.fromkeys(accepted[:1], value)
-    return from_data | dict(arguments)
+    values = from_data | dict(arguments)
+    missing = [name for name, value in parameters.items() if name not in values and _is_required(value)]
+    if missing:
+        offers = ", ".join(alias for name in offered for alias in ALIASES.get(name, (name,))[:1])
+        raise ArgumentsError(
+            f"{factory.__name__} needs {', '.join(missing)}: set it in train.arguments as {missing[0]}=value; {takes}, "
+            f"and eopipe gives {offers}"
+        )
+    return values
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    is_variable = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and not is_variable
 
 
 class WrappedModel(nn.Module):
@@ -167,23 +188,33 @@ class WrappedModel(nn.Module):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, classes, H, W)."""
-        logits = _logits(self.model(x_NCHW))
+        logits = self.logits(x_NCHW)
         if logits.ndim == 2:
             return logits[:, :, None, None]
         if logits.shape[2:] == x_NCHW.shape[2:]:
             return logits
         return functional.interpolate(logits, x_NCHW.shape[2:], mode="bilinear", align_corners=False)
 
+    def logits(self, x_NCHW: Tensor) -> Tensor:
+        """Logits (N, classes, h, w) or (N, classes) as the model gives them."""
+        return _logits(self.model(x_NCHW))
+
 
 def _logits(outputs: Any) -> Tensor:
+    """The logits among the outputs of a model. Raises UsageError with the shape and type of anything else."""
     if isinstance(outputs, Mapping):
-        outputs = next((outputs[name] for name in ("logits", "out") if name in outputs), None)
-    if not isinstance(outputs, Tensor) or outputs.ndim not in (2, 4):
-        raise UsageError(
-            "the model must return a tensor (N, classes, H, W), or (N, classes) for whole chips, or a mapping that has "
-            "it as `logits` or `out`"
-        )
-    return outputs
+        keys = ", ".join(map(str, outputs))
+        outputs = next((outputs[name] for name in ("logits", "out") if name in outputs), f"a mapping of {keys}")
+    if isinstance(outputs, Tensor) and outputs.ndim in (2, 4) and outputs.is_floating_point():
+        return outputs
+    received, cure = outputs if isinstance(outputs, str) else f"a {type(outputs).__name__}", ""
+    if isinstance(outputs, Tensor):
+        received = f"{tuple(outputs.shape)} of {str(outputs.dtype).removeprefix('torch.')}"
+        cure = "" if outputs.is_floating_point() else "; return them before their argmax, which cannot be trained"
+    raise UsageError(
+        f"the model returns {received}, where logits of shape (batch, classes, height, width) are expected, or (batch, "
+        f"classes) for whole chips, or a mapping that has them as `logits` or `out`{cure}"
+    )
 
 
 def unwrapped_name(name: str) -> str:

@@ -233,15 +233,24 @@ def _bare_name(architecture: str) -> str:
 
 
 def is_permitted(architecture: str, names: Iterable[str | None]) -> bool:
-    """Whether a model of this name may be built: a built-in one always, a custom one if it is among the names."""
-    return not module_of(architecture) or _bare_name(architecture) in {_bare_name(name) for name in names if name}
+    """Whether a model of this name may be built: a built-in one always, a custom one if it is among the names.
+
+    `net:Net` and `net.py:Net` name the same class.
+    """
+    return not module_of(architecture) or _class_name(architecture) in {_class_name(name) for name in names if name}
 
 
-def permission_message(owner: str, architecture: str) -> str:
-    """Why the code of a custom model does not run, and what to type so that it does."""
+def _class_name(architecture: str) -> str:
+    module, _, attribute = _bare_name(architecture).partition(":")
+    return f"{module.removesuffix('.py')}:{attribute}"
+
+
+def permission_message(owner: str, architecture: str, *, in_python: bool = False) -> str:
+    """Why the code of a custom model does not run, and what to type, or to pass in Python, so that it does."""
+    cure = f"allow_code={architecture!r}" if in_python else f"--allow-code {shlex.quote(architecture)}"
     return (
         f"{owner} names code to run, {architecture}, and code from others can do anything; read it, and if you trust "
-        f"it and its arguments add --allow-code {shlex.quote(architecture)}"
+        f"it and its arguments add {cure}"
     )
 
 

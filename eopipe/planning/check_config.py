@@ -1,10 +1,12 @@
-"""`eopipe check`: every mistake of a config that can be found without reading pixels, all in one list."""
+"""`eopipe check`: every mistake of a config that can be found without the images, all in one list."""
 
 import logging
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +16,22 @@ from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_set import INDEX
 from eopipe.chips.groups import split_chip_set
 from eopipe.chips.splits import SPLITS, chip_corners
-from eopipe.composites.periods import day_of, part_of
+from eopipe.composites.periods import day_of, part_of, period_of
 from eopipe.config import URL_AS_PATH, read_config, validate
-from eopipe.config_conflicts import plan_of, refusal
+from eopipe.config_conflicts import has_label_settings, plan_of, refusal
 from eopipe.contract import STAGES, stage
 from eopipe.contract import is_path as is_path_port
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
+from eopipe.labels.values import check_label_file, label_warnings
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
-from eopipe.run.finished_model import check_grid, finished_model_mistakes
+from eopipe.run.finished_model import SMALLEST_METRES, check_grid, finished_model_mistakes
 from eopipe.run.images import missing_parts
 from eopipe.run.locate import chip_stores, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
-from eopipe.tiles.cells import read_frame
+from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import check_init_folder
 
@@ -36,6 +39,8 @@ from eopipe.training.model_checks import check_init_folder
 FOLDERS = (".gdb",)
 # Positions of chips that are counted; larger grids have enough blocks.
 MAX_POSITIONS = 4_000_000
+# Edge of a pixel in metres at which labels are compared with an area whose grid is not known.
+PIXEL = 10.0
 # Any year of days has each season and month.
 DAYS_OF_A_STACK = 366
 # PyTorch's errors of an operation that needs values, on a tensor without: "meta tensor", "'Meta' backend".
@@ -43,7 +48,7 @@ OF_META_DEVICE = re.compile(r"\bmeta\b", re.IGNORECASE)
 
 
 def check_command(argv: list[str]) -> int:
-    """Find every mistake of a config that needs no pixels: settings, dates, files, model, scenes, blocks."""
+    """Find every mistake of a config that needs no images: settings, dates, files, labels, model, scenes, blocks."""
     parser = Parser(prog="eopipe check", description=check_command.__doc__)
     parser.add_argument(
         "config", type=Path, nargs="?", help="config file [config.yaml, or else config/config.yaml of a checkout]"
@@ -68,7 +73,7 @@ def check_file(path: Path) -> Config:
     inputs = [*missing_files(config, wrong_sections), *refusal(lambda: chip_stores(config))]
     if config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "predict", "report"}:
         settings += finished_model_mistakes(config)
-    elif not config["model"] and not wrong_sections & {"search", "preprocess", "label", "train"}:
+    elif not config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "train"}:
         settings += model_mistakes(config)
     if not settings and not inputs and not config["chip_set"]:
         inputs = scene_mistakes(config)
@@ -116,25 +121,58 @@ def _missing(setting: str, path: Path, kind: str) -> Iterator[str]:
 
 def model_mistakes(config: Config) -> list[str]:
     """Why the model cannot be imported or built, or does not take a chip; there is no memory for its weights."""
-    train, names = config["train"], config["preprocess"]["bands"]
-    # How many bands a stack has depends on the dates of the scenes.
-    chip = config["split"]["chip"] if config["composite"]["stack"] == "none" else 0
-    if not all(Path(path).is_file() for path in train["model_files"]):
+    index = Path(config["chip_set"] or "", INDEX)
+    if not all(Path(path).is_file() for path in config["train"]["model_files"]) or (
+        config["chip_set"] and not index.is_file()
+    ):
         # Listed among the missing files.
         return []
-    classes = 1 if config["label"]["measure"] else len(config["label"]["classes"])
-    if config["chip_set"]:
-        if not (Path(config["chip_set"]) / INDEX).is_file():
-            # Listed among the missing files.
-            return []
-        index = read_index(Path(config["chip_set"]))
-        names, classes, chip = index["bands"], len(index["classes"]), index["slot"]
-        if chip % 2 ** train["depth"]:
-            return [
-                f"the chips are in slots of {chip} pixels, which cannot be halved {train['depth']} times (train.depth)"
-            ]
-    sentences = refusal(lambda: try_without_memory(Architecture.of(train, names, classes), train, chip))
+    depth, slot = config["train"]["depth"], read_index(index.parent)["slot"] if config["chip_set"] else 0
+    if slot % 2**depth:
+        return [f"the chips are in slots of {slot} pixels, which cannot be halved {depth} times (train.depth)"]
+    sentences = refusal(lambda: model_warnings(config))
     return [s if "train." in s else f"train.architecture: {s}" for s in sentences]
+
+
+def model_warnings(config: Config) -> list[str]:
+    """Warnings about the output of a model. Raises UsageError where it cannot be built or does not take a chip."""
+    train, label = config["train"], config["label"]
+    if config["chip_set"]:
+        index = read_index(Path(config["chip_set"]))
+        architecture = Architecture.of(train, index["bands"], len(index["classes"]))
+        return try_without_memory(architecture, train, index["slot"])
+    classes = 1 if label["measure"] else len(label["classes"]) ** (2 if label["before"] else 1)
+    bands = image_bands(config)
+    architecture = Architecture.of(train, bands or config["preprocess"]["bands"], classes)
+    # Without the bands of its images a model is only built.
+    warnings = try_without_memory(architecture, train, config["split"]["chip"] if bands else 0)
+    if bands or not module_of(architecture.name):
+        return warnings
+    stack = config["composite"]["stack"]
+    return [
+        f"model {architecture.name} was built, but not tried on a chip, since the number of bands follows from the "
+        f"dates (composite.stack: {stack}) and composite.parts does not list them; train tries it before its first step"
+    ]
+
+
+def image_bands(config: Config) -> tuple[str, ...]:
+    """The bands of the images that a model takes; none where they follow from scenes that only a server knows."""
+    bands, composite, stack = config["preprocess"]["bands"], config["composite"], config["composite"]["stack"]
+    if "none" in (composite["method"], stack):
+        return tuple(bands)
+    parts = dict.fromkeys(composite["parts"])
+    try:
+        if not parts and (config["search"]["catalog"] or is_up_to_date(config, Path(config["results"]))):
+            items = find_scenes(config).items
+            by_period: dict[str, dict[str, None]] = {}
+            for day in sorted(day_of(item["properties"], f"scene {name}") for name, item in items.items()):
+                by_period.setdefault(period_of(day, composite["period"], stack).name, {})[part_of(day, stack)] = None
+            first, *others = by_period.values()
+            parts = first if all(other == first for other in others) else {}
+    except (EopipeError, OSError):
+        # A mistake of search, which is listed for itself.
+        return ()
+    return tuple(f"{band}_{part}" for part in parts for band in bands)
 
 
 def split_of_chip_set(config: Config) -> list[str]:
@@ -159,19 +197,17 @@ def warnings_of(config: Config) -> Iterator[str]:
     """Sentences about a valid config that may not do what its user expects, here or at all."""
     if config["chip_set"]:
         yield from split_of_chip_set(config)
+    label, composite = config["label"], config["composite"]
+    yield from label_warnings(label)
     if config["model"]:
         return
-    label, composite = config["label"], config["composite"]
     if label["before"] and "none" in (composite["method"], composite["stack"]):
         yield (
             "label.before gives the change between two dates, and an image has one, unless the bands of an item are of "
             'both; composite: {method: median, period: all, stack: year, parts: ["2017", "2021"]} makes them one image'
         )
-    if module_of(config["train"]["architecture"]) and composite["stack"] != "none" and not config["chip_set"]:
-        yield (
-            f"model {config['train']['architecture']} was built, but not tried on a chip, since the number of bands "
-            f"follows from the dates (composite.stack: {composite['stack']}); train tries it before its first step"
-        )
+    if module_of(config["train"]["architecture"]):
+        yield from model_warnings(config)
     processes, cores = config["train"]["processes"], os.cpu_count() or 1
     if processes > cores:
         yield f"train.processes is {processes}, and this machine has {cores} cores; each process computes on one"
@@ -182,8 +218,10 @@ def warnings_of(config: Config) -> Iterator[str]:
             yield "train.device is cuda, and PyTorch finds no GPU on this machine: train runs only where there is one"
 
 
-def try_without_memory(architecture: Architecture, train: Config, chip: int) -> None:
-    """Build a model on PyTorch's meta device, and send a chip through one of a user. Raises UsageError where it fails.
+def try_without_memory(architecture: Architecture, train: Config, chip: int) -> list[str]:
+    """Build a model on PyTorch's meta device, and send a chip through one of a user; warnings about its output.
+
+    Raises UsageError where it fails.
 
     Without `chip` it is only built. A model that copies pretrained weights while it is built, or looks at values,
     cannot run there; it passes.
@@ -197,22 +235,43 @@ def try_without_memory(architecture: Architecture, train: Config, chip: int) -> 
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             module = freeze(architecture.build(), train["freeze"])
             if chip and module_of(architecture.name):
-                for edge in sorted({chip, train["crop"] or chip}):
-                    dry_run(module, architecture, edge, train["task"])
+                edges = sorted({chip, train["crop"] or chip})
+                sentences = [dry_run(module, architecture, edge, train["task"]) for edge in edges]
+                return [sentence for sentence in sentences if sentence][:1]
     except (NotImplementedError, RuntimeError, ModelCodeError) as error:
         if not OF_META_DEVICE.search(str(error)):
             raise
+    return []
 
 
 def scene_mistakes(config: Config) -> list[str]:
-    """Why no scene, grid or chip can come of the config; scenes of a server are not searched for."""
+    """Why no scene, grid, chip or label can come of the config; scenes of a server are not searched for."""
     try:
-        shape, mistakes = grid_shape(config), part_mistakes(config)
+        frame, mistakes = run_frame(config), part_mistakes(config)
         if config["model"] and (config["search"]["catalog"] or is_up_to_date(config, Path(config["results"]))):
             check_grid(config, find_scenes(config).frame)
     except EopipeError as error:
         return [f"search: {error}"]
-    return [*mistakes, *(chip_mistakes(shape, config["split"]) if shape and not config["model"] else [])]
+    mistakes += chip_mistakes(frame.shape, config["split"]) if frame and not config["model"] else []
+    return [*mistakes, *label_mistakes(config, frame)]
+
+
+def label_mistakes(config: Config, frame: Frame | None) -> list[str]:
+    """Why the label stage would refuse the files of labels; those that are assets of scenes are not read.
+
+    Without a frame they are compared with the area in its UTM zone, at search.resolution or 10 m.
+    """
+    label, cell = config["label"], frame.cells[0] if frame and frame.only else None
+    if config["model"] and not has_label_settings(label):
+        return []
+    search = config["search"]
+    geometry = area_geometry(search["area"], search["bbox"])
+    if not frame and geometry and search["crs"] != UTM:
+        metres = search["resolution"] if (search["resolution"] or 0) >= SMALLEST_METRES else PIXEL
+        with suppress(EopipeError):
+            cell = Frame.of_grids([choose_grid([], (), geometry, "auto", metres)]).cells[0]
+    files = [(f"label.{name}", Path(label[name])) for name in ("before", "source") if label[name]]
+    return [text for name, path in files for text in refusal(partial(check_label_file, path, label, cell), name)]
 
 
 def part_mistakes(config: Config) -> list[str]:
@@ -240,8 +299,8 @@ def part_mistakes(config: Config) -> list[str]:
     return missing_parts(config, days, parts)
 
 
-def grid_shape(config: Config) -> tuple[int, int] | None:
-    """Height and width of the run's grid in pixels, where they are known without a server; None elsewhere.
+def run_frame(config: Config) -> Frame | None:
+    """The grid of the run, where it is known without a server; None elsewhere.
 
     From the grid that a run froze, from the items of a catalog on disk, or from area and resolution. Raises the
     errors of search.
@@ -251,15 +310,14 @@ def grid_shape(config: Config) -> tuple[int, int] | None:
         # Blocks of several cells are not forecast.
         return None
     if is_up_to_date(config, results):
-        return read_frame(results / "grid.json").shape
+        return read_frame(results / "grid.json")
     if search["catalog"]:
-        return find_scenes(config).shape
+        return find_scenes(config).frame
     geometry, resolution = area_geometry(search["area"], search["bbox"]), search["resolution"]
     # Metres or degrees: without a CRS only the scenes say which.
-    if geometry is None or resolution is None or (search["crs"] == "auto" and resolution < 0.1):
+    if geometry is None or resolution is None or (search["crs"] == "auto" and resolution < SMALLEST_METRES):
         return None
-    grid = choose_grid([], search["assets"], geometry, search["crs"], resolution)
-    return int(grid.shape[0]), int(grid.shape[1])
+    return Frame.of_grids([choose_grid([], search["assets"], geometry, search["crs"], resolution)])
 
 
 def chip_mistakes(shape: tuple[int, int], split: dict[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 import math
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from eopipe.contract import stage
 from eopipe.errors import EopipeError
 from eopipe.labels.change import FROM_TO
 from eopipe.labels.source_values import label_table
+from eopipe.labels.values import label_warnings
 from eopipe.planning.footprints import Coverage
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
@@ -100,17 +101,19 @@ def forecast_chips(config: Config, scenes: FrozenScenes) -> ChipForecast:
 
     Labels that the stage refuses count as unknown; the forecast says why.
     """
-    stops: list[str] = []
+    stops, warnings = list[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as name:
         paths = list[Path]()
         try:
             paths = _write_labels(config, scenes, Path(name))
+            warnings = label_warnings(config["label"])
         except EopipeError as error:
             stops.append(f"label: {error}")
         stores = {label.scene: label for label in map(Tiles, paths)}
         images = _images(scenes)
         labels = [stores.get(image.scene) or stores.get("") for image in images]
-        return _forecast_split(config, images, labels, stops, paths)
+        forecast = _forecast_split(config, images, labels, stops, paths)
+    return replace(forecast, warnings=(*warnings, *forecast.warnings))
 
 
 def forecast_chip_set(config: Config) -> ChipForecast:

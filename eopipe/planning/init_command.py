@@ -15,7 +15,7 @@ from eopipe.config import validate
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vectors import VECTORS
 from eopipe.models.model_files import module_of
-from eopipe.planning.check_config import chip_mistakes, grid_shape, missing_files, model_mistakes
+from eopipe.planning.check_config import chip_mistakes, missing_files, model_mistakes, run_frame
 from eopipe.planning.finished_project import map_project
 from eopipe.planning.project_settings import (
     FRACTIONS,
@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="map with a finished model: results of a run, its project folder, or the folder of a model",
     )
-    add("--allow-code", help="permission to run the code of a custom model that --from names, as module:Class")
+    add("--allow-code", help="permission to run the code of a custom model that --from names, as file.py:Class")
     add("--sample", action="store_true", help="the embedded sample with its labels, ready to run, instead of an area")
     return parser
 
@@ -266,7 +266,8 @@ def _checked_shape(
         mistakes += [] if mistakes else model_mistakes(config)
     if mistakes:
         raise UsageError("; ".join(mistakes))
-    shape = grid_shape(config)
+    frame = run_frame(config)
+    shape = frame.shape if frame else None
     if check_chips and shape and (errors := chip_mistakes(shape, config["split"])):
         raise UsageError("; ".join(errors))
     return shape

@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow-code",
         metavar="NAME",
-        help="permission to run the code of a custom model: the train.architecture of the crate, such as module:Class",
+        help="permission to run the code of a custom model: the train.architecture of the crate, such as file.py:Class",
     )
     parser.add_argument(
         "--other-code", action="store_true", help="allow another version or commit of eopipe than that of the crate"

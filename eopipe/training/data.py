@@ -201,7 +201,8 @@ class TrainingData:
                 f"choose split.chip as a multiple of {job.architecture.factor}, or a smaller train.depth"
             )
         for edge in sorted({chip, job.crop or chip}):
-            dry_run(module, job.architecture, edge, settings.task)
+            if sentence := dry_run(module, job.architecture, edge, settings.task):
+                log.warning("event=model_output_stretched reason=%r", sentence)
         if (window := fixed_window(module, job.architecture, chip)) not in (0, chip):
             raise UsageError(f"{job.architecture.name} takes images of {window} x {window}; set split.chip: {window}")
         # Reports which scene lacks a band.

@@ -80,41 +80,55 @@ def _has_pickle_header(path: Path) -> bool:
     return header == b"PK\x03\x04" or (header[:1] == b"\x80" and header[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
 
 
-def dry_run(module: "nn.Module", architecture: Architecture, chip: int, task: str) -> None:
-    """Send an empty chip of `chip` pixels a side through a model.
+def dry_run(module: "nn.Module", architecture: Architecture, chip: int, task: str) -> str:
+    """Send an empty chip of `chip` pixels a side through a model; a warning where its map is stretched to the chip.
 
     Raises UsageError where the model does not take the bands or does not give the classes, and what it raises itself.
     """
     import torch
 
-    from eopipe.models.build import error_summary
-    from eopipe.models.input_bands import first_convolution
+    from eopipe.models.build import WrappedModel, error_summary
 
-    expected = (1, architecture.classes, chip, chip)
+    name, forward = architecture.name, module.logits if isinstance(module, WrappedModel) else module
+    module.eval()
     try:
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
-            shape = tuple(module.eval()(torch.zeros(1, architecture.bands, chip, chip)).shape)
+            batch, classes, *edges = forward(torch.zeros(1, architecture.bands, chip, chip)).shape
     except EopipeError:
         raise
     except Exception as error:
         if NEEDS_GPU.search(str(error)):
-            return
+            return ""
         chips, in_model = f"a chip of {architecture.bands} bands and {chip} x {chip} pixels", model_code_error(error)
-        first, hint = first_convolution(module), "see train.arguments"
-        if first and first[1].in_channels != architecture.bands:
-            hint = (
-                f"its first layer takes {first[1].in_channels} channels: name the bands that its weights are made for, "
-                "in their order, in train.weights_bands, such as [red, green, blue]"
-            )
-        sentence = f"model {architecture.name} fails with {chips}: {in_model or error_summary(error)}; {hint}"
-        raise ModelCodeError(sentence, in_model.frames if in_model else ()) from error
-    # The output for a chip is the mean over its pixels, so any number of them will do.
-    pooled = (*shape[:2], chip, chip) if task in CHIPWISE else shape
-    if pooled != expected:
-        raise UsageError(
-            f"model {architecture.name} gives {shape} instead of {expected} (sample, class, row, column); "
-            "see train.arguments"
-        )
+        sentence = f"model {name} fails with {chips}: {in_model or error_summary(error)}"
+        frames = in_model.frames if in_model else ()
+        raise ModelCodeError(sentence + _first_layer(module, architecture), frames) from error
+    # Smaller maps are resized to the chip, and the output for a chip is the mean over its pixels.
+    is_of_chip = not edges and task not in CHIPWISE
+    shape, expected = (batch, classes, *((1, 1) if is_of_chip else (chip, chip))), (1, architecture.classes, chip, chip)
+    if shape != expected:
+        last = f"its last layer needs {architecture.classes} channels, which its parameter `classes` would say"
+        cure = "one output for a whole chip is train.task classification or multilabel" if is_of_chip else last
+        raise UsageError(f"model {name} gives {shape} instead of {expected} (batch, class, row, column); {cure}")
+    if task in CHIPWISE or not any(chip % edge for edge in edges):
+        return ""
+    return (
+        f"model {name} gives maps of {edges[0]} x {edges[1]} pixels for chips of {chip} x {chip}, which are stretched "
+        "to the chip, so that its classes are displaced; give its convolutions their padding (padding=kernel // 2)"
+    )
+
+
+def _first_layer(module: "nn.Module", architecture: Architecture) -> str:
+    """What to do where the first convolution takes another number of bands."""
+    from eopipe.models.input_bands import first_convolution
+
+    first = first_convolution(module)
+    if not first or first[1].in_channels == architecture.bands:
+        return ""
+    return (
+        f"; its first layer takes {first[1].in_channels} channels: make it by the parameter `bands`, or name the bands "
+        "that its weights are made for, in their order, in train.weights_bands, such as [red, green, blue]"
+    )
 
 
 def fixed_window(module: "nn.Module", architecture: Architecture, chip: int) -> int:

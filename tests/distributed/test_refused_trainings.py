@@ -17,6 +17,10 @@ class Grey(nn.Module):
         self.first = nn.Linear(1, 2)
     def forward(self, x):
         return self.first(x[:, :1].movedim(1, 3)).movedim(3, 1)[:, :1]
+class Unpadded(nn.Conv2d):
+    window = 8
+    def __init__(self, bands, classes):
+        super().__init__(bands, classes, 3)
 class Wide(nn.Module):
     def __init__(self):
         super().__init__()
@@ -55,6 +59,15 @@ def test_t15_what_cannot_work_is_refused_at_once_before_torchrun(
     assert "torch.distributed" not in completed.stderr
     assert spent() - before < AT_ONCE_S
     assert not list(training.state.glob("*/logs"))
+
+
+def test_a_model_whose_map_is_stretched_is_a_warning_of_the_log(training: Training, tmp_path: Path) -> None:
+    (tmp_path / "own_models.py").write_text(MODELS)
+    # Its window ends the training before torchrun.
+    completed = training.run("--architecture", "own_models:Unpadded", PYTHONPATH=str(tmp_path))
+    assert completed.returncode == 2, completed.stderr
+    assert "event=model_output_stretched reason=" in completed.stderr
+    assert "gives maps of 14 x 14 pixels for chips of 16 x 16, which are stretched to the chip" in completed.stderr
 
 
 class Trap:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from loopback import Loopback
@@ -22,6 +23,7 @@ from safetensors.torch import save_file
 from scenery import Catalog, Completed, Run
 from stores import make_scene
 
+import eopipe
 from eopipe.chips.chips import Normaliser
 from eopipe.contract import stage, to_args
 from eopipe.errors import RefusedError
@@ -180,6 +182,16 @@ def test_the_code_of_a_model_folder_runs_only_if_its_class_is_allowed_by_name(
         assert not (folder / "marker").exists()
     assert predict(run, model, tiles, "--allow-code", "net:Net").code == 0
     assert (folder / "marker").exists(), "the test itself would not notice code that runs"
+    assert predict(run, model, tiles, "--allow-code", "net.py:Net").code == 0, "it is the same class"
+
+
+def test_in_python_the_permission_is_an_argument_and_the_error_names_it(folder: Path) -> None:
+    model = model_with_code(folder / "model")
+    loaded, image = eopipe.load_model(model), np.zeros((2, 16, 16), np.float32)
+    with pytest.raises(RefusedError, match=r"if you trust it and its arguments add allow_code='net:Net'$"):
+        loaded.predict(image)
+    assert not (folder / "marker").exists()
+    assert eopipe.load_model(model, allow_code="net.py:Net").predict(image).shape == (3, 16, 16)
 
 
 @pytest.mark.parametrize("library", ["torch", "json"])

@@ -1,6 +1,8 @@
-"""`eopipe check` finds every mistake of a config that needs no pixels, and lists them together."""
+"""`eopipe check` finds every mistake of a config that needs no images, and lists them together."""
 
 import json
+import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,16 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from scenery import CRS, Catalog, Run, write_raster
+from affine import Affine
+from odc.geo.geobox import GeoBox
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, write_raster
+from shapely.geometry import box, mapping
+
+from eopipe.contract import stage
+from eopipe.errors import BadInputError
+from eopipe.labels.values import check_label_file
+from eopipe.publish import write_json
+from eopipe.tiles.cells import Frame
 
 SHAPE = (96, 160)
 # A config of scenes on disk that is right; a case changes one thing in it.
@@ -176,7 +187,7 @@ MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
     # A server is not asked: area and resolution give the grid.
     (
         {
-            "search": SERVER | {"bbox": [15.0, 46.0, 15.02, 46.02], "resolution": 10.0, "crs": CRS},
+            "search": SERVER | {"bbox": [15.0, 46.04, 15.02, 46.06], "resolution": 10.0, "crs": CRS},
             "split": {"block": 512, "chip": 128},
         },
         "1 block of 512 px on a grid of 223 x 155",
@@ -196,6 +207,119 @@ def test_one_mistake_is_one_sentence_with_its_key(
     assert completed.stderr.count("\n") == 1, "no second message follows from the mistake"
     for idiom in ("tuple", "validation", "dictionary", "input should", "Input should"):
         assert idiom not in completed.stderr
+
+
+def write_shapes(path: Path, *values: Any, left: float = 15.0, **other: Any) -> None:
+    """A GeoJSON file of polygons with these classes, side by side around the scenes."""
+    rows = [
+        {
+            "type": "Feature",
+            "properties": {"class": value} | other,
+            "geometry": mapping(box(west, 45.9, west + 0.02, 46.1)),
+        }
+        for west, value in ((left + 0.02 * n, value) for n, value in enumerate(values))
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": rows}))
+
+
+VECTOR = {"source": "shapes.geojson"}
+HEIGHT = {"measure": "height", "unit": "m"}
+# Of a server the grid is not known, and the area says where labels are needed.
+AREA = SERVER | {"bbox": [15.0, 46.04, 15.02, 46.06]}
+LABELS: list[tuple[dict[str, dict[str, Any]], tuple[Any, ...], str]] = [
+    ({}, ("forest", "oter"), "has features of class oter; the classes are other, forest"),
+    ({}, ("forest", ""), "has features of class ''; the classes are other, forest"),
+    ({"label": {"attribute": "kind"}}, ("forest",), "has no attribute kind; it has class"),
+    ({"label": {"layer": "north"}}, ("forest",), "has no layer north; it has shapes"),
+    ({"label": HEIGHT, "train": {"task": "regression"}}, ("tall",), "has values of class that are not numbers: tall"),
+    ({}, (None,), "has no label on the grid; compare its location and values with the area"),
+    ({"search": AREA}, ("forest", "oter"), "has features of class oter; the classes are other, forest"),
+    ({"search": SERVER}, ("forest", "oter"), "has features of class oter; the classes are other, forest"),
+]
+
+
+@pytest.mark.parametrize(("changes", "values", "sentence"), LABELS)
+def test_shapes_that_the_label_stage_refuses_are_refused_before_a_download(
+    folder: Path, run: Run, changes: dict[str, dict[str, Any]], values: tuple[Any, ...], sentence: str
+) -> None:
+    write_shapes(folder / "shapes.geojson", *values)
+    label = VECTOR | changes.get("label", {})
+    write(folder, **changes | {"label": label})
+    completed = run("check")
+    assert completed.code == 3
+    assert f"label.source: shapes.geojson {sentence}" in completed.stderr
+    assert completed.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("search", [{}, AREA], ids=["grid", "area"])
+def test_labels_beside_the_area_are_refused_before_a_download(folder: Path, run: Run, search: dict[str, Any]) -> None:
+    write_shapes(folder / "shapes.geojson", "forest", left=20.0)
+    write(folder, label=VECTOR, search=search)
+    completed = run("check")
+    assert completed.code == 3
+    assert "label.source: shapes.geojson has no label on the grid; compare its location" in completed.stderr
+    write_raster(folder / "labels.tif", np.ones(SHAPE, np.uint8), left=700000.0)
+    write(folder, search=search)
+    assert (
+        "label labels.tif covers 700000, 5.09904e+06, 701600, 5.1e+06 in EPSG:32633, which is outs"
+        in run("check").stderr
+    )
+
+
+def test_a_raster_that_the_label_stage_refuses_is_refused_before_a_download(folder: Path, run: Run) -> None:
+    write_raster(folder / "labels.tif", np.full(SHAPE, 7, np.uint8))
+    for search in ({}, AREA):
+        write(folder, search=search)
+        completed = run("check")
+        assert completed.code == 3
+        assert "label labels.tif has values that belong to no class:" in completed.stderr
+        assert "no class" in completed.stderr
+    write(folder, label={"values": ["other=7", "forest=wood"]})
+    assert "label.values has a text value, but a raster holds numbers" in run("check").stderr
+    # Where no area and no grid is known, it is only opened.
+    (folder / "labels.tif").write_bytes(b"no raster")
+    write(folder, search=SERVER)
+    assert "label labels.tif (labels.tif) cannot be read" in run("check").stderr
+    write_raster(folder / "labels.tif", np.zeros(SHAPE, np.uint8))
+    write(folder)
+    assert "labels.tif has no label on the grid" in run("check").stderr
+    write(folder, label=HEIGHT, train={"task": "regression"})
+    assert "labels.tif has no value on the grid" in run("check").stderr
+
+
+def test_of_a_large_raster_some_windows_all_over_the_grid_are_read(tmp_path: Path) -> None:
+    pixels = np.ones((2048, 2560), np.uint8)
+    pixels[1024:] = 7
+    source = write_raster(tmp_path / "labels.tif", pixels)
+    label = {port.name: port.default for port in stage("label").settings}
+    cell = Frame.of_grids([GeoBox(pixels.shape, Affine(STEP, 0, LEFT, 0, -STEP, TOP), CRS)]).cells[0]
+    with pytest.raises(BadInputError, match="belong to no class") as error:
+        check_label_file(source, label, cell)
+    counts = [int(text.replace(",", "")) for text in re.findall(r"^ +[17] +([\d,]+)", str(error.value), re.MULTILINE)]
+    assert 0 < sum(counts) <= 16 * 256**2
+    # What is not labelled in those may be elsewhere.
+    write_raster(source, np.zeros((2048, 2560), np.uint8))
+    check_label_file(source, label, cell)
+
+
+def test_shapes_without_a_class_are_counted_and_named_by_check_and_the_stage(
+    folder: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    sentence = (
+        "2 of 4 shapes of shapes.geojson have no value of class (NULL), so they label no pixel: in the order of the "
+        "file, from 1, 2, 4; give them a value, or remove them"
+    )
+    write_shapes(folder / "shapes.geojson", "forest", None, "other", None)
+    write(folder, label=VECTOR)
+    completed = run("check")
+    assert completed.code == 0, completed.stderr
+    assert f"warning: {sentence}\n" in completed.stdout
+    assert f"warning: {sentence}\n" in run("plan", "--out", "plan").stdout
+    write_json(folder / "grid.json", {"crs": CRS, "shape": SHAPE, "transform": [STEP, 0.0, LEFT, 0.0, -STEP, TOP]})
+    arguments = ("--grid", "grid.json", "--labels", "labels.zarr", "--source", "shapes.geojson", "--chunk", 16)
+    logging.getLogger("eopipe").setLevel(logging.INFO)
+    assert run("label", *arguments, "--shard", 64, "--classes", "other", "forest").code == 0
+    assert f"event=shapes_without_value source=shapes.geojson reason='{sentence}'" in caplog.text
 
 
 TEXTS = {
@@ -290,6 +414,122 @@ def test_a_model_that_does_not_take_the_chips_is_refused_before_a_download(folde
     (folder / "table_net.py").write_text(TABLE.replace("return self", "assert x.max().item() >= 0; return self"))
     write(folder, train={"architecture": "table_net.py:Net"}, split={"chip": 16})
     assert (run("check").code, run("check").stderr) == (0, "")
+
+
+RETURNS = """\
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, bands, classes, kernel=1):
+        super().__init__()
+        self.layer = nn.Conv2d(bands, classes, kernel)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return RESULT
+"""
+FLOATS = "where logits of shape (batch, classes, height, width) are expected"
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ("y.argmax(1)", f"the model returns (1, 16, 16) of int64, {FLOATS}"),
+        ("y.argmax(1, keepdim=True)", "return them before their argmax, which cannot be trained"),
+        ("(y, y)", f"the model returns a tuple, {FLOATS}"),
+        ("{'map': y, 'aux': y}", f"the model returns a mapping of map, aux, {FLOATS}"),
+        (
+            "y[:, :1]",
+            "(1, 1, 16, 16) instead of (1, 2, 16, 16) (batch, class, row, column); its last layer needs 2 chan",
+        ),
+        (
+            "y.mean((2, 3))",
+            "(1, 2, 1, 1) instead of (1, 2, 16, 16) (batch, class, row, column); one output for a whole",
+        ),
+    ],
+)
+def test_a_model_that_returns_no_logits_is_told_what_came(folder: Path, run: Run, result: str, message: str) -> None:
+    (folder / "own_net.py").write_text(RETURNS.replace("RESULT", result))
+    write(folder, train={"architecture": "own_net.py:Net"})
+    completed = run("check")
+    assert completed.code == 2
+    assert message in completed.stderr
+    assert "see train.arguments" not in completed.stderr
+
+
+@pytest.mark.parametrize(
+    ("result", "arguments", "is_displaced"),
+    [("y", ["kernel=1"], False), ("y", ["kernel=3"], True), ("y[:, :, ::4, ::4]", ["kernel=1"], False)],
+)
+def test_a_model_whose_map_is_stretched_is_a_warning(
+    folder: Path, run: Run, result: str, arguments: list[str], is_displaced: bool
+) -> None:
+    (folder / "own_net.py").write_text(RETURNS.replace("RESULT", result))
+    write(folder, train={"architecture": "own_net.py:Net", "arguments": arguments})
+    completed = run("check")
+    assert completed.code == 0, completed.stderr
+    sentence = "warning: model own_net.py:Net gives maps of 14 x 14 pixels for chips of 16 x 16, which are stretched"
+    assert (sentence in completed.stdout) == is_displaced
+
+
+def test_a_model_that_needs_other_arguments_lists_those_that_it_takes(folder: Path, run: Run) -> None:
+    (folder / "own_net.py").write_text(RETURNS.replace("kernel=1", "kernel, dropout=0.1").replace("RESULT", "y"))
+    write(folder, train={"architecture": "own_net.py:Net"})
+    completed = run("check")
+    assert completed.code == 2
+    assert (
+        "model own_net.py:Net cannot be built: Net needs kernel: set it in train.arguments as kernel=value; it takes "
+        "bands, classes, kernel, dropout, and eopipe gives bands, classes, width, depth, names"
+    ) in completed.stderr
+    write(folder, train={"architecture": "own_net.py:Net", "arguments": ["kernel=1", "drop=2"]})
+    assert "Net does not take drop; it takes bands, classes, kernel, dropout" in run("check").stderr
+
+
+FIXED = """\
+from torch import nn
+
+class Net(nn.Conv2d):
+    def __init__(self):
+        super().__init__(BANDS, CLASSES, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("composite", "search", "bands"),
+    [
+        # Scenes are of May and June of a year.
+        ({"stack": "season"}, {}, 4),
+        ({"stack": "year"}, {}, 2),
+        ({"stack": "month"}, {}, 4),
+        ({"stack": "season", "parts": ["MAM", "JJA", "SON"]}, SERVER | {"datetime": "2023"}, 6),
+        ({"stack": "season"}, SERVER | {"datetime": "2023"}, 0),
+        ({"method": "none", "stack": "season"}, {}, 2),
+    ],
+)
+def test_a_model_of_stacked_dates_is_tried_where_its_bands_are_known(
+    folder: Path, run: Run, composite: dict[str, Any], search: dict[str, Any], bands: int
+) -> None:
+    warning = "warning: model fixed_net.py:Net was built, but not tried on a chip"
+    settings = {
+        "composite": {"method": "median"} | composite,
+        "search": search,
+        "train": {"architecture": "fixed_net.py:Net"},
+    }
+    for excess in (0, 1):
+        text = FIXED.replace("BANDS", str((bands or 9) + excess)).replace("CLASSES", "2")
+        (folder / "fixed_net.py").write_text(text)
+        write(folder, **settings)
+        completed = run("check")
+        assert completed.code == (2 if excess and bands else 0), completed.stderr
+        assert (f"fails with a chip of {bands} bands" in completed.stderr) == bool(excess and bands)
+        assert (warning in completed.stdout) == (not bands)
+
+
+def test_a_model_of_change_has_a_class_for_each_pair(folder: Path, run: Run) -> None:
+    (folder / "fixed_net.py").write_text(FIXED.replace("BANDS", "2").replace("CLASSES", "4"))
+    write(folder, label={"before": "labels.tif"}, train={"architecture": "fixed_net.py:Net"})
+    completed = run("check")
+    assert completed.code == 0, completed.stderr
 
 
 @pytest.mark.parametrize("command", ["check", "plan"])

@@ -133,6 +133,8 @@ def test_a_model_that_names_code_needs_a_permission_before_anything_is_fetched(f
     assert completed.code == 2
     assert "add --allow-code vit.py:ViT" in completed.stderr
     assert not (folder / "project").exists()
+    for name in ("vit.py:ViT", "vit:ViT"):
+        assert checked(CONFIG | {"allow_code": name}, "config.yaml")["allow_code"] == name
 
 
 def test_a_model_alone_gives_its_bands_pixels_and_unit(folder: Path, run: Run) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 import pyogrio.raw
 import pytest
 import shapely
-from scenery import CRS, LEFT, TOP, Catalog, Run, write_raster
+from scenery import CRS, LEFT, TOP, Catalog, Run
 
 from eopipe.chips.block_choice import empty_splits
 from eopipe.config import load
 from eopipe.config_conflicts import plan_of
-from eopipe.planning.check_config import grid_shape
+from eopipe.planning.check_config import run_frame
 
 ROOT = Path(__file__).parents[2]
 # 4 x 4 km: at 10 m the grid has about 400 x 400 pixels.
@@ -32,9 +32,19 @@ def config_of(folder: Path) -> dict[str, Any]:
     return load(folder / "config.yaml")
 
 
+def shape_of(config: dict[str, Any]) -> tuple[int, int]:
+    frame = run_frame(config)
+    assert frame is not None
+    return frame.shape
+
+
 def with_labels(folder: Path) -> None:
-    """Labels, so that the project lacks nothing."""
-    write_raster(folder / "labels.gpkg", np.ones((8, 8), np.uint8), driver="GTiff")
+    """Labels of a class of the config, so that the project lacks nothing."""
+    label = config_of(folder)["label"]
+    value = np.array([1.5 if label["measure"] else label["classes"][0]])
+    shapes = np.array([shapely.to_wkb(shapely.box(-100, -80, 160, 80))], object)
+    fields = {"field_data": [value], "fields": ["class"]}
+    pyogrio.raw.write(folder / label["source"], shapes, **fields, crs="EPSG:4326", geometry_type="Polygon")
 
 
 def check_project(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -54,8 +64,7 @@ def test_a_small_area_gets_blocks_that_fill_every_split_and_windows(
 ) -> None:
     assert run("init", "area", "--bbox", *BOX).code == 0
     config = check_project(folder / "area", run, monkeypatch)
-    shape = grid_shape(config)
-    assert shape is not None
+    shape = shape_of(config)
     assert 390 < shape[0] < 420, "10 m"
     assert empty_splits(shape, plan_of(config["split"])) == []
     assert config["split"]["block"] >= 2 * config["split"]["chip"]
@@ -85,8 +94,7 @@ def test_dates_of_two_seasons_become_one_image_of_seasonal_medians(
 def test_blocks_are_chosen_for_every_size_of_area(folder: Path, run: Run, edge: float) -> None:
     assert run("init", "area", "--bbox", "15.0", "46.0", str(15 + edge), str(46 + edge)).code == 0
     config = config_of(folder / "area")
-    shape = grid_shape(config)
-    assert shape is not None
+    shape = shape_of(config)
     assert empty_splits(shape, plan_of(config["split"])) == []
     assert config["split"]["chip"] == (128 if edge > 0.09 else 32 if edge > 0.03 else 16)
     assert config["fetch"]["windows"] == (edge < 1)
@@ -226,7 +234,7 @@ def test_a_catalog_on_disk_decides_collection_bands_mask_and_blocks(
     assert config["search"]["collections"] == ("sentinel",)
     assert config["preprocess"]["bands"] == ("blue", "green", "red", "nir")
     assert config["preprocess"]["mask"] == "SCL"
-    assert grid_shape(config) == shape
+    assert shape_of(config) == shape
     assert empty_splits(shape, plan_of(config["split"])) == []
 
 
@@ -261,23 +269,6 @@ def test_the_sample_takes_no_option_that_its_config_would_ignore(folder: Path, r
     assert completed.code == 2
     assert "--sample has a config of its own, to be edited; omit --classes, --model" in completed.stderr
     assert not (folder / "project").exists()
-
-
-def test_check_says_when_a_model_was_built_but_not_tried(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run("init", "project", "--sample").code == 0
-    monkeypatch.chdir(folder / "project")
-    config = Path("config.yaml").read_text()
-    Path("net.py").write_text(
-        "from torch import nn\n\nclass Net(nn.Conv2d):\n    def __init__(self, bands, classes):\n"
-        "        super().__init__(bands, classes, 1)\n"
-    )
-    Path("config.yaml").write_text(config.replace("train:\n", "train:\n  architecture: net.py:Net\n"))
-    sentence = "model net.py:Net was built, but not tried on a chip"
-    assert sentence in run("check").stdout
-    Path("config.yaml").write_text(config)
-    assert sentence not in run("check").stdout
 
 
 def test_init_prints_the_commands_of_the_readme(folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -276,7 +276,7 @@ def test_a_model_that_cannot_be_built_gives_one_sentence(name: str, arguments: t
 
 
 def test_a_model_without_maps_is_reported_in_one_sentence() -> None:
-    with pytest.raises(UsageError, match="must return a tensor"):
+    with pytest.raises(UsageError, match="where logits of shape"):
         Architecture(MODULE + "Row", 4, 2, 8, 2).build()(torch.rand(1, 4, 4, 4))
 
 
