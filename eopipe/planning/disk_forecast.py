@@ -161,7 +161,7 @@ def _later_folders(
     existing, count = _existing(results / name for name in (*scores, *pages)), len(scores) + len(pages)
     folders.append(FolderForecast("report", 1 + len(scores), count, REPORT_BYTES, existing, "typical"))
     if config["with_products"]:
-        existing, count = _existing([results / "products"], linked=False), 2 + 3 * mapped.maps
+        existing, count = _existing([results / "products"], linked=False), 2 + 2 * mapped.maps
         folders.append(FolderForecast("products", 1, count, size, existing, "typical", folders=1))
     existing = _existing([results / "catalog"], linked=False)
     count, below = 6 + 2 * mapped.maps + mapped.stores, 4 + copied_scenes + mapped.maps + mapped.stores

@@ -39,13 +39,13 @@ def kind(path: Path) -> str:
 
 
 def disk_usage(project: Project) -> dict[str, tuple[int, int]]:
-    """Number of inodes and bytes by row of the plan: of hard links the one outside of catalog and crate."""
+    """Number of inodes and bytes by row of the plan: of hard links the one outside of products, catalog and crate."""
     usage: dict[str, tuple[int, int]] = {}
     results, inodes = project.results, set[int]()
     entries = [(kind(path.relative_to(results)), path) for path in results.rglob("*")]
     for name in ("state", ".snakemake"):
         entries += [(name, path) for path in (project.folder / name, *(project.folder / name).rglob("*"))]
-    for name, path in sorted(entries, key=lambda entry: entry[0] in ("catalog", "crate")):
+    for name, path in sorted(entries, key=lambda entry: entry[0] in ("products", "catalog", "crate")):
         if path.stat().st_ino not in inodes:
             count, size = usage.get(name, (0, 0))
             usage[name] = count + 1, size + (path.stat().st_size if path.is_file() else 0)
