@@ -48,6 +48,10 @@ COMMANDS = {
         "rate": ("eopipe.training.lr_finder:rate", "Suggest a learning rate for a training (range test)."),
     },
     "results": {
+        "compare": (
+            "eopipe.inspection.compare_command:compare",
+            "Compare finished runs: settings, paired scores, maps side by side.",
+        ),
         "tiles": ("eopipe.inspection.tiles_command:tiles", "Describe, check or plot tile stores."),
         "verify": ("eopipe.verify:verify", "Find removed, truncated or changed files; rebuild them."),
         "lineage": ("eopipe.provenance.lineage:lineage", "Trace a file or map pixel to chips, scenes and code."),

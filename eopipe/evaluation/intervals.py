@@ -154,7 +154,7 @@ def _blocks(data: EvaluationData, edge_km: float) -> Cells:
 def measure_pieces(cells: Cells, chip: int, tables: dict[str, AnyArray], measures: Measures) -> Pieces:
     """Measure the correlation of the errors of some cells; whole maps are taken as independent."""
     if not cells.edge:
-        return Pieces(cells, chip, {COMPARISONS[name]: 1.0 for name in tables})
+        return Pieces(cells, chip, {COMPARISONS.get(name, name): 1.0 for name in tables})
     return correlated_pieces(Correlation(cells), chip, tables, measures)
 
 
@@ -163,7 +163,7 @@ def correlated_pieces(correlation: Correlation, chip: int, tables: dict[str, Any
     model, *baselines = (measures.errors(table) for table in tables.values())
     likelihood = correlation.likelihood(np.stack([model, *(model - baseline for baseline in baselines)]))
     effects = correlation.design_effects(measures.sizes(tables["model"]).astype(np.float64), likelihood)
-    by_comparison = dict(zip([COMPARISONS[name] for name in tables], effects.tolist(), strict=True))
+    by_comparison = dict(zip([COMPARISONS.get(name, name) for name in tables], effects.tolist(), strict=True))
     return Pieces(correlation.cells, chip, by_comparison, float(correlation.distances(likelihood)[0]))
 
 

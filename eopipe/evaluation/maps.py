@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray
-from eopipe.chips.chip_blocks import BLOCK, chips_reaching, covered_blocks
+from eopipe.chips.chip_blocks import BLOCK, chips_reaching, covered_blocks, covered_pixels
 from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import splits_of_pixels
@@ -202,20 +202,36 @@ class EvaluationData:
         Where scenes are split, and of chip sets, those are the areas of the map's own chips. Of a map of chips no
         cell is cut by a block.
         """
-        samples, chip = self.split.samples[name], self.split.chip
-        has_own = self.split.by_scene or self.split.chip_set
+        chip = self.split.chip
         multiple = chip if self.task in CHIPWISE else 1
         for group in self.groups:
             if self.only_tests:
                 yield from _labelled_areas(group) if name == "test" else ()
                 continue
-            corners = samples[samples[:, 0] == group.number, 1:] if has_own else samples[:, 1:]
+            corners = self._corners(name, group)
             if len(group.stores) == 1:
                 corners = chips_reaching(group.stores[0].windows, corners, chip)
             for window, covered in covered_blocks(corners, chip, multiple):
-                polygons = self.split.polygons
-                splits = splits_of_pixels(group.label, polygons, *window) if polygons else SPLITS.index(name)
-                yield group, window, covered & (splits == SPLITS.index(name))
+                yield group, window, covered & self._has_polygon_of(name, group, window)
+
+    def area(self, name: str, group: EvaluatedMap, window: PixelWindow) -> BoolArray:
+        """The mask (y, x) of the areas of a split in any window of a map."""
+        if self.only_tests:
+            return has_value(group.truth(*window)) & (name == "test")
+        covered = covered_pixels(self._corners(name, group), self.split.chip, window)
+        return covered & self._has_polygon_of(name, group, window)
+
+    def _corners(self, name: str, group: EvaluatedMap) -> IntArray:
+        """First row and column (n, 2) of the chips of a split in a map."""
+        samples = self.split.samples[name]
+        return (
+            samples[samples[:, 0] == group.number, 1:] if self.split.by_scene or self.split.chip_set else samples[:, 1:]
+        )
+
+    def _has_polygon_of(self, name: str, group: EvaluatedMap, window: PixelWindow) -> BoolArray:
+        """The pixels (y, x) of the polygons of a split; all where no polygons are split."""
+        polygons, number = self.split.polygons, SPLITS.index(name)
+        return np.asarray((splits_of_pixels(group.label, polygons, *window) if polygons else number) == number)
 
     def pixels(self, name: str) -> Iterator[AreaPixels]:
         """The mapped, labelled pixels in the areas of a split, block by block; none of blocks without any."""

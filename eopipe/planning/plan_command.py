@@ -365,7 +365,7 @@ def folders_table(folders: list[FolderForecast]) -> list[str]:
     cells += [*map(_folder_row, of_jobs), _total_row("total", folders)]
     return [
         *format_table(cells, left=(0, 6)),
-        "Files and folders are inodes; hard links of products, catalog and crate are none, and checkpoints are removed.",
+        "Files and folders are inodes; hard links of products, catalog and crate are none; checkpoints are removed.",
     ]
 
 

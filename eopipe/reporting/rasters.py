@@ -88,7 +88,7 @@ def grid_of(source: Any) -> "GeoBox":
 
 
 @dataclass(frozen=True)
-class _MapImage:
+class MapImage:
     """Stored numbers (band, y, x) of a map at the centres of the pixels of an image, its nodata, scale and tags."""
 
     stored: AnyArray
@@ -126,13 +126,14 @@ class _MapImage:
         return np.asarray((self.stored != self.nodata).all(0))
 
 
-def _read_map_image(
+def read_map_image(
     paths: tuple[Path, ...], frame: Frame, decimation: Decimation, reached: list[PixelWindow]
-) -> _MapImage:
+) -> MapImage:
+    """A map at the centres of the pixels of an image, read where scenes reach it."""
     with open_maps(paths, frame) as source:
         first = source.first
         stored = read_centres(source.read, decimation, reached, first.nodata)
-        return _MapImage(stored, first.nodata, first.scales[0], first.tags())
+        return MapImage(stored, first.nodata, first.scales[0], first.tags())
 
 
 def _read_window(source: Any, y: slice, x: slice) -> AnyArray:
@@ -273,7 +274,7 @@ def read_map(
         # Between cells an array reads as 0, which is a class.
         label = np.where(read_centres(partial(labels.read, "valid"), decimation, reached) > 0, label, NO_LABEL)
     mapped, probabilities = (
-        _read_map_image(paths, frame, decimation, reached) for paths in (file.classes, file.probabilities)
+        read_map_image(paths, frame, decimation, reached) for paths in (file.classes, file.probabilities)
     )
     presence = None if scale else mapped.presence
     if scale:
@@ -285,7 +286,7 @@ def read_map(
     # The pixels that evaluate counts, as far as they are in the image.
     tested = (role == SPLITS.index("test")) & (label != NO_LABEL) & (classes != NO_LABEL)
     quicklook = read_quicklook(stores, decimation)
-    window = _bounding_window((classes != NO_LABEL) | quicklook.has_data)
+    window = bounding_window((classes != NO_LABEL) | quicklook.has_data)
     return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, values, presence)
 
 
@@ -330,7 +331,7 @@ def _median(stack: FloatArray, default: Any) -> FloatArray:
     return np.where(is_empty, default, np.nanmedian(filled, axis=0)).astype(np.float32)
 
 
-def _bounding_window(mask: BoolArray) -> tuple[slice, slice]:
+def bounding_window(mask: BoolArray) -> tuple[slice, slice]:
     """The smallest window that contains every set pixel; the whole image for an empty mask."""
     rows, cols = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     if not len(rows):

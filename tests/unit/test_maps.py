@@ -314,7 +314,7 @@ def test_pixels_that_the_map_does_not_cover_do_not_count(tmp_path: Path) -> None
 def test_a_map_of_another_scene_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scene = Scene(tmp_path)
     assert scene.evaluate(scene.label, made_from="b") == 3
-    assert "was made from other scenes than it is compared with: a b" in capsys.readouterr().err
+    assert "was made from other scenes than it is compared with: a, b" in capsys.readouterr().err
     assert not (tmp_path / "metrics.json").exists()
 
 

@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import chdir
@@ -273,3 +274,41 @@ def test_a_client_of_the_api_is_typed(tmp_path: Path) -> None:
     done = checked("mistakes.py")
     assert 'Argument 2 to "open_chips"' in done.stdout
     assert '"Metrics" has no attribute "accuracy"' in done.stdout
+
+
+def test_two_runs_are_compared_by_their_settings_and_on_the_pixels_that_both_test(
+    finished: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(finished.folder, other, symlinks=True)
+    results = other / "results"
+    record = json.loads((results / "model.run.json").read_text())
+    record["settings"] |= {"seed": 7, "checkpoint_every": 9}
+    (results / "model.run.json").write_text(json.dumps(record))
+    (mapped,) = results.glob("maps/*/classes.tif")
+    with rasterio.open(mapped) as file:
+        pixels, profile, tags = file.read(1), file.profile, file.tags()
+    changed = np.where(pixels == 255, 255, 0).astype(np.uint8)
+    mapped.unlink()
+    with rasterio.open(mapped, "w", **profile) as file:
+        file.write(changed, 1)
+        file.update_tags(**tags)
+    page, table = tmp_path / "compared.html", tmp_path / "compared.json"
+    runs = [str(finished.folder), str(results)]
+    assert main(["compare", *runs, "--page", str(page), "--json", str(table)]) == 0
+    output, document = capsys.readouterr().out, json.loads(table.read_text())
+    metrics = json.loads((finished.folder / "results/metrics.json").read_text())
+    scored = document["runs"][0]["scores"]
+    assert document["samples"] == metrics["test_pixels"]
+    for key in ("accuracy", "miou"):
+        assert scored[key] == pytest.approx(metrics["model"][key], abs=2e-6)
+    # All pixels are of the first class.
+    share = np.array(metrics["model"]["confusion"])[0].sum() / metrics["test_pixels"]
+    assert document["runs"][1]["scores"]["accuracy"] == pytest.approx(share, abs=1e-6)
+    assert document["settings"] == {"train.seed": ["0", "7"]}
+    assert re.search(r"^train\.seed +0 +7$", output, re.MULTILINE), "and the interval of checkpoints changes no result"
+    assert "other minus finished (95 %)" in output
+    assert '<th scope="row">train.seed</th><td>0</td><td>7</td>' in page.read_text()
+    assert main(["compare", runs[0]]) == 2
+    assert main(["compare", runs[0], str(tmp_path)]) == 3
+    assert f"{tmp_path} has no scores: give the results of a finished run" in capsys.readouterr().err

@@ -1,0 +1,211 @@
+"""Scores of several runs on the test places that all of them have, with paired intervals of their differences.
+
+The difference of two maps is measured on the same pixels, or chips, so that what is hard for both cancels. Its interval
+is that of a gain over a baseline: by pieces of the test places, with the measured correlation of the differences.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, IntArray
+from eopipe.chips.chips import label_sets
+from eopipe.errors import BadInputError
+from eopipe.evaluation.correlation import Cells
+from eopipe.evaluation.intervals import Intervals, choose_cells, intervals, measure_pieces, rounded
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData, has_value
+from eopipe.evaluation.measures import VALUES, Measures, class_measures, label_measures
+from eopipe.models.tasks import CHIPWISE
+from eopipe.training.metrics import label_tables, value_parts
+
+# The name of the first run among the tables of a difference.
+FIRST = "first"
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """Scores of a run by their keys (those of a class as `iou:name`) with their intervals.
+
+    `differences` are its scores minus those of the first run, with paired intervals; None for the first run.
+    """
+
+    scores: dict[str, float]
+    intervals: Intervals
+    differences: dict[str, float] | None
+    paired: Intervals
+
+    def json_document(self) -> dict[str, Any]:
+        """All scores with six digits; None where one is not defined."""
+        document = {"scores": _rounded(self.scores), "intervals": self.intervals}
+        if self.differences is None:
+            return document
+        return document | {"differences": _rounded(self.differences), "intervals_of_differences": self.paired}
+
+
+def _rounded(scores: dict[str, float]) -> dict[str, float | None]:
+    return {key: rounded(value) for key, value in scores.items()}
+
+
+@dataclass(frozen=True)
+class SharedSamples:
+    """Samples (n) that all runs map and test: places in the frame, truth and what each run maps, (n,) or (n, class)."""
+
+    number: int
+    rows: IntArray
+    cols: IntArray
+    truth: AnyArray
+    mapped: list[AnyArray]
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Scores of runs on `count` test pixels or chips of all of them, in `pieces` of which some are independent."""
+
+    runs: list[RunScores]
+    count: int
+    pieces: int
+
+
+def compare_runs(runs: Sequence[EvaluationData], names: Sequence[str]) -> RunComparison:
+    """Score runs on the places that are test places of all; the names are those of the runs in messages.
+
+    Raises BadInputError for runs of other tasks, classes, grids, labels or chips, and without a common test place.
+    """
+    for run, name in zip(runs[1:], names[1:], strict=True):
+        _check_comparable(runs[0], run, f"{names[0]} and {name}")
+    first, measures = runs[0], _measures(runs[0])
+    cells = choose_cells(first)
+    tables, offset, count = list[AnyArray](), 0.0, 0
+    for samples in _shared_samples(runs, names):
+        if not len(samples.truth):
+            continue
+        # Sums of values are about a number near their mean, for their precision.
+        offset = offset if count else float(samples.truth.mean())
+        index, count = cells.index_of(samples.number, samples.rows, samples.cols), count + len(samples.truth)
+        parts = [_table(first, cells, index, (samples.truth, mapped), offset) for mapped in samples.mapped]
+        tables = [table + part for table, part in zip(tables, parts, strict=True)] if tables else parts
+    if not tables:
+        raise BadInputError(f"{' and '.join(names)} have no labelled, mapped place that is a test place of all of them")
+    is_used = measures.sizes(tables[0]) > 0
+    used = [table[is_used] for table in tables]
+    of_pieces = partial(_run_scores, replace(cells, used=cells.used[is_used]), first.split.chip, measures)
+    scored = [of_pieces(used[0], None), *(of_pieces(table, used[0]) for table in used[1:])]
+    return RunComparison(scored, count, int(is_used.sum()))
+
+
+def _check_comparable(first: EvaluationData, other: EvaluationData, names: str) -> None:
+    """Raise BadInputError where two runs cannot be scored on the same samples."""
+    same = {
+        "task": first.task == other.task and first.from_to == other.from_to,
+        "classes": first.names == other.names,
+        "grid": first.frame.is_same(other.frame),
+        "kind of maps (one mosaic, or one for each image)": (
+            [_images(group, first) for group in first.groups] == [_images(group, other) for group in other.groups]
+        ),
+    }
+    if first.task in CHIPWISE:
+        same["test chips"] = np.array_equal(first.split.samples["test"], other.split.samples["test"])
+        same["size of chips"] = first.split.chip == other.split.chip
+    if differing := [quality for quality, is_same in same.items() if not is_same]:
+        raise BadInputError(f"{names} cannot be compared by places: they do not have the same {', '.join(differing)}")
+
+
+def _images(group: EvaluatedMap, run: EvaluationData) -> list[str]:
+    """The images of a map; those of a mosaic may differ."""
+    return [] if len(run.groups) == 1 else [store.scene for store in group.stores]
+
+
+def _measures(run: EvaluationData) -> Measures:
+    if run.task == "regression":
+        return VALUES
+    return (label_measures if run.task == "multilabel" else class_measures)(run.names)
+
+
+def _shared_samples(runs: Sequence[EvaluationData], names: Sequence[str]) -> Iterator[SharedSamples]:
+    """The samples of the first run that the others test too, block by block."""
+    first = runs[0]
+    if first.task in CHIPWISE:
+        for chips in first.chips("test"):
+            truth = label_sets(chips.votes, first.min_share) if first.task == "multilabel" else chips.truth
+            # A cell of a map of chips has one value.
+            others = [_at(run.groups[chips.group.number], chips.rows, chips.cols) for run in runs[1:]]
+            mapped = [chips.mapped, *(_by_sample(numbers) for numbers, _ in others)]
+            is_shared = np.logical_and.reduce([has_value(numbers.reshape(len(truth), -1)[:, 0]) for numbers in mapped])
+            yield _chosen(is_shared, chips.group.number, (chips.rows, chips.cols), truth, mapped)
+        return
+    for pixels in first.pixels("test"):
+        is_shared, mapped = np.ones(len(pixels.rows), bool), [pixels.mapped]
+        for run, name in zip(runs[1:], names[1:], strict=True):
+            group = run.groups[pixels.group.number]
+            numbers, truth = _at(group, pixels.rows, pixels.cols)
+            is_shared &= has_value(numbers) & has_value(truth) & _tested(run, group, pixels.rows, pixels.cols)
+            if (truth[is_shared] != pixels.truth[is_shared]).any():
+                raise BadInputError(
+                    f"{names[0]} and {name} have other labels at the same pixels; compare runs of one source"
+                )
+            mapped.append(numbers)
+        yield _chosen(is_shared, pixels.group.number, (pixels.rows, pixels.cols), pixels.truth, mapped)
+
+
+def _chosen(
+    is_shared: AnyArray, number: int, places: tuple[IntArray, IntArray], truth: AnyArray, mapped: list[AnyArray]
+) -> SharedSamples:
+    rows, cols = (axis[is_shared] for axis in places)
+    return SharedSamples(number, rows, cols, truth[is_shared], [numbers[is_shared] for numbers in mapped])
+
+
+def _by_sample(numbers: AnyArray) -> AnyArray:
+    """Classes (n,), or the presence of each class (class, n) as (n, class)."""
+    return numbers.T
+
+
+def _window(rows: IntArray, cols: IntArray) -> tuple[slice, slice]:
+    top, left = int(rows.min()), int(cols.min())
+    return slice(top, int(rows.max()) + 1), slice(left, int(cols.max()) + 1)
+
+
+def _at(group: EvaluatedMap, rows: IntArray, cols: IntArray) -> tuple[AnyArray, AnyArray]:
+    """What a map and its labels have at some pixels (n,) of one block: (n,) or (class, n), and (n,)."""
+    y, x = _window(rows, cols)
+    inside = rows - y.start, cols - x.start
+    return group.mapped(y, x)[..., *inside], group.truth(y, x)[inside]
+
+
+def _tested(run: EvaluationData, group: EvaluatedMap, rows: IntArray, cols: IntArray) -> BoolArray:
+    """Whether pixels (n,) of one block are in the test areas of a run."""
+    y, x = _window(rows, cols)
+    tested: BoolArray = run.area("test", group, (y, x))[rows - y.start, cols - x.start]
+    return tested
+
+
+def _table(
+    run: EvaluationData, cells: Cells, index: IntArray, pair: tuple[AnyArray, AnyArray], offset: float
+) -> AnyArray:
+    """What samples add to the table (cell, ...) of a run, by the cell, truth and prediction of each."""
+    truth, mapped = pair
+    if run.task == "regression":
+        return cells.sum_parts(index, value_parts(truth, mapped, offset))
+    if run.task == "multilabel":
+        tables = label_tables(truth, mapped > 0)
+        return np.rint(cells.sum_parts(index, tables.T.astype(np.float64))).astype(np.int64)
+    count = len(run.names)
+    return cells.count_pairs(index, truth.astype(np.int64) * count + mapped.astype(np.int64), count**2)
+
+
+def _run_scores(cells: Cells, chip: int, measures: Measures, table: AnyArray, first: AnyArray | None) -> RunScores:
+    """Scores of a run by its table (cell, ...), and their differences to those of the first run."""
+    tables = {"model": table} | ({} if first is None else {FIRST: first})
+    ends = intervals(measure_pieces(cells, chip, tables, measures), tables, measures)
+    scores = _scores(table, measures)
+    if first is None:
+        return RunScores(scores, ends["model"], None, {})
+    of_first = _scores(first, measures)
+    differences = {key: value - of_first[key] for key, value in scores.items()}
+    return RunScores(scores, ends["model"], differences, ends[FIRST])
+
+
+def _scores(table: AnyArray, measures: Measures) -> dict[str, float]:
+    return {key: float(value[0]) for key, value in measures.scores(table.sum(0)[None]).items()}

@@ -1,0 +1,145 @@
+"""`eopipe compare`: settings that differ between finished runs, and their scores on the same test places."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from eopipe.arguments import Parser, parse
+from eopipe.config import load
+from eopipe.contract import STAGES, Knob, stage
+from eopipe.errors import BadInputError, UsageError
+from eopipe.evaluation.maps import EvaluationData
+from eopipe.evaluation.paired import RunComparison, compare_runs
+from eopipe.provenance.jobs import RecordedJob, read_jobs
+from eopipe.publish import RECORD, publish, write_json
+from eopipe.reporting.compare_page import NOTE, read_panels, render_comparison, score_table, size_text
+from eopipe.reporting.wording import DASH, format_setting
+from eopipe.run.locate import NAMES
+from eopipe.text_table import format_table
+
+METRICS = "metrics.json"
+# Of scenes, stores and maps one record says what all jobs have in common.
+RECORDS = (f"*{RECORD}", f"*/*{RECORD}", f"maps/*/*{RECORD}")
+# What each job of a stage has for itself.
+OF_ONE_JOB = {"cell", "part"}
+# Inputs of the evaluation whose content says on what the scores rest.
+DATA = {"tiles": "tiles (sha256)", "labels": "labels (sha256)", "chips": "split (sha256)"}
+# Folders from the results up to that in which the run started.
+MAX_DEPTH = 4
+
+
+@dataclass(frozen=True)
+class FinishedResults:
+    """The results of a run with scores, and what its records say."""
+
+    folder: Path
+    jobs: tuple[RecordedJob, ...]
+
+    @classmethod
+    def at(cls, path: Path) -> "FinishedResults":
+        """Those in a folder of results, or of a project. Raises BadInputError where there are no scores."""
+        configs = [path / name for name in NAMES if (path / name).is_file()]
+        folder = path if (path / METRICS).is_file() or not configs else path / load(configs[0])["results"]
+        if not (folder / f"{METRICS}{RECORD}").is_file():
+            raise BadInputError(f"{path} has no scores: give the results of a finished run, or its project folder")
+        records = [sorted(folder.glob(pattern)) for pattern in RECORDS]
+        first = {record.parent: record for paths in records[1:] for record in reversed(paths)}
+        return cls(folder, read_jobs([*records[0], *first.values()]))
+
+    @cached_property
+    def data(self) -> EvaluationData:
+        """The maps of the run with labels and split, as its evaluation read them."""
+        record = next(job.record for job in self.jobs if job.stage == "evaluate")
+        values = parse(stage("evaluate"), record.arguments[2:])
+        maps, tiles, labels = (tuple(map(self._existing, values[name])) for name in ("classes", "tiles", "labels"))
+        chips, model = (values[name] and self._existing(values[name]) for name in ("chips", "tested_model"))
+        return EvaluationData.read(maps, tiles, labels, chips, model)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Settings of the stages that change results, versions of the code, and digests of the data, as text."""
+        texts: dict[str, str] = {}
+        for job in (job for job in self.jobs if not job.failed and job.stage in STAGES):
+            knobs = {port.name for port in stage(job.stage).settings if isinstance(port.mark, Knob)}
+            for name, value in job.settings.items():
+                if name not in knobs | OF_ONE_JOB:
+                    texts.setdefault(f"{job.stage}.{name}", format_setting(value))
+            if job.stage == "evaluate":
+                texts |= dict(_digests(job))
+            if job.stage == "train":
+                texts |= {"eopipe": job.record.version, "commit of the project": job.record.project or DASH}
+        return texts
+
+    def _existing(self, path: Path) -> Path:
+        """A path of the run from where it started, or the file or folder of this name in the results."""
+        above = self.folder.absolute().parents[:MAX_DEPTH]
+        ends = [self.folder / Path(*path.parts[-length:]) for length in range(len(path.parts), 0, -1)]
+        existing = next((place for place in (*ends, *(folder / path for folder in above)) if place.exists()), None)
+        if existing is None:
+            raise BadInputError(f"{self.folder} was evaluated with {path}, which is not there any more")
+        return existing
+
+
+def compare(argv: list[str]) -> int:
+    """Compare finished runs: the settings that differ, and their scores on the test places that all of them have."""
+    arguments = _parser().parse_args(argv)
+    if len(arguments.runs) < 2:
+        raise UsageError(f"compare needs two runs or more, and only {arguments.runs[0]} is given")
+    names = names_of(arguments.runs)
+    runs = [FinishedResults.at(path) for path in arguments.runs]
+    data = [run.data for run in runs]
+    comparison, settings = compare_runs(data, names), _differing([run.settings for run in runs])
+    scores, rows = score_table(comparison, names, data[0]), [(name, *texts) for name, texts in settings.items()]
+    count = len(names)
+    print(f"Scores on {size_text(comparison, data[0])}:")
+    print("\n".join([*format_table(scores, left=(0, *range(count + 1, 2 * count))), NOTE, ""]))
+    table = format_table([("Setting", *names), *rows], left=tuple(range(count + 1)))
+    print("\n".join(table if rows else ["No setting differs."]))
+    if arguments.page:
+        with publish(arguments.page) as draft:
+            caption = f"Scores on {size_text(comparison, data[0])}"
+            page = render_comparison(names, (caption, scores), rows, read_panels(data, names))
+            draft.write_text(page, encoding="utf-8")
+    if arguments.json:
+        with publish(arguments.json) as draft:
+            write_json(draft, _document(comparison, names, settings))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="eopipe compare", description=compare.__doc__)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="results of a run, or its project folder")
+    parser.add_argument("--page", type=Path, help="HTML page with the tables, and the maps side by side")
+    parser.add_argument("--json", type=Path, help="file of all scores, intervals, differences and differing settings")
+    return parser
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """Short names of runs: of their folders, or of their projects; the paths where these are not different."""
+    names = [path.resolve().parent.name if path.name == "results" else path.resolve().name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+
+
+def _digests(job: RecordedJob) -> Iterator[tuple[str, str]]:
+    """What the evaluation read, each port with one short digest of its files."""
+    for port, name in DATA.items():
+        digests = sorted(data.sha256 for data in job.record.inputs if data.port == port)
+        if digests:
+            yield name, sha256(" ".join(digests).encode()).hexdigest()[:12]
+
+
+def _differing(settings: Sequence[dict[str, str]]) -> dict[str, list[str]]:
+    """The settings of several runs that are not the same in all."""
+    names = dict.fromkeys(name for of_run in settings for name in of_run)
+    texts = {name: [of_run.get(name, DASH) for of_run in settings] for name in names}
+    return {name: of_runs for name, of_runs in texts.items() if len(set(of_runs)) > 1}
+
+
+def _document(comparison: RunComparison, names: Sequence[str], settings: dict[str, list[str]]) -> dict[str, Any]:
+    """Everything that was compared; the differences are to the first run."""
+    runs = [{"name": name} | run.json_document() for name, run in zip(names, comparison.runs, strict=True)]
+    return {"samples": comparison.count, "pieces": comparison.pieces, "runs": runs, "settings": settings}

@@ -1,0 +1,165 @@
+"""Runs compared on one page: scores with paired intervals, settings that differ, maps side by side."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from eopipe import __version__
+from eopipe.evaluation.intervals import LEVEL
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.paired import RunComparison, RunScores
+from eopipe.models.tasks import CHIPWISE
+from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres
+from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
+from eopipe.reporting.palette import ValueScale, class_colors
+from eopipe.reporting.panels import ImagePanel, PanelGroup, encode_classes, outline
+from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MAX_MAPS, bounding_window, read_map_image
+from eopipe.reporting.scores import UNIT_MEASURES, measures_of
+from eopipe.reporting.wording import DASH, format_gain, format_interval, format_score, format_value, plural
+from eopipe.text_table import TextRow
+from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.store import NO_LABEL
+
+TEMPLATE = "compare_page.html"
+# Where the maps of two runs are right, at the labelled test pixels of an image; elsewhere they are not compared.
+OUTCOME_COLORS = ("#a9c7dc", "#1f6feb", "#d1490c", "#4a4a46", "#e9e9e6")
+NOTE = (
+    "An interval says how far a difference would move on other places like these. It knows nothing of seeds: a "
+    "training with another seed gives another map too."
+)
+
+
+class ComparedPanels(NamedTuple):
+    """The maps of runs side by side, the colours of the classes, and metres of a pixel of the images."""
+
+    groups: list[PanelGroup]
+    legend: dict[str, str]
+    pixel_m: float
+
+
+def size_text(comparison: RunComparison, data: EvaluationData) -> str:
+    """On how many samples the scores rest, as text."""
+    unit = "chip" if data.task in CHIPWISE else "pixel"
+    pieces = plural(comparison.pieces, "piece")
+    return f"{plural(comparison.count, f'test {unit}')} that all runs have, in {pieces} of the test places"
+
+
+def score_table(comparison: RunComparison, names: Sequence[str], data: EvaluationData) -> list[tuple[str, ...]]:
+    """Rows of scores, heads first: of each run, then of each other run minus the first, with the paired interval."""
+    heads = ["Score", *names, *(f"{name} minus {names[0]} ({100 * LEVEL:.0f} %)" for name in names[1:])]
+    titles = dict(measures_of({"task": data.task})) | {
+        f"{key}:{name}": f"{title} {name}"
+        for name in data.names
+        for key, title in ((("f1", "F1"),) if data.task == "multilabel" else (("iou", "IoU"),))
+    }
+    rows = [tuple(heads)]
+    for key, title in titles.items():
+        if key in comparison.runs[0].scores:
+            unit = data.unit if key in UNIT_MEASURES else ""
+            values = [_value_text(run.scores[key], unit) for run in comparison.runs]
+            differences = [_difference_text(run, key, unit) for run in comparison.runs[1:]]
+            rows.append((title, *values, *differences))
+    return rows
+
+
+def _value_text(value: float, unit: str) -> str:
+    known = value if np.isfinite(value) else None
+    return format_value(known, unit) if unit else format_score(known)
+
+
+def _difference_text(run: RunScores, key: str, unit: str) -> str:
+    """A difference with its interval; runs are not significant where that contains 0."""
+    value, ends = (run.differences or {}).get(key, np.nan), run.paired.get(key)
+    if not np.isfinite(value):
+        return DASH
+    text = format_value(value, unit) if unit else format_gain(value)
+    if not ends:
+        return f"{text}, no interval: too few independent places"
+    is_significant = ends[0] > 0 or ends[1] < 0
+    return f"{text} ({format_interval(ends, unit)}){'' if is_significant else ', not significant'}"
+
+
+def read_panels(runs: Sequence[EvaluationData], names: Sequence[str]) -> ComparedPanels:
+    """The maps of runs; of several labels for each chip there are none. At most six maps of each run."""
+    first, groups = runs[0], list[PanelGroup]()
+    frame, decimation = first.frame, decimate(first.frame.shape, LONGEST_EDGE_OF_MANY)
+    scale = _scale_of(first) if first.task == "regression" else None
+    colors = scale.colors if scale else class_colors(first.names, ())
+    for number in [] if first.task == "multilabel" else _shown_maps(first):
+        maps = [run.groups[number] for run in runs]
+        heading = "" if len(first.groups) == 1 else maps[0].stores[0].scene
+        groups.append(_map_panels(first, maps, names, decimation, (heading, colors, scale)))
+    legend = {} if scale or first.task == "multilabel" else dict(zip(first.names, colors, strict=True))
+    return ComparedPanels(groups, legend, decimation.step * pixel_metres(frame.cells[0].grid)[0])
+
+
+def _shown_maps(run: EvaluationData) -> list[int]:
+    """The numbers of at most six maps, spread evenly."""
+    count = len(run.groups)
+    return sorted({round(n) for n in np.linspace(0, count - 1, min(count, MAX_MAPS))})
+
+
+def _scale_of(run: EvaluationData) -> ValueScale:
+    """The colours of values: from the least to the greatest label of the test pixels."""
+    ends = [(float(pixels.truth.min()), float(pixels.truth.max())) for pixels in run.pixels("test")]
+    return ValueScale(min(low for low, _ in ends), max(high for _, high in ends), run.unit)
+
+
+def _map_panels(
+    run: EvaluationData,
+    maps: list[EvaluatedMap],
+    names: Sequence[str],
+    decimation: Decimation,
+    style: tuple[str, tuple[str, ...], ValueScale | None],
+) -> PanelGroup:
+    """The labels, the map of each run, and where each other run is right and the first is not."""
+    heading, colors, scale = style
+    reached = reached_windows(decimation, maps[0].stores, run.split.chip)
+    blank = np.nan if scale else NO_LABEL
+    label = read_centres(maps[0].truth, decimation, reached, blank)
+    stored = [read_map_image(tuple(map_.paths.values()), run.frame, decimation, reached) for map_ in maps]
+    mapped = [image.values if scale else image.classes for image in stored]
+    tested = read_centres(lambda y, x: run.area("test", maps[0], (y, x)), decimation, reached, False)
+    images = [scale.numbers(numbers) if scale else numbers for numbers in (label, *mapped)]
+    window = bounding_window(np.any([numbers != NO_LABEL for numbers in images], axis=0))
+    panels = [
+        ImagePanel(title, f"{title}.", encode_classes(np.asarray(numbers[window], np.uint8), colors))
+        for title, numbers in zip(("Label", *names), images, strict=True)
+    ]
+    for name, other in zip(names[1:], mapped[1:], strict=True) if not scale else ():
+        known = tested & (label != NO_LABEL) & (mapped[0] != NO_LABEL) & (other != NO_LABEL)
+        outcome = 2 * (mapped[0] != label) + (other != label)
+        # Right in both, in the first alone, in the other alone, in none.
+        numbers = np.where(known, np.array([0, 1, 2, 3])[outcome], 4).astype(np.uint8)
+        text = f"Test pixels where {names[0]} alone is right are blue, those where {name} alone is right are orange"
+        panels.append(ImagePanel(f"{names[0]} and {name}", f"{text}.", encode_classes(numbers[window], OUTCOME_COLORS)))
+    area = tested[window]
+    return PanelGroup(heading, panels, outline(area), area.shape[1], area.shape[0])
+
+
+def render_comparison(
+    names: Sequence[str], scores: tuple[str, list[tuple[str, ...]]], settings: Sequence[TextRow], panels: ComparedPanels
+) -> str:
+    """The page; every text from outside is escaped."""
+    caption, rows = scores
+    outcomes = ("both right", f"only {names[0]} right", "only the other right", "both wrong", "not tested")
+    return (
+        page_environment()
+        .get_template(TEMPLATE)
+        .render(
+            run={"title": " and ".join(names)},
+            version=__version__,
+            style=page_source(STYLE),
+            names=names,
+            caption=caption,
+            scores=rows,
+            settings=settings,
+            groups=panels.groups,
+            legend=panels.legend,
+            outcomes=dict(zip(outcomes, OUTCOME_COLORS, strict=True)) if panels.legend else {},
+            scale_bar=partial(scale_bar, panels.pixel_m),
+            note=NOTE,
+        )
+    )

@@ -1,0 +1,168 @@
+"""Finished runs compared: on the places that all test, with paired intervals, and the settings that differ."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from affine import Affine
+from chip_files import made_split
+from odc.geo.geobox import GeoBox
+
+from eopipe.arrays import AnyArray
+from eopipe.errors import BadInputError
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.paired import compare_runs
+from eopipe.reporting.compare_page import read_panels, render_comparison, score_table, size_text
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.training.metrics import label_scores, label_tables, scores, value_parts, value_scores
+
+EDGE, CHIP, CLASSES = 128, 8, ("water", "land", "wood")
+EAST = [(0, row, col) for row in range(0, EDGE, CHIP) for col in range(EDGE // 2, EDGE, CHIP)]
+NAMES = ["first", "other"]
+
+
+def store(path: Path, arrays: dict[str, AnyArray], names: tuple[str, ...]) -> Tiles:
+    grid = GeoBox((EDGE, EDGE), Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
+    with new_store(path, grid, names, path.stem, {"datetime": "2020-07-01T00:00:00Z"}) as group:
+        for name, values in arrays.items():
+            scaling = {"scale_factor": 1.0, "add_offset": 0.0} if name == "image" else {}
+            add_array(group, name, values.shape, str(values.dtype), Layout(64, 64), **scaling)[:] = values
+    return Tiles(path)
+
+
+def run_of(folder: Path, truth: AnyArray, mapped: AnyArray, task: str = "segmentation", **split: Any) -> EvaluationData:
+    """A run with a map of one scene, which the east of it tests."""
+    folder.mkdir()
+    valid, is_value = np.ones((EDGE, EDGE), np.uint8), task == "regression"
+    image = store(folder / "s.zarr", {"image": np.ones((1, EDGE, EDGE), np.uint16), "valid": valid}, ("red",))
+    label = store(folder / "label.zarr", {"label": truth, "valid": valid}, ("height",) if is_value else CLASSES)
+    bands = mapped.reshape(-1, EDGE, EDGE)
+    profile = {"driver": "GTiff", "width": EDGE, "height": EDGE, "count": len(bands), "dtype": str(bands.dtype)}
+    profile |= {"nodata": np.nan if is_value else NO_LABEL}
+    with rasterio.open(
+        folder / "map.tif", "w", crs=image.grid.crs.to_wkt(), transform=image.grid.affine, **profile
+    ) as f:
+        f.write(bands)
+        f.update_tags(task=task)
+    document = made_split(chip=CHIP, samples={"train": [], "val": [], "test": EAST} | split)
+    map_ = EvaluatedMap(0, {"": folder / "map.tif"}, [image], label)
+    names, unit = (("height",), "m") if is_value else (CLASSES, "")
+    return EvaluationData([map_], names, document, task, unit, 0.3)
+
+
+def classes(seed: int = 0) -> AnyArray:
+    """Patches of three classes, of 8 x 8 pixels."""
+    patches = np.random.default_rng(seed).integers(0, 3, (EDGE // 8, EDGE // 8))
+    return np.kron(patches, np.ones((8, 8), int)).astype(np.uint8)
+
+
+def with_errors(truth: AnyArray, share: float, seed: int) -> AnyArray:
+    """Classes of which a share of the pixels is another class."""
+    random = np.random.default_rng(seed)
+    moved = (truth + random.integers(1, 3, truth.shape)) % 3
+    return np.where(random.random(truth.shape) < share, moved, truth).astype(np.uint8)
+
+
+def test_scores_are_those_of_each_map_and_a_better_map_is_significant(tmp_path: Path) -> None:
+    truth = classes()
+    maps = [with_errors(truth, share, seed) for share, seed in ((0.3, 1), (0.1, 2))]
+    runs = [run_of(tmp_path / name, truth, mapped) for name, mapped in zip(NAMES, maps, strict=True)]
+    compared = compare_runs(runs, NAMES)
+    assert compared.count == EDGE * EDGE // 2
+    east = np.s_[:, EDGE // 2 :]
+    for run, mapped in zip(compared.runs, maps, strict=True):
+        counts = np.bincount(truth[east].ravel() * 3 + mapped[east].ravel(), minlength=9).reshape(3, 3)
+        expected = scores(counts, CLASSES)
+        assert run.scores["miou"] == pytest.approx(expected["miou"], abs=1e-6)
+        assert run.scores["iou:wood"] == pytest.approx(expected["per_class"]["wood"]["iou"], abs=1e-6)
+    first, other = compared.runs
+    assert first.differences is None
+    assert other.differences
+    assert other.differences["accuracy"] == other.scores["accuracy"] - first.scores["accuracy"]
+    low, high = other.paired["accuracy"] or (np.nan, np.nan)
+    assert 0 < low < other.differences["accuracy"] < high
+    rows = score_table(compared, NAMES, runs[0])
+    assert rows[0] == ("Score", "first", "other", "other minus first (95 %)")
+    assert [row[0] for row in rows[1:]] == ["Accuracy", "mIoU", "Macro F1", "Kappa", *(f"IoU {n}" for n in CLASSES)]
+    assert "not significant" not in rows[1][3]
+    assert size_text(compared, runs[0]).startswith("8\u202f192 test pixels")
+
+
+def test_maps_of_the_same_quality_have_no_significant_difference(tmp_path: Path) -> None:
+    truth = classes()
+    runs = [run_of(tmp_path / f"{n}", truth, with_errors(truth, 0.2, n)) for n in range(3)]
+    compared = compare_runs(runs, ["a", "b", "c"])
+    for row in score_table(compared, ["a", "b", "c"], runs[0])[1:2]:
+        assert [text.endswith("not significant") for text in row[4:]] == [True, True]
+
+
+def test_only_pixels_that_all_runs_test_and_map_count(tmp_path: Path) -> None:
+    truth = classes()
+    unmapped = truth.copy()
+    unmapped[:, EDGE - 3 :] = NO_LABEL
+    south = [(0, row, col) for row in range(EDGE // 2, EDGE, CHIP) for col in range(0, EDGE, CHIP)]
+    runs = [run_of(tmp_path / "first", truth, unmapped), run_of(tmp_path / "other", truth, truth, test=south)]
+    assert compare_runs(runs, NAMES).count == EDGE // 2 * (EDGE // 2 - 3)
+    assert compare_runs(runs[::-1], NAMES).count == EDGE // 2 * (EDGE // 2 - 3)
+    west = [(0, row, col) for row in range(0, EDGE, CHIP) for col in range(0, EDGE // 2, CHIP)]
+    apart = [runs[0], run_of(tmp_path / "west", truth, truth, test=west)]
+    with pytest.raises(
+        BadInputError, match="first and other have no labelled, mapped place that is a test place of all"
+    ):
+        compare_runs(apart, NAMES)
+
+
+def test_values_and_chips_are_compared_by_their_own_scores(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    heights = random.normal(20, 5, (EDGE, EDGE)).astype(np.float32)
+    maps = [(heights + random.normal(0, sigma, heights.shape)).astype(np.float32) for sigma in (2.0, 1.0)]
+    runs = [run_of(tmp_path / f"v{n}", heights, mapped, "regression") for n, mapped in enumerate(maps)]
+    east = np.s_[:, EDGE // 2 :]
+    for run, mapped in zip(compare_runs(runs, NAMES).runs, maps, strict=True):
+        sums = value_parts(heights[east].ravel(), mapped[east].ravel(), 20.0).sum(1)
+        assert run.scores["rmse"] == pytest.approx(value_scores(sums)["rmse"], abs=1e-6)
+    assert score_table(compare_runs(runs, NAMES), NAMES, runs[0])[1][3].startswith("-1.0")
+    # A chip has one class in these maps, as in those of a classifier.
+    truth = classes()
+    of_chips = [np.kron(with_errors(truth[::8, ::8], share, 4), np.ones((8, 8), np.uint8)) for share in (0.4, 0.1)]
+    runs = [run_of(tmp_path / f"c{n}", truth, mapped, "classification") for n, mapped in enumerate(of_chips)]
+    compared = compare_runs(runs, NAMES)
+    assert compared.count == len(EAST)
+    for run, mapped in zip(compared.runs, of_chips, strict=True):
+        assert run.scores["accuracy"] == pytest.approx((mapped == truth)[east].mean())
+    sets = [np.stack([(mapped == n).astype(np.uint8) for n in range(3)]) for mapped in of_chips]
+    runs = [run_of(tmp_path / f"m{n}", truth, mapped, "multilabel") for n, mapped in enumerate(sets)]
+    compared = compare_runs(runs, NAMES)
+    present = np.stack([truth == n for n in range(3)])[:, ::8, EDGE // 2 :: 8].reshape(3, -1).T
+    for run, labels in zip(compared.runs, sets, strict=True):
+        tables = label_tables(present, labels[:, ::8, EDGE // 2 :: 8].reshape(3, -1).T > 0)
+        assert run.scores["f1_micro"] == pytest.approx(label_scores(tables.sum(0), CLASSES)["f1_micro"], abs=1e-6)
+    assert read_panels(runs, NAMES).groups == []
+
+
+def test_runs_that_have_no_places_in_common_are_refused_with_what_differs(tmp_path: Path) -> None:
+    truth = classes()
+    first = run_of(tmp_path / "first", truth, truth)
+    with pytest.raises(BadInputError, match="do not have the same classes"):
+        compare_runs([first, replace(first, names=("a", "b", "c"))], NAMES)
+    with pytest.raises(BadInputError, match="do not have the same task"):
+        compare_runs([first, replace(first, task="classification")], NAMES)
+    with pytest.raises(BadInputError, match="first and other have other labels at the same pixels"):
+        compare_runs([first, run_of(tmp_path / "labels", classes(7), truth)], NAMES)
+
+
+def test_the_page_shows_each_map_and_where_one_alone_is_right(tmp_path: Path) -> None:
+    truth = classes()
+    runs = [run_of(tmp_path / name, truth, with_errors(truth, 0.2, n)) for n, name in enumerate(NAMES)]
+    names, rows = ["<b>first", "other"], [("train.width", "<16>", "8")]
+    panels = read_panels(runs, names)
+    assert [panel.title for panel in panels.groups[0].panels] == ["Label", *names, "<b>first and other"]
+    page = render_comparison(names, ("Scores", score_table(compare_runs(runs, names), names, runs[0])), rows, panels)
+    assert "&lt;b&gt;first" in page
+    assert "<b>first" not in page
+    assert "&lt;16&gt;" in page
+    assert page.count("<img ") == 4
