@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -91,6 +92,12 @@ MAP_SCRIPT = """\
 # What an HTCondor job runs: eopipe with the arguments of the job. Written by `eopipe condor predict`.
 exec eopipe "$@"
 """
+# Commands of HTCondor that are compared with each GPU of a machine, and the options that set them.
+GPU_COMMANDS = {
+    "gpus_minimum_memory": "--gpu-memory-mb",
+    "gpus_minimum_capability": "--gpu-capability",
+    "require_gpus": "--require-gpus",
+}
 # The variable of HTCondor whose values are the names of the parts, one for each job.
 OF_PART = "$(part)"
 
@@ -107,6 +114,7 @@ def condor(argv: list[str]) -> int:
         "--every", type=int, default=3600, help="seconds between transfers of the checkpoints [%(default)s]"
     )
     options, train_argv = parser.parse_known_args(argv)
+    _check_requests(options)
     return write(options, parse(stage("train"), train_argv))
 
 
@@ -115,6 +123,7 @@ def condor_predict(argv: list[str]) -> int:
     parser = _parser("eopipe condor predict", condor_predict.__doc__, "predict")
     parser.add_argument("--parts", type=int, required=True, help="jobs that each make a part of the map")
     options, predict_argv = parser.parse_known_args(argv)
+    _check_requests(options)
     # A word of its own between the arguments of both, where it is given.
     values = parse(stage("predict"), predict_argv[1:] if predict_argv[:1] == ["--"] else predict_argv)
     if options.parts < 2:
@@ -139,8 +148,52 @@ def _parser(prog: str, description: str | None, stage_name: str) -> Parser:
     parser.add_argument("--memory-mb", type=int, default=4000, help="memory of a job [%(default)s]")
     parser.add_argument("--disk-mb", type=int, default=10_000, help="scratch space of a job [%(default)s]")
     parser.add_argument("--gpu", action="store_true", help="one GPU for each process")
+    parser.add_argument("--gpu-memory-mb", type=int, help="memory that each GPU has at least (gpus_minimum_memory)")
+    parser.add_argument(
+        "--gpu-capability", metavar="X.Y", help="compute capability of each GPU, at least (gpus_minimum_capability)"
+    )
+    parser.add_argument(
+        "--require-gpus", metavar="EXPR", help="ClassAd expression that holds for each GPU, such as of its DeviceName"
+    )
+    parser.add_argument("--requirements", metavar="EXPR", help="ClassAd expression that holds for the machine")
     parser.add_argument("--image", help="container image with eopipe, for nodes without it")
     return parser
+
+
+def _check_requests(options: argparse.Namespace) -> None:
+    """Raise UsageError for requests that HTCondor would ignore or cannot read."""
+    of_gpus = [option for option in GPU_COMMANDS.values() if _value(options, option) is not None]
+    if of_gpus and not options.gpu:
+        raise UsageError(f"{of_gpus[0]} is about GPUs, but the job requests none; add --gpu")
+    if options.gpu_memory_mb is not None and options.gpu_memory_mb < 1:
+        raise UsageError(f"--gpu-memory-mb is {options.gpu_memory_mb}; give the memory of a GPU in MB, such as 40000")
+    if options.gpu_capability is not None and not re.fullmatch(r"\d{1,2}\.\d", options.gpu_capability, re.ASCII):
+        raise UsageError(f"--gpu-capability is {options.gpu_capability!r}; give a compute capability such as 8.0")
+    for option, example in (("--require-gpus", 'DeviceName == "NVIDIA L4"'), ("--requirements", "OpSysMajorVer >= 9")):
+        if (expression := _value(options, option)) is not None and not _is_expression(expression):
+            raise UsageError(f"{option} is {expression!r}; give one ClassAd expression in one line, such as {example}")
+    for text in (str(options.folder), options.image or ""):
+        _literal(text)
+
+
+def _value(options: argparse.Namespace, option: str) -> Any:
+    return getattr(options, option.removeprefix("--").replace("-", "_"))
+
+
+def _is_expression(text: str) -> bool:
+    """Whether HTCondor reads it as one expression; without HTCondor's parser, whether it stays in its line."""
+    # A backslash at the end of a line joins the next one to it.
+    if not text.strip() or set(text) & set("\r\n") or text.rstrip().endswith("\\"):
+        return False
+    try:
+        import classad2
+    except ImportError:
+        return True
+    try:
+        classad2.ExprTree(text)
+    except classad2.ClassAdException:
+        return False
+    return True
 
 
 def write(options: argparse.Namespace, values: dict[str, Any]) -> int:
@@ -208,7 +261,7 @@ def _map_job(
 
 def _literal(text: str) -> str:
     """Text without variables of HTCondor, but for that of the parts."""
-    if "\n" in text:
+    if set(text) & set("\r\n"):
         raise UsageError(f"{text!r} has a line break, which a submit description of HTCondor cannot have; remove it")
     return OF_PART.join(words.replace("$", "$(DOLLAR)") for words in text.split(OF_PART))
 
@@ -264,8 +317,12 @@ def _header(
         memory_mb=options.memory_mb,
         disk_mb=options.disk_mb,
     )
-    image = f"container_image         = {options.image}\n" if options.image else ""
-    return text + image + (f"request_gpus            = {processes}\n" if options.gpu else "")
+    more = {"container_image": options.image, "requirements": options.requirements}
+    if options.gpu:
+        more |= {"request_gpus": processes}
+        more |= {command: _value(options, option) for command, option in GPU_COMMANDS.items()}
+    lines = (f"{name:<23} = {_literal(str(value))}\n" for name, value in more.items() if value is not None)
+    return text + "".join(lines)
 
 
 def quoted(arguments: Iterable[str]) -> str:

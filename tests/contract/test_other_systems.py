@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import eopipe
 from eopipe.cli import COMMANDS
 from eopipe.contract import STAGES, stage
 
@@ -15,7 +16,9 @@ Accelerate; Ray; Ray Tune; Optuna; AutoPyTorch; MosaicML; ColossalAI; Determined
 torchx; Varuna; FlexFlow; BigDL/Spark; TorchServe; Triton; KServe; Kubeflow; TensorRT; Airflow;
 SageMaker; Vertex AI; Databricks; Kubernetes; PBS; LSF; MinIO; Pelican; Prometheus/Grafana; JupyterHub;
 NVBoard; ROCm; oneCCL/XPU; MPS; TPU/IPU; MIG; TF32; Arvados; Weaver; Calrissian; cwl-airflow; cerise;
-Covalent; COMPSs; Nextflow; looper/PEP; executorlib; pysqa; libEnsemble; Flux; pypiper"""
+Covalent; COMPSs; Nextflow; looper/PEP; executorlib; pysqa; libEnsemble; Flux; pypiper; Embeddings; Notebooks;
+Quantisation; Pruning; Distillation; 2:4 sparsity; Weight histograms; model graph in TensorBoard; DataParallel;
+MPI backend; Distributed autograd; Gaudi; Azure; AWS Batch; Multi-tenancy; Flash; Bolts"""
 # What is not a part of eopipe, or a result of `eopipe export`.
 FOREIGN = {"AWS_ENDPOINT_URL", "cuda", "nn.Module", "osdf://", "pelican://", "model.onnx", "toil-cwl-runner"}
 FOREIGN |= {"toil-cwl-runner --batchSystem slurm", "--profile slurm"}
@@ -42,10 +45,17 @@ def exists(span: str) -> bool:
     """Whether a command, a setting with its value, or a file is a part of eopipe."""
     if span in FOREIGN or (ROOT / span).exists():
         return True
+    if function := re.fullmatch(r"eopipe\.(\w+)", span):
+        return function[1] in eopipe.API
     if command := re.fullmatch(r"eopipe (\w+)((?: \S+)*)", span):
         name, words = command[1], command[2].split()
         profiles = {path.name for path in (ROOT / "profiles").iterdir()}
-        known = {"follow": {"--to", *TRACKERS}, "profile": profiles, "command": set(STAGES), "run": {"--cores", "8"}}
+        known = {
+            "follow": {"--to", *TRACKERS},
+            "profile": {*profiles, "--gpu", "TYPE"},
+            "command": set(STAGES),
+            "run": {"--cores", "8"},
+        }
         return name in ENTRIES and set(words) <= known.get(name, set())
     if setting := re.fullmatch(r"(\w+)\.(\w+)(?:: (\S+))?", span):
         ports = {port.name: port for port in stage(setting[1]).ports} if setting[1] in STAGES else {}
@@ -58,7 +68,9 @@ def test_what_the_page_offers_exists(span: str) -> None:
     assert exists(span), span
 
 
-@pytest.mark.parametrize("span", ["eopipe serve", "train.rpc", "docs/none.md", "eopipe profile ray", "grafana.json"])
+@pytest.mark.parametrize(
+    "span", ["eopipe serve", "eopipe.embed", "train.rpc", "docs/none.md", "eopipe profile ray", "grafana.json"]
+)
 def test_what_does_not_exist_is_not_taken_for_a_part(span: str) -> None:
     assert not exists(span)
 

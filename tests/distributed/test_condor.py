@@ -82,17 +82,18 @@ def test_nodes_come_when_the_first_one_is_ready_and_one_that_stops_stays_in_the_
 
 @pytest.mark.exhaustive
 def test_submit_descriptions_ask_for_what_the_training_needs(training: Training, submit_folder: Path) -> None:
-    write(training, "--gpu", "--image", "eopipe.sif", "--memory-mb", "7000", "--threads", "3")
+    of_gpus = ("--gpu", "--gpu-memory-mb", "40000", "--gpu-capability", "8.0")
+    write(training, *of_gpus, "--image", "eopipe.sif", "--memory-mb", "7000", "--threads", "3")
     description = htcondor2.Submit((submit_folder / "condor/train.sub").read_text())
     requests = {
-        name: description.expand(name) for name in ("request_cpus", "request_gpus", "request_memory", "container_image")
-    }
-    assert requests == {
+        "gpus_minimum_memory": "40000",
+        "gpus_minimum_capability": "8.0",
         "request_cpus": "6",
         "request_gpus": "2",
         "request_memory": "7000MB",
         "container_image": "eopipe.sif",
     }
+    assert {name: description.expand(name) for name in requests} == requests
 
 
 @pytest.mark.exhaustive

@@ -1,5 +1,6 @@
 """Parts of a map, each made by a job of its own: the map that is made from them is the one of a single job."""
 
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import rasterio
 import torch
-from fake_condor import run_dag, submit
+from fake_condor import classad2, htcondor2, run_dag, submit
 from hypothesis import given
 from hypothesis import strategies as st
 from test_task_maps import BANDS, SHAPE, scenes, stage, write_model
@@ -192,6 +193,46 @@ def test_jobs_of_parts_ask_htcondor_for_a_machine_and_the_join_for_no_gpu(submit
     )
     assert [part[name] for name in names] == ["3", "1", "7000MB", "900MB", "eopipe.sif", "2"]
     assert [join[name] for name in names] == ["1", "", "7000MB", "900MB", "eopipe.sif", "2"]
+
+
+def test_requests_for_gpus_hold_for_the_parts_and_requirements_for_all_jobs(submit_folder: Path) -> None:
+    of_gpus = ["--gpu", "--gpu-memory-mb", 40000, "--gpu-capability", "8.0", "--require-gpus", 'DeviceName != "$(L4)"']
+    requests = [*of_gpus, "--requirements", "HasMount =?= true || OpSysMajorVer >= 9"]
+    assert stage(*CONDOR[:4], *requests, *CONDOR[4:], *INPUTS) == 0
+    part, join = (htcondor2.Submit((submit_folder / f"condor/{name}.sub").read_text()) for name in ("parts", "join"))
+    names = ("request_gpus", "gpus_minimum_memory", "gpus_minimum_capability", "require_gpus")
+    # The text of the expression that HTCondor's parser reads.
+    assert [part.expand(name) for name in names] == ["1", "40000", "8.0", 'DeviceName != "$(L4)"']
+    assert [join.get(name) for name in names] == [None] * 4
+    for name, fits in (("NVIDIA A100", True), ("$(L4)", False)):
+        gpu = {"DeviceName": name, "Fits": classad2.ExprTree(part.expand("require_gpus"))}
+        assert classad2.ClassAd(gpu).eval("Fits") is fits
+    assert {job.expand("requirements") for job in (part, join)} == {"HasMount =?= true || OpSysMajorVer >= 9"}
+
+
+def test_a_request_that_htcondor_cannot_read_is_refused(
+    submit_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = {
+        "--gpu-memory-mb is about GPUs, but the job requests none; add --gpu": ["--gpu-memory-mb", 40000],
+        "--require-gpus is about GPUs": ["--require-gpus", "Capability > 8.0"],
+        "--gpu-memory-mb is 0; give the memory of a GPU in MB": ["--gpu", "--gpu-memory-mb", 0],
+        "--gpu-capability is 'sm_80'; give a compute capability such as 8.0": ["--gpu", "--gpu-capability", "sm_80"],
+        "--requirements is 'a\\nqueue 9'; give one ClassAd expression in one line": ["--requirements", "a\nqueue 9"],
+        "--requirements is 'a \\\\'; give one": ["--requirements", "a \\"],
+        "--requirements is ' '; give one": ["--requirements", " "],
+        "'eopipe.sif\\nqueue 9' has a line break": ["--image", "eopipe.sif\nqueue 9"],
+        "'con\\rdor' has a line break": ["--folder", "con\rdor"],
+    }
+    of_parser = {"--requirements is '(a'; give one ClassAd expression": ["--requirements", "(a"]}
+    for sentence, arguments in (refused | of_parser).items():
+        assert stage(*CONDOR[:4], *arguments, *CONDOR[4:], *INPUTS) == 2
+        assert sentence in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setitem(sys.modules, "classad2", None)
+    for sentence, arguments in refused.items():
+        assert stage(*CONDOR[:4], *arguments, *CONDOR[4:], *INPUTS) == 2
+        assert sentence in " ".join(capsys.readouterr().err.split())
+    assert [path.name for path in submit_folder.iterdir()] == ["in $put"]
 
 
 def test_a_map_that_htcondor_cannot_make_in_parts_is_refused(
