@@ -25,7 +25,8 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 # Extras by the modules that they bring.
-OPTIONAL = {"mlflow": "mlflow-skinny", "prometheus_client": "prometheus-client"}
+OPTIONAL = {"classad2": "snakemake-executor-plugin-htcondor", "mlflow": "mlflow-skinny"}
+OPTIONAL |= {"prometheus_client": "prometheus-client"}
 
 
 def pins(name: str) -> dict[str, Version]:
