@@ -116,17 +116,17 @@ class Tally:
         return {"intervals": summary, "regions": _regions(pieces, tables["model"], measures)}
 
 
-def choose_cells(data: EvaluationData) -> Cells:
-    """Choose the cells: whole maps where scenes are split and enough of them test, else squares over all maps.
+def choose_cells(data: EvaluationData, places: str = "test") -> Cells:
+    """Choose the cells of the places of a split: whole maps where scenes are split and enough of them have such places.
 
-    Of a chip set, whose slots are not places, blocks of the Earth with the edge of its split.
+    Else squares over all maps; of a chip set, whose slots are no places, blocks of the Earth as large as its split has.
     """
     if blocks := data.split.chip_set:
-        return _blocks(data, blocks.block_km)
+        return _blocks(data, blocks.block_km, places)
     tested = set[int]()
 
     def windows() -> Iterator[tuple[PixelWindow, BoolArray]]:
-        for group, window, area in data.areas("test"):
+        for group, window, area in data.areas(places):
             tested.update([group.number] if area.any() else [])
             yield window, area
 
@@ -138,8 +138,8 @@ def choose_cells(data: EvaluationData) -> Cells:
     return cells
 
 
-def _blocks(data: EvaluationData, edge_km: float) -> Cells:
-    """The blocks with chips of the test split."""
+def _blocks(data: EvaluationData, edge_km: float, split: str) -> Cells:
+    """The blocks with chips of a split."""
     places = ChipPlaces.of([group.stores[0] for group in data.groups])
     if places is None:
         raise BadInputError("the split is of a chip set, but the tiles are not; give the tiles that were split")
@@ -147,7 +147,7 @@ def _blocks(data: EvaluationData, edge_km: float) -> Cells:
     number, rows, cols = places.samples.T // [[1], [places.slot], [places.slot]]
     of_slot = np.zeros(places.samples.max(0) // [1, places.slot, places.slot] + 1, np.int64)
     of_slot[number, rows, cols] = blocks
-    used = np.unique(blocks[places.numbers(data.split.samples["test"])])
+    used = np.unique(blocks[places.numbers(data.split.samples[split])])
     return Cells(0, 0, used, of_slot, places.slot, f"blocks of {edge_km:g} km")
 
 

@@ -1,7 +1,7 @@
-"""Scores of several runs on the test places that all of them have, with paired intervals of their differences.
+"""Scores of several runs on the test or validation places that all have, with paired intervals of differences.
 
 The difference of two maps is measured on the same pixels, or chips, so that what is hard for both cancels. Its interval
-is that of a gain over a baseline: by pieces of the test places, with the measured correlation of the differences.
+is that of a gain over a baseline: by pieces of these places, with the measured correlation of the differences.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ def _rounded(scores: dict[str, float]) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class SharedSamples:
-    """Samples (n) that all runs map and test: places in the frame, truth and what each run maps, (n,) or (n, class)."""
+    """Samples (n) that all runs map and have in a split: places in the frame, truth and mapped, (n,) or (n, class)."""
 
     number: int
     rows: IntArray
@@ -62,24 +62,24 @@ class SharedSamples:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Scores of runs on `count` test pixels or chips of all of them, in `pieces` of which some are independent."""
+    """Scores of runs on `count` pixels or chips that all have in a split; some of the `pieces` are independent."""
 
     runs: list[RunScores]
     count: int
     pieces: int
 
 
-def compare_runs(runs: Sequence[EvaluationData], names: Sequence[str]) -> RunComparison:
-    """Score runs on the places that are test places of all; the names are those of the runs in messages.
+def compare_runs(runs: Sequence[EvaluationData], names: Sequence[str], split: str = "test") -> RunComparison:
+    """Score runs on the places of a split (test, val) that all have; the names are those of the runs in messages.
 
-    Raises BadInputError for runs of other tasks, classes, grids, labels or chips, and without a common test place.
+    Raises BadInputError for runs of other tasks, classes, grids, labels or chips, and without a common place.
     """
     for run, name in zip(runs[1:], names[1:], strict=True):
-        _check_comparable(runs[0], run, f"{names[0]} and {name}")
+        _check_comparable(runs[0], run, f"{names[0]} and {name}", split)
     first, measures = runs[0], _measures(runs[0])
-    cells = choose_cells(first)
+    cells = choose_cells(first, split)
     tables, offset, count = list[AnyArray](), 0.0, 0
-    for samples in _shared_samples(runs, names):
+    for samples in _shared_samples(runs, names, split):
         if not len(samples.truth):
             continue
         # Sums of values are about a number near their mean, for their precision.
@@ -88,7 +88,9 @@ def compare_runs(runs: Sequence[EvaluationData], names: Sequence[str]) -> RunCom
         parts = [_table(first, cells, index, (samples.truth, mapped), offset) for mapped in samples.mapped]
         tables = [table + part for table, part in zip(tables, parts, strict=True)] if tables else parts
     if not tables:
-        raise BadInputError(f"{' and '.join(names)} have no labelled, mapped place that is a test place of all of them")
+        raise BadInputError(
+            f"{' and '.join(names)} have no labelled, mapped place that is a {split} place of all of them"
+        )
     is_used = measures.sizes(tables[0]) > 0
     used = [table[is_used] for table in tables]
     of_pieces = partial(_run_scores, replace(cells, used=cells.used[is_used]), first.split.chip, measures)
@@ -96,7 +98,7 @@ def compare_runs(runs: Sequence[EvaluationData], names: Sequence[str]) -> RunCom
     return RunComparison(scored, count, int(is_used.sum()))
 
 
-def _check_comparable(first: EvaluationData, other: EvaluationData, names: str) -> None:
+def _check_comparable(first: EvaluationData, other: EvaluationData, names: str, split: str) -> None:
     """Raise BadInputError where two runs cannot be scored on the same samples."""
     same = {
         "task": first.task == other.task and first.from_to == other.from_to,
@@ -107,7 +109,7 @@ def _check_comparable(first: EvaluationData, other: EvaluationData, names: str) 
         ),
     }
     if first.task in CHIPWISE:
-        same["test chips"] = np.array_equal(first.split.samples["test"], other.split.samples["test"])
+        same[f"{split} chips"] = np.array_equal(first.split.samples[split], other.split.samples[split])
         same["size of chips"] = first.split.chip == other.split.chip
     if differing := [quality for quality, is_same in same.items() if not is_same]:
         raise BadInputError(f"{names} cannot be compared by places: they do not have the same {', '.join(differing)}")
@@ -124,11 +126,11 @@ def _measures(run: EvaluationData) -> Measures:
     return (label_measures if run.task == "multilabel" else class_measures)(run.names)
 
 
-def _shared_samples(runs: Sequence[EvaluationData], names: Sequence[str]) -> Iterator[SharedSamples]:
-    """The samples of the first run that the others test too, block by block."""
+def _shared_samples(runs: Sequence[EvaluationData], names: Sequence[str], split: str) -> Iterator[SharedSamples]:
+    """The samples of a split of the first run that the others have in theirs too, block by block."""
     first = runs[0]
     if first.task in CHIPWISE:
-        for chips in first.chips("test"):
+        for chips in first.chips(split):
             truth = label_sets(chips.votes, first.min_share) if first.task == "multilabel" else chips.truth
             # A cell of a map of chips has one value.
             others = [_at(run.groups[chips.group.number], chips.rows, chips.cols) for run in runs[1:]]
@@ -136,12 +138,14 @@ def _shared_samples(runs: Sequence[EvaluationData], names: Sequence[str]) -> Ite
             is_shared = np.logical_and.reduce([has_value(numbers.reshape(len(truth), -1)[:, 0]) for numbers in mapped])
             yield _chosen(is_shared, chips.group.number, (chips.rows, chips.cols), truth, mapped)
         return
-    for pixels in first.pixels("test"):
+    for pixels in first.pixels(split):
         is_shared, mapped = np.ones(len(pixels.rows), bool), [pixels.mapped]
         for run, name in zip(runs[1:], names[1:], strict=True):
             group = run.groups[pixels.group.number]
             numbers, truth = _at(group, pixels.rows, pixels.cols)
-            is_shared &= has_value(numbers) & has_value(truth) & _tested(run, group, pixels.rows, pixels.cols)
+            is_shared &= (
+                has_value(numbers) & has_value(truth) & _in_split(run, group, split, (pixels.rows, pixels.cols))
+            )
             if (truth[is_shared] != pixels.truth[is_shared]).any():
                 raise BadInputError(
                     f"{names[0]} and {name} have other labels at the same pixels; compare runs of one source"
@@ -174,11 +178,11 @@ def _at(group: EvaluatedMap, rows: IntArray, cols: IntArray) -> tuple[AnyArray, 
     return group.mapped(y, x)[..., *inside], group.truth(y, x)[inside]
 
 
-def _tested(run: EvaluationData, group: EvaluatedMap, rows: IntArray, cols: IntArray) -> BoolArray:
-    """Whether pixels (n,) of one block are in the test areas of a run."""
-    y, x = _window(rows, cols)
-    tested: BoolArray = run.area("test", group, (y, x))[rows - y.start, cols - x.start]
-    return tested
+def _in_split(run: EvaluationData, group: EvaluatedMap, split: str, places: tuple[IntArray, IntArray]) -> BoolArray:
+    """Whether pixels (n,) of one block are in the areas of a split of a run."""
+    (rows, cols), (y, x) = places, _window(*places)
+    inside: BoolArray = run.area(split, group, (y, x))[rows - y.start, cols - x.start]
+    return inside
 
 
 def _table(

@@ -85,34 +85,40 @@ class FinishedResults:
 
 
 def compare(argv: list[str]) -> int:
-    """Compare finished runs: the settings that differ, and their scores on the test places that all of them have."""
+    """Compare finished runs: the settings that differ, and their scores on the places that all of them have."""
     arguments = _parser().parse_args(argv)
     if len(arguments.runs) < 2:
         raise UsageError(f"compare needs two runs or more, and only {arguments.runs[0]} is given")
-    names = names_of(arguments.runs)
+    names, split = names_of(arguments.runs), arguments.places
     runs = [FinishedResults.at(path) for path in arguments.runs]
     data = [run.data for run in runs]
-    comparison, settings = compare_runs(data, names), _differing([run.settings for run in runs])
+    comparison, settings = compare_runs(data, names, split), _differing([run.settings for run in runs])
     scores, rows = score_table(comparison, names, data[0]), [(name, *texts) for name, texts in settings.items()]
     count = len(names)
-    print(f"Scores on {size_text(comparison, data[0])}:")
+    print(f"Scores on {size_text(comparison, data[0], split)}:")
     print("\n".join([*format_table(scores, left=(0, *range(count + 1, 2 * count))), NOTE, ""]))
     table = format_table([("Setting", *names), *rows], left=tuple(range(count + 1)))
     print("\n".join(table if rows else ["No setting differs."]))
     if arguments.page:
         with publish(arguments.page) as draft:
-            caption = f"Scores on {size_text(comparison, data[0])}"
-            page = render_comparison(names, (caption, scores), rows, read_panels(data, names))
+            caption = f"Scores on {size_text(comparison, data[0], split)}"
+            page = render_comparison(names, (caption, scores), rows, read_panels(data, names, split))
             draft.write_text(page, encoding="utf-8")
     if arguments.json:
         with publish(arguments.json) as draft:
-            write_json(draft, _document(comparison, names, settings))
+            write_json(draft, _document(comparison, names, settings) | {"places": split})
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="eopipe compare", description=compare.__doc__)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="results of a run, or its project folder")
+    parser.add_argument(
+        "--places",
+        choices=("test", "val"),
+        default="test",
+        help="val: validation places, to choose a model whose score is then that of the test places [%(default)s]",
+    )
     parser.add_argument("--page", type=Path, help="HTML page with the tables, and the maps side by side")
     parser.add_argument("--json", type=Path, help="file of all scores, intervals, differences and differing settings")
     return parser

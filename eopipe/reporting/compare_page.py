@@ -25,6 +25,7 @@ from eopipe.tiles.store import NO_LABEL
 TEMPLATE = "compare_page.html"
 # Where the maps of two runs are right, at the labelled test pixels of an image; elsewhere they are not compared.
 OUTCOME_COLORS = ("#a9c7dc", "#1f6feb", "#d1490c", "#4a4a46", "#e9e9e6")
+PLACES = {"test": "test", "val": "validation"}
 NOTE = (
     "An interval says how far a difference would move on other places like these. It knows nothing of seeds: a "
     "training with another seed gives another map too."
@@ -39,11 +40,11 @@ class ComparedPanels(NamedTuple):
     pixel_m: float
 
 
-def size_text(comparison: RunComparison, data: EvaluationData) -> str:
+def size_text(comparison: RunComparison, data: EvaluationData, split: str) -> str:
     """On how many samples the scores rest, as text."""
     unit = "chip" if data.task in CHIPWISE else "pixel"
     pieces = plural(comparison.pieces, "piece")
-    return f"{plural(comparison.count, f'test {unit}')} that all runs have, in {pieces} of the test places"
+    return f"{plural(comparison.count, f'{PLACES[split]} {unit}')} that all runs have, in {pieces}"
 
 
 def score_table(comparison: RunComparison, names: Sequence[str], data: EvaluationData) -> list[tuple[str, ...]]:
@@ -81,16 +82,16 @@ def _difference_text(run: RunScores, key: str, unit: str) -> str:
     return f"{text} ({format_interval(ends, unit)}){'' if is_significant else ', not significant'}"
 
 
-def read_panels(runs: Sequence[EvaluationData], names: Sequence[str]) -> ComparedPanels:
-    """The maps of runs; of several labels for each chip there are none. At most six maps of each run."""
+def read_panels(runs: Sequence[EvaluationData], names: Sequence[str], split: str) -> ComparedPanels:
+    """The maps of runs with their places of a split; none of several labels for each chip. At most six of each run."""
     first, groups = runs[0], list[PanelGroup]()
     frame, decimation = first.frame, decimate(first.frame.shape, LONGEST_EDGE_OF_MANY)
-    scale = _scale_of(first) if first.task == "regression" else None
+    scale = _scale_of(first, split) if first.task == "regression" else None
     colors = scale.colors if scale else class_colors(first.names, ())
     for number in [] if first.task == "multilabel" else _shown_maps(first):
         maps = [run.groups[number] for run in runs]
         heading = "" if len(first.groups) == 1 else maps[0].stores[0].scene
-        groups.append(_map_panels(first, maps, names, decimation, (heading, colors, scale)))
+        groups.append(_map_panels(first, maps, names, decimation, (heading, split, colors, scale)))
     legend = {} if scale or first.task == "multilabel" else dict(zip(first.names, colors, strict=True))
     return ComparedPanels(groups, legend, decimation.step * pixel_metres(frame.cells[0].grid)[0])
 
@@ -101,9 +102,9 @@ def _shown_maps(run: EvaluationData) -> list[int]:
     return sorted({round(n) for n in np.linspace(0, count - 1, min(count, MAX_MAPS))})
 
 
-def _scale_of(run: EvaluationData) -> ValueScale:
-    """The colours of values: from the least to the greatest label of the test pixels."""
-    ends = [(float(pixels.truth.min()), float(pixels.truth.max())) for pixels in run.pixels("test")]
+def _scale_of(run: EvaluationData, split: str) -> ValueScale:
+    """The colours of values: from the least to the greatest label of the places of a split."""
+    ends = [(float(pixels.truth.min()), float(pixels.truth.max())) for pixels in run.pixels(split)]
     return ValueScale(min(low for low, _ in ends), max(high for _, high in ends), run.unit)
 
 
@@ -112,16 +113,16 @@ def _map_panels(
     maps: list[EvaluatedMap],
     names: Sequence[str],
     decimation: Decimation,
-    style: tuple[str, tuple[str, ...], ValueScale | None],
+    style: tuple[str, str, tuple[str, ...], ValueScale | None],
 ) -> PanelGroup:
     """The labels, the map of each run, and where each other run is right and the first is not."""
-    heading, colors, scale = style
+    heading, split, colors, scale = style
     reached = reached_windows(decimation, maps[0].stores, run.split.chip)
     blank = np.nan if scale else NO_LABEL
     label = read_centres(maps[0].truth, decimation, reached, blank)
     stored = [read_map_image(tuple(map_.paths.values()), run.frame, decimation, reached) for map_ in maps]
     mapped = [image.values if scale else image.classes for image in stored]
-    tested = read_centres(lambda y, x: run.area("test", maps[0], (y, x)), decimation, reached, False)
+    tested = read_centres(lambda y, x: run.area(split, maps[0], (y, x)), decimation, reached, False)
     images = [scale.numbers(numbers) if scale else numbers for numbers in (label, *mapped)]
     window = bounding_window(np.any([numbers != NO_LABEL for numbers in images], axis=0))
     panels = [
@@ -133,7 +134,7 @@ def _map_panels(
         outcome = 2 * (mapped[0] != label) + (other != label)
         # Right in both, in the first alone, in the other alone, in none.
         numbers = np.where(known, np.array([0, 1, 2, 3])[outcome], 4).astype(np.uint8)
-        text = f"Test pixels where {names[0]} alone is right are blue, those where {name} alone is right are orange"
+        text = f"Where {names[0]} alone is right pixels are blue, where {name} alone is right orange"
         panels.append(ImagePanel(f"{names[0]} and {name}", f"{text}.", encode_classes(numbers[window], OUTCOME_COLORS)))
     area = tested[window]
     return PanelGroup(heading, panels, outline(area), area.shape[1], area.shape[0])
@@ -144,7 +145,7 @@ def render_comparison(
 ) -> str:
     """The page; every text from outside is escaped."""
     caption, rows = scores
-    outcomes = ("both right", f"only {names[0]} right", "only the other right", "both wrong", "not tested")
+    outcomes = ("both right", f"only {names[0]} right", "only the other right", "both wrong", "other places")
     return (
         page_environment()
         .get_template(TEMPLATE)

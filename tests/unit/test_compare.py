@@ -89,7 +89,7 @@ def test_scores_are_those_of_each_map_and_a_better_map_is_significant(tmp_path: 
     assert rows[0] == ("Score", "first", "other", "other minus first (95 %)")
     assert [row[0] for row in rows[1:]] == ["Accuracy", "mIoU", "Macro F1", "Kappa", *(f"IoU {n}" for n in CLASSES)]
     assert "not significant" not in rows[1][3]
-    assert size_text(compared, runs[0]).startswith("8\u202f192 test pixels")
+    assert size_text(compared, runs[0], "test").startswith("8\u202f192 test pixels")
 
 
 def test_maps_of_the_same_quality_have_no_significant_difference(tmp_path: Path) -> None:
@@ -108,6 +108,8 @@ def test_only_pixels_that_all_runs_test_and_map_count(tmp_path: Path) -> None:
     runs = [run_of(tmp_path / "first", truth, unmapped), run_of(tmp_path / "other", truth, truth, test=south)]
     assert compare_runs(runs, NAMES).count == EDGE // 2 * (EDGE // 2 - 3)
     assert compare_runs(runs[::-1], NAMES).count == EDGE // 2 * (EDGE // 2 - 3)
+    of_both = [run_of(tmp_path / f"val{n}", truth, truth, val=south[:n]) for n in (20, 30)]
+    assert compare_runs(of_both, NAMES, "val").count == 20 * CHIP**2
     west = [(0, row, col) for row in range(0, EDGE, CHIP) for col in range(0, EDGE // 2, CHIP)]
     apart = [runs[0], run_of(tmp_path / "west", truth, truth, test=west)]
     with pytest.raises(
@@ -141,7 +143,7 @@ def test_values_and_chips_are_compared_by_their_own_scores(tmp_path: Path) -> No
     for run, labels in zip(compared.runs, sets, strict=True):
         tables = label_tables(present, labels[:, ::8, EDGE // 2 :: 8].reshape(3, -1).T > 0)
         assert run.scores["f1_micro"] == pytest.approx(label_scores(tables.sum(0), CLASSES)["f1_micro"], abs=1e-6)
-    assert read_panels(runs, NAMES).groups == []
+    assert read_panels(runs, NAMES, "test").groups == []
 
 
 def test_runs_that_have_no_places_in_common_are_refused_with_what_differs(tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_the_page_shows_each_map_and_where_one_alone_is_right(tmp_path: Path) ->
     truth = classes()
     runs = [run_of(tmp_path / name, truth, with_errors(truth, 0.2, n)) for n, name in enumerate(NAMES)]
     names, rows = ["<b>first", "other"], [("train.width", "<16>", "8")]
-    panels = read_panels(runs, names)
+    panels = read_panels(runs, names, "test")
     assert [panel.title for panel in panels.groups[0].panels] == ["Label", *names, "<b>first and other"]
     page = render_comparison(names, ("Scores", score_table(compare_runs(runs, names), names, runs[0])), rows, panels)
     assert "&lt;b&gt;first" in page
