@@ -7,6 +7,7 @@ by zarr-python.
 
 import json
 import os
+import struct
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from eopipe.tiles.shard_writer import EMPTY_CHUNK
 # Shards of an array that stay open, each a file and an index of a few KB.
 MAX_OPEN_SHARDS = 8
 CRC32C_BYTES = 4
+# In the header of Blosc.
+BLOSC_SIZES = struct.Struct("<4xI4xI")
 # Attribute of an array that has some of its shards, since nothing is in the others: row and column of each.
 WRITTEN_SHARDS = "written_shards"
 INNER_CODECS = ("bytes", "blosc", "crc32c")
@@ -205,7 +208,7 @@ class ShardedArrayReader:
         self._decode(self._buffer, row, column)
         y, x = offset
         crop = self._buffer[..., y : y + part.shape[-2], x : x + part.shape[-1]]
-        if crop.ndim == 2:
+        if crop.ndim == 2 or bands == tuple(range(len(crop))):
             part[...] = crop
             return
         for target, band in zip(part, bands, strict=True):
@@ -228,7 +231,7 @@ class ShardedArrayReader:
         data = os.pread(shard.file, length, start)
         encoded = _checked(data, length, name)
         # Blosc trusts its header, which holds the sizes of the decoded and of the encoded bytes.
-        if [int(size) for size in encoded[:16].view("<u4")[[1, 3]]] != [chunk.nbytes, len(encoded)]:
+        if len(encoded) < 16 or BLOSC_SIZES.unpack_from(data) != (chunk.nbytes, len(encoded)):
             raise IntegrityError(f"{name} has a different number of pixels than its array declares; rebuild the store")
         # How many threads Blosc uses is a setting of the process (`blosc.use_threads`), which stays as it is.
         try:
