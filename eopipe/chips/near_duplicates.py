@@ -36,7 +36,7 @@ from eopipe.tiles.store import Tiles
 # a band of the chips whose vectors are computed at a time.
 BLOCK, PARTNERS_AT_A_TIME, PIXELS_AT_A_TIME = 2048, 256, 1 << 18
 # Directions of the vectors by which most pairs are left out, and what rounding may add to a correlation.
-DIRECTIONS, ROUNDING = 15, 1e-5
+DIRECTIONS, ROUNDING = 11, 1e-5
 # From this fraction of the pairs on all correlations are computed.
 DENSE = 1 / 64
 # Cells along an edge.
@@ -215,10 +215,12 @@ class PartnerSearch:
         for begin in range(0, len(self.vectors), PARTNERS_AT_A_TIME):
             block = slice(begin, begin + PARTNERS_AT_A_TIME)
             bound = reduced @ self.reduced[block].T
-            # Most blocks have none, and the maximum is read several times as fast as where it is.
-            if bound.max() < lowest:
+            # Most rows have none, and maxima are read several times as fast as where they are.
+            rows = np.flatnonzero(bound.max(1) >= lowest)
+            if not len(rows):
                 continue
-            index, partner = np.nonzero(bound >= lowest)
+            index, partner = np.nonzero(bound[rows] >= lowest)
+            index = rows[index]
             if len(index) > DENSE * bound.size:
                 index, partner = np.nonzero(others @ self.vectors[block].T >= lowest)
             partner += begin
