@@ -168,20 +168,26 @@ def _highest(reference: ChipWindow, chip: ChipWindow, rim: int) -> tuple[float, 
     On the pixels that are valid in all windows: at least half of them.
     """
     valid = chip.valid
-    windows = np.lib.stride_tricks.sliding_window_view(reference.smoothed, valid.shape, (-2, -1))
+    # Without its mean, the sums of squares lose no digits.
+    centred = reference.smoothed - reference.smoothed.mean((1, 2), keepdims=True)
+    windows = np.lib.stride_tricks.sliding_window_view(centred, valid.shape, (-2, -1))
     windows, inner = windows[:, rim:-rim, rim:-rim], slice(rim, -rim)
     masks = np.lib.stride_tricks.sliding_window_view(reference.valid, valid.shape)[inner, inner]
     both = masks.all((0, 1)) & valid
     if 2 * both.sum() < both.size:
         return 0.0, (0, 0)
-    first, second = windows[..., both].reshape(len(windows), -1, int(both.sum())), chip.smoothed[:, both]
+    # A copy of a whole view takes a tenth of the time that choosing all of its pixels does.
+    first = windows if both.all() else windows[..., both]
+    first, second = first.reshape(len(windows), -1, int(both.sum())), chip.smoothed[:, both]
     y, x = np.nonzero(both)
-    # Mean and slope are removed: haze and sun glint cause the same slope in many chips.
+    # Mean and slope are removed: haze and sun glint cause the same slope in many chips. Of the many windows they are
+    # subtracted from the sums only.
     plane = np.linalg.qr(np.column_stack([np.ones(len(y)), y - y.mean(), x - x.mean()]))[0]
-    first = first - (first @ plane) @ plane.T
     second = second - (second @ plane) @ plane.T
-    norm = np.sqrt((first**2).sum((0, 2)) * (second**2).sum())
-    covariance = np.einsum("bpn,bn->p", first, second)
+    products = first @ np.stack([*np.broadcast_to(plane.T[:, None], (3, *second.shape)), second], -1)
+    squares = np.einsum("bpn,bpn->p", first, first) - (products[..., :3] ** 2).sum((0, 2))
+    norm = np.sqrt(np.maximum(squares, 0) * (second**2).sum())
+    covariance = products[..., 3].sum(0)
     correlation = np.divide(covariance, norm, out=np.zeros_like(norm), where=norm > 1e-9)
     number = int(correlation.argmax())
     row, col = divmod(number, masks.shape[1])

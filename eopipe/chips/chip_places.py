@@ -103,10 +103,11 @@ def _read_rows(store: Tiles) -> list[dict[str, Any]]:
         raise BadInputError(f"{label} is not that of a chip set: it has no rows of JSON texts") from error
     if sentences := typed_mistakes(list[_ChipRow], rows):
         raise BadInputError(f"{label} is not that of a chip set: {'; '.join(sentences)}")
+    height, width = store.shape
     for row in rows:
         corner = row["row"], row["column"]
         is_slot = all(
-            first % slot == 0 and first + slot <= edge for first, edge in zip(corner, store.shape, strict=True)
+            first % slot == 0 and first + slot <= edge for first, edge in zip(corner, (height, width), strict=True)
         )
         if not is_slot or max(row["height"], row["width"]) > slot:
             raise BadInputError(f"{label} has the chip {row['id']} at a place that is not a slot of the store")

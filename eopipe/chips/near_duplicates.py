@@ -7,12 +7,12 @@ resolution (see `eopipe.chips.alignment`), so a copy is detected that was resamp
 flipped, moved by up to three pixels or changed in brightness. A chip without structure has a zero vector and is similar
 to no other.
 
-Where two splits share a place, chips of two days are copies only if their vectors correlate by 0.9995: one place on
-two days reaches 0.999. The cost is eight products of the vectors of two splits, and at most 300 alignments of 64 x 64
-pixels for two splits: those of the highest correlations, each chip with its best partner first, then with the next
-three. Chips that show one simple shape, such as a straight shore, are copies only if their texture agrees too. In chips
-below 16 pixels there is too little structure to search for it: there only copies whose vectors correlate by 0.9 are
-aligned, and the threshold is at least 0.995.
+Where two splits share a place, chips of two days are copies only if their vectors correlate by 0.9995: one place on two
+days reaches 0.999. The cost is eight products of the vectors of two splits, along few directions, and at most 300
+alignments of 64 x 64 pixels for two splits: those of the highest correlations, each chip with its best partner first,
+then with the next three. Chips that show one simple shape, such as a straight shore, are copies only if their texture
+agrees too. In chips below 16 pixels there is too little structure to search for it: there only copies whose vectors
+correlate by 0.9 are aligned, and the threshold is at least 0.995.
 
 On chips of 16 to 48 pixels of the scenes of the sample all copies that were turned, flipped, moved by half a pixel,
 noisy or at 20 m correlate by 0.97 or more after alignment, blurred ones (1 pixel) mostly; chips of two places by at
@@ -22,17 +22,23 @@ most 0.944.
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray, UInt64Array
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, FloatArray, IntArray, UInt64Array
 from eopipe.chips.alignment import SYMMETRIES, ChipAligner
 from eopipe.chips.chip_blocks import blocks_of_chips
 from eopipe.chips.chips import apply_symmetry
 from eopipe.tiles.store import Tiles
 
-# Chips whose correlations are computed at a time, and pixels of a band of the chips whose vectors are.
-BLOCK, PIXELS_AT_A_TIME = 2048, 1 << 18
+# Chips that are compared with this number of partners at a time, which stay in the cache of a processor, and pixels of
+# a band of the chips whose vectors are computed at a time.
+BLOCK, PARTNERS_AT_A_TIME, PIXELS_AT_A_TIME = 2048, 256, 1 << 18
+# Directions of the vectors by which most pairs are left out, and what rounding may add to a correlation.
+DIRECTIONS, ROUNDING = 11, 1e-5
+# From this fraction of the pairs on all correlations are computed.
+DENSE = 1 / 64
 # Cells along an edge.
 CELLS = 4
 # Correlation of the vectors from which on a pair is aligned, and the maximum number of pairs of two splits.
@@ -69,18 +75,20 @@ def fingerprint_chips(
     stores: list[Tiles], samples: dict[str, IntArray], chip: int, spread: dict[str, float], threshold: float
 ) -> ChipFingerprints:
     """Digests and vectors of all chips of all splits; `spread` is the standard deviation of each band."""
-    digests, vectors = {}, {}
-    for split, rows in samples.items():
-        digests[split] = np.zeros(len(rows), np.uint64)
-        vectors[split] = np.zeros((len(rows), len(spread) * CELLS**2), np.float32)
-        for numbers, stored, valid in _read_chips(stores, rows, chip):
-            store = stores[rows[numbers[0], 0]]
-            digests[split][numbers] = [_digest(*pixels, store.scaling) for pixels in zip(stored, valid, strict=True)]
-            order = [store.names.index(band) for band in spread]
-            unit = np.array([store.scaling[0] / std for std in spread.values()], np.float32)
-            vectors[split][numbers] = _structure(stored[:, order] * unit[:, None, None], valid)
+    # The chips of all splits together, since those of one are spread over the blocks that are read.
+    rows = np.concatenate([*samples.values()])
+    digests, vectors = np.zeros(len(rows), np.uint64), np.zeros((len(rows), len(spread) * CELLS**2), np.float32)
+    for numbers, stored, valid in _read_chips(stores, rows, chip):
+        store = stores[rows[numbers[0], 0]]
+        digests[numbers] = [_digest(*pixels, store.scaling) for pixels in zip(stored, valid, strict=True)]
+        order = [store.names.index(band) for band in spread]
+        unit = np.array([store.scaling[0] / std for std in spread.values()], np.float32)
+        vectors[numbers] = _structure(stored[:, order] * unit[:, None, None], valid)
+    ends = np.cumsum([len(part) for part in samples.values()])[:-1]
+    digests_of = dict(zip(samples, np.split(digests, ends), strict=True))
+    vectors_of = dict(zip(samples, np.split(vectors, ends), strict=True))
     threshold = max(threshold, SMALL_THRESHOLD) if chip < SMALL else threshold
-    return ChipFingerprints(samples, digests, vectors, chip, threshold, ChipAligner(stores, chip, spread))
+    return ChipFingerprints(samples, digests_of, vectors_of, chip, threshold, ChipAligner(stores, chip, spread))
 
 
 def _read_chips(stores: list[Tiles], rows: IntArray, chip: int) -> Iterator[tuple[IntArray, AnyArray, BoolArray]]:
@@ -100,7 +108,8 @@ def _read_chips(stores: list[Tiles], rows: IntArray, chip: int) -> Iterator[tupl
 
 def _digest(stored: AnyArray, valid: BoolArray, scaling: tuple[float, float]) -> int:
     """A digest of the valid pixels as a number; 0 for a chip without structure."""
-    values = stored[:, valid]
+    # Choosing pixels takes ten times as long as a view.
+    values = stored.reshape(len(stored), -1) if valid.all() else stored[:, valid]
     if (values == values[:, :1]).all():
         return 0
     digest = hashlib.blake2b(np.packbits(valid).tobytes(), digest_size=8)
@@ -180,6 +189,60 @@ def _aligned(fingerprints: ChipFingerprints, first: str, second: str, pair: Chip
     return fingerprints.aligner.correlate(*rows, pair.symmetry)
 
 
+@dataclass(frozen=True)
+class PartnerSearch:
+    """Finds the vectors (n, features) that correlate with others, most of which are left out by an upper bound.
+
+    The product of two vectors is at most that of their parts along some directions (features, m) plus the product of
+    the lengths of the rest (Cauchy-Schwarz); `reduced` has these m + 1 numbers of each vector.
+    """
+
+    vectors: FloatArray
+    directions: Float64Array
+    reduced: FloatArray
+
+    @classmethod
+    def of(cls, vectors: FloatArray) -> Self:
+        """With the directions in which the vectors, a sample of at most some thousands, vary most."""
+        sample = vectors[:: -(-len(vectors) // BLOCK)].astype(np.float64)
+        directions = np.linalg.eigh(sample.T @ sample)[1][:, -DIRECTIONS:]
+        return cls(vectors, directions, _reduced(vectors, directions))
+
+    def partners(self, others: FloatArray, least: float) -> tuple[IntArray, IntArray, FloatArray]:
+        """Index in others (n, features), partner and correlation of all pairs that correlate by at least `least`."""
+        parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
+        reduced, lowest = _reduced(others, self.directions), np.float32(least - ROUNDING)
+        for begin in range(0, len(self.vectors), PARTNERS_AT_A_TIME):
+            block = slice(begin, begin + PARTNERS_AT_A_TIME)
+            bound = reduced @ self.reduced[block].T
+            # Most rows have none, and maxima are read several times as fast as where they are.
+            rows = np.flatnonzero(bound.max(1) >= lowest)
+            if not len(rows):
+                continue
+            index, partner = np.nonzero(bound[rows] >= lowest)
+            index = rows[index]
+            if len(index) > DENSE * bound.size:
+                index, partner = np.nonzero(others @ self.vectors[block].T >= lowest)
+            partner += begin
+            correlation = np.einsum("nf,nf->n", others[index], self.vectors[partner])
+            chosen = correlation >= least
+            parts.append((index[chosen], partner[chosen], correlation[chosen]))
+        index, partner, correlation = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return index, partner, correlation
+
+
+def _reduced(vectors: FloatArray, directions: Float64Array) -> FloatArray:
+    """Vectors (n, m + 1): along m directions, and the length of the rest."""
+    reduced = np.empty((len(vectors), directions.shape[1] + 1), np.float32)
+    for begin in range(0, len(vectors), BLOCK):
+        # Of a small rest float32 has no digit.
+        part = vectors[begin : begin + BLOCK].astype(np.float64)
+        along = part @ directions
+        reduced[begin : begin + BLOCK, :-1] = along
+        reduced[begin : begin + BLOCK, -1] = np.sqrt(np.maximum((part**2).sum(1) - (along**2).sum(1), 0))
+    return reduced
+
+
 def find_pairs(fingerprints: ChipFingerprints, first: str, second: str, is_searched: BoolArray) -> list[ChipPair]:
     """At most 300 pairs of two splits that may be near duplicates: best partners first, highest correlations first.
 
@@ -187,12 +250,16 @@ def find_pairs(fingerprints: ChipFingerprints, first: str, second: str, is_searc
     """
     pairs: list[ChipPair] = []
     samples, searched = fingerprints.samples, np.flatnonzero(is_searched)
+    search = PartnerSearch.of(fingerprints.vectors[first])
     least = SMALL_CORRELATION if fingerprints.chip < SMALL else CANDIDATE_CORRELATION
     for chosen in (searched[begin : begin + BLOCK] for begin in range(0, len(searched), BLOCK)):
         overlaps = _overlaps(fingerprints, first, samples[second][chosen, 1:])
         for symmetry in SYMMETRIES:
             vectors = _turn(fingerprints.vectors[second][chosen], symmetry)
-            partners = _best_partners(fingerprints, first, vectors, symmetry, overlaps, least)
+            # Chips that share pixels of the grid are alike in any case.
+            is_possible = symmetry == 0 and not fingerprints.shares_places
+            minimum = SAME_PLACE_CORRELATION if is_possible else np.inf
+            partners = _best_partners(search.partners(vectors, least), overlaps, minimum)
             for index, partner, correlation, rank in partners:
                 distance = np.abs(samples[first][partner] - samples[second][chosen[index]])[1:]
                 is_same = bool((distance < fingerprints.chip).all()) and not fingerprints.has_slots
@@ -209,31 +276,17 @@ def _order(pair: ChipPair) -> tuple[int, float, int, int]:
 
 
 def _best_partners(
-    fingerprints: ChipFingerprints,
-    first: str,
-    turned: FloatArray,
-    symmetry: int,
-    overlaps: tuple[IntArray, IntArray],
-    least: float,
+    pairs: tuple[IntArray, IntArray, FloatArray], overlaps: tuple[IntArray, IntArray], minimum: float
 ) -> list[tuple[int, int, float, int]]:
-    """Index in turned vectors, best partners of `first`, correlations and ranks: at most `MAX_ALIGNED`, best first.
+    """Index, best partners, correlations and ranks of the pairs: at most `MAX_ALIGNED`, best first.
 
-    Correlations are at least `least`; `overlaps` are index and partner of chips that share pixels of the grid.
+    `overlaps` are index and partner of chips that share pixels of the grid, which need a correlation of `minimum`.
     """
-    minimum = SAME_PLACE_CORRELATION if symmetry == 0 and not fingerprints.shares_places else np.inf
-    parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
-    for begin in range(0, len(fingerprints.vectors[first]), BLOCK):
-        correlation = turned @ fingerprints.vectors[first][begin : begin + BLOCK].T
-        index, partner = overlaps
-        is_here = (partner >= begin) & (partner < begin + BLOCK)
-        index, partner = index[is_here], partner[is_here] - begin
-        of_overlaps = correlation[index, partner]
-        correlation[index, partner] = np.where(of_overlaps < minimum, 0, of_overlaps)
-        # Most blocks have none, and the maximum is read several times as fast as where it is.
-        if correlation.max() >= least:
-            rows, columns = np.nonzero(correlation >= least)
-            parts.append((rows, columns + begin, correlation[rows, columns]))
-    index, partner, correlation = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    index, partner, correlation = pairs
+    # Numbers of chips have at most 31 bits.
+    is_overlap = np.isin(index << 32 | partner, overlaps[0] << 32 | overlaps[1])
+    chosen = ~is_overlap | (correlation >= minimum)
+    index, partner, correlation = index[chosen], partner[chosen], correlation[chosen]
     order = np.lexsort((partner, -correlation, index))
     index, partner, correlation = index[order], partner[order], correlation[order]
     rank = np.arange(len(index)) - np.searchsorted(index, index)

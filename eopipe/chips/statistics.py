@@ -221,8 +221,9 @@ def _measure_scene(store: Tiles, corners: IntArray, chip: int) -> dict[str, Band
     bands: dict[str, BandStatistics] = {}
     for (y, x), covered in covered_blocks(corners, chip):
         usable = covered & store.valid(y, x)
-        stored = store.read("image", y, x)[:, usable]
-        for name, values in zip(store.names, stored if usable.any() else (), strict=False):
+        # Chosen band by band, which takes a fraction of the time.
+        stored = (band[usable] for band in store.read("image", y, x)) if usable.any() else ()
+        for name, values in zip(store.names, stored, strict=False):
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise BadInputError(f"band {name} of scene {store.scene} has valid pixels that are not finite")
             band = BandStatistics.of(values, store.scaling)

@@ -10,6 +10,7 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.publish import find_damage
 from eopipe.tiles.grid import windows
+from eopipe.tiles.shard_reader import WRITTEN_SHARDS
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 
@@ -44,6 +45,8 @@ def _shard_errors(store: Tiles) -> Iterator[str]:
         shard = array.shards or array.chunks
         expected = int(np.prod([-(-edge // size) for edge, size in zip(array.shape, shard, strict=True)]))
         count = sum(file.is_file() for file in (store.path / name / "c").rglob("*"))
+        written = array.attrs.get(WRITTEN_SHARDS)
+        expected = len(written) if isinstance(written, list) else expected
         # A scalar that equals its fill value has no file.
         if count != expected and array.ndim:
             yield f"{name} has {count} shard files; its layout has {expected}"

@@ -4,7 +4,7 @@ With K classes the number of a from-to class is K * (class before) + (class afte
 date is unlabelled.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,9 @@ from eopipe.labels.source_values import SourceValues, attributes_of
 from eopipe.labels.write import (
     ClassSource,
     ReadOptions,
+    WindowReader,
     check_labelled,
+    is_vector,
     label_band,
     new_label_store,
     readers_of_cells,
@@ -73,14 +75,22 @@ def write_change_labels(
     before, after = (ClassSource(b, legend, options, SourceValues(legend, f"label {b.name}")) for b in bands)
 
     @contextmanager
-    def open_both(cell: Cell) -> Iterator[Callable[[slice, slice], ClassRaster]]:
+    def open_both(cell: Cell) -> Iterator[WindowReader[ClassRaster]]:
         with before.open(cell) as first, after.open(cell) as last:
-            yield lambda y, x: ClassRaster(from_to(first(y, x).numbers, last(y, x).numbers, count), 0)
+
+            def read(y: slice, x: slice) -> ClassRaster:
+                return ClassRaster(from_to(first.read(y, x).numbers, last.read(y, x).numbers, count), 0)
+
+            def reaches(y: slice, x: slice) -> bool:
+                # The values of a raster are counted and checked everywhere.
+                return not all(map(is_vector, bands)) or (first.reaches(y, x) and last.reaches(y, x))
+
+            yield WindowReader(read, reaches)
 
     counts = np.zeros(len(names), np.int64)
     with new_label_store(target, frame, names, "", {}, layout) as (group, cells):
-        for cell, read in readers_of_cells(cells, open_both):
-            counts += write_cell(cell, read, names, layout)[0]
+        for cell, reader in readers_of_cells(cells, open_both):
+            counts += write_cell(cell, reader, names, layout)[0]
         before.check()
         after.check()
         pixels = dict(zip(names, counts.tolist(), strict=True))

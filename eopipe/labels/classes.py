@@ -12,7 +12,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Int32Array, IntArray, UInt8Array
 from eopipe.errors import BadInputError, UsageError
-from eopipe.labels.vectors import read_features, to_grid, warn_of_points, warn_without_value
+from eopipe.labels.vectors import ShapeParts, read_features, to_grid, warn_of_points, warn_without_value
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class ClassShapes:
         self.shapes, self.numbers = shapes[is_labelled], class_numbers[is_labelled]
         self.polygon_numbers = 1 + (np.flatnonzero(is_labelled) if numbers_of_file else np.arange(len(self.shapes)))
         warn_of_points(source, self.shapes)
-        self.tree = STRtree(self.shapes)
+        self.tree, self.parts = STRtree(self.shapes), ShapeParts(self.shapes)
 
     @property
     def has_polygons(self) -> bool:

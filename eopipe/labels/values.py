@@ -1,7 +1,7 @@
 """Continuous labels: a quantity with its unit on the grid, from rasters or vectors; NaN where unlabelled."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,7 @@ from eopipe.errors import BadInputError
 from eopipe.labels.classes import Legend, Overlap, shape_classes
 from eopipe.labels.source_values import SourceValues
 from eopipe.labels.vectors import (
+    ShapeParts,
     read_features,
     read_values,
     to_grid,
@@ -25,7 +26,9 @@ from eopipe.labels.vectors import (
 from eopipe.labels.write import (
     INTERPOLATING,
     ClassSource,
+    LabelShards,
     ReadOptions,
+    WindowReader,
     check_labelled,
     is_vector,
     label_band,
@@ -38,7 +41,7 @@ from eopipe.scenes.item import SceneBand
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import NO_LABEL, add_array
+from eopipe.tiles.store import NO_LABEL
 from eopipe.warp.open_raster import SETTINGS, compare_with_item, open_band, read_window, warped
 
 if TYPE_CHECKING:
@@ -83,7 +86,7 @@ class ValueShapes:
         is_labelled = has_shape & np.isfinite(values)
         self.shapes, self.values, self.options = shapes[is_labelled], values[is_labelled], options
         warn_of_points(source, self.shapes)
-        self.tree = STRtree(self.shapes)
+        self.tree, self.parts = STRtree(self.shapes), ShapeParts(self.shapes)
 
     def rasterize(self, part: "GeoBox") -> ValueRaster:
         """The value of the shape that contains a pixel's centre, or with `all_touched` that touches the pixel.
@@ -146,12 +149,11 @@ def write_values(
     count, conflicts, low, high = 0, 0, np.inf, -np.inf
     names, attributes = (quantity.name,), {"unit": quantity.unit}
     with new_label_store(target, frame, names, scene, attributes, layout) as (root, cells):
-        for (cell, group), read in readers_of_cells(cells, partial(_reader, band, quantity, options)):
-            label = add_array(group, "label", cell.shape, "float32", layout, units=quantity.unit)
-            valid = add_array(group, "valid", cell.shape, "uint8", layout)
-            for y, x in windows(cell.shape, layout.shard):
-                blank = np.full((y.stop - y.start, x.stop - x.start), NO_VALUE, np.float32)
-                part = read(y, x) if read else ValueRaster(blank, 0)
+        for (cell, group), reader in readers_of_cells(cells, partial(_reader, band, quantity, options)):
+            shards = LabelShards.of(reader, cell, layout)
+            label = shards.array(group, "label", "float32", np.nan, units=quantity.unit)
+            valid = shards.array(group, "valid", "uint8", 0)
+            for part, (y, x) in shards.read(reader):
                 labelled = np.isfinite(part.values)
                 label[y, x], valid[y, x] = part.values, labelled
                 low = float(np.min(part.values, where=labelled, initial=low))
@@ -170,8 +172,8 @@ def write_values(
 @contextmanager
 def _reader(
     band: SceneBand, quantity: Quantity, options: ReadOptions, cell: Cell
-) -> Iterator[Callable[[slice, slice], ValueRaster]]:
-    """The function that reads a window (y, x) of a cell, with values only of pixels that belong to the cell."""
+) -> Iterator[WindowReader[ValueRaster]]:
+    """The reader of a cell, with values only of pixels that belong to the cell; all of a raster is read."""
 
     def of_cell(values: FloatArray, y: slice, x: slice) -> FloatArray:
         return np.where(cell.belongs(y, x), values, NO_VALUE) if cell.id else values
@@ -183,7 +185,7 @@ def _reader(
             part = shapes.rasterize(cell.grid[y, x])
             return ValueRaster(of_cell(part.values, y, x), part.conflicts)
 
-        yield rasterize
+        yield WindowReader(rasterize, lambda y, x: shapes.parts.reach(cell.grid[y, x]))
         return
     resampling, band = raster_resampling(band, cell.grid, options.resampling, quantity.ignore, is_continuous=True)
     # Ignored numbers are nodata where pixels are interpolated.
@@ -197,7 +199,7 @@ def _reader(
             values = np.where(labelled, physical(stored, source, band), NO_VALUE).astype(np.float32)
             return ValueRaster(of_cell(values, y, x), 0)
 
-        yield read
+        yield WindowReader(read)
 
 
 def option_conflicts(measure: str | None, resampling: str, class_options: Mapping[str, Sequence[object]]) -> list[str]:
@@ -278,11 +280,11 @@ def _check_pixels(band: SceneBand, kind: Legend | Quantity, options: ReadOptions
     parts = windows(cell.shape, CHECKED_EDGE)
     step = -(-len(parts) // CHECKED_WINDOWS)
     if isinstance(kind, Quantity):
-        with _reader(band, kind, options, cell) as read_values_of:
-            labelled = sum(int(np.isfinite(read_values_of(*part).values).sum()) for part in parts[::step])
+        with _reader(band, kind, options, cell) as reader:
+            labelled = sum(int(np.isfinite(reader.read(*part).values).sum()) for part in parts[::step])
     else:
         source = ClassSource(band, kind, options, SourceValues(kind, f"label {band.name}"))
-        with source.open(cell) as read:
-            labelled = sum(int((read(*part).numbers != NO_LABEL).sum()) for part in parts[::step])
+        with source.open(cell) as reader_of_classes:
+            labelled = sum(int((reader_of_classes.read(*part).numbers != NO_LABEL).sum()) for part in parts[::step])
         source.check()
     return max(labelled, int(step > 1))

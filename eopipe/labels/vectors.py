@@ -148,6 +148,22 @@ def to_grid(features: Features, grid: "GeoBox") -> ObjectArray:
     return reprojected
 
 
+class ShapeParts:
+    """The parts of shapes on a grid, by which windows of it that no shape reaches are known."""
+
+    def __init__(self, shapes: ObjectArray) -> None:
+        """Index the parts: those of one shape may be far apart."""
+        from shapely import STRtree, get_parts
+
+        self.tree = STRtree(get_parts(shapes))
+
+    def reach(self, window: "GeoBox") -> bool:
+        """Whether a part may have a pixel of a window, or touch one: by its bounds, with a pixel for rounding."""
+        from shapely.geometry import box
+
+        return len(self.tree.query(box(*window.pad(1).extent.boundingbox))) > 0
+
+
 def _surroundings(features: Features, grid: "GeoBox") -> list[tuple[tuple[float, float, float, float], float]]:
     """Rectangles around a grid in the CRS of the shapes (west, south, east, north), and how far each is turned.
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,9 @@ from eopipe.labels.source_values import SourceValue, SourceValues, attributes_of
 from eopipe.labels.vectors import VECTORS
 from eopipe.scenes.item import Item, SceneBand, bands
 from eopipe.tiles.cells import Cell, Frame
-from eopipe.tiles.grid import windows
+from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.shard_reader import StoredWindow
+from eopipe.tiles.shard_reader import WRITTEN_SHARDS, StoredWindow
 from eopipe.tiles.store import NO_LABEL, add_array, add_cell, declare_nodata, new_cell_stores, new_store
 from eopipe.warp.open_raster import compare_with_item, pixels_per_edge, read_window, stated_nodata, warped
 from eopipe.warp.separable import Resampling
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 log = logging.getLogger("eopipe")
+Raster = TypeVar("Raster")
 INTERPOLATING: tuple[Resampling, ...] = ("bilinear", "cubic", "average")
 # From this ratio of pixel sizes on a continuous raster is averaged by default: nearest would use one pixel in two.
 FINER = 1.5
@@ -42,6 +43,48 @@ class ReadOptions:
     overlap: Overlap
     all_touched: bool
     resampling: Resampling | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class WindowReader(Generic[Raster]):
+    """Reads windows (y, x) of a cell; those that the source does not `reach` have no label.
+
+    `has_polygons`: its windows have the numbers of polygons.
+    """
+
+    read: Callable[[slice, slice], Raster]
+    reaches: Callable[[slice, slice], bool] = lambda _y, _x: True
+    has_polygons: bool = False
+
+
+@dataclass(frozen=True)
+class LabelShards:
+    """The windows of a cell that a source reaches, each a shard; the other shards are not written, if `is_partial`."""
+
+    windows: list[PixelWindow]
+    shape: tuple[int, int]
+    layout: Layout
+    is_partial: bool
+
+    @classmethod
+    def of(cls, reader: WindowReader[Any] | None, cell: Cell, layout: Layout) -> Self:
+        """The shards that a source reaches; none without a reader."""
+        every = windows(cell.shape, layout.shard)
+        reached = [window for window in every if reader and reader.reaches(*window)]
+        return cls(reached, cell.shape, layout, len(reached) < len(every))
+
+    def read(self, reader: WindowReader[Raster] | None) -> Iterator[tuple[Raster, PixelWindow]]:
+        """What the source has in each window."""
+        return ((reader.read(*window), window) for window in self.windows) if reader else iter(())
+
+    def array(
+        self, group: "zarr.Group", name: str, dtype: str, unlabelled: float, **attributes: Any
+    ) -> "zarr.Array[Any]":
+        """Add an array, of which shards that are not written read as `unlabelled`."""
+        if self.is_partial:
+            places = [[axis.start // self.layout.shard for axis in window] for window in self.windows]
+            attributes |= {WRITTEN_SHARDS: places, "fill_value": unlabelled}
+        return add_array(group, name, self.shape, dtype, self.layout, **attributes)
 
 
 def label_band(source: Path | None, scene: Path | None, item: Item | None, asset: str | None) -> SceneBand:
@@ -83,8 +126,8 @@ def write_labels(
     source = ClassSource(band, legend, options, SourceValues(legend, f"label {band.name}"))
     counts, conflicts = np.zeros(len(legend.classes), np.int64), 0
     with new_label_store(target, frame, legend.classes, scene, {}, layout) as (group, cells):
-        for cell, read in readers_of_cells(cells, source.open):
-            pixels_of_cell, conflicts_of_cell = write_cell(cell, read, legend.classes, layout)
+        for cell, reader in readers_of_cells(cells, source.open):
+            pixels_of_cell, conflicts_of_cell = write_cell(cell, reader, legend.classes, layout)
             counts, conflicts = counts + pixels_of_cell, conflicts + conflicts_of_cell
         source.check()
         pixels, rows = dict(zip(legend.classes, counts.tolist(), strict=True)), source.rows()
@@ -103,36 +146,36 @@ def readers_of_cells(
     for cell, group in cells:
         with ExitStack() as stack:
             try:
-                read = stack.enter_context(open_reader(cell))
+                reader = stack.enter_context(open_reader(cell))
             except OutsideGridError as error:
                 errors.append(error)
-                read = None
+                reader = None
                 if len(errors) == len(cells):
                     raise
-            yield (cell, group), read
+            yield (cell, group), reader
 
 
 def write_cell(
     target: tuple[Cell, "zarr.Group"],
-    read: Callable[[slice, slice], ClassRaster] | None,
+    reader: WindowReader[ClassRaster] | None,
     classes: tuple[str, ...],
     layout: Layout,
 ) -> tuple[IntArray, int]:
     """Write the labels of a cell; the pixels of each class, and those of overlapping shapes of different classes.
 
-    Without `read` nothing in it is labelled.
+    Without a reader nothing in it is labelled.
     """
     (cell, group), counts, conflicts = target, np.zeros(len(classes), np.int64), 0
     meanings = " ".join("_".join(name.split()) for name in classes)
     flags = {"flag_values": list(range(len(classes))), "flag_meanings": meanings}
-    label = add_array(group, "label", cell.shape, "uint8", layout, **flags)
+    shards = LabelShards.of(reader, cell, layout)
+    label = shards.array(group, "label", "uint8", NO_LABEL, **flags)
     declare_nodata(label, NO_LABEL)
-    valid, polygon = add_array(group, "valid", cell.shape, "uint8", layout), None
-    for y, x in windows(cell.shape, layout.shard):
-        part = read(y, x) if read else ClassRaster(np.full((y.stop - y.start, x.stop - x.start), NO_LABEL, np.uint8), 0)
+    valid = shards.array(group, "valid", "uint8", 0)
+    polygon = shards.array(group, "polygon", "int32", 0) if reader and reader.has_polygons else None
+    for part, (y, x) in shards.read(reader):
         label[y, x], valid[y, x] = part.numbers, part.numbers != NO_LABEL
-        if part.polygons is not None:
-            polygon = add_array(group, "polygon", cell.shape, "int32", layout) if polygon is None else polygon
+        if polygon is not None and part.polygons is not None:
             polygon[y, x] = part.polygons
         counts += np.bincount(part.numbers[part.numbers != NO_LABEL], minlength=len(counts))
         conflicts += part.conflicts
@@ -179,11 +222,11 @@ class ClassSource:
     shapes: ClassShapes | None = None
 
     @contextmanager
-    def open(self, cell: Cell) -> Iterator[Callable[[slice, slice], ClassRaster]]:
-        """The function that reads a window (y, x) of a cell, with labels only of pixels that belong to the cell."""
+    def open(self, cell: Cell) -> Iterator[WindowReader[ClassRaster]]:
+        """The reader of a cell, with labels only of pixels that belong to the cell; all of a raster is read."""
         if not is_vector(self.band):
             with self._open_raster(cell) as read:
-                yield read
+                yield WindowReader(read)
             return
         names = self.options.attribute, self.options.layer
         shapes = ClassShapes(self.band.path, cell.grid, self.legend, *names, numbers_of_file=bool(cell.id))
@@ -199,7 +242,7 @@ class ClassSource:
                     part.polygons[~belongs] = 0
             return part
 
-        yield rasterize
+        yield WindowReader(rasterize, lambda y, x: shapes.parts.reach(cell.grid[y, x]), shapes.has_polygons)
 
     def check(self) -> None:
         """Raise BadInputError for values of a raster that belong to no class."""

@@ -256,14 +256,18 @@ def on_map(result: SplitResult) -> SplitResult:
 
 def outlines_of(places: ChipPlaces, samples: IntArray) -> ObjectArray:
     """Well-known binary of the outlines (n,) of chips in degrees, cut at 180 degrees."""
-    from shapely import MultiPolygon, Polygon, get_parts, to_wkb
+    from shapely import MultiPolygon, box, get_parts, intersection, multipolygons, polygons, to_wkb, union_all
 
     from eopipe.stac.antimeridian import split
 
-    shapes = np.empty(len(samples), object)
-    for number, chip in enumerate(places.numbers(samples).tolist()):
-        outline = places.outlines[chip].copy()
-        outline[:, 0] = np.unwrap(outline[:, 0], period=CIRCLE)
+    outlines = places.outlines[places.numbers(samples)]
+    outlines[..., 0] = np.unwrap(outlines[..., 0], period=CIRCLE)
+    shapes = np.array(polygons(outlines))
+    # Nothing is cut from most; they are drawn as the others, but all at once.
+    is_inside = (np.abs(outlines) < (CIRCLE / 2, CIRCLE / 4)).all((1, 2))
+    whole = union_all(intersection(shapes[is_inside], box(-180, -90, 180, 90))[:, None], axis=1)
+    for number in np.flatnonzero(~is_inside):
         # A cut can leave lines beside the areas.
-        shapes[number] = MultiPolygon([part for part in get_parts(split(Polygon(outline))) if part.area])
+        shapes[number] = MultiPolygon([part for part in get_parts(split(shapes[number])) if part.area])
+    shapes[is_inside] = multipolygons(np.asarray(whole, object), indices=np.arange(len(whole)))
     return np.asarray(to_wkb(shapes), object)

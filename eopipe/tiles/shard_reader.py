@@ -7,6 +7,7 @@ by zarr-python.
 
 import json
 import os
+import struct
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ from eopipe.tiles.shard_writer import EMPTY_CHUNK
 # Shards of an array that stay open, each a file and an index of a few KB.
 MAX_OPEN_SHARDS = 8
 CRC32C_BYTES = 4
+# In the header of Blosc.
+BLOSC_SIZES = struct.Struct("<4xI4xI")
+# Attribute of an array that has some of its shards, since nothing is in the others: row and column of each.
+WRITTEN_SHARDS = "written_shards"
 INNER_CODECS = ("bytes", "blosc", "crc32c")
 BandIndices = tuple[int, ...]
 
@@ -45,7 +50,7 @@ def open_array(path: Path) -> "ArrayReader":
     reader: ShardedArrayReader | ZarrArrayReader
     try:
         reader = ShardedArrayReader(path, _parse_metadata(metadata))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
         reader = ZarrArrayReader(path)
     attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
     window = StoredWindow.of(attributes if isinstance(attributes, dict) else {}, reader.shape[-2:], str(path))
@@ -92,12 +97,17 @@ class StoredWindow:
 
 @dataclass(frozen=True)
 class ShardedArrayMetadata:
-    """Shape of an array, of its shards and of their inner chunks, each (y, x) or (band, y, x), and its data type."""
+    """Shape of an array, of its shards and of their inner chunks, each (y, x) or (band, y, x), and its data type.
+
+    Of an array that has only the shards of `written` (row, column) the others read as `fill_value`.
+    """
 
     shape: tuple[int, ...]
     shard: tuple[int, ...]
     chunk: tuple[int, ...]
     dtype: np.dtype[Any]
+    written: frozenset[tuple[int, int]] | None = None
+    fill_value: Any = 0
 
     @property
     def chunk_grid(self) -> tuple[int, int]:
@@ -129,7 +139,11 @@ def _parse_metadata(document: dict[str, Any]) -> ShardedArrayMetadata:
         raise KeyError("codecs")
     if any(outer_edge % edge for outer_edge, edge in zip(shard, chunk, strict=True)):
         raise ValueError("chunks do not fill their shards")
-    return ShardedArrayMetadata(shape, shard, chunk, dtype)
+    attributes = document.get("attributes")
+    if not isinstance(attributes, dict) or WRITTEN_SHARDS not in attributes:
+        return ShardedArrayMetadata(shape, shard, chunk, dtype)
+    written = frozenset((int(row), int(column)) for row, column in attributes[WRITTEN_SHARDS])
+    return ShardedArrayMetadata(shape, shard, chunk, dtype, written, np.asarray(document["fill_value"]).astype(dtype))
 
 
 @dataclass
@@ -183,7 +197,10 @@ class ShardedArrayReader:
 
     def _read_chunk(self, part: AnyArray, row: int, column: int, offset: tuple[int, int], bands: BandIndices) -> None:
         """Fill `part` from the chunk at this row and column of chunks, from a pixel offset in the chunk on."""
-        metadata = self.metadata
+        metadata, (rows, columns) = self.metadata, self.metadata.chunk_grid
+        if metadata.written is not None and (row // rows, column // columns) not in metadata.written:
+            part[...] = metadata.fill_value
+            return
         whole = part.shape == metadata.chunk and part.flags.c_contiguous and part.dtype == metadata.dtype
         if whole and bands == tuple(range(len(bands))):
             self._decode(part, row, column)
@@ -191,7 +208,7 @@ class ShardedArrayReader:
         self._decode(self._buffer, row, column)
         y, x = offset
         crop = self._buffer[..., y : y + part.shape[-2], x : x + part.shape[-1]]
-        if crop.ndim == 2:
+        if crop.ndim == 2 or bands == tuple(range(len(crop))):
             part[...] = crop
             return
         for target, band in zip(part, bands, strict=True):
@@ -214,7 +231,7 @@ class ShardedArrayReader:
         data = os.pread(shard.file, length, start)
         encoded = _checked(data, length, name)
         # Blosc trusts its header, which holds the sizes of the decoded and of the encoded bytes.
-        if [int(size) for size in encoded[:16].view("<u4")[[1, 3]]] != [chunk.nbytes, len(encoded)]:
+        if len(encoded) < 16 or BLOSC_SIZES.unpack_from(data) != (chunk.nbytes, len(encoded)):
             raise IntegrityError(f"{name} has a different number of pixels than its array declares; rebuild the store")
         # How many threads Blosc uses is a setting of the process (`blosc.use_threads`), which stays as it is.
         try:

@@ -1,8 +1,8 @@
 """Tile and label stores: one sharded Zarr v3 store per scene, georeferenced when it is opened in xarray.
 
 A tile store holds `image` (band, y, x), the scene's stored numbers with their scale and offset, and the mask `valid`
-(y, x); a label store holds `label` and `valid`. `valid` marks usable pixels. The fill value of Zarr never means nodata;
-the CF attribute `_FillValue` does, and is there only where no data have that number.
+(y, x); a label store holds `label` and `valid`. `valid` marks usable pixels. The CF attribute `_FillValue`, there only
+where no data have that number, means nodata; the fill value of Zarr does in labels of which shards are left out.
 """
 
 import base64
@@ -358,7 +358,7 @@ def add_array(
         chunks=(*bands, layout.chunk, layout.chunk),
         shards=(*bands, *layout.shards(raster)),
         compressors=[BloscCodec(cname=layout.codec, clevel=LEVELS[layout.codec], shuffle="bitshuffle"), Crc32cCodec()],
-        fill_value=0,
+        fill_value=attributes.pop("fill_value", 0),
         dimension_names=("band", "y", "x") if bands else ("y", "x"),
     )
     if bands and "time" not in group:

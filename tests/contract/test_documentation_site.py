@@ -90,3 +90,16 @@ def test_a_link_that_leads_nowhere_stops_the_site(link: str, tmp_path: Path) -> 
     (tmp_path / "docs/index.md").write_text(f"# Start\n\n{link}\n")
     shutil.rmtree(tmp_path / "site")
     assert build(tmp_path / "mkdocs.yml", tmp_path / "site").returncode != 0
+
+
+def longest_text(page: Path) -> int:
+    """The words between two pictures, tables or blocks of code."""
+    # Odd parts are inside of fences.
+    prose = page.read_text().split("```")[::2]
+    parts = [re.split(r"^(?:\|.*|.*!\[.*)$", text, flags=re.MULTILINE) for text in prose]
+    return max(len(part.split()) for texts in parts for part in texts)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("[!a]*/*.md")) + sorted((ROOT / "docs").glob("*.md")))
+def test_no_two_screens_are_without_a_picture_a_table_or_code(page: Path) -> None:
+    assert longest_text(page) <= 800

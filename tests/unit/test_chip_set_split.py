@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import shapely
 import yaml
 from chip_files import EDGE, chips_of_splits, import_set, separable, write_chip, write_world
 from hypothesis import example, given
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from scenery import Completed, Run, split_outputs
 
 from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
-from eopipe.stac.antimeridian import common_bounds
+from eopipe.reporting.split_maps import outlines_of
+from eopipe.stac.antimeridian import common_bounds, split
 
 LONGITUDES = st.floats(-180, 180, exclude_max=True)
 
@@ -300,3 +302,18 @@ def test_check_says_that_a_chip_set_has_no_validation_chips(run: Run, project: P
     assert "warning: no validation chips" in completed.stdout
     assert "split.val_groups are not; name some of the others" in completed.stdout
     assert "warning" not in checked(run, project, groups | {"val_groups": ["z02"]}).stdout
+
+
+def test_outlines_drawn_together_are_those_that_are_cut_one_by_one() -> None:
+    from pyproj import Transformer
+
+    middle, _ = Transformer.from_crs("EPSG:4326", "EPSG:32601", always_xy=True).transform(-180, 45)
+    corners = [("EPSG:32601", middle - 320, 4_983_000), ("EPSG:32601", 4e5, 5e6), ("EPSG:32733", 5e5, 5e6)]
+    places = places_of(corners)
+    shapes = shapely.from_wkb(outlines_of(places, places.samples[::-1]))
+    # The last one crosses 180 degrees.
+    assert [len(shape.geoms) for shape in shapes] == [1, 1, 2]
+    for shape, outline in zip(shapes, places.outlines[::-1], strict=True):
+        unrolled = np.column_stack([np.unwrap(outline[:, 0], period=360), outline[:, 1]])
+        parts = shapely.get_parts(split(shapely.Polygon(unrolled)))
+        assert shapely.equals_exact(shape, shapely.MultiPolygon([part for part in parts if part.area]))

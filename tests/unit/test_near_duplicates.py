@@ -11,7 +11,13 @@ from scipy.ndimage import gaussian_filter, shift
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.chips.alignment import ChipAligner
 from eopipe.chips.chips import apply_symmetry
-from eopipe.chips.near_duplicates import ChipFingerprints, find_pairs, find_similar_chips, fingerprint_chips
+from eopipe.chips.near_duplicates import (
+    ChipFingerprints,
+    PartnerSearch,
+    find_pairs,
+    find_similar_chips,
+    fingerprint_chips,
+)
 from eopipe.chips.statistics import measure_bands
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
@@ -171,3 +177,42 @@ def test_the_pairs_that_are_aligned_are_the_first_of_all_pairs(monkeypatch: pyte
     for pair, (rank, correlation, *numbers) in zip(pairs, sorted(expected)[:300], strict=True):
         assert [pair.rank, pair.second, pair.symmetry, pair.first] == [rank, *numbers]
         assert pair.correlation == pytest.approx(-correlation)
+
+
+@pytest.mark.parametrize("least", [0.3, 0.7, 0.95])
+@pytest.mark.parametrize("features", [16, 64])
+def test_pairs_left_out_by_their_bound_are_exactly_those_below_the_correlation(features: int, least: float) -> None:
+    random = np.random.default_rng(features)
+    vectors = random.normal(size=(1500, features)) * 0.9 ** np.arange(features)
+    vectors[700:900] = vectors[:200] + 0.1 * random.normal(size=(200, features))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[[5, 800]] = 0
+    partners, others = vectors[:800].astype(np.float32), vectors[800:].astype(np.float32)
+    index, partner, correlation = PartnerSearch.of(partners).partners(others, least)
+    expected = others.astype(np.float64) @ partners.astype(np.float64).T
+    clear = np.abs(expected - least) > 1e-6
+    is_pair = np.zeros(expected.shape, bool)
+    is_pair[index, partner] = True
+    np.testing.assert_array_equal(is_pair[clear], (expected >= least)[clear])
+    np.testing.assert_allclose(correlation, expected[index, partner], atol=1e-6)
+    assert len(index) == is_pair.sum() > 0
+
+
+def test_chips_of_all_splits_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_of(tmp_path / "a.zarr", np.random.default_rng(1).uniform(1, 4000, (len(BANDS), 128, 128)))
+    corners = np.array([[0, row, column] for row in range(0, 128, 16) for column in range(0, 128, 16)])
+    samples = {name: corners[number::3] for number, name in enumerate(("train", "val", "test"))}
+    pixels, read = [0], Tiles.read
+
+    def counted(tiles: Tiles, name: str, y: slice, x: slice) -> AnyArray:
+        pixels[0] += (y.stop - y.start) * (x.stop - x.start)
+        return read(tiles, name, y, x)
+
+    monkeypatch.setattr(Tiles, "read", counted)
+    fingerprints = fingerprint_chips([store], samples, 16, dict.fromkeys(BANDS, 0.1), THRESHOLD)
+    # Image and mask.
+    assert pixels[0] == 2 * 128**2
+    for name, rows in samples.items():
+        alone = fingerprint_chips([store], {name: rows}, 16, dict.fromkeys(BANDS, 0.1), THRESHOLD)
+        np.testing.assert_array_equal(alone.digests[name], fingerprints.digests[name])
+        np.testing.assert_array_equal(alone.vectors[name], fingerprints.vectors[name])
