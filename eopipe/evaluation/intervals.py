@@ -119,7 +119,7 @@ class Tally:
 def choose_cells(data: EvaluationData, places: str = "test") -> Cells:
     """Choose the cells of the places of a split: whole maps where scenes are split and enough of them have such places.
 
-    Else squares over all maps; of a chip set, whose slots are no places, blocks of the Earth as large as its split has.
+    Else squares over all maps; of a chip set, whose slots are not places, blocks of the Earth of the edge of its split.
     """
     if blocks := data.split.chip_set:
         return _blocks(data, blocks.block_km, places)
