@@ -15,7 +15,7 @@ from eopipe.inference.symmetries import check_symmetries
 from eopipe.labels.change import before_conflicts
 from eopipe.labels.classes import legend_conflicts, raster_conflicts
 from eopipe.labels.values import option_conflicts
-from eopipe.labels.vectors import VECTORS, source_conflicts
+from eopipe.labels.vector_files import VECTORS, source_conflicts
 from eopipe.models import MODELS_WITH_HEAD
 from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import asset_key

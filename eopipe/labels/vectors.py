@@ -1,7 +1,6 @@
-"""Vector files: shapes with one attribute, reprojected to the CRS of a grid."""
+"""Shapes of vector files with one attribute, reprojected to the CRS of a grid."""
 
 import logging
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,26 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import ObjectArray
-from eopipe.errors import BadInputError, RefusedError, UsageError
+from eopipe.errors import BadInputError
+from eopipe.labels.vector_files import read_file
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-PARQUET = (".parquet", ".geoparquet")
-VECTORS = (".geojson", ".json", ".gpkg", ".shp", ".fgb", *PARQUET)
-# Formats that users have labels in and that are not read, with what their files are.
-OTHER_FORMATS = {
-    **dict.fromkeys((".csv", ".tsv", ".txt"), "a text table"),
-    **dict.fromkeys((".xls", ".xlsx", ".ods"), "a spreadsheet"),
-    **dict.fromkeys((".kml", ".kmz"), "KML"),
-    ".gml": "GML",
-    ".gpx": "GPX",
-    ".zip": "a ZIP archive",
-    **dict.fromkeys((".dbf", ".shx", ".prj"), "a part of a Shapefile"),
-}
 log = logging.getLogger("eopipe")
-# The CRS of GeoParquet without a CRS.
-DEFAULT_CRS = "OGC:CRS84"
 # Vertices of all shapes around a grid: 160 MB, and some seconds.
 MAX_VERTICES = 10_000_000
 # Shapes without a value that are listed by their number.
@@ -45,21 +31,6 @@ class Features:
     shapes: ObjectArray
     values: list[Any]
     crs: str
-
-
-def source_conflicts(source: Path | None) -> list[str]:
-    """A sentence where the name of a label file shows a format that is not read."""
-    suffix = source.suffix.lower() if source else ""
-    if source is None or suffix not in OTHER_FORMATS:
-        return []
-    command = f"ogr2ogr {source.stem}.gpkg {source.name}"
-    if suffix in (".csv", ".tsv"):
-        command += " -oo X_POSSIBLE_NAMES=lon* -oo Y_POSSIBLE_NAMES=lat* -a_srs EPSG:4326"
-    return [
-        f"label.source {source} is {OTHER_FORMATS[suffix]}, which is not read; give a vector file (GeoPackage, "
-        "GeoJSON, Shapefile as .shp, FlatGeobuf, GeoParquet) or a raster (GeoTIFF, JPEG 2000)"
-        + ("" if suffix in (".dbf", ".shx", ".prj", ".zip") else f"; QGIS converts it, or: {command}")
-    ]
 
 
 def warn_of_points(source: Path, shapes: ObjectArray) -> None:
@@ -84,22 +55,17 @@ def read_features(source: Path, attribute: str, layer: str | None = None, settin
     """
     from pyproj import CRS
 
-    refuse_xml(source)
-    reader = _from_parquet if source.suffix.lower() in PARQUET else _from_gdal
-    wkb, values, crs = reader(source, attribute, layer, setting)
+    shapes, values, crs = read_file(source, attribute, layer, setting)
     if not crs:
         raise BadInputError(f"{source} has no CRS, so its shapes cannot be located")
-    shapes = _shapes(wkb, source)
     if CRS.from_user_input(crs).is_geographic:
         shapes = _split_at_180(shapes, source)
-    return Features(source, _valid(shapes, source), [_plain(value) for value in values], crs)
+    return Features(source, _valid(shapes, source), values, crs)
 
 
 def read_values(source: Path, attribute: str, layer: str | None = None) -> list[Any]:
     """The values of an attribute alone, None where a shape has none; raises what `read_features` raises of them."""
-    refuse_xml(source)
-    reader = _from_parquet if source.suffix.lower() in PARQUET else _from_gdal
-    return [_plain(value) for value in reader(source, attribute, layer, "label.layer")[1]]
+    return read_file(source, attribute, layer, "label.layer")[1]
 
 
 def without_value(source: Path, attribute: str, values: list[Any]) -> str:
@@ -226,82 +192,6 @@ def _log_clipped(features: Features, area_inside: Any) -> None:
             int(is_clipped.sum()),
             100 * share,
         )
-
-
-def _plain(value: Any) -> Any:
-    """The value that the file means: integers of a column with missing values are read as 21.0 and NaN."""
-    if not isinstance(value, float):
-        return value
-    return None if math.isnan(value) else int(value) if value.is_integer() else value
-
-
-def refuse_xml(source: Path) -> None:
-    """Refuse what GDAL could open as a virtual dataset, which reads other files. Raises RefusedError."""
-    with source.open("rb") as file:
-        if file.read(64).lstrip()[:1] == b"<":
-            raise RefusedError(f"{source} is XML, which can read other files; give GeoJSON, GeoPackage or a Shapefile")
-
-
-def _from_gdal(source: Path, attribute: str, layer: str | None, setting: str) -> tuple[Any, list[Any], str]:
-    import pyogrio
-    import pyogrio.raw
-
-    try:
-        layers = [str(name) for name in pyogrio.list_layers(source)[:, 0]]
-        if layer is None and len(layers) > 1:
-            raise BadInputError(f"{source} has the layers {', '.join(layers)}; choose one with {setting}")
-        if layer is not None and layer not in layers:
-            raise BadInputError(f"{source} has no layer {layer}; it has {', '.join(layers)}")
-        meta, _, wkb, fields = pyogrio.raw.read(source, layer=layer, columns=[attribute])
-        available = pyogrio.read_info(source, layer=layer)["fields"]
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
-        raise BadInputError(f"{source} cannot be read as a vector file: {error}") from error
-    if not fields:
-        raise _no_attribute(source, attribute, available)
-    return wkb, fields[0].tolist(), str(meta["crs"] or "")
-
-
-def _no_attribute(source: Path, attribute: str, available: Any) -> BadInputError:
-    return BadInputError(f"{source} has no attribute {attribute}; it has {', '.join(map(str, available))}")
-
-
-def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str) -> tuple[Any, list[Any], str]:
-    """Read GeoParquet with pyarrow, since the usual builds of GDAL cannot."""
-    import json
-
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError as error:
-        raise UsageError(
-            f"{source} is GeoParquet, which needs pyarrow: pip install 'eopipe[parquet]', or give a GeoPackage"
-        ) from error
-    if layer is not None:
-        raise UsageError(f"{source} is GeoParquet, which has no layers; omit {setting}")
-    try:
-        schema = parquet.read_schema(source)
-        metadata = json.loads((schema.metadata or {})[b"geo"])
-        column = metadata["primary_column"]
-        geometry, encoding = metadata["columns"][column], metadata["columns"][column]["encoding"]
-        if attribute not in schema.names:
-            raise _no_attribute(source, attribute, [name for name in schema.names if name != column])
-        table = parquet.read_table(source, columns=[attribute, column])
-    except (ArrowException, KeyError, TypeError, ValueError) as error:
-        raise BadInputError(f"{source} is not a GeoParquet file: {error}") from error
-    if encoding != "WKB":
-        raise BadInputError(f"{source} encodes its shapes as {encoding}; only WKB is supported")
-    wkb = np.array(table[column].to_pylist(), object)
-    crs = geometry.get("crs", DEFAULT_CRS)
-    return wkb, table[attribute].to_pylist(), json.dumps(crs) if isinstance(crs, dict) else crs or ""
-
-
-def _shapes(wkb: Any, source: Path) -> ObjectArray:
-    from shapely import from_wkb
-    from shapely.errors import ShapelyError
-
-    try:
-        return np.asarray(from_wkb(wkb), object)
-    except (ShapelyError, TypeError) as error:
-        raise BadInputError(f"{source} has a shape that cannot be read: {error}") from error
 
 
 def _valid(shapes: ObjectArray, source: Path) -> ObjectArray:

@@ -13,7 +13,7 @@ from eopipe.arrays import AnyArray, IntArray
 from eopipe.errors import BadInputError, OutsideGridError, UsageError
 from eopipe.labels.classes import ClassRaster, ClassShapes, Legend, Overlap, raster_conflicts
 from eopipe.labels.source_values import SourceValue, SourceValues, attributes_of, shape_values
-from eopipe.labels.vectors import VECTORS
+from eopipe.labels.vector_files import VECTORS
 from eopipe.scenes.item import Item, SceneBand, bands
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow, windows

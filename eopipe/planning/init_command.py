@@ -13,7 +13,7 @@ from eopipe.arguments import Parser
 from eopipe.composites.periods import period_of
 from eopipe.config import validate
 from eopipe.errors import BadInputError, UsageError
-from eopipe.labels.vectors import VECTORS
+from eopipe.labels.vector_files import POINTS, VECTORS
 from eopipe.models.model_files import module_of
 from eopipe.planning.check_config import chip_mistakes, missing_files, model_mistakes, run_frame
 from eopipe.planning.finished_project import map_project
@@ -78,11 +78,14 @@ composite:
   method: median                   # of the clear observations of each season
   stack: season                    # as bands red_MAM, red_JJA, … of one image
 """
-# Drawn polygons cover little of a chip, and some cross the edge of a block.
-SPARSE = """\
+# Drawn polygons cover little of a chip, and some cross the edge of a block; a point is one pixel.
+SPARSE = {
+    "polygons": """\
   min_valid: 0.02                  # drawn polygons are sparse: fraction of a chip that must be labelled
   # by: polygon                    # with `method: group`: each polygon is in one split, where some cross blocks
-"""
+""",
+    "points": "  min_valid: 0                     # one labelled point is enough for a chip (default: half of it)\n",
+}
 PRODUCTS = "# with_products: true              # of the map: polygons, a QGIS style, the entropy, a table of zones\n"
 BEST = """\
   # best: 3                        # only the three clearest days of each month, with all their scenes
@@ -297,11 +300,17 @@ def _config_text(
         block=split.block,
         comment=split.comment,
         chip=split.chip,
-        sparse=SPARSE if Path(options.labels).suffix.lower() in VECTORS else "",
+        sparse=SPARSE.get(_kind_of_labels(Path(options.labels)), ""),
         task=options.task,
         model=json.dumps(options.model),
         title=json.dumps(f"Map of {options.folder.resolve().name}"),
     )
+
+
+def _kind_of_labels(source: Path) -> str:
+    """What a label file has, by its name."""
+    suffix = source.suffix.lower()
+    return "points" if suffix in POINTS else "polygons" if suffix in VECTORS else "raster"
 
 
 def _stacks_seasons(source: SceneSource, dates: str | None, model: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from eopipe.chips.block_choice import BlockChoice, choose_block
 from eopipe.errors import BadInputError, UsageError
-from eopipe.labels.vectors import refuse_xml
+from eopipe.labels.vector_files import refuse_xml
 from eopipe.scenes.item import Item
 from eopipe.scenes.masks import STANDARD
 from eopipe.stac.antimeridian import Geometry, unwrap

@@ -84,7 +84,7 @@ def label(
     from eopipe.labels.change import before_conflicts, write_change_labels
     from eopipe.labels.classes import Legend
     from eopipe.labels.values import Quantity, option_conflicts, write_values
-    from eopipe.labels.vectors import source_conflicts
+    from eopipe.labels.vector_files import source_conflicts
     from eopipe.labels.write import ReadOptions, label_band, write_labels
     from eopipe.scenes.item import read_scene, scene_name
     from eopipe.tiles.cells import read_frame

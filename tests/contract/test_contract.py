@@ -125,7 +125,7 @@ def changed(section: str, **values: Any) -> dict[str, Any]:
         (changed("label", classes=["forest", "forest"]), "label.classes has forest twice"),
         (changed("label", classes=["a", "b", "c"], bins=[2, 1]), "label.bins 2, 1 do not increase"),
         (changed("label", resampling="mode"), "label.bins needs nearest, bilinear, cubic or average"),
-        (changed("label", source="places.csv"), "places.csv is a text table, which is not read; give a vector file"),
+        (changed("label", source="places.tsv"), "places.tsv is a text table, which is not read; give a vector file"),
         (changed("label", source="places.kml"), "places.kml is KML, which is not read"),
         (changed("label", source=None), "label needs exactly one of `source` (a file) and `asset` (of each scene)"),
         (changed("search", url="https://example.org"), "search needs exactly one of `catalog` (on disk) and `url`"),

@@ -43,7 +43,7 @@ def with_labels(folder: Path) -> None:
     label = config_of(folder)["label"]
     value = np.array([1.5 if label["measure"] else label["classes"][0]])
     shapes = np.array([shapely.to_wkb(shapely.box(-100, -80, 160, 80))], object)
-    fields = {"field_data": [value], "fields": ["class"]}
+    fields = {"field_data": [value], "fields": [label["attribute"]]}
     pyogrio.raw.write(folder / label["source"], shapes, **fields, crs="EPSG:4326", geometry_type="Polygon")
 
 

@@ -10,7 +10,9 @@ from scenery import Catalog, Run, write_raster
 from test_label import NO_LABEL, label, square, stored, write_vectors
 
 from eopipe.arrays import AnyArray
+from eopipe.errors import BadInputError
 from eopipe.labels.source_values import label_table
+from eopipe.labels.vectors import read_values
 from eopipe.tiles.store import Tiles
 
 SHAPE = (64, 48)
@@ -229,8 +231,8 @@ def test_a_raster_as_coarse_as_the_grid_or_coarser_is_not_averaged(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("places.csv", "is a text table, which is not read; give a vector file (GeoPackage, GeoJSON"),
-        ("places.csv", "ogr2ogr places.gpkg places.csv -oo X_POSSIBLE_NAMES=lon*"),
+        ("places.tsv", "is a text table, which is not read; give a vector file (GeoPackage, GeoJSON"),
+        ("places.tsv", "ogr2ogr places.gpkg places.tsv -oo X_POSSIBLE_NAMES=lon*"),
         ("places.kml", "is KML, which is not read"),
         ("places.xlsx", "is a spreadsheet, which is not read"),
         ("places.dbf", "is a part of a Shapefile, which is not read; give a vector file"),
@@ -274,3 +276,72 @@ def test_a_scene_without_labels_is_published_as_such_with_a_warning(
         assert not Tiles(tmp_path / "labels.zarr").read("valid").any()
         assert "event=scene_without_labels scene=cloudy asset=cover" in caplog.text
         caplog.clear()
+
+
+def points(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("longitude,latitude,class\n{0},{1},well\n{2},{3},wood\n", id="commas"),
+        pytest.param("\ufeffid;Lat;LON;class\r\n1;{1};{0};well\r\n\r\n2;{3};{2};wood\r\n", id="spreadsheet"),
+        pytest.param('"decimalLatitude"\t"decimalLongitude"\t"class"\n{1}\t{0}\t"well"\n{3}\t{2}\t wood\n', id="GBIF"),
+    ],
+)
+def test_a_table_of_points_labels_what_the_same_points_of_geojson_do(tmp_path: Path, run: Run, text: str) -> None:
+    corners = [square(x + 0.5, y + 0.5, 40, 40)["coordinates"][0][0] for x, y in ((2, 3), (30, 20))]
+    shapes = [(name, {"type": "Point", "coordinates": c}) for name, c in zip(("well", "wood"), corners, strict=True)]
+    assert (
+        label(
+            run, tmp_path, "--source", write_vectors(tmp_path / "p.geojson", *shapes), "--classes", "well", "wood"
+        ).code
+        == 0
+    )
+    expected = stored(tmp_path)
+    assert sorted(np.unique(expected).tolist()) == [0, 1, 255]
+    source = points(tmp_path / "points.csv", text.format(*(repr(degrees) for corner in corners for degrees in corner)))
+    assert label(run, tmp_path, "--source", source, "--classes", "well", "wood").code == 0
+    np.testing.assert_array_equal(stored(tmp_path), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x,y,class\n1,2,wood\n", "has the columns x, y, class; a table of points needs longitude and latitude"),
+        ("lon,lat,kind\n1,2,wood\n", "has no attribute class; it has kind"),
+        ("lon,lat,class\n1,2,wood\n1,95,wood\n", "has the latitude '95' in line 3; it needs degrees"),
+        ("lon,lat,class\n500000,2,wood\n", "has the longitude '500000' in line 2; it needs degrees"),
+        ("lon,lat,class\n1,north,wood\n", "has the latitude 'north' in line 2"),
+        ("lon,lat,class\n1,2\n", "has 2 values in line 2, and 3 columns"),
+        ("", "has the columns ; a table of points needs"),
+    ],
+)
+def test_a_table_that_is_not_one_of_points_is_refused_with_its_line(
+    tmp_path: Path, run: Run, text: str, message: str
+) -> None:
+    completed = label(run, tmp_path, "--source", points(tmp_path / "points.csv", text), "--classes", "wood")
+    assert completed.code == 3, completed.stderr
+    assert message in completed.stderr
+
+
+def test_values_of_a_table_are_numbers_where_all_of_them_are(tmp_path: Path) -> None:
+    source = points(tmp_path / "p.csv", "lon,lat,code,height,name\n1,2,5,1.5,5\n1,2,,2,a\n1,2,7,,\n")
+    assert [read_values(source, name) for name in ("code", "height", "name")] == [
+        [5, None, 7],
+        [1.5, 2, None],
+        ["5", "a", None],
+    ]
+    source.write_bytes("lon,lat,name\n1,2,w\u00e4ld\n".encode("latin-1"))
+    with pytest.raises(BadInputError, match="is not a text in UTF-8"):
+        read_values(source, "name")
+
+
+def test_dates_of_points_are_said_not_to_be_used(tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    longitude, latitude = square(2.5, 3.5, 9, 9)["coordinates"][0][0]
+    rows = f"longitude,latitude,start_date,class\n{longitude!r},{latitude!r},2020-06-01,wood\n"
+    assert label(run, tmp_path, "--source", points(tmp_path / "p.csv", rows), "--classes", "wood").code == 0
+    assert "event=dates_of_points_not_used source=p.csv columns=start_date" in caplog.text
+    assert "event=labels_are_points source=p.csv points=1" in caplog.text

@@ -23,8 +23,6 @@ def test_two_scenes_of_the_cloud_example_are_planned_correctly_and_mapped_one_by
     config |= {"results": "results", "state": "state"}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     check_plan(Project(tmp_path))
-    result = Project(tmp_path).run("--show-failed-logs")
-    assert result.returncode == 0, result.stdout
     metrics = json.loads((tmp_path / "results/metrics.json").read_text())
     assert (metrics["maps"], metrics["classes"]) == (2, ["clear", "shadow", "cloud"])
     assert metrics["model"]["accuracy"] > metrics["majority"]["accuracy"] + 0.1

@@ -71,6 +71,16 @@ def compare(project: Project, predicted: dict[str, dict[str, Any]]) -> None:
     )
 
 
+def check_plan(project: Project) -> None:
+    """Plan, run to the end, and compare."""
+    planned = plan(project)
+    assert planned.returncode == 0, planned.stderr
+    predicted = needs(project)
+    result = project.run("--show-failed-logs")
+    assert result.returncode == 0, result.stdout
+    compare(project, predicted)
+
+
 def test_every_inode_of_the_demo_is_predicted_and_its_bytes_nearly(demo: Project, project: Project) -> None:
     (project.folder / "config.yaml").write_text((demo.folder / "config.yaml").read_text())
     planned = plan(project)
@@ -90,9 +100,4 @@ def test_the_folds_and_the_parts_of_a_map_are_predicted_too(project: Project) ->
     project.write(composite={"method": "median", "period": "year"}, search={"ids": SCENES}, train={"epochs": 1})
     with (project.folder / "config.yaml").open("a") as config:
         config.write("folds: 3\nmap_parts: 2\nwith_products: true\n")
-    planned = plan(project)
-    assert planned.returncode == 0, planned.stderr
-    predicted = needs(project)
-    result = project.run()
-    assert result.returncode == 0, result.stdout
-    compare(project, predicted)
+    check_plan(project)

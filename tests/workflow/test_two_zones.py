@@ -25,8 +25,6 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Project:
     two_zones.write_project(project.folder)
     # Every file of both cells is predicted.
     check_plan(project)
-    result = project.run()
-    assert result.returncode == 0, result.stdout
     return project
 
 
