@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import yaml
 
+from eopipe.evaluation.metrics_document import Measure
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "config/examples"
 CORES = 2
-MEASURES = {
+MEASURES: dict[str, tuple[Measure, ...]] = {
     "segmentation": ("accuracy", "miou"),
     "classification": ("accuracy", "f1_macro"),
     "multilabel": ("f1_micro", "mean_average_precision"),
@@ -209,12 +211,14 @@ def measured(folder: Path) -> dict[str, Any]:
     if not (results / "metrics.json").is_file():
         return record | {"measures": [], "scores": []}
     metrics = eopipe.read_metrics(results)
-    names, unit = dict(measures_of(metrics.document)), metrics.document.get("unit", "")
-    main = {name: f"{names[name]}{f' ({unit})' * (name in UNIT_MEASURES)}" for name in MEASURES[metrics.task]}
+    names, unit = dict(measures_of(metrics.task)), metrics.content.unit
+    main: dict[str, str] = {
+        name: f"{names[name]}{f' ({unit})' * (name in UNIT_MEASURES)}" for name in MEASURES[metrics.task]
+    }
     overall = [score for score in metrics.scores if not score.class_name and score.name in main]
     overall += [gain for name in main for gain in metrics.gain(name).values()]
     scores = [
         [score.method, main[score.name], *(value if value is None else round(value, 6) for value in score[3:])]
         for score in overall
     ]
-    return record | {"tested": scored_size(metrics.document), "measures": [*main.values()], "scores": scores}
+    return record | {"tested": scored_size(metrics.content), "measures": [*main.values()], "scores": scores}

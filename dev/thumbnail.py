@@ -8,6 +8,7 @@ import yaml
 from PIL import Image
 
 from eopipe.chips.splits import NO_SPLIT
+from eopipe.evaluation.metrics_document import read_metrics
 from eopipe.reporting.figures import add_text, axes_at, figure_style, new_figure, save_png
 from eopipe.reporting.map_page import MapInputs, read_map_run
 from eopipe.reporting.maps import NO_DATA, MapContent, add_legend, cell_panels
@@ -15,7 +16,6 @@ from eopipe.reporting.palette import ValueScale, rgb
 from eopipe.reporting.rasters import map_files, page_decimation, read_map
 from eopipe.reporting.run_data import map_bands
 from eopipe.reporting.scores import scale_of
-from eopipe.reporting.verdict import read_metrics
 
 # In inches, at 200 dots.
 WIDTH, TALLEST, GAP, RAMP_HEIGHT, TEXT_SIZE = 1.8, 1.8, 0.06, 0.1, 8

@@ -170,8 +170,8 @@ def stage_documents(folder: Path) -> Change:
     from eopipe.chips.chip_blocks import covered_pixels
     from eopipe.chips.splits import read_split
     from eopipe.chips.statistics import band_normaliser, label_scaling, read_statistics
+    from eopipe.evaluation.metrics_document import read_metrics
     from eopipe.inference.temperature import read_calibration
-    from eopipe.reporting.verdict import read_metrics
     from eopipe.reporting.wording import calibration_text, scored_size, split_warnings
     from eopipe.run.images import cell_names
     from eopipe.run.project import summary
@@ -179,22 +179,29 @@ def stage_documents(folder: Path) -> Change:
     from eopipe.tiles.grid import make_grid
 
     def scores(**more: Any) -> dict[str, Any]:
-        return {"accuracy": 0.9, "miou": 0.8} | more
+        row = {"iou": 0.8, "precision": 0.9, "recall": 0.9, "f1": 0.9, "pixels": 9}
+        table = {"confusion": [[8, 0], [1, 0]], "per_class": {"a": row, "b": row}}
+        return {"accuracy": 0.9, "miou": 0.8, "f1_macro": 0.9, "kappa": 0.8} | table | more
 
     interval, audit = [0.01, 0.2], {"kind": "place", "example": "a place", "splits": "train-test", "share": 0.1}
     probabilities = {"ece": 0.1, "brier": 0.1, "nll": 0.2, "confidence": 0.9, "accuracy": 0.9, "description": "none"}
-    probabilities |= {"intervals": {"ece": interval, "brier": interval, "nll": None}}
+    probabilities |= {"intervals": {"ece": interval, "brier": interval, "nll": None, "level": 0.95, "pieces": 9}}
+    probabilities |= {"bins": [{"samples": 9, "confidence": 0.9, "accuracy": 0.9}]}
+    of_all = {"classes": ["a", "b"], "maps": 1}
     gains = {key: {"accuracy": interval, "miou": interval} for key in ("gain", "texture_gain", "simple_gain")}
-    of_classes = {"model": scores(), "pixel_baseline": scores(), "texture_baseline": scores()}
+    of_classes = of_all | {"model": scores(), "pixel_baseline": scores(), "texture_baseline": scores()}
     of_classes |= {"majority": scores(**{"class": "a"}), "test_pixels": 9, "calibration": probabilities}
     of_classes |= {"intervals": gains | {"model": gains["gain"]}, "not_mapped": ["b"]}
-    errors = {"rmse": 1.0, "mae": 0.5, "bias": 0.1}
-    keys = ("model", "pixel_baseline", "texture_baseline", "mean")
-    of_values: dict[str, Any] = {"task": "regression", "unit": "%", "test_pixels": 9} | dict.fromkeys(keys, errors)
+    errors = {"rmse": 1.0, "mae": 0.5, "bias": 0.1, "r2": 0.5}
+    keys = ("model", "pixel_baseline", "texture_baseline")
+    of_values: dict[str, Any] = of_all | {"task": "regression", "unit": "%", "test_pixels": 9, "range": [0.0, 9.0]}
+    of_values |= dict.fromkeys(keys, errors) | {"mean": errors | {"value": 4.0}}
     of_values |= {"intervals": {"gain": {"rmse": interval}}}
-    shares = {"f1_micro": 0.8, "f1_macro": 0.7}
-    of_labels: dict[str, Any] = {"task": "multilabel", "test_chips": 9} | dict.fromkeys(keys[:3], shares)
-    of_labels |= {"majority": shares | {"labels": ["a"]}, "intervals": None}
+    shares = {"f1_micro": 0.8, "f1_macro": 0.7, "subset_accuracy": 0.5, "hamming_loss": 0.1}
+    shares |= {"mean_average_precision": None, "per_class": {}}
+    of_labels: dict[str, Any] = of_all | {"task": "multilabel", "test_chips": 9} | dict.fromkeys(keys, shares)
+    of_labels |= {"majority": shares | {"labels": ["a"]}, "min_share": 0.1, "threshold": 0.5, "examples": []}
+    of_labels |= {"cooccurrence": {"truth": [[1]], "predicted": [[1]]}}
     split = {
         "scenes": ["s0", "s1"],
         "classes": ["a", "b"],

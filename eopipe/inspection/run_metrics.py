@@ -9,14 +9,15 @@ import numpy as np
 
 from eopipe.arrays import IntArray
 from eopipe.errors import BadInputError
+from eopipe.evaluation.metrics_document import Measure, Method, RunMetrics, ScoresOfClasses
+from eopipe.evaluation.metrics_document import read_metrics as read_document
 from eopipe.inspection.notebook import html_table
 from eopipe.reporting.scores import measures_of
-from eopipe.reporting.verdict import GAINS
-from eopipe.reporting.verdict import read_metrics as read_document
 from eopipe.reporting.wording import TREES
 
 # What evaluate scores, by its key, with a plain name.
-METHODS = {"model": "model", **TREES, "majority": "majority class", "mean": "mean of the training"}
+METHODS: dict[Method, str] = {"model": "model", **TREES, "simple": "majority class"}
+MEAN = "mean of the training"
 
 
 class Score(NamedTuple):
@@ -37,25 +38,30 @@ class Score(NamedTuple):
 class Metrics:
     """What the stage evaluate measured on the test places of a run.
 
-    `document` is all of metrics.json, `level` that of the confidence intervals (0.95), 0 where there are none.
+    `content` has the scores by attributes; `level` is that of the confidence intervals (0.95), 0 where there are none.
     """
 
-    document: dict[str, Any]
+    content: RunMetrics
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """All of metrics.json."""
+        return self.content.json_document()
 
     @property
     def task(self) -> str:
         """The learning task: segmentation, classification, multilabel or regression."""
-        return str(self.document.get("task", "segmentation"))
+        return self.content.task
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, by their numbers; of a regression the name of the quantity."""
-        return tuple(self.document["classes"])
+        return tuple(self.content.classes)
 
     @property
     def level(self) -> float:
         """The level of the confidence intervals; 0 where there are none."""
-        return float((self.document.get("intervals") or {}).get("level", 0))
+        return float(self.content.intervals.level)
 
     @property
     def confusion(self) -> IntArray:
@@ -63,9 +69,9 @@ class Metrics:
 
         Raises BadInputError for scores of a task without such a table.
         """
-        if "confusion" not in self.document["model"]:
+        if not isinstance(self.content.model, ScoresOfClasses):
             raise BadInputError(f"scores of task {self.task} have no confusion matrix")
-        return np.array(self.document["model"]["confusion"], np.int64)
+        return np.array(self.content.model.confusion, np.int64)
 
     @property
     def scores(self) -> list[Score]:
@@ -74,50 +80,51 @@ class Metrics:
 
     def __getitem__(self, name: str) -> Score:
         """A score of the model over all classes, such as accuracy, miou or rmse. Raises KeyError for another."""
-        for score in self._scores():
-            if (score.method, score.class_name, score.name) == (METHODS["model"], "", name):
-                return score
-        available = ", ".join(key for key, _ in measures_of(self.document))
-        raise KeyError(f"{name}; there are {available}")
+        measure = self._measure(name)
+        ends = self.content.intervals.model.get(measure) or (None, None)
+        return Score(METHODS["model"], "", name, self.content.model.score(measure), *ends)
 
     def gain(self, name: str) -> dict[str, Score]:
         """The model minus each baseline of trees, in a score over all classes, with the paired interval if any."""
-        gains = {}
-        for key, method in TREES.items():
-            if key in self.document:
-                score, baseline = self.document["model"][name], self.document[key][name]
-                value = None if score is None or baseline is None else score - baseline
-                gains[method] = Score(f"model minus {method}", "", name, value, *self._interval(GAINS[key], name))
+        measure, gains = self._measure(name), {}
+        score = self.content.model.score(measure)
+        for key, scores in self.content.trees.items():
+            baseline, ends = scores.score(measure), self.content.intervals.gains(key).get(measure)
+            value = None if score is None or baseline is None else score - baseline
+            gains[TREES[key]] = Score(f"model minus {TREES[key]}", "", name, value, *(ends or (None, None)))
         return gains
 
     def __repr__(self) -> str:
         """The scores of the model over all classes."""
-        values = ((name, self[key].value) for key, name in measures_of(self.document))
+        values = ((name, self[key].value) for key, name in measures_of(self.task))
         text = ", ".join(f"{name} {value:.3f}" for name, value in values if value is not None)
         return f"<scores of task {self.task}: {text or 'none'}>"
 
     def _repr_html_(self) -> str:
-        measures = measures_of(self.document)
+        measures = measures_of(self.task)
         overall = {(score.method, score.name): score for score in self._scores() if not score.class_name}
         methods = dict.fromkeys(method for method, _ in overall)
         rows = [(method, *(_text(overall.get((method, key))) for key, _ in measures)) for method in methods]
         return html_table(repr(self)[1:-1], ("", *(name for _, name in measures)), rows)
 
-    def _scores(self) -> Iterator[Score]:
-        for key, method in METHODS.items():
-            values = self.document.get(key, {})
-            for name, _ in measures_of(self.document):
-                if name in values:
-                    interval = self._interval("model", name) if key == "model" else (None, None)
-                    yield Score(method, "", name, values[name], *interval)
-            for class_name, of_class in values.get("per_class", {}).items():
-                for name, value in of_class.items():
-                    interval = self._interval("model", f"{name}:{class_name}") if key == "model" else (None, None)
-                    yield Score(method, class_name, name, value, *interval)
+    def _measure(self, name: str) -> Measure:
+        """A score by its name. Raises KeyError for another."""
+        for key, _ in measures_of(self.task):
+            if key == name:
+                return key
+        raise KeyError(f"{name}; there are {', '.join(key for key, _ in measures_of(self.task))}")
 
-    def _interval(self, kind: str, name: str) -> tuple[float | None, float | None]:
-        low, high = ((self.document.get("intervals") or {}).get(kind) or {}).get(name) or (None, None)
-        return low, high
+    def _scores(self) -> Iterator[Score]:
+        ends = self.content.intervals.model
+        for key, scores in self.content.methods.items():
+            is_mean = key == "simple" and self.task == "regression"
+            method, intervals = MEAN if is_mean else METHODS[key], ends if key == "model" else {}
+            for measure, _ in measures_of(self.task):
+                yield Score(method, "", measure, scores.score(measure), *(intervals.get(measure) or (None, None)))
+            for class_name, of_class in scores.per_class.items():
+                for name, value in sorted(of_class.model_dump(by_alias=True).items()):
+                    interval = intervals.get(f"{name}:{class_name}") or (None, None)
+                    yield Score(method, class_name, name, value, *interval)
 
 
 def _text(score: Score | None) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 import yaml
 
 from eopipe import __version__
+from eopipe.evaluation.metrics_document import ClassMeasure, Measure
 from eopipe.reporting import data_tables
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
 from eopipe.reporting.scores import fold_score_rows, measures_of, no_interval_text, scene_score_rows
-from eopipe.reporting.verdict import GAINS, SEEDS, verdict
+from eopipe.reporting.verdict import SEEDS, verdict
 from eopipe.reporting.wording import (
     DASH,
     TREES,
@@ -27,7 +28,6 @@ from eopipe.reporting.wording import (
     join_words,
     left_out_scenes,
     scored_size,
-    scored_unit,
     split_warnings,
 )
 from eopipe.text_table import escape_markdown
@@ -37,7 +37,13 @@ UNSTATED = "not stated (set {name} in the config)"
 HUB_LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "gpl-3.0", "bsd-3-clause")
 HUB_TASKS = {"segmentation": "image-segmentation", "classification": "image-classification"}
 HUB_TASKS |= {"multilabel": "image-classification"}
-HUB_METRICS = {"accuracy": "accuracy", "miou": "mean_iou", "f1_macro": "f1", "rmse": "rmse", "mae": "mae"}
+HUB_METRICS: dict[Measure, str] = {
+    "accuracy": "accuracy",
+    "miou": "mean_iou",
+    "f1_macro": "f1",
+    "rmse": "rmse",
+    "mae": "mae",
+}
 HUB_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 # Scores of a class with less than this share of the test pixels are uncertain.
 RARE_SHARE = 0.01
@@ -188,11 +194,10 @@ def _data_text(run: RunData) -> Iterator[str]:
 
 def _model_front_matter(run: RunData) -> dict[str, Any]:
     task = HUB_TASKS.get(run.task)
-    scores: dict[str, Any] = run.metrics["model"]
     metrics = [
-        {"type": HUB_METRICS[key], "value": scores[key], "name": name}
-        for key, name in measures_of(run.metrics)
-        if key in HUB_METRICS and scores[key] is not None
+        {"type": HUB_METRICS[key], "value": value, "name": name}
+        for key, name in measures_of(run.task)
+        if key in HUB_METRICS and (value := run.metrics.model.score(key)) is not None
     ]
     dataset = {"type": "eopipe", "name": f"test areas of {run.collections}, {run.period}"}
     front_matter: dict[str, Any] = _hub_licence(run.statements.license) | {"library_name": "eopipe"}
@@ -230,58 +235,56 @@ def _model_limits(run: RunData) -> Iterator[str]:
         yield f"The audit of the splits found {finding.kind} {finding.count} times; allowed: {finding.reason}."
     yield from split_warnings(run.split)
     yield from run.training_limits
-    per_class = run.metrics["model"].get("per_class", {})
-    support = f"{scored_unit(run.metrics)}s" if run.task == "multilabel" else "pixels"
-    total = sum(scores[support] for scores in per_class.values())
+    per_class = run.metrics.model.per_class
+    total = sum(scores.support for scores in per_class.values())
     for name, scores in per_class.items():
-        if scores[support] and not scores["recall"]:
+        if scores.support and not scores.recall:
             yield f"Class {name} is never predicted correctly: its recall is 0."
-        elif scores[support] < RARE_SHARE * total:
-            number = f"{format_count(scores[support])} test {scored_unit(run.metrics)}s"
+        elif scores.support < RARE_SHARE * total:
+            number = f"{format_count(scores.support)} test {run.metrics.sample}s"
             yield f"Class {name} has only {number}, so its scores are uncertain."
 
 
 def _interval_limits(run: RunData) -> Iterator[str]:
     """What the intervals allow for, what they do not, and which scores have none."""
-    intervals = run.metrics.get("intervals") or {}
-    if distance := intervals.get("range"):
+    intervals = run.metrics.intervals
+    if distance := intervals.range:
         metres = format_length(distance * run.pixel[0])
         yield f"Errors are correlated over about {distance:.3g} pixels ({metres}), as measured in the test areas."
-    if not any((intervals.get("model") or {}).values()):
+    if not any(intervals.model.values()):
         yield no_interval_text(intervals)
         return
     yield SEEDS
-    missing = intervals.get("missing") or {}
+    missing = intervals.missing
     for reason in dict.fromkeys(missing.values()):
         keys = [key for key, value in missing.items() if value == reason and ":" not in key]
         if keys:
-            names = [name for key, name in measures_of(run.metrics) if key in keys]
+            names = [name for key, name in measures_of(run.task) if key in keys]
             yield f"{join_words(names)} without an interval: {reason}."
 
 
 def _scores_section(run: RunData) -> CardSection:
     """Verdict, and scores of the map, of each class, each quarter and each scene."""
-    intervals = run.metrics.get("intervals") or {}
+    intervals = run.metrics.intervals
     text = [
         verdict(run.metrics).headline,
         f"Scores of the published map on {scored_size(run.metrics)}. {describe_test(run.split)}",
     ]
-    if any((intervals.get("model") or {}).values()):
-        text.append(f"Confidence intervals of {format_percent(intervals['level'])}: {intervals['method']}.")
+    if any(intervals.model.values()):
+        text.append(f"Confidence intervals of {format_percent(intervals.level)}: {intervals.method}.")
     text += filter(None, [calibration_text(run.metrics)])
     tables = (_overall_table(run), _class_table(run), _region_table(run), _fold_table(run), _scene_table(run))
     return CardSection("Scores", text=tuple(text), tables=tables)
 
 
 def _overall_table(run: RunData) -> CardTable:
-    intervals = run.metrics.get("intervals") or {}
-    trees = {key: name for key, name in TREES.items() if key in run.metrics}
+    intervals, trees = run.metrics.intervals, run.metrics.trees
     rows: list[TextRow] = []
-    for key, name in measures_of(run.metrics):
-        model = (_figures(run.metrics["model"][key]), _interval(intervals.get("model", {}).get(key)))
-        gains = [(run.metrics[tree][key], intervals.get(GAINS[tree], {}).get(key)) for tree in trees]
+    for key, name in measures_of(run.task):
+        model = (_figures(run.metrics.model.score(key)), _interval(intervals.model.get(key)))
+        gains = [(scores.score(key), intervals.gains(tree).get(key)) for tree, scores in trees.items()]
         rows.append((name, *model, *(text for score, gain in gains for text in (_figures(score), _interval(gain)))))
-    others = [head for name in trees.values() for head in (name.capitalize(), f"Model minus {name}")]
+    others = [head for key in trees for head in (TREES[key].capitalize(), f"Model minus {TREES[key]}")]
     heads = ("Measure", "Model", "Interval", *others)
     unit = f" in {run.scale.unit}" if run.scale and run.scale.unit else ""
     return CardTable(f"Scores{unit}", heads, rows)
@@ -289,29 +292,27 @@ def _overall_table(run: RunData) -> CardTable:
 
 def _class_table(run: RunData) -> CardTable:
     """IoU (F1 of several labels), precision and recall of each class with their intervals; empty for values."""
-    first, support = ("f1", "chips") if run.task == "multilabel" else ("iou", "pixels")
-    intervals = (run.metrics.get("intervals") or {}).get("model", {})
-    per_class = run.metrics["model"].get("per_class", {})
+    first: ClassMeasure = "f1" if run.task == "multilabel" else "iou"
+    keys: tuple[ClassMeasure, ...] = (first, "precision", "recall")
+    intervals, per_class = run.metrics.intervals.model, run.metrics.model.per_class
     rows = []
     for name in per_class and run.classes:
         scores = per_class[name]
-        cells = [
-            f"{_figures(scores[k])} {_interval(intervals.get(f'{k}:{name}'))}" for k in (first, "precision", "recall")
-        ]
-        rows.append((name, *cells, format_count(scores[support])))
-    heads = ("Class", "F1" if first == "f1" else "IoU", "Precision", "Recall", f"Test {scored_unit(run.metrics)}s")
+        cells = [f"{_figures(scores.score(key))} {_interval(intervals.get(f'{key}:{name}'))}" for key in keys]
+        rows.append((name, *cells, format_count(scores.support)))
+    heads = ("Class", "F1" if first == "f1" else "IoU", "Precision", "Recall", f"Test {run.metrics.sample}s")
     return CardTable("Scores of each class, with intervals", heads, rows)
 
 
 def _region_table(run: RunData) -> CardTable:
-    measures = measures_of(run.metrics)[:2]
+    measures = measures_of(run.task)[:2]
     rows = [
         (
-            region["name"],
-            *(f"{_figures(region['scores'][key])} {_interval(region['intervals'].get(key))}" for key, _ in measures),
-            format_count(region["pieces"]),
+            region.name,
+            *(f"{_figures(region.scores[key])} {_interval(region.intervals.get(key))}" for key, _ in measures),
+            format_count(region.pieces),
         )
-        for region in run.metrics.get("regions", [])
+        for region in run.metrics.regions
     ]
     heads = ("Region", *(name for _, name in measures), "Pieces")
     caption = "Scores of each quarter of the test areas, with intervals where it has enough independent pieces"

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from eopipe.evaluation.metrics_document import ChangeScores, ScoresOfChange
 from eopipe.reporting.panels import INCORRECT, UNTESTED, ImagePanel, PanelGroup, encode_classes
 from eopipe.reporting.rasters import MapView
 from eopipe.reporting.scores import TableCell, TableRow
@@ -12,43 +13,45 @@ from eopipe.reporting.wording import TREES, format_count, format_percent, format
 from eopipe.tiles.store import NO_LABEL
 
 HEADS = ("Method", "F1 of change", "Precision", "Recall", "Kappa", "Correct transitions", "Changed test pixels")
-METHODS = {
-    "model": "This model",
-    **{key: name.capitalize() for key, name in TREES.items()},
-    "post_classification": "Post-classification comparison",
-    "majority": "Most frequent transition",
-}
 
 
-def change_sections(metrics: dict[str, Any]) -> dict[str, Any]:
+def change_sections(change: ChangeScores | None) -> dict[str, Any]:
     """What the page shows of change; nothing where the labels are not from-to classes."""
-    change = metrics.get("change")
     if not change:
         return {"change": None}
-    reason = change["post_classification"].get("reason")
+    compared = change.post_classification
+    methods = {
+        "This model": change.model,
+        TREES["pixel_baseline"].capitalize(): change.pixel_baseline,
+        TREES["texture_baseline"].capitalize(): change.texture_baseline,
+        "Post-classification comparison": compared,
+        "Most frequent transition": change.majority,
+    }
     areas = {
-        "labels": "Labels in the test areas: hectares of each transition, from the row to the column",
-        "map_in_test": "Map in the test areas, hectares",
-        "map": "All of the map, hectares",
+        "Labels in the test areas: hectares of each transition, from the row to the column": change.areas.labels,
+        "Map in the test areas, hectares": change.areas.map_in_test,
+        "All of the map, hectares": change.areas.map,
     }
     return {
         "change": {
             "heads": HEADS,
-            "rows": [_method_row(name, change[key]) for key, name in METHODS.items() if "f1" in change.get(key, {})],
-            "note": f"No post-classification comparison: {reason}." if reason else "",
-            "classes": change["classes"],
-            "tables": [(text, transition_rows(change["classes"], change["areas"][key])) for key, text in areas.items()],
+            "rows": [_method_row(name, s) for name, s in methods.items() if isinstance(s, ScoresOfChange)],
+            "note": ""
+            if isinstance(compared, ScoresOfChange)
+            else f"No post-classification comparison: {compared.reason}.",
+            "classes": change.classes,
+            "tables": [(text, transition_rows(change.classes, hectares)) for text, hectares in areas.items()],
         }
     }
 
 
-def _method_row(name: str, scores: dict[str, Any]) -> tuple[str, ...]:
-    values = (scores[key] for key in ("f1", "precision", "recall", "kappa"))
+def _method_row(name: str, scores: ScoresOfChange) -> tuple[str, ...]:
+    values = (scores.f1, scores.precision, scores.recall, scores.kappa)
     return (
         name,
         *map(format_score, values),
-        format_percent(scores["correct_transitions"]),
-        format_count(scores["pixels"]),
+        format_percent(scores.correct_transitions),
+        format_count(scores.pixels),
     )
 
 
@@ -68,13 +71,12 @@ def transition_rows(classes: list[str], hectares: list[list[float]]) -> list[Tab
     ]
 
 
-def with_change_panel(group: PanelGroup, view: MapView, metrics: dict[str, Any]) -> PanelGroup:
+def with_change_panel(group: PanelGroup, view: MapView, change: ChangeScores | None) -> PanelGroup:
     """The panels of a map of from-to classes with one more: where the class before and after differ."""
-    change = metrics.get("change")
     if not change:
         return group
     mapped = view.classes[view.window]
-    before, after = np.divmod(mapped, len(change["classes"]))
+    before, after = np.divmod(mapped, len(change.classes))
     changed = np.where(mapped == NO_LABEL, NO_LABEL, before != after).astype(np.uint8)
     known = changed[changed != NO_LABEL]
     share = format_percent(float(known.mean()) if known.size else None)

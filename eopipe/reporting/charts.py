@@ -1,12 +1,12 @@
 """Charts of the page as inline SVG: curves over steps, reliability, histograms over the dates, errors of values."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from eopipe.arrays import Float64Array, FloatArray, IntArray
+from eopipe.evaluation.metrics_document import ProbabilityScores
 from eopipe.reporting.figures import FAINT, INK, ONE, PAPER, TWO, figure_style, new_figure, save_svg
 from eopipe.reporting.quality import BandHistograms, SceneSummary
 
@@ -60,14 +60,14 @@ def line_chart(
         return save_svg(figure, alt)
 
 
-def reliability_chart(calibration: dict[str, Any]) -> Markup:
+def reliability_chart(calibration: ProbabilityScores) -> Markup:
     """Accuracy over confidence in the test areas, beside the diagonal of perfect calibration.
 
     A dot for each bin; its area is the bin's share of the samples.
     """
-    bins = calibration["bins"]
-    confidence, accuracy = ([row[key] for row in bins] for key in ("confidence", "accuracy"))
-    total = sum(row["samples"] for row in bins)
+    bins = calibration.bins
+    confidence, accuracy = [row.confidence for row in bins], [row.accuracy for row in bins]
+    total = sum(row.samples for row in bins)
     points = ", ".join(f"{x:.2f}: {y:.2f}" for x, y in zip(confidence, accuracy, strict=True))
     alt = f"Reliability curve, accuracy by confidence: {points}."
     with figure_style(salt=alt):
@@ -76,9 +76,7 @@ def reliability_chart(calibration: dict[str, Any]) -> Markup:
         axes = figure.subplots()
         axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, label="perfect calibration")
         axes.plot(confidence, accuracy, color=ONE, linewidth=1.6, label="this map")
-        axes.scatter(
-            confidence, accuracy, s=[8 + 120 * row["samples"] / total for row in bins], color=ONE, clip_on=False
-        )
+        axes.scatter(confidence, accuracy, s=[8 + 120 * row.samples / total for row in bins], color=ONE, clip_on=False)
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy", aspect="equal")
         axes.grid(clip_on=False)
         axes.spines[["top", "right"]].set_visible(False)

@@ -6,7 +6,7 @@ Chips are beside each other in their stores, but not on the ground, so that a ma
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -79,10 +79,11 @@ class ChipSheet:
         return [chip for group in self.groups.values() for chip in group]
 
 
-def read_chip_sheet(files: Sequence[MapFile], pairs: Pairs, split: Split, metrics: dict[str, Any]) -> ChipSheet | None:
+def read_chip_sheet(files: Sequence[MapFile], pairs: Pairs, split: Split, min_share: float | None) -> ChipSheet | None:
     """The test chips of a chip set with the most, median and fewest errors; None where scenes are mapped.
 
-    A chip without a labelled and mapped pixel has no errors to be counted, so it is not among them.
+    A chip without a labelled and mapped pixel has no errors to be counted, so it is not among them. `min_share` is
+    that of several labels for each chip, None for classes of pixels.
     """
     places = ChipPlaces.of([tiles for tiles, _ in pairs])
     if places is None:
@@ -90,7 +91,7 @@ def read_chip_sheet(files: Sequence[MapFile], pairs: Pairs, split: Split, metric
     splits = np.full(len(places.rows), NO_SPLIT, np.uint8)
     for number, name in enumerate(SPLITS):
         splits[places.numbers(split.samples[name])] = number
-    reader = _ChipReader(files, pairs, places, metrics["min_share"] if metrics.get("task") == "multilabel" else None)
+    reader = _ChipReader(files, pairs, places, min_share)
     errors = dict(reader.errors(np.flatnonzero(splits == SPLITS.index("test"))))
     worst_first = sorted(errors, key=lambda number: (-errors[number], number))
     groups = {

@@ -50,7 +50,7 @@ def size_text(comparison: RunComparison, data: EvaluationData, split: str) -> st
 def score_table(comparison: RunComparison, names: Sequence[str], data: EvaluationData) -> list[tuple[str, ...]]:
     """Rows of scores, heads first: of each run, then of each other run minus the first, with the paired interval."""
     heads = ["Score", *names, *(f"{name} minus {names[0]} ({100 * LEVEL:.0f} %)" for name in names[1:])]
-    titles = dict(measures_of({"task": data.task})) | {
+    titles = dict(measures_of(data.task)) | {
         f"{key}:{name}": f"{title} {name}"
         for name in data.names
         for key, title in ((("f1", "F1"),) if data.task == "multilabel" else (("iou", "IoU"),))

@@ -11,6 +11,7 @@ from eopipe import __version__
 from eopipe.arrays import AnyArray, IntArray
 from eopipe.chips.splits import NO_SPLIT
 from eopipe.errors import BadInputError
+from eopipe.evaluation.metrics_document import FinishedMetrics, read_finished_metrics
 from eopipe.models.input_check import ORDINARY, TileProperties, unfamiliar_inputs
 from eopipe.models.model_folder import read_model_card, weights_file
 from eopipe.reporting import data_tables
@@ -32,7 +33,7 @@ from eopipe.reporting.run_data import (
     panels_of_cells,
     views_of_cells,
 )
-from eopipe.reporting.verdict import Verdict, read_finished_metrics
+from eopipe.reporting.verdict import Verdict
 from eopipe.reporting.wording import TIMES, format_count, format_percent, format_score, format_setting, plural
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import pixel_metres
@@ -78,7 +79,7 @@ class MapRun:
     counts: IntArray
     warnings: list[str]
     calibration: str
-    metrics: dict[str, Any] | None
+    metrics: FinishedMetrics | None
     digests: list[TextRow]
 
     @property
@@ -176,12 +177,12 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
     )
 
 
-def _metrics_of(inputs: MapInputs, classes: tuple[str, ...]) -> dict[str, Any] | None:
+def _metrics_of(inputs: MapInputs, classes: tuple[str, ...]) -> FinishedMetrics | None:
     """The scores of the maps; raises BadInputError where they are of other classes."""
     metrics = read_finished_metrics(inputs.metrics) if inputs.metrics else None
-    if metrics and tuple(metrics["classes"]) != classes:
+    if metrics and tuple(metrics.classes) != classes:
         raise BadInputError(
-            f"{inputs.metrics} has scores of {', '.join(metrics['classes'])}, the model maps {', '.join(classes)}"
+            f"{inputs.metrics} has scores of {', '.join(metrics.classes)}, the model maps {', '.join(classes)}"
         )
     return metrics
 

@@ -2,42 +2,40 @@
 
 from typing import Any
 
-from eopipe.evaluation.measures import PER_CLASS
+from eopipe.evaluation.metrics_document import ClassMeasure, FinishedMetrics
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.scores import MEASURES, no_interval_text
+from eopipe.reporting.verdict import CLASS_MEASURES, not_mapped_text
 from eopipe.reporting.wording import (
     calibration_text,
     format_count,
     format_interval,
     format_score,
-    join_words,
     scored_size,
 )
 
 TESTED = "All labels of this run are test labels: this model used none of them in this run."
 ELSEWHERE = "Where they are those of its training, or are next to those, the scores are too high for new places."
-OF_CLASS = dict(zip(PER_CLASS, ("IoU", "Precision", "Recall", "F1"), strict=True))
+OF_CLASS: dict[ClassMeasure, str] = {"iou": "IoU", "precision": "Precision", "recall": "Recall", "f1": "F1"}
 
 
-def headline_of(metrics: dict[str, Any]) -> str:
+def headline_of(metrics: FinishedMetrics) -> str:
     """Accuracy and mIoU of the map with their intervals, and what they are measured on, as sentences."""
-    scores = metrics["model"]
-    if scores["accuracy"] is None:
+    scores = metrics.model
+    if scores.accuracy is None:
         return f"Not one pixel has both a label and a prediction. {TESTED}"
     texts = [
-        f"{title} {format_score(scores[key])}{f' ({interval})' if interval else ''}"
-        for key, title in (("accuracy", "accuracy"), ("miou", "mIoU"))
-        for interval in [format_interval(_intervals_of(metrics).get(key))]
+        f"{title} {format_score(scores.score(key))}{f' ({interval})' if interval else ''}"
+        for key, title in CLASS_MEASURES
+        for interval in [format_interval(metrics.intervals.model.get(key))]
     ]
-    names = [f"“{name}”" for name in metrics.get("not_mapped", ())]
-    absent = f" The map has no pixel of {join_words(names)}." if names else ""
-    return f"Scores on {scored_size(metrics)}: {', '.join(texts)}.{absent} {TESTED}"
+    return f"Scores on {scored_size(metrics)}: {', '.join(texts)}.{not_mapped_text(metrics)} {TESTED}"
 
 
-def score_sections(metrics: dict[str, Any]) -> dict[str, Any]:
+def score_sections(metrics: FinishedMetrics) -> dict[str, Any]:
     """Captions, heads and rows of the tables of scores, and notes below them."""
-    classes, matrix = metrics["classes"], metrics["model"]["confusion"]
-    level = f"{100 * (metrics.get('intervals') or {}).get('level', 0.95):.0f} %"
+    classes, matrix = metrics.classes, metrics.model.confusion
+    level = f"{100 * (metrics.intervals.level or 0.95):.0f} %"
     confusion = [(name, *map(format_count, row)) for name, row in zip(classes, matrix, strict=True)]
     heads_of_class = [head for title in OF_CLASS.values() for head in (title, level)]
     return {
@@ -50,30 +48,27 @@ def score_sections(metrics: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _intervals_of(metrics: dict[str, Any]) -> dict[str, Any]:
-    return (metrics.get("intervals") or {}).get("model") or {}
+def _score_rows(metrics: FinishedMetrics) -> list[TextRow]:
+    scores, ends = metrics.model, metrics.intervals.model
+    return [(title, format_score(scores.score(key)), format_interval(ends.get(key))) for key, title in MEASURES]
 
 
-def _score_rows(metrics: dict[str, Any]) -> list[TextRow]:
-    ends = _intervals_of(metrics)
-    return [(title, format_score(metrics["model"][key]), format_interval(ends.get(key))) for key, title in MEASURES]
-
-
-def _class_rows(metrics: dict[str, Any]) -> list[TextRow]:
-    ends, rows = _intervals_of(metrics), []
-    for name in metrics["classes"]:
-        scores = metrics["model"]["per_class"][name]
+def _class_rows(metrics: FinishedMetrics) -> list[TextRow]:
+    ends, rows = metrics.intervals.model, []
+    for name in metrics.classes:
+        scores = metrics.model.per_class[name]
         cells = [
-            text for key in OF_CLASS for text in (format_score(scores[key]), format_interval(ends.get(f"{key}:{name}")))
+            text
+            for key in OF_CLASS
+            for text in (format_score(scores.score(key)), format_interval(ends.get(f"{key}:{name}")))
         ]
-        rows.append((name, *cells, format_count(scores["pixels"])))
+        rows.append((name, *cells, format_count(scores.support)))
     return rows
 
 
-def _interval_note(metrics: dict[str, Any]) -> str:
+def _interval_note(metrics: FinishedMetrics) -> str:
     """Why scores have no interval; empty where those of all pixels have one."""
-    intervals = metrics.get("intervals") or {}
-    if not any(_intervals_of(metrics).values()):
-        return no_interval_text(intervals)
-    reasons = sorted(set((intervals.get("missing") or {}).values()))
+    if not any(metrics.intervals.model.values()):
+        return no_interval_text(metrics.intervals)
+    reasons = sorted(set(metrics.intervals.missing.values()))
     return f"Some scores have no interval: {'; '.join(reasons)}." if reasons else ""

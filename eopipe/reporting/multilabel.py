@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import UInt8Array
+from eopipe.evaluation.metrics_document import LabelMetrics
 from eopipe.reporting.panels import UNTESTED, EncodedImage, encode_photo, stretch_contrast
 from eopipe.reporting.rasters import MapView
-from eopipe.reporting.scores import LABEL_MEASURES, TableCell, TableRow, model_and_trees, with_intervals
+from eopipe.reporting.scores import LABEL_MEASURES, TableCell, TableRow, known_scores, named_methods, with_intervals
 from eopipe.reporting.verdict import best_trees, majority_text
 from eopipe.reporting.wording import TREES, format_count, format_percent, format_score, plural
 
@@ -27,20 +28,17 @@ class LabelExample:
     is_correct: bool
 
 
-def label_sections(metrics: dict[str, Any], maps: list[MapView], chip: int, step: int) -> dict[str, Any]:
+def label_sections(metrics: LabelMetrics, maps: list[MapView], chip: int, step: int) -> dict[str, Any]:
     """What the page shows only for several labels for each chip."""
-    captions = {
-        "truth": "Co-occurrence of true labels: test chips with both classes, share of those with the class of the row",
-        "predicted": "Co-occurrence of predicted labels",
-    }
-    pairs = metrics["cooccurrence"]
+    caption = "Co-occurrence of true labels: test chips with both classes, share of those with the class of the row"
+    pairs = {caption: metrics.cooccurrence.truth, "Co-occurrence of predicted labels": metrics.cooccurrence.predicted}
     return {
         "methods": label_method_rows(metrics),
-        "min_share": format_percent(metrics["min_share"]),
+        "min_share": format_percent(metrics.min_share),
         "label_heads": HEADS,
         "label_rows": label_rows(metrics),
         "best_trees": TREES[best_trees(metrics, "f1_macro")],
-        "cooccurrence": [(text, cooccurrence_rows(metrics["classes"], pairs[key])) for key, text in captions.items()],
+        "cooccurrence": [(text, cooccurrence_rows(metrics.classes, counts)) for text, counts in pairs.items()],
         "label_examples": [*_examples(metrics, maps, chip, step)],
         "error_legend": {"class is absent": UNTESTED},
         # What the calibration counts.
@@ -48,20 +46,17 @@ def label_sections(metrics: dict[str, Any], maps: list[MapView], chip: int, step
     }
 
 
-def label_method_rows(metrics: dict[str, Any]) -> list[TableRow]:
+def label_method_rows(metrics: LabelMetrics) -> list[TableRow]:
     """Model, tree baselines and most frequent labels, and the gains; the best of each measure is highlighted."""
-    methods = {
-        **model_and_trees(metrics),
-        "Most frequent labels": (f"always predicts {majority_text(metrics)}", metrics["majority"]),
-    }
-    best: dict[str, float | None] = {}
-    for key, _ in LABEL_MEASURES:
-        values = [scores[key] for _, scores in methods.values() if scores[key] is not None]
+    methods = named_methods(metrics, "Most frequent labels", f"always predicts {majority_text(metrics)}")
+    best: dict[str, float | None] = {
         # A low loss is the better one.
-        best[key] = (min if key == "hamming_loss" else max)(values, default=None)
+        key: (min if key == "hamming_loss" else max)(known_scores(metrics, key), default=None)
+        for key, _ in LABEL_MEASURES
+    }
     rows = [
-        TableRow(name, note, [_score_cell(scores[key], best[key]) for key, _ in LABEL_MEASURES])
-        for name, (note, scores) in methods.items()
+        TableRow(name, note, [_score_cell(scores.score(key), best[key]) for key, _ in LABEL_MEASURES])
+        for name, note, scores in methods
     ]
     return with_intervals(metrics, rows, LABEL_MEASURES)
 
@@ -71,13 +66,13 @@ def _score_cell(value: float | None, best: float | None) -> TableCell:
     return TableCell(format_score(value), value or 0.0, is_best)
 
 
-def label_rows(metrics: dict[str, Any]) -> list[tuple[str, ...]]:
+def label_rows(metrics: LabelMetrics) -> list[tuple[str, ...]]:
     """F1 of model and best trees, precision, recall, average precision and chips of each class."""
-    rows, trees = [], best_trees(metrics, "f1_macro")
-    for name in metrics["classes"]:
-        model, baseline = metrics["model"]["per_class"][name], metrics[trees]["per_class"][name]
-        values = (model["f1"], baseline["f1"], model["precision"], model["recall"], model["average_precision"])
-        counts = (format_count(model["chips"]), format_count(model["predicted_chips"]))
+    rows, trees = [], metrics.trees[best_trees(metrics, "f1_macro")]
+    for name in metrics.classes:
+        model, baseline = metrics.model.per_class[name], trees.per_class[name]
+        values = (model.f1, baseline.f1, model.precision, model.recall, model.average_precision)
+        counts = (format_count(model.support), format_count(model.predicted_chips))
         rows.append((name, *map(format_score, values), *counts))
     return rows
 
@@ -96,30 +91,31 @@ def cooccurrence_rows(classes: list[str], counts: list[list[int]]) -> list[Table
     return rows
 
 
-def label_headline(metrics: dict[str, Any]) -> str:
+def label_headline(metrics: LabelMetrics) -> str:
     """The scores on one line, for the map, which shows the class of the highest probability of each chip."""
     trees = best_trees(metrics, "f1_micro")
-    model, baseline, majority = (format_score(metrics[name]["f1_micro"]) for name in ("model", trees, "majority"))
+    methods = (metrics.model, metrics.trees[trees], metrics.simple)
+    model, baseline, majority = (format_score(scores.f1_micro) for scores in methods)
     return (
         f"Most probable class of each chip; micro F1 of all labels {model} ({TREES[trees]} {baseline}, most "
         f"frequent labels {majority})"
     )
 
 
-def _examples(metrics: dict[str, Any], maps: list[MapView], chip: int, step: int) -> Iterator[LabelExample]:
+def _examples(metrics: LabelMetrics, maps: list[MapView], chip: int, step: int) -> Iterator[LabelExample]:
     """The examples of the metrics whose map is on the page; an image has half a chip around the chip."""
     pixels = {view.scene: (view, stretch_contrast(view.quicklook.bands, view.quicklook.has_data)) for view in maps}
-    for example in metrics["examples"]:
-        if example["scene"] not in pixels:
+    for example in metrics.examples:
+        if example.scene not in pixels:
             continue
-        view, image = pixels[example["scene"]]
-        truth, predicted = (", ".join(example[key]) or "none" for key in ("truth", "predicted"))
+        view, image = pixels[example.scene]
+        truth, predicted = (", ".join(names) or "none" for names in (example.truth, example.predicted))
         yield LabelExample(
-            _chip_image(view, image, (example["row"] // step, example["column"] // step), max(chip // step, 1)),
-            f"Test chip at row {example['row']}, column {example['column']}.",
+            _chip_image(view, image, (example.row // step, example.column // step), max(chip // step, 1)),
+            f"Test chip at row {example.row}, column {example.column}.",
             truth,
             predicted,
-            example["truth"] == example["predicted"],
+            example.truth == example.predicted,
         )
 
 

@@ -12,6 +12,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from eopipe import __version__
 from eopipe.arrays import FloatArray
+from eopipe.evaluation.metrics_document import LabelMetrics, ValueMetrics
 from eopipe.reporting import data_tables, scores
 from eopipe.reporting.cards import Card
 from eopipe.reporting.change import change_sections
@@ -32,7 +33,6 @@ from eopipe.reporting.wording import (
     plural,
     round_length,
     scored_size,
-    scored_unit,
 )
 
 TEMPLATE, STYLE = "page.html", "style.css"
@@ -40,7 +40,7 @@ TEMPLATE, STYLE = "page.html", "style.css"
 
 def render(run: RunData, cards: tuple[Card, ...]) -> str:
     """The page with the cards in it; every text from outside is escaped."""
-    sections = _context(run) | _scores(run) | change_sections(run.metrics)
+    sections = _context(run) | _scores(run) | change_sections(run.metrics.change)
     return page_environment().get_template(TEMPLATE).render(sections | {"cards": cards})
 
 
@@ -88,7 +88,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "test_areas": describe_test(run.split),
         "gap": data_tables.gap_text(run.split, run.pairs),
         "scored_size": scored_size(run.metrics),
-        "unit": scored_unit(run.metrics),
+        "unit": run.metrics.sample,
         "split_unit": data_tables.split_unit(run.split),
         "legend": {} if run.scale else dict(zip(run.classes, run.colors, strict=True)),
         "sheet_uri": _sheet_uri(run),
@@ -107,47 +107,41 @@ def _context(run: RunData) -> dict[str, Any]:
 
 def _scores(run: RunData) -> dict[str, Any]:
     """What differs between maps of classes and of values; the latter have no confusion matrix and no confidence."""
-    if run.task == "multilabel":
-        return label_sections(run.metrics, run.maps, run.model["chip"], run.step) | _training(run)
-    if run.scale:
+    metrics = run.metrics
+    if isinstance(metrics, LabelMetrics):
+        return label_sections(metrics, run.maps, run.model["chip"], run.step) | _training(run)
+    if isinstance(metrics, ValueMetrics):
         return {
-            "verdict": verdict(run.metrics),
+            "verdict": verdict(metrics),
             "measures": [name for _, name in scores.VALUE_MEASURES],
-            "methods": scores.value_method_rows(run.metrics),
+            "methods": scores.value_method_rows(metrics),
             "charts": scores.value_training_charts(run.history),
-            "best_validation": scores.best_value_validation(run.history, run.scale.unit),
+            "best_validation": scores.best_value_validation(run.history, metrics.unit),
             "error_legend": {},
-            "error_charts": error_charts(*_tested_values(run), run.classes[0], run.scale.unit),
+            "error_charts": error_charts(*_tested_values(run), run.classes[0], metrics.unit),
             "class_balance": [],
             "reliability": "",
         }
-    return {
-        "verdict": verdict(run.metrics),
-        "measures": [name for _, name in scores.MEASURES],
-        "methods": scores.method_rows(run.metrics),
-        "charts": scores.training_charts(run.history),
-        "best_validation": scores.best_validation(run.history),
-        "confusion": scores.confusion_rows(run.metrics),
-        "per_class": scores.class_rows(run.metrics),
-        "best_trees": TREES[best_trees(run.metrics, "miou")],
+    return _training(run) | {
+        "methods": scores.method_rows(metrics),
+        "confusion": scores.confusion_rows(metrics),
+        "per_class": scores.class_rows(metrics),
+        "best_trees": TREES[best_trees(metrics, "miou")],
         "chance": format_score(1 / max(len(run.classes), 2)),
         "error_legend": {"correct": CORRECT, "incorrect": INCORRECT, "outside the test area": UNTESTED},
-        "class_balance": scores.class_balance(run.split, run.colors),
-        "calibration_text": calibration_text(run.metrics),
-        "reliability": reliability_chart(run.metrics["calibration"]) if "calibration" in run.metrics else "",
     }
 
 
 def _training(run: RunData) -> dict[str, Any]:
-    """Curves, class balance and calibration of several labels, as of classes."""
+    """Verdict, curves, class balance and calibration of classes and of several labels."""
     return {
         "verdict": verdict(run.metrics),
-        "measures": [name for _, name in scores.LABEL_MEASURES],
+        "measures": [name for _, name in scores.measures_of(run.task)],
         "charts": scores.training_charts(run.history),
         "best_validation": scores.best_validation(run.history),
         "class_balance": scores.class_balance(run.split, run.colors),
         "calibration_text": calibration_text(run.metrics),
-        "reliability": reliability_chart(run.metrics["calibration"]) if "calibration" in run.metrics else "",
+        "reliability": reliability_chart(run.metrics.calibration) if run.metrics.calibration else "",
     }
 
 

@@ -13,6 +13,7 @@ from eopipe.chips.chips import pair_stores
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import Split, read_split
 from eopipe.errors import BadInputError
+from eopipe.evaluation.metrics_document import LabelMetrics, RunMetrics, ValueMetrics, read_metrics
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.publish import read_json
 from eopipe.reporting.change import with_change_panel
@@ -36,7 +37,6 @@ from eopipe.reporting.rasters import (
 )
 from eopipe.reporting.scores import headline, scale_of, value_headline
 from eopipe.reporting.split_maps import split_roles
-from eopipe.reporting.verdict import read_metrics
 from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
 from eopipe.stac.antimeridian import common_bounds
 from eopipe.telemetry.journal import METRICS, read_journal
@@ -86,7 +86,7 @@ class RunData:
     attribution: str
     classes: tuple[str, ...]
     colors: tuple[str, ...]
-    metrics: dict[str, Any]
+    metrics: RunMetrics
     model: dict[str, Any]
     history: dict[str, Any]
     split: Split
@@ -101,7 +101,7 @@ class RunData:
     step: int
     digests: list[TextRow]
     statements: AuthorStatements
-    folds: dict[str, dict[str, Any]]
+    folds: dict[str, RunMetrics]
     scale: ValueScale | None = None
 
     @property
@@ -122,7 +122,7 @@ class RunData:
     @property
     def task(self) -> str:
         """Segmentation, classification, multilabel or regression."""
-        return str(self.metrics.get("task", "segmentation"))
+        return self.metrics.task
 
     @cached_property
     def places(self) -> ChipPlaces | None:
@@ -193,7 +193,8 @@ def read_run(
     metrics, split = read_metrics(inputs.metrics), read_split(inputs.chips)
     model = read_model_card(inputs.model)
     folds = {_fold_name(path): read_metrics(path) for path in inputs.fold_metrics}
-    classes = _common_classes(split.classes, {"scores": metrics, "model": model} | folds)
+    of_run = {"split": split.classes, "scores": metrics.classes, "model": model["classes"]}
+    classes = _common_classes(of_run | {name: fold.classes for name, fold in folds.items()})
     pairs, items = pair_stores(inputs.tiles, inputs.labels), read_items(inputs.scenes)
     check_scenes(split, pairs)
     dates, scale, stores = item_dates(items), scale_of(metrics), [tiles for tiles, _ in pairs]
@@ -207,7 +208,7 @@ def read_run(
         roles = split_roles(split, pairs, decimation, file.scene)
         parts = [tiles for tiles, _ in in_map], in_map[0][1], roles
         maps.append(read_map(file, *parts, decimation, split.chip, scale))
-    sheet = read_chip_sheet(files, pairs, split, metrics)
+    sheet = read_chip_sheet(files, pairs, split, metrics.min_share if isinstance(metrics, LabelMetrics) else None)
     if sheet and title == DEFAULT_TITLE:
         title = pairs[0][0].attributes.get("collection") or title
     return RunData(
@@ -224,7 +225,7 @@ def read_run(
         quality=read_quality(stores, dates),
         maps=maps,
         map_panels=[
-            with_change_panel(map_panels(part, heading, classes, palette, unit), part, metrics)
+            with_change_panel(map_panels(part, heading, classes, palette, unit), part, metrics.change)
             for view in ([] if sheet else maps)
             for heading, part in views_of_cells(view, map_heading(view.scene, dates), stores[0].frame, decimation.step)
         ],
@@ -244,19 +245,13 @@ def map_bands(classes: tuple[str, ...], *, is_regression: bool) -> tuple[str, ..
     return (f"standard deviation of {classes[0]}", "scenes") if is_regression else classes
 
 
-def _common_classes(of_split: Sequence[str], parts: dict[str, dict[str, Any]]) -> tuple[str, ...]:
+def _common_classes(classes: dict[str, list[str]]) -> tuple[str, ...]:
     """The classes that split, scores and model have in common; raises BadInputError where they differ."""
-    without_classes = [name for name, value in parts.items() if "classes" not in value]
-    if without_classes:
-        raise BadInputError(
-            f"the file of the {' and of the '.join(without_classes)} has no class names; give the stage's output"
-        )
-    classes = {"split": of_split} | {name: value["classes"] for name, value in parts.items()}
     if len({tuple(names) for names in classes.values()}) > 1:
         listed = "; ".join(f"{name}: {', '.join(names)}" for name, names in classes.items())
         names = join_words([*classes])
         raise BadInputError(f"{names} have different classes ({listed}); use those of one run")
-    return tuple(of_split)
+    return tuple(classes["split"])
 
 
 def _fold_name(path: Path) -> str:
@@ -302,9 +297,9 @@ def _digests(inputs: ReportInputs, files: list[MapFile], pairs: Pairs) -> list[T
 
 def map_subtitle(run: RunData) -> str:
     """The scores of a run in a sentence."""
-    if run.task == "multilabel":
+    if isinstance(run.metrics, LabelMetrics):
         return label_headline(run.metrics)
-    return value_headline(run.metrics) if run.scale else headline(run.metrics)
+    return value_headline(run.metrics) if isinstance(run.metrics, ValueMetrics) else headline(run.metrics)
 
 
 def map_content(run: RunData) -> MapContent:

@@ -9,10 +9,20 @@ from typing import Any
 from markupsafe import Markup
 
 from eopipe.chips.splits import Split
+from eopipe.evaluation.metrics_document import (
+    ClassMetrics,
+    ComparedMetrics,
+    Measure,
+    Method,
+    RunMetrics,
+    S,
+    ScoreIntervals,
+    ValueMetrics,
+)
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.figures import FAINT, ONE, TWO
 from eopipe.reporting.palette import ValueScale
-from eopipe.reporting.verdict import GAINS, SEEDS, best_trees
+from eopipe.reporting.verdict import SEEDS, NamedMeasures, best_trees
 from eopipe.reporting.wording import (
     DASH,
     TREES,
@@ -24,21 +34,19 @@ from eopipe.reporting.wording import (
     format_score,
     format_value,
     plural,
-    scored_count,
-    scored_unit,
 )
 
 MAX_POINTS = 200
-MEASURES = (("accuracy", "Accuracy"), ("miou", "mIoU"), ("f1_macro", "Macro F1"), ("kappa", "Kappa"))
-VALUE_MEASURES = (("rmse", "RMSE"), ("mae", "MAE"), ("bias", "Bias"), ("r2", "R²"))
-LABEL_MEASURES = (
+MEASURES: NamedMeasures = (("accuracy", "Accuracy"), ("miou", "mIoU"), ("f1_macro", "Macro F1"), ("kappa", "Kappa"))
+VALUE_MEASURES: NamedMeasures = (("rmse", "RMSE"), ("mae", "MAE"), ("bias", "Bias"), ("r2", "R²"))
+LABEL_MEASURES: NamedMeasures = (
     ("f1_micro", "Micro F1"),
     ("f1_macro", "Macro F1"),
     ("subset_accuracy", "Subset accuracy"),
     ("hamming_loss", "Hamming loss"),
     ("mean_average_precision", "mAP"),
 )
-UNIT_MEASURES = ("rmse", "mae", "bias")
+UNIT_MEASURES: tuple[Measure, ...] = ("rmse", "mae", "bias")
 
 
 @dataclass(frozen=True)
@@ -60,29 +68,31 @@ class TableRow:
     cells: list[TableCell]
 
 
-def measures_of(metrics: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def measures_of(task: str) -> NamedMeasures:
     """The keys of the scores and their names."""
-    return {"regression": VALUE_MEASURES, "multilabel": LABEL_MEASURES}.get(str(metrics.get("task")), MEASURES)
+    return {"regression": VALUE_MEASURES, "multilabel": LABEL_MEASURES}.get(task, MEASURES)
 
 
-def model_and_trees(metrics: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Names of the model and of the tree baselines, each with what it is and its scores."""
-    trees = {name.capitalize(): (metrics[key]["method"], metrics[key]) for key, name in TREES.items() if key in metrics}
-    return {"This model": ("", metrics["model"])} | trees
+def named_methods(metrics: ComparedMetrics[S], simple: str, note: str) -> list[tuple[str, str, S]]:
+    """Name, note and scores of the model, of the tree baselines, and of the simple baseline."""
+    trees = [(TREES[key].capitalize(), scores.method, scores) for key, scores in metrics.trees.items()]
+    return [("This model", "", metrics.model), *trees, (simple, note, metrics.simple)]
 
 
-def method_rows(metrics: dict[str, Any]) -> list[TableRow]:
+def method_rows(metrics: ClassMetrics) -> list[TableRow]:
     """Model, tree baselines and majority class, and the gains; the best of each measure is highlighted."""
-    methods = {
-        **model_and_trees(metrics),
-        "Majority class": (f"always predicts “{metrics['majority']['class']}”", metrics["majority"]),
-    }
-    best = {key: max((s[key] for _, s in methods.values() if s[key] is not None), default=None) for key, _ in MEASURES}
+    best = {key: max(known_scores(metrics, key), default=None) for key, _ in MEASURES}
     rows = [
-        TableRow(name, note, [_score_cell(scores[key], best[key]) for key, _ in MEASURES])
-        for name, (note, scores) in methods.items()
+        TableRow(name, note, [_score_cell(scores.score(key), best[key]) for key, _ in MEASURES])
+        for name, note, scores in named_methods(metrics, "Majority class", f"always predicts “{metrics.simple.name}”")
     ]
     return with_intervals(metrics, rows, MEASURES)
+
+
+def known_scores(metrics: RunMetrics, measure: Measure) -> list[float]:
+    """A score of every method for which it is defined."""
+    values = (scores.score(measure) for scores in metrics.methods.values())
+    return [value for value in values if value is not None]
 
 
 def _score_cell(value: float | None, best: float | None) -> TableCell:
@@ -90,27 +100,24 @@ def _score_cell(value: float | None, best: float | None) -> TableCell:
     return TableCell(format_score(value), min(max(value or 0.0, 0.0), 1.0), is_best)
 
 
-def with_intervals(
-    metrics: dict[str, Any], rows: list[TableRow], measures: tuple[tuple[str, str], ...]
-) -> list[TableRow]:
+def with_intervals(metrics: RunMetrics, rows: list[TableRow], measures: NamedMeasures) -> list[TableRow]:
     """The model's row with an interval below each score, and last rows: model minus each tree baseline."""
-    intervals = metrics.get("intervals") or {}
-    unit = {key: metrics.get("unit", "") if key in UNIT_MEASURES else "" for key, _ in measures}
+    intervals = metrics.intervals
+    unit = {key: metrics.unit if key in UNIT_MEASURES else "" for key, _ in measures}
     cells = [
-        replace(cell, note=format_interval(intervals.get("model", {}).get(key), unit[key]))
+        replace(cell, note=format_interval(intervals.model.get(key), unit[key]))
         for cell, (key, _) in zip(rows[0].cells, measures, strict=True)
     ]
     gains = {
-        name: [
+        TREES[trees]: [
             TableCell(
-                _gain_text(metrics["model"][key], metrics[trees][key], unit[key]),
+                _gain_text(metrics.model.score(key), scores.score(key), unit[key]),
                 share=None,
-                note=format_interval(intervals.get(GAINS[trees], {}).get(key), unit[key]),
+                note=format_interval(intervals.gains(trees).get(key), unit[key]),
             )
             for key, _ in measures
         ]
-        for trees, name in TREES.items()
-        if trees in metrics
+        for trees, scores in metrics.trees.items()
     }
     last = [TableRow(f"Model minus {name}", "", row) for name, row in gains.items()]
     return [replace(rows[0], cells=cells), *rows[1:], *last]
@@ -122,59 +129,57 @@ def _gain_text(score: float | None, baseline: float | None, unit: str) -> str:
     return format_value(score - baseline, unit) if unit else format_gain(score - baseline)
 
 
-def no_interval_text(intervals: dict[str, Any]) -> str:
+def no_interval_text(intervals: ScoreIntervals) -> str:
     """Why the scores of the model have no interval; the gains over the baselines may have one."""
-    reason = intervals.get("reason") or "the metrics contain none"
+    reason = intervals.reason or "the metrics contain none"
     return f"The scores of the model have no confidence interval: {reason}."
 
 
-def interval_note(metrics: dict[str, Any]) -> str:
+def interval_note(metrics: RunMetrics) -> str:
     """What the intervals of the table are, or why it has none, as sentences."""
-    intervals = metrics.get("intervals") or {}
-    if not any((intervals.get("model") or {}).values()):
-        return no_interval_text(intervals)
-    return f"Below a score is its confidence interval of {100 * intervals['level']:.0f} %. {SEEDS}"
+    if not any(metrics.intervals.model.values()):
+        return no_interval_text(metrics.intervals)
+    return f"Below a score is its confidence interval of {100 * metrics.intervals.level:.0f} %. {SEEDS}"
 
 
-def scene_score_rows(metrics: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def scene_score_rows(metrics: RunMetrics) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and rows of the scores of each test scene, by date; no rows where places are split and not scenes."""
-    measures = measures_of(metrics)
+    measures = measures_of(metrics.task)
     rows = []
-    for scene in metrics.get("scenes") or []:
-        texts = [_score_text(scene["scores"].get(key), key, metrics) for key, _ in measures]
-        rows.append((scene["scene"], scene["date"], *texts, format_count(scene["count"])))
-    return ("Scene", "Date", *(name for _, name in measures), f"Test {scored_unit(metrics)}s"), rows
+    for scene in metrics.scenes:
+        texts = [_score_text(scene.scores.get(key), key, metrics) for key, _ in measures]
+        rows.append((scene.scene, scene.date, *texts, format_count(scene.count)))
+    return ("Scene", "Date", *(name for _, name in measures), f"Test {metrics.sample}s"), rows
 
 
-def fold_score_rows(
-    folds: dict[str, dict[str, Any]], metrics: dict[str, Any]
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def fold_score_rows(folds: dict[str, RunMetrics], metrics: RunMetrics) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and rows of the scores of each fold, their mean and their standard deviation (n - 1).
 
     Folds share training data, so the standard deviation is not the standard error of their mean
     (Bengio and Grandvalet 2004, JMLR 5:1089). A score that a fold lacks is left out of both. Without folds there are
     no rows.
     """
-    measures = measures_of(metrics)
-    heads = ("Fold", *(name for _, name in measures), f"Test {scored_unit(metrics)}s")
+    measures = measures_of(metrics.task)
+    heads = ("Fold", *(name for _, name in measures), f"Test {metrics.sample}s")
     if not folds:
         return heads, []
 
-    def row(name: str, of: Callable[[list[float]], float | None], method: str) -> tuple[str, ...]:
-        values = {key: [f[method][key] for f in folds.values() if f[method][key] is not None] for key, _ in measures}
+    def row(name: str, of: Callable[[list[float]], float | None], method: Method) -> tuple[str, ...]:
+        scores = [fold.methods[method] for fold in folds.values()]
+        values = {key: [value for s in scores if (value := s.score(key)) is not None] for key, _ in measures}
         return (name, *(_score_text(of(values[key]), key, metrics) for key, _ in measures), "")
 
     def deviation(values: list[float]) -> float | None:
         return stdev(values) if len(values) > 1 else None
 
     each = [
-        (name, *(_score_text(fold["model"][key], key, metrics) for key, _ in measures), scored_count(fold))
+        (name, *(_score_text(fold.model.score(key), key, metrics) for key, _ in measures), format_count(fold.count))
         for name, fold in folds.items()
     ]
     summary = [
         row("mean", _mean, "model"),
         row("standard deviation", deviation, "model"),
-        *(row(f"mean of the {name}", _mean, key) for key, name in TREES.items() if key in metrics),
+        *(row(f"mean of the {TREES[key]}", _mean, key) for key in metrics.trees),
     ]
     return heads, [*each, *summary]
 
@@ -183,16 +188,17 @@ def _mean(values: list[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _score_text(value: float | None, key: str, metrics: dict[str, Any]) -> str:
-    return format_value(value, metrics["unit"]) if key in UNIT_MEASURES else format_score(value)
+def _score_text(value: float | None, key: Measure, metrics: RunMetrics) -> str:
+    return format_value(value, metrics.unit) if key in UNIT_MEASURES else format_score(value)
 
 
-def confusion_rows(metrics: dict[str, Any]) -> list[TableRow]:
+def confusion_rows(metrics: ClassMetrics) -> list[TableRow]:
     """One row for each class of the labels: share and count of each predicted class; the diagonal is highlighted."""
-    unit, matrix = scored_unit(metrics), metrics["model"]["confusion"]
     return [
-        TableRow(name, plural(sum(row), unit), [_confusion_cell(row, n, n == number) for n in range(len(row))])
-        for number, (name, row) in enumerate(zip(metrics["classes"], matrix, strict=True))
+        TableRow(
+            name, plural(sum(row), metrics.sample), [_confusion_cell(row, n, n == number) for n in range(len(row))]
+        )
+        for number, (name, row) in enumerate(zip(metrics.classes, metrics.model.confusion, strict=True))
     ]
 
 
@@ -202,15 +208,15 @@ def _confusion_cell(row: list[int], column: int, is_correct: bool) -> TableCell:
     return TableCell(format_percent(share), share or 0.0, is_correct, format_count(row[column]))
 
 
-def class_rows(metrics: dict[str, Any]) -> list[TableRow]:
+def class_rows(metrics: ClassMetrics) -> list[TableRow]:
     """One row for each class: IoU of model and best trees, precision, recall, F1 and pixels."""
-    rows, trees = [], best_trees(metrics, "miou")
-    for name in metrics["classes"]:
-        model, baseline = metrics["model"]["per_class"][name], metrics[trees]["per_class"][name]
-        best = max((iou for iou in (model["iou"], baseline["iou"]) if iou is not None), default=None)
-        cells = [_score_cell(model["iou"], best), _score_cell(baseline["iou"], best)]
-        cells += [TableCell(format_score(model[key])) for key in ("precision", "recall", "f1")]
-        rows.append(TableRow(name, "", [*cells, TableCell(format_count(model["pixels"]))]))
+    rows, trees = [], metrics.trees[best_trees(metrics, "miou")]
+    for name in metrics.classes:
+        model, baseline = metrics.model.per_class[name], trees.per_class[name]
+        best = max((iou for iou in (model.iou, baseline.iou) if iou is not None), default=None)
+        cells = [_score_cell(model.iou, best), _score_cell(baseline.iou, best)]
+        cells += [TableCell(format_score(value)) for value in (model.precision, model.recall, model.f1)]
+        rows.append(TableRow(name, "", [*cells, TableCell(format_count(model.support))]))
     return rows
 
 
@@ -330,53 +336,53 @@ def _place_in(history: dict[str, Any], row: dict[str, Any]) -> str:
     return f"after step {row['step']} of {history['validations'][-1]['step']}"
 
 
-def headline(metrics: dict[str, Any]) -> str:
+def headline(metrics: ClassMetrics) -> str:
     """The scores on one line, for the map."""
-    trees = best_trees(metrics, "accuracy")
-    model, baseline, majority = (metrics[name] for name in ("model", trees, "majority"))
-    accuracy = f"{format_percent(model['accuracy'])} of the test {scored_unit(metrics)}s correct"
-    others = (format_percent(scores["accuracy"]) for scores in (baseline, majority))
-    return f"{accuracy}, mIoU {format_score(model['miou'])} ({TREES[trees]} {', majority class '.join(others)})"
+    trees, model = best_trees(metrics, "accuracy"), metrics.model
+    accuracy = f"{format_percent(model.accuracy)} of the test {metrics.sample}s correct"
+    others = (format_percent(scores.accuracy) for scores in (metrics.trees[trees], metrics.simple))
+    return f"{accuracy}, mIoU {format_score(model.miou)} ({TREES[trees]} {', majority class '.join(others)})"
 
 
-def value_headline(metrics: dict[str, Any]) -> str:
+def value_headline(metrics: ValueMetrics) -> str:
     """The scores on one line, for the map of values."""
     trees = best_trees(metrics, "rmse")
-    model, baseline, mean = (format_value(metrics[name]["rmse"], metrics["unit"]) for name in ("model", trees, "mean"))
+    methods = (metrics.model, metrics.trees[trees], metrics.simple)
+    model, baseline, mean = (format_value(scores.rmse, metrics.unit) for scores in methods)
     return f"RMSE {model} on the test pixels ({TREES[trees]} {baseline}, mean of the labels {mean})"
 
 
-def scale_of(metrics: dict[str, Any]) -> ValueScale | None:
+def scale_of(metrics: RunMetrics) -> ValueScale | None:
     """The colour scale of a map of values; None for a map of classes."""
-    if metrics.get("task") != "regression":
+    if not isinstance(metrics, ValueMetrics):
         return None
-    low, high = metrics["range"]
-    return ValueScale(low, high, metrics["unit"])
+    low, high = metrics.range
+    return ValueScale(low, high, metrics.unit)
 
 
-def value_method_rows(metrics: dict[str, Any]) -> list[TableRow]:
+def value_method_rows(metrics: ValueMetrics) -> list[TableRow]:
     """Model, tree baselines and mean of the labels, and the gains; the best of each measure is highlighted."""
-    unit = metrics["unit"]
-    methods = {
-        **model_and_trees(metrics),
-        "Mean of the labels": (f"always predicts {format_value(metrics['mean']['value'], unit)}", metrics["mean"]),
+    unit, scale = metrics.unit, metrics.model.rmse or 0.0
+    methods = named_methods(
+        metrics, "Mean of the labels", f"always predicts {format_value(metrics.simple.value, unit)}"
+    )
+    best = {
+        key: min(_distance_to_perfect(key, scores.score(key)) for _, _, scores in methods) for key, _ in VALUE_MEASURES
     }
-    best = {key: min(_distance_to_perfect(key, s[key]) for _, s in methods.values()) for key, _ in VALUE_MEASURES}
-    scale = metrics["model"]["rmse"] or 0.0
     rows = [
-        TableRow(name, note, [_value_cell(key, scores[key], best[key], unit, scale) for key, _ in VALUE_MEASURES])
-        for name, (note, scores) in methods.items()
+        TableRow(name, note, [_value_cell(key, scores.score(key), best[key], unit, scale) for key, _ in VALUE_MEASURES])
+        for name, note, scores in methods
     ]
     return with_intervals(metrics, rows, VALUE_MEASURES)
 
 
-def _distance_to_perfect(key: str, value: float | None) -> float:
+def _distance_to_perfect(key: Measure, value: float | None) -> float:
     if value is None:
         return math.inf
     return 1 - value if key == "r2" else abs(value)
 
 
-def _value_cell(key: str, value: float | None, best: float, unit: str, scale: float) -> TableCell:
+def _value_cell(key: Measure, value: float | None, best: float, unit: str, scale: float) -> TableCell:
     is_best = value is not None and _distance_to_perfect(key, value) == best
     if key == "r2":
         return TableCell(format_score(value), max(value or 0.0, 0.0), is_best)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eopipe.chips.splits import Split
-from eopipe.models.tasks import CHIPWISE
+from eopipe.evaluation.metrics_document import Method, MetricsDocument
 from eopipe.tiles.cells import to_degrees
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 THIN_SPACE = "\u202f"
 DASH, TIMES = "\u2013", " \u00d7 "
 # The tree baselines by their keys in a metrics file.
-TREES = {"pixel_baseline": "per-pixel trees", "texture_baseline": "trees with texture and season"}
+TREES: dict[Method, str] = {"pixel_baseline": "per-pixel trees", "texture_baseline": "trees with texture and season"}
 
 
 def format_score(value: float | None) -> str:
@@ -83,37 +83,29 @@ def join_words(words: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def scored_unit(metrics: dict[str, Any]) -> str:
-    """What the scores count: pixel or chip."""
-    return "chip" if metrics.get("task") in CHIPWISE else "pixel"
-
-
-def scored_size(metrics: dict[str, Any]) -> str:
+def scored_size(metrics: MetricsDocument) -> str:
     """The number of test pixels or chips that the scores rest on."""
-    unit = scored_unit(metrics)
-    return plural(metrics[f"test_{unit}s"], f"test {unit}")
+    return plural(metrics.count, f"test {metrics.sample}")
 
 
-def scored_count(metrics: dict[str, Any]) -> str:
-    """The same as a number alone."""
-    return format_count(metrics[f"test_{scored_unit(metrics)}s"])
-
-
-def calibration_text(metrics: dict[str, Any]) -> str:
+def calibration_text(metrics: MetricsDocument) -> str:
     """How well the probabilities of the map are calibrated in the test areas; empty where it was not measured."""
-    calibration = metrics.get("calibration")
+    calibration = metrics.calibration
     if not calibration:
         return ""
-    intervals = calibration["intervals"]
+    intervals = calibration.intervals
     values = [
-        f"{title} {format_score(calibration[key])}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")
-        for key, title in (("ece", "expected calibration error (ECE)"), ("brier", "Brier score"), ("nll", "log loss"))
-        for ends in [intervals[key]]
+        f"{title} {format_score(value)}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")
+        for title, value, ends in (
+            ("expected calibration error (ECE)", calibration.ece, intervals.ece),
+            ("Brier score", calibration.brier, intervals.brier),
+            ("log loss", calibration.nll, intervals.nll),
+        )
     ]
     return (
         f"Probabilities of the map in the test areas: {', '.join(values)}; mean confidence "
-        f"{format_percent(calibration['confidence'])} at an accuracy of {format_percent(calibration['accuracy'])}. "
-        f"Calibration: {calibration['description']}."
+        f"{format_percent(calibration.confidence)} at an accuracy of {format_percent(calibration.accuracy)}. "
+        f"Calibration: {calibration.description}."
     )
 
 

@@ -20,12 +20,19 @@ from typing import Any, TextIO
 from eopipe.chips.splits import read_split
 from eopipe.contract import STAGES
 from eopipe.errors import UsageError
+from eopipe.evaluation.metrics_document import (
+    ScoresOfClasses,
+    ScoresOfLabels,
+    ScoresOfValues,
+    read_finished_metrics,
+    read_metrics,
+)
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
 from eopipe.publish import publish, read_json
 from eopipe.reporting.map_scores import TESTED
-from eopipe.reporting.verdict import read_finished_metrics, read_metrics, verdict
+from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import TREES, describe_test
 from eopipe.run.rules import named_paths
 from eopipe.scenes.item import read_item
@@ -302,13 +309,11 @@ def _short_training(model: Path) -> list[str]:
 
 def _scores(path: Path) -> list[str]:
     if "baselines" in read_json(path):
-        return ["", f"Scores of the map. {TESTED}", f"  {_score(read_finished_metrics(path)['model'], '')}"]
+        return ["", f"Scores of the map. {TESTED}", f"  {_score(read_finished_metrics(path).model, '')}"]
     metrics = read_metrics(path)
-    last = ("mean of labels", "mean") if metrics.get("task") == "regression" else ("majority class", "majority")
-    last = ("frequent labels", "majority") if metrics.get("task") == "multilabel" else last
-    trees = [(name, key) for key, name in TREES.items() if key in metrics]
-    rows = (("this model", "model"), *trees, last)
-    lines = [f"  {name:<29} {_score(metrics[key], metrics.get('unit', ''))}" for name, key in rows]
+    last = {"regression": "mean of labels", "multilabel": "frequent labels"}.get(metrics.task, "majority class")
+    names = {"model": "this model", **TREES, "simple": last}
+    lines = [f"  {names[key]:<29} {_score(scores, metrics.unit)}" for key, scores in metrics.methods.items()]
     return ["", *_test_areas(path.parent / "split.json"), *lines, "", verdict(metrics).headline]
 
 
@@ -317,16 +322,16 @@ def _test_areas(split: Path) -> list[str]:
     return ["Scores on the test split.", *([describe_test(read_split(split))] if split.is_file() else [])]
 
 
-def _score(scores: dict[str, Any], unit: str) -> str:
-    if "rmse" in scores:
-        keys = (("RMSE", "rmse"), ("MAE", "mae"), ("bias", "bias"))
-        return "   ".join(f"{name} {'-' if scores[key] is None else f'{scores[key]:.4g} {unit}'}" for name, key in keys)
-    if "f1_micro" in scores:
-        micro, macro = ("-" if scores[key] is None else f"{scores[key]:.3f}" for key in ("f1_micro", "f1_macro"))
-        return f"micro F1 {micro}   macro F1 {macro}"
+def _score(scores: ScoresOfClasses | ScoresOfLabels | ScoresOfValues, unit: str) -> str:
+    if isinstance(scores, ScoresOfValues):
+        errors = {"RMSE": scores.rmse, "MAE": scores.mae, "bias": scores.bias}
+        return "   ".join(f"{name} {'-' if value is None else f'{value:.4g} {unit}'}" for name, value in errors.items())
+    if isinstance(scores, ScoresOfLabels):
+        values = {"micro F1": scores.f1_micro, "macro F1": scores.f1_macro}
+    else:
+        values = {"accuracy": scores.accuracy, "mIoU": scores.miou}
     # A score that nothing could be measured of is null.
-    accuracy, miou = ("-" if scores[key] is None else f"{scores[key]:.3f}" for key in ("accuracy", "miou"))
-    return f"accuracy {accuracy}   mIoU {miou}"
+    return "   ".join(f"{name} {'-' if value is None else f'{value:.3f}'}" for name, value in values.items())
 
 
 def reset_future_times(config: dict[str, Any]) -> str:

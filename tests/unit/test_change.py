@@ -24,6 +24,7 @@ from eopipe.cli import main
 from eopipe.composites.periods import channels_by_date, part_of, stack_conflict
 from eopipe.errors import BadInputError
 from eopipe.evaluation.change import change_scores
+from eopipe.evaluation.metrics_document import ChangeScores
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.labels.change import from_to, from_to_names
 from eopipe.publish import write_json
@@ -166,7 +167,7 @@ def test_the_comparison_of_two_classifications_detects_change_that_each_date_sho
     expected = confusion_matrix(before, after, 3) * 0.04
     np.testing.assert_allclose(change["areas"]["labels"], expected, atol=1e-3)
     assert np.sum(change["areas"]["map"]) == pytest.approx(64 * 64 * 0.04, rel=1e-3)
-    sections = change_sections({"change": change})["change"]
+    sections = change_sections(ChangeScores.model_validate(change))["change"]
     assert [row[0] for row in sections["rows"]][3] == "Post-classification comparison"
     (_, labels), *_ = sections["tables"]
     assert [cell.is_highlighted for cell in labels[1].cells] == [False, True, False]
@@ -175,8 +176,8 @@ def test_the_comparison_of_two_classifications_detects_change_that_each_date_sho
 def test_without_bands_of_two_dates_the_comparison_has_a_reason(tmp_path: Path) -> None:
     change = evaluate(tmp_path, ("red", "nir"))["change"]
     assert "bands of two dates" in change["post_classification"]["reason"]
-    assert "bands of two dates" in change_sections({"change": change})["change"]["note"]
-    assert change_sections({}) == {"change": None}
+    assert "bands of two dates" in change_sections(ChangeScores.model_validate(change))["change"]["note"]
+    assert change_sections(None) == {"change": None}
 
 
 def test_years_are_parts_of_all_time_and_of_nothing_shorter() -> None:

@@ -48,8 +48,10 @@ def sheet_of(run: Run, folder: Path, tests: int = 12, task: str = "") -> tuple[C
     both[:, mapped == NO_LABEL] = 255
     path = write_map(folder / "probabilities.tif", both, tiles.grid)
     classes = write_map(folder / "classes.tif", both if task else mapped[None], tiles.grid, task=task)
-    metrics = {"task": task, "min_share": 0.05}
-    sheet = read_chip_sheet([MapFile("", (classes,), (path,))], [(tiles, labels)], made_split(samples=samples), metrics)
+    min_share = 0.05 if task else None
+    sheet = read_chip_sheet(
+        [MapFile("", (classes,), (path,))], [(tiles, labels)], made_split(samples=samples), min_share
+    )
     assert sheet is not None
     return sheet, places
 

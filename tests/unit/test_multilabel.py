@@ -16,6 +16,7 @@ from eopipe.chips.chips import label_sets as label_sets_of_counts
 from eopipe.config import check
 from eopipe.evaluation.calibration import label_pairs
 from eopipe.evaluation.measures import label_measures
+from eopipe.evaluation.metrics_document import LabelMetrics
 from eopipe.evaluation.multilabel import average_precision
 from eopipe.inference.temperature import apply_label_temperature, fit_temperature
 from eopipe.models.tasks import predictions
@@ -149,13 +150,16 @@ def test_the_temperature_of_labels_is_that_of_their_logits_and_no_label_changes(
 
 
 def test_the_page_highlights_the_lowest_hamming_loss_and_shares_of_the_row() -> None:
-    scores = {"f1_micro": 0.8, "f1_macro": 0.7, "subset_accuracy": 0.5, "mean_average_precision": None}
-    metrics: dict[str, Any] = {
+    scores: dict[str, Any] = {"f1_micro": 0.8, "f1_macro": 0.7, "subset_accuracy": 0.5, "mean_average_precision": None}
+    scores["per_class"] = {}
+    document: dict[str, Any] = {
         "model": scores | {"hamming_loss": 0.1},
         "pixel_baseline": scores | {"hamming_loss": 0.3, "method": "trees"},
         "majority": scores | {"hamming_loss": 0.2, "labels": []},
     }
-    rows = label_method_rows(metrics)
+    document |= {"task": "multilabel", "classes": ["land", "water"], "maps": 1, "test_chips": 9, "examples": []}
+    document |= {"min_share": 0.1, "threshold": 0.5, "cooccurrence": {"truth": [], "predicted": []}}
+    rows = label_method_rows(LabelMetrics.model_validate(document))
     assert [row.cells[3].is_highlighted for row in rows[:3]] == [True, False, False]
     assert rows[2].note == "always predicts no label"
     land, water = cooccurrence_rows(["land", "water"], [[4, 1], [1, 2]])

@@ -507,7 +507,7 @@ def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
     ("damage", "message"),
     [
         (lambda run: run.edit("metrics", lambda value: value.update(classes=["a", "b"])), "different classes"),
-        (lambda run: run.edit("metrics", lambda value: value.pop("classes")), "has no class names"),
+        (lambda run: run.edit("metrics", lambda value: value.pop("classes")), "classes is missing"),
         (lambda run: run.ports.update(classes=run.ports["classes"] * 3), "3 maps of classes and 1 of probabilities"),
         (lambda run: write_map(run.ports["classes"][0], np.zeros((1, 50, 50), np.uint8), 255, ("c",)), "another grid"),
         (

@@ -10,11 +10,12 @@ from odc.geo.geobox import GeoBox
 
 from eopipe.chips.splits import read_samples
 from eopipe.errors import BadInputError, UsageError
+from eopipe.evaluation.metrics_document import KINDS, read_metrics
 from eopipe.publish import write_json
 from eopipe.reporting.decimation import decimate, reached_windows, read_centres, read_means
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import outline
-from eopipe.reporting.verdict import read_metrics, verdict
+from eopipe.reporting.verdict import Verdict, verdict
 from eopipe.reporting.wording import format_length, join_words, round_length
 from eopipe.run.project import summary
 from eopipe.tiles.grid import make_grid, pixel_metres
@@ -44,12 +45,23 @@ UP, DOWN, AROUND = [0.02, 0.08], [-0.09, -0.02], [-0.022, 0.01]
 def compared(gains: Gains, simple: Gains, baseline: tuple[float, float] = (0.86, 0.76)) -> dict[str, Any]:
     """Metrics of a model of accuracy 0.9 and mIoU 0.8, with the intervals of its gains over both baselines."""
     methods = {"model": (0.9, 0.8), "pixel_baseline": baseline, "majority": (0.88, 0.7)}
-    scores = {name: dict(zip(("accuracy", "miou"), pair, strict=True)) for name, pair in methods.items()}
+    scores = {name: of_classes(*pair) for name, pair in methods.items()}
     intervals = {
         key: dict(zip(("accuracy", "miou"), pair, strict=True))
         for key, pair in (("gain", gains), ("simple_gain", simple))
     }
-    return scores | {"test_pixels": 9, "majority": scores["majority"] | {"class": "a"}, "intervals": intervals}
+    of_all = {"classes": ["a", "b"], "maps": 1, "test_pixels": 9, "intervals": intervals}
+    return scores | of_all | {"majority": scores["majority"] | {"class": "a"}}
+
+
+def of_classes(accuracy: float, miou: float) -> dict[str, Any]:
+    """Scores of a method."""
+    return {"accuracy": accuracy, "miou": miou, "f1_macro": None, "kappa": None, "confusion": [], "per_class": {}}
+
+
+def verdict_on(document: dict[str, Any]) -> Verdict:
+    """The verdict on the scores of a metrics file."""
+    return verdict(KINDS[document.get("task", "segmentation")].model_validate(document))
 
 
 @pytest.mark.parametrize(("gains", "simple", "tone", "headline"), [
@@ -75,32 +87,32 @@ def compared(gains: Gains, simple: Gains, baseline: tuple[float, float] = (0.86,
      "without a confidence interval)."),
 ])  # fmt: skip
 def test_the_verdict_goes_by_the_intervals_of_the_gains(gains: Gains, simple: Gains, tone: str, headline: str) -> None:
-    result = verdict(compared(gains, simple))
+    result = verdict_on(compared(gains, simple))
     assert result.headline == headline
     assert result.tone == tone
 
 
 def test_a_difference_that_may_be_chance_is_not_counted_in_errors() -> None:
-    assert "% fewer errors" in verdict(compared((UP, UP), (UP, UP))).text
-    assert "errors" not in verdict(compared((AROUND, UP), (UP, UP))).text
+    assert "% fewer errors" in verdict_on(compared((UP, UP), (UP, UP))).text
+    assert "errors" not in verdict_on(compared((AROUND, UP), (UP, UP))).text
 
 
 def test_a_small_but_certain_difference_is_called_slight() -> None:
     metrics = compared(([0.001, 0.007], [0.001, 0.007]), (UP, UP), (0.896, 0.796))
-    assert verdict(metrics).headline == f"The model is slightly better than {PIXEL}, and is better than {ALWAYS}."
+    assert verdict_on(metrics).headline == f"The model is slightly better than {PIXEL}, and is better than {ALWAYS}."
 
 
 def test_without_an_interval_the_scores_decide_nothing_and_the_reason_follows() -> None:
     metrics = compared((None, None), (None, None))
     metrics["intervals"]["reason"] = "too few independent pieces to say: about 3, at least 6 are needed"
-    result = verdict(metrics)
+    result = verdict_on(metrics)
     assert result.headline == (
         f"The model cannot be told apart from {PIXEL} (gain 0.040, without a confidence interval), "
         f"or from {ALWAYS} (gain 0.020, without a confidence interval)."
     )
     assert result.tone == "mixed"
     assert result.text.endswith("may be chance: too few independent pieces to say: about 3, at least 6 are needed.")
-    assert verdict(metrics | {"intervals": {}}).tone == "mixed"
+    assert verdict_on(metrics | {"intervals": {}}).tone == "mixed"
 
 
 @pytest.mark.parametrize(("texture", "gains", "name", "tone"), [
@@ -112,9 +124,9 @@ def test_without_an_interval_the_scores_decide_nothing_and_the_reason_follows() 
 def test_the_model_is_compared_with_the_best_trees_of_each_measure(
     texture: tuple[float, float], gains: Gains, name: str, tone: str
 ) -> None:
-    metrics = compared((UP, UP), (UP, UP)) | {"texture_baseline": {"accuracy": texture[0], "miou": texture[1]}}
+    metrics = compared((UP, UP), (UP, UP)) | {"texture_baseline": of_classes(*texture)}
     metrics["intervals"]["texture_gain"] = dict(zip(("accuracy", "miou"), gains, strict=True))
-    result = verdict(metrics)
+    result = verdict_on(metrics)
     assert f" {name}" in result.headline
     assert result.tone == tone
     assert f"{PIXEL} for 86.0" in result.text
@@ -123,9 +135,11 @@ def test_the_model_is_compared_with_the_best_trees_of_each_measure(
 
 def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
     def headline(gain: list[float] | None, baseline: float = 2.0) -> str:
-        metrics = {"task": "regression", "unit": "m", "test_pixels": 9, "model": {"rmse": 2.0}, "mean": {"rmse": 4.0}}
+        methods = {"model": ERRORS | {"rmse": 2.0}, "mean": ERRORS | {"rmse": 4.0, "value": 5.0}}
         intervals = {"gain": {"rmse": gain}, "simple_gain": {"rmse": [-2.5, -1.5] if gain else None}}
-        return verdict(metrics | {"pixel_baseline": {"rmse": baseline}, "intervals": intervals}).headline
+        return verdict_on(
+            OF_VALUES | methods | {"pixel_baseline": ERRORS | {"rmse": baseline}, "intervals": intervals}
+        ).headline
 
     assert (
         headline(None)
@@ -144,11 +158,12 @@ def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
     )
 
 
-ERRORS = {"rmse": None, "mae": None, "bias": None}
-OF_VALUES: dict[str, Any] = {"task": "regression", "test_pixels": 0, "unit": "m"}
-OF_VALUES |= {"model": ERRORS, "pixel_baseline": ERRORS, "mean": ERRORS, "intervals": {}}
+ERRORS: dict[str, Any] = {"rmse": None, "mae": None, "bias": None, "r2": None}
+OF_VALUES: dict[str, Any] = {"task": "regression", "classes": ["height"], "maps": 1, "test_pixels": 9, "unit": "m"}
+OF_VALUES |= {"model": ERRORS, "pixel_baseline": ERRORS, "mean": ERRORS | {"value": 5.0}, "range": [0.0, 9.0]}
 PROBABILITIES = {"ece": 0.1, "brier": 0.1, "nll": 0.2, "confidence": 0.9, "accuracy": 0.9, "description": "none"}
-ENDS: dict[str, Any] = {"ece": [0.01, 0.2], "brier": None, "nll": None}
+PROBABILITIES |= {"bins": []}
+ENDS: dict[str, Any] = {"ece": [0.01, 0.2], "brier": None, "nll": None, "level": 0.95, "pieces": 9}
 
 
 def test_errors_that_could_not_be_measured_are_dashes_in_the_summary(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from test_baselines import NAMES, halves, store
 from eopipe.errors import BadInputError
 from eopipe.evaluation.evaluate import evaluate_maps
 from eopipe.evaluation.maps import EvaluationData, split_for_tests
+from eopipe.evaluation.metrics_document import FinishedMetrics, read_finished_metrics, read_metrics
 from eopipe.reporting.map_scores import headline_of, score_sections
-from eopipe.reporting.verdict import read_finished_metrics, read_metrics
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_metrics_without_baselines_say_so_and_are_those_of_a_finished_model_only
     assert not {"majority", "pixel_baseline", "texture_baseline"} & metrics.keys()
     path = tmp_path / "metrics.json"
     path.write_text(json.dumps(metrics))
-    assert read_finished_metrics(path) == metrics
+    assert read_finished_metrics(path).json_document() == metrics
     with pytest.raises(BadInputError, match="pixel_baseline"):
         read_metrics(path)
     path.write_text(json.dumps({key: value for key, value in metrics.items() if key != "baselines"}))
@@ -56,12 +56,12 @@ def test_metrics_without_baselines_say_so_and_are_those_of_a_finished_model_only
 
 
 def test_the_tables_of_a_tested_map_have_its_scores_and_intervals(tested: EvaluationData) -> None:
-    metrics = evaluate_maps(tested, 1000, 0)
+    metrics = FinishedMetrics.model_validate(evaluate_maps(tested, 1000, 0))
     overall, by_class, confusion = (lines for _, _, lines in score_sections(metrics)["tables"])
-    assert overall[0][1] == f"{metrics['model']['accuracy']:.3f}"
+    assert overall[0][1] == f"{metrics.model.accuracy:.3f}"
     assert overall[0][2].count(" to ") == 1
     assert [row[0] for row in by_class] == [row[0] for row in confusion] == [*NAMES]
-    assert f"accuracy {metrics['model']['accuracy']:.3f} (" in headline_of(metrics)
+    assert f"accuracy {metrics.model.accuracy:.3f} (" in headline_of(metrics)
 
 
 @pytest.mark.parametrize(
