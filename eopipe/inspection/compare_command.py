@@ -75,9 +75,10 @@ class FinishedResults:
         return texts
 
     def _existing(self, path: Path) -> Path:
-        """A path of the run from where it started, or the file or folder of this name in the results."""
+        """The file or folder of a recorded path in the results, which may have been copied; else its own place."""
         above = self.folder.absolute().parents[:MAX_DEPTH]
-        ends = [self.folder / Path(*path.parts[-length:]) for length in range(len(path.parts), 0, -1)]
+        parts = path.relative_to(path.anchor).parts
+        ends = [self.folder / Path(*parts[-length:]) for length in range(len(parts), 0, -1)]
         existing = next((place for place in (*ends, *(folder / path for folder in above)) if place.exists()), None)
         if existing is None:
             raise BadInputError(f"{self.folder} was evaluated with {path}, which is not there any more")
