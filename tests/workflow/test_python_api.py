@@ -287,8 +287,8 @@ def test_two_runs_are_compared_by_their_settings_and_on_the_pixels_that_both_tes
     (results / "model.run.json").write_text(json.dumps(record))
     # Of a run with absolute paths, which was copied.
     evaluation = json.loads((results / "metrics.json.run.json").read_text())
-    own = str(finished.folder / "results")
-    evaluation["arguments"] = [re.sub(r"^results(?=/)", own, word) for word in evaluation["arguments"]]
+    results_path = str(finished.folder / "results")
+    evaluation["arguments"] = [re.sub(r"^results(?=/)", results_path, word) for word in evaluation["arguments"]]
     (results / "metrics.json.run.json").write_text(json.dumps(evaluation))
     (mapped,) = results.glob("maps/*/classes.tif")
     with rasterio.open(mapped) as file:
