@@ -1,6 +1,5 @@
 """The document `metrics.json`: scores of a run as evaluate writes them, checked and typed where they are read."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -54,7 +53,8 @@ class MethodScores(_Scores):
     """Scores of the model or of a baseline; `method` describes a baseline of trees."""
 
     method: str = ""
-    per_class: Mapping[str, ScoresOfClass] = {}
+    # pydantic 2.11 leaves the values of a strict Mapping as they are; none is ever assigned, so that dict is safe.
+    per_class: dict[str, ScoresOfClass] = {}
 
 
 class ScoresOfClasses(MethodScores):
@@ -65,7 +65,7 @@ class ScoresOfClasses(MethodScores):
     f1_macro: Number | None
     kappa: Number | None
     confusion: list[list[Count]]
-    per_class: Mapping[str, _ScoresOfPixels]
+    per_class: dict[str, _ScoresOfPixels]  # type: ignore[assignment]
 
 
 class ScoresOfLabels(MethodScores):
@@ -76,7 +76,7 @@ class ScoresOfLabels(MethodScores):
     subset_accuracy: Number | None
     hamming_loss: Number | None
     mean_average_precision: Number | None
-    per_class: Mapping[str, _ScoresOfLabel]
+    per_class: dict[str, _ScoresOfLabel]  # type: ignore[assignment]
 
 
 class ScoresOfValues(MethodScores):
