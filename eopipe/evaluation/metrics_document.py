@@ -53,7 +53,7 @@ class MethodScores(_Scores):
     """Scores of the model or of a baseline; `method` describes a baseline of trees."""
 
     method: str = ""
-    # pydantic 2.11 leaves the values of a strict Mapping as they are; none is ever assigned, so that dict is safe.
+    # None is ever assigned, so that dict is safe.
     per_class: dict[str, ScoresOfClass] = {}
 
 
