@@ -111,6 +111,7 @@ def _check_comparable(first: EvaluationData, other: EvaluationData, names: str, 
     if first.task in CHIPWISE:
         same[f"{split} chips"] = np.array_equal(first.split.samples[split], other.split.samples[split])
         same["size of chips"] = first.split.chip == other.split.chip
+        same["min_share"] = first.min_share == other.min_share
     if differing := [quality for quality, is_same in same.items() if not is_same]:
         raise BadInputError(f"{names} cannot be compared by places: they do not have the same {', '.join(differing)}")
 
@@ -132,9 +133,12 @@ def _shared_samples(runs: Sequence[EvaluationData], names: Sequence[str], split:
     if first.task in CHIPWISE:
         for chips in first.chips(split):
             truth = label_sets(chips.votes, first.min_share) if first.task == "multilabel" else chips.truth
-            # A cell of a map of chips has one value.
-            others = [_at(run.groups[chips.group.number], chips.rows, chips.cols) for run in runs[1:]]
-            mapped = [chips.mapped, *(_by_sample(numbers) for numbers, _ in others)]
+            groups, labelled = [run.groups[chips.group.number] for run in runs], chips.pixels[:2]
+            labels = _at(groups[0], *labelled)[1]
+            for group, name in zip(groups[1:], names[1:], strict=True):
+                _check_labels(labels, _at(group, *labelled)[1], (names[0], name))
+            # A cell of a map of chips has one value, or (class, n), which are (n, class) here.
+            mapped = [chips.mapped, *(_at(group, chips.rows, chips.cols)[0].T for group in groups[1:])]
             is_shared = np.logical_and.reduce([has_value(numbers.reshape(len(truth), -1)[:, 0]) for numbers in mapped])
             yield _chosen(is_shared, chips.group.number, (chips.rows, chips.cols), truth, mapped)
         return
@@ -146,10 +150,7 @@ def _shared_samples(runs: Sequence[EvaluationData], names: Sequence[str], split:
             is_shared &= (
                 has_value(numbers) & has_value(truth) & _in_split(run, group, split, (pixels.rows, pixels.cols))
             )
-            if (truth[is_shared] != pixels.truth[is_shared]).any():
-                raise BadInputError(
-                    f"{names[0]} and {name} have other labels at the same pixels; compare runs of one source"
-                )
+            _check_labels(pixels.truth[is_shared], truth[is_shared], (names[0], name))
             mapped.append(numbers)
         yield _chosen(is_shared, pixels.group.number, (pixels.rows, pixels.cols), pixels.truth, mapped)
 
@@ -161,9 +162,10 @@ def _chosen(
     return SharedSamples(number, rows, cols, truth[is_shared], [numbers[is_shared] for numbers in mapped])
 
 
-def _by_sample(numbers: AnyArray) -> AnyArray:
-    """Classes (n,), or the presence of each class (class, n) as (n, class)."""
-    return numbers.T
+def _check_labels(first: AnyArray, other: AnyArray, names: tuple[str, str]) -> None:
+    """Raise BadInputError where two runs have other labels (n,) at the same pixels."""
+    if (first != other).any():
+        raise BadInputError(f"{' and '.join(names)} have other labels at the same pixels; compare runs of one source")
 
 
 def _window(rows: IntArray, cols: IntArray) -> tuple[slice, slice]:

@@ -155,6 +155,11 @@ def test_runs_that_have_no_places_in_common_are_refused_with_what_differs(tmp_pa
         compare_runs([first, replace(first, task="classification")], NAMES)
     with pytest.raises(BadInputError, match="first and other have other labels at the same pixels"):
         compare_runs([first, run_of(tmp_path / "labels", classes(7), truth)], NAMES)
+    of_chips = [run_of(tmp_path / f"c{n}", classes(n), truth, "classification") for n in (0, 7)]
+    with pytest.raises(BadInputError, match="first and other have other labels at the same pixels"):
+        compare_runs(of_chips, NAMES)
+    with pytest.raises(BadInputError, match="do not have the same min_share"):
+        compare_runs([of_chips[0], replace(of_chips[0], min_share=0.5)], NAMES)
 
 
 def test_the_page_shows_each_map_and_where_one_alone_is_right(tmp_path: Path) -> None:
