@@ -1244,10 +1244,13 @@ $graph:
           pickValue: all_non_null
         chips: split/chips
         statistics: split/statistics
+        wanted:
+          default: true
       out:
       - model
       - record
       - checkpoints
+      when: $(inputs.wanted)
     predict:
       label: predict
       doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
@@ -3650,6 +3653,14 @@ $graph:
       default: 30.0
       inputBinding:
         prefix: --tell-every-s
+    settings:
+      type:
+      - 'null'
+      - string
+      label: settings of a trial
+      doc: options by their names in JSON, in the place of the inputs of these names
+      inputBinding:
+        prefix: --settings
     mem_mb:
       type: int
       label: memory
@@ -3784,6 +3795,15 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --calibration
+    chips:
+      type:
+      - 'null'
+      - File
+      label: chips
+      doc: split file, of which the places of one split are mapped, with --places
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
     finished_parts:
       type:
         type: array
@@ -3827,6 +3847,14 @@ $graph:
       doc: 'part of the map to make, such as 3-of-16: a run of its windows'
       inputBinding:
         prefix: --part
+    places:
+      type:
+      - 'null'
+      - string
+      label: places
+      doc: places of the split file to map, in the place of everything (train or val or test)
+      inputBinding:
+        prefix: --places
     halo:
       type:
       - 'null'

@@ -35,6 +35,19 @@ inputs:
     label: calibration
     doc: temperature of the probabilities
     format: iana:application/json
+  chips:
+    type:
+    - 'null'
+    - File
+    label: chips
+    doc: split file, where places of it alone are mapped
+    format: iana:application/json
+  places:
+    type:
+    - 'null'
+    - string
+    label: places
+    doc: places of the split file to map
   classes_name:
     type: string
     label: classes
@@ -123,6 +136,8 @@ steps:
         linkMerge: merge_nested
       model: model
       calibration: calibration
+      chips: chips
+      places: places
       classes_name: classes_name
       probabilities_name: probabilities_name
     out:

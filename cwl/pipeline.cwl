@@ -907,6 +907,24 @@ inputs:
     label: time limit of train
     doc: seconds after which the job is ended
     default: 3600
+  choose_score:
+    type:
+    - 'null'
+    - string
+    label: choose.score
+    doc: 'score that ranks the trials; lower is better for rmse, mae and hamming_loss (default: miou; f1_macro for
+      multilabel, rmse for regression) (accuracy or miou or f1_macro or kappa or f1_micro or subset_accuracy or
+      hamming_loss or rmse or mae or r2)'
+  choose_mem_mb:
+    type: int
+    label: memory of choose
+    doc: memory of the job in MB
+    default: 3000
+  choose_timelimit_s:
+    type: int
+    label: time limit of choose
+    doc: seconds after which the job is ended
+    default: 5400
   calibrate_min_samples:
     type: int
     label: calibrate.min_samples
@@ -1214,6 +1232,30 @@ inputs:
       items: int
     label: fold numbers
     doc: folds to run, such as [0, 1, 2] of 3 folds
+    default: []
+  with_training:
+    type: boolean
+    label: with training
+    doc: train one model; false where the best of trials is taken
+    default: true
+  with_trials:
+    type: boolean
+    label: with trials
+    doc: choose the best of the trials
+    default: false
+  trial_names:
+    type:
+      type: array
+      items: string
+    label: trial names
+    doc: names of the trials of the training
+    default: []
+  trial_settings:
+    type:
+      type: array
+      items: string
+    label: trial settings
+    doc: options of train of each trial, in JSON
     default: []
   with_onnx:
     type: boolean
@@ -1581,10 +1623,141 @@ steps:
       chips: split/chips
       statistics: split/statistics
       state: train_state
+      wanted: with_training
     out:
     - model
     - record
     - checkpoints
+    when: $(inputs.wanted)
+  trials:
+    label: trials
+    doc: Trials of the training, each mapped on the validation places; scatter over the trials.
+    run: trial.cwl
+    scatter:
+    - trial
+    - settings
+    scatterMethod: dotproduct
+    in:
+      trial: trial_names
+      settings: trial_settings
+      chips: split/chips
+      statistics: split/statistics
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      labels:
+        source:
+        - label/labels
+        - label_scenes/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      mosaic: steps/mosaic
+      images: steps/images
+      cells: cells/cells
+      endings: cells/endings
+      train_init: train_init
+      train_model_files: train_model_files
+      train_task: train_task
+      train_min_share: train_min_share
+      train_architecture: train_architecture
+      train_width: train_width
+      train_depth: train_depth
+      train_arguments: train_arguments
+      train_weights_bands: train_weights_bands
+      train_weights_mean: train_weights_mean
+      train_weights_std: train_weights_std
+      train_weights_scale: train_weights_scale
+      train_freeze: train_freeze
+      train_lora: train_lora
+      train_steps: train_steps
+      train_epochs: train_epochs
+      train_batch: train_batch
+      train_crop: train_crop
+      train_learning_rate: train_learning_rate
+      train_head_learning_rate: train_head_learning_rate
+      train_schedule: train_schedule
+      train_weight_decay: train_weight_decay
+      train_warmup: train_warmup
+      train_loss: train_loss
+      train_class_weights: train_class_weights
+      train_ema: train_ema
+      train_patience: train_patience
+      train_augment: train_augment
+      train_shuffle: train_shuffle
+      train_window: train_window
+      train_block: train_block
+      train_precision: train_precision
+      train_seed: train_seed
+      train_processes: train_processes
+      train_nodes: train_nodes
+      train_threads: train_threads
+      train_deterministic: train_deterministic
+      train_shards: train_shards
+      train_strategy: train_strategy
+      train_accumulate: train_accumulate
+      train_clip: train_clip
+      train_compile: train_compile
+      train_channels_last: train_channels_last
+      train_recompute: train_recompute
+      train_device: train_device
+      train_checkpoint_every: train_checkpoint_every
+      train_keep: train_keep
+      train_cache_mb: train_cache_mb
+      train_workers: train_workers
+      train_timeout_s: train_timeout_s
+      train_restarts: train_restarts
+      train_scratch: train_scratch
+      train_track: train_track
+      train_profile: train_profile
+      train_tell_every_s: train_tell_every_s
+      train_mem_mb: train_mem_mb
+      train_timelimit_s: train_timelimit_s
+      predict_allow: predict_allow
+      predict_halo: predict_halo
+      predict_window: predict_window
+      predict_symmetries: predict_symmetries
+      predict_device: predict_device
+      predict_threads: predict_threads
+      predict_mem_mb: predict_mem_mb
+      predict_timelimit_s: predict_timelimit_s
+      report_colors: report_colors
+    out:
+    - model
+    - classes
+    - train_record
+    - predict_record
+    - predict_images_record
+  choose:
+    label: choose
+    doc: Choose the model with the best score in the validation places among trials of other hyper-parameters.
+    run: choose.cwl
+    when: $(inputs.wanted)
+    in:
+      score: choose_score
+      mem_mb: choose_mem_mb
+      timelimit_s: choose_timelimit_s
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      labels:
+        source:
+        - label/labels
+        - label_scenes/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      chips: split/chips
+      models: trials/model
+      classes: trials/classes
+      wanted: with_trials
+    out:
+    - model
+    - leaderboard
+    - page
+    - record
   calibrate:
     label: calibrate
     doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
@@ -1614,6 +1787,7 @@ steps:
       model:
         source:
         - train/model
+        - choose/model
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
@@ -1645,6 +1819,7 @@ steps:
       model:
         source:
         - train/model
+        - choose/model
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
@@ -1689,6 +1864,7 @@ steps:
       model:
         source:
         - train/model
+        - choose/model
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
@@ -1730,6 +1906,7 @@ steps:
       model:
         source:
         - train/model
+        - choose/model
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
@@ -1933,6 +2110,7 @@ steps:
       model:
         source:
         - train/model
+        - choose/model
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
@@ -1966,6 +2144,7 @@ steps:
       model:
         source:
         - train/model
+        - choose/model
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
@@ -2044,6 +2223,7 @@ steps:
       model:
         source:
         - train/model
+        - choose/model
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
@@ -2097,6 +2277,10 @@ steps:
         - label_scenes/record
         - split/record
         - train/record
+        - trials/train_record
+        - trials/predict_record
+        - trials/predict_images_record
+        - choose/record
         - calibrate/record
         - predict_parts/record
         - predict/record
@@ -2137,6 +2321,10 @@ steps:
         - predict_images/probabilities
         - cross_validate/metrics
         - cross_validate/model
+        - trials/model
+        - choose/model
+        - choose/leaderboard
+        - choose/page
         linkMerge: merge_flattened
         pickValue: all_non_null
         valueFrom: $(self)
@@ -2220,6 +2408,38 @@ outputs:
     label: model
     doc: trained model
     outputSource: train/model
+  chosen_model:
+    type:
+    - 'null'
+    - Directory
+    label: chosen model
+    doc: model of the best trial
+    outputSource: choose/model
+  leaderboard:
+    type:
+    - 'null'
+    - File
+    label: leaderboard
+    doc: scores of the trials on the validation places
+    format: iana:application/json
+    outputSource: choose/leaderboard
+  trials_page:
+    type:
+    - 'null'
+    - File
+    label: trials page
+    doc: the trials as one HTML page
+    format: iana:text/html
+    outputSource: choose/page
+  trial_models:
+    type:
+      type: array
+      items:
+      - 'null'
+      - Directory
+    label: trial models
+    doc: trained model of each trial
+    outputSource: trials/model
   train_checkpoints:
     type:
     - 'null'

@@ -95,6 +95,15 @@ inputs:
     format: iana:application/json
     inputBinding:
       prefix: --calibration
+  chips:
+    type:
+    - 'null'
+    - File
+    label: chips
+    doc: split file, of which the places of one split are mapped, with --places
+    format: iana:application/json
+    inputBinding:
+      prefix: --chips
   finished_parts:
     type:
       type: array
@@ -138,6 +147,14 @@ inputs:
     doc: 'part of the map to make, such as 3-of-16: a run of its windows'
     inputBinding:
       prefix: --part
+  places:
+    type:
+    - 'null'
+    - string
+    label: places
+    doc: places of the split file to map, in the place of everything (train or val or test)
+    inputBinding:
+      prefix: --places
   halo:
     type:
     - 'null'

@@ -536,6 +536,14 @@ inputs:
     default: 30.0
     inputBinding:
       prefix: --tell-every-s
+  settings:
+    type:
+    - 'null'
+    - string
+    label: settings of a trial
+    doc: options by their names in JSON, in the place of the inputs of these names
+    inputBinding:
+      prefix: --settings
   mem_mb:
     type: int
     label: memory

@@ -64,9 +64,9 @@ MODEL = {
 
 SCENES = {"type": "Directory", "label": "scenes", "doc": "STAC catalog of scenes, staged in by the platform"}
 # A package has one map of all its scenes, and one file of labels: what decides that in the pipeline is fixed here.
-DECIDED = {"steps/mosaic": True, "steps/label_file": True}
+DECIDED = {"steps/mosaic": True, "steps/label_file": True, "with_training": True}
 # The grid follows the bands: ap-validator fails on an optional list as input of a workflow.
-DROPPED = ("steps", "composite", "label_scenes", "predict_images", "search_grid_assets")
+DROPPED = ("steps", "composite", "label_scenes", "predict_images", "trials", "choose", "search_grid_assets")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ NAMESPACES = {
     "s": "https://schema.org/",
 }
 # The operation of each stage in EDAM: query, retrieval, standardisation, aggregation, annotation, splitting,
-# modelling, normalisation, prediction, statistics, conversion, visualisation, deposition.
+# modelling, comparison, normalisation, prediction, statistics, conversion, visualisation, deposition.
 INTENTS = {
     "search": "operation_0224",
     "fetch": "operation_2422",
@@ -29,6 +29,7 @@ INTENTS = {
     "label": "operation_0226",
     "split": "operation_3359",
     "train": "operation_2426",
+    "choose": "operation_2424",
     "calibrate": "operation_3435",
     "predict": "operation_2423",
     "evaluate": "operation_2238",
@@ -75,6 +76,7 @@ NEEDS = {
     "split": JobNeeds(2000, 110),
     # The memory of two processes, as in the demo.
     "train": JobNeeds(5048, 60, cores=PROCESSES, max_cores=PROCESSES, needs_more_time_on_retry=False),
+    "choose": JobNeeds(3000, 30),
     "calibrate": JobNeeds(3000, 120, max_cores=4),
     "predict": JobNeeds(3000, 120, max_cores=4),
     "evaluate": JobNeeds(3000, 40),
@@ -94,6 +96,14 @@ AUTHORS = {
 }
 PARTS_OF_MAP = "parts of each map, which jobs of their own make and another one joins; 1: none"
 HINTS = {"SoftwareRequirement": {"packages": {"eopipe": {"version": [__version__], "specs": [HOME]}}}}
+SETTINGS = {
+    "settings": {
+        "type": ["null", "string"],
+        "label": "settings of a trial",
+        "doc": "options by their names in JSON, in the place of the inputs of these names",
+        "inputBinding": {"prefix": "--settings"},
+    }
+}
 CHECKPOINTS = {
     "type": ["null", "Directory"],
     "label": "checkpoints",
@@ -117,7 +127,9 @@ def tool(definition: Stage) -> dict[str, Any]:
         "hints": HINTS,
         "baseCommand": ["eopipe", definition.name],
         "arguments": [word for p in definition.ports for word in _argument(definition, p)],
-        "inputs": {_name(p): _input(definition, p) for p in definition.ports} | needs_inputs(definition.name),
+        "inputs": {_name(p): _input(definition, p) for p in definition.ports}
+        | (SETTINGS if definition.name == "train" else {})
+        | needs_inputs(definition.name),
         "outputs": {k: v for p in outputs for k, v in _outputs(definition, p).items()}
         | _record(outputs[0])
         | ({"checkpoints": CHECKPOINTS} if definition.name == STATE[0] else {}),
@@ -207,8 +219,8 @@ def cwl_type(port: Port) -> Any:
     else:
         # Two enums of two documents are never the same type in CWL, so choices are strings.
         kind = "string" if is_path(port) or port.choices else KINDS[port.base]
-    if port.name == "records":
-        # Jobs that did not run have none, and those of the images of each fold are lists of lists.
+    if isinstance(port.mark, Input) and port.mark.nested:
+        # Jobs that did not run have none, and those of the images of each fold or trial are lists of lists.
         kind = ["null", kind, {"type": "array", "items": ["null", kind]}]
     kind = {"type": "array", "items": kind} if port.is_list else kind
     if port.optional:

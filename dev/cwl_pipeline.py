@@ -3,115 +3,49 @@
 An input of the pipeline is a setting of the config: `train_epochs` is `epochs` in the section `train`.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
-from dev.cwl import (
-    PARTS_OF_MAP,
-    cells_tool,
-    cwl_type,
-    described,
-    entry,
-    needs_inputs,
-    periods_tool,
-    steps_tool,
-    tool,
-    workflow_document,
+from dev.cwl import cells_tool, entry, periods_tool, steps_tool, workflow_document
+from dev.cwl_steps import (
+    EACH_FILE,
+    EACH_FOLDER,
+    FOLDERS,
+    JSON,
+    MERGED,
+    SELF,
+    TIFF,
+    Cwl,
+    output,
+    plain_step,
+    stage_step,
+    used_inputs,
+    when,
 )
-from eopipe.contract import STAGES, Knob, Option, Port, stage
 
-Cwl = dict[str, Any]
-# With it cwltool's checker does not warn of what `pickValue` has removed.
-SELF = {"valueFrom": "$(self)"}
-MERGED = {"linkMerge": "merge_flattened", "pickValue": "all_non_null"}
 # What the model sees: composites if the run has them, else the tiles of each scene.
 IMAGES = {"source": ["composite/images", "preprocess/tiles"], "pickValue": "first_non_null"}
 LABELS = {"source": ["label/labels", "label_scenes/labels"], **MERGED}
 # A training that was ended early has no model, and then nothing can follow.
-MODEL = {"source": ["train/model"], "linkMerge": "merge_nested", "pickValue": "the_only_non_null", **SELF}
+ONE_MODEL = {"linkMerge": "merge_nested", "pickValue": "the_only_non_null", **SELF}
+TRAINED = {"source": ["train/model"], **ONE_MODEL}
+# With trials the stage `choose` has it.
+MODEL = {"source": ["train/model", "choose/model"], **ONE_MODEL}
 CLASSES = {"source": ["predict/classes", "predict_images/classes"], **MERGED}
 PROBABILITIES = {"source": ["predict/probabilities", "predict_images/probabilities"], **MERGED}
 MAPS = {"classes": CLASSES, "probabilities": PROBABILITIES}
 # Stages that are repeated for each fold.
 OF_FOLD = ("split", "train", "calibrate", "predict", "evaluate")
-JSON, TIFF = "iana:application/json", "iana:image/tiff"
-EACH_FILE, EACH_FOLDER = {"type": "array", "items": "File"}, {"type": "array", "items": "Directory"}
-FOLDERS = {"type": EACH_FOLDER}
-PACKED = "packed/pipeline.cwl"
-
-
-def tools() -> dict[str, Cwl]:
-    """All tools by the names of their files: those of the stages, and three that decide on steps of the pipeline."""
-    small = {"steps": steps_tool(), "cells": cells_tool(), "periods": periods_tool()}
-    return {name: tool(stage(name)) for name in STAGES} | small
-
-
-def settings(name: str) -> list[Port]:
-    """The ports of a stage that a config sets, in its own section or in that of another stage."""
-    shared = [port for port in stage(name).of(Option, Knob) if port.section]
-    return [*stage(name).settings, *shared]
-
-
-def input_name(name: str, port: Port) -> str:
-    """The input of the pipeline that sets a port of a stage."""
-    return f"{port.section or name}_{port.setting}"
-
-
-def stage_step(name: str, wires: Cwl, *, of: str = "", **more: Any) -> Cwl:
-    """A step that runs a stage: what it gets from other steps, and every setting of its stage."""
-    of = of or name
-    chosen = {port.name: input_name(of, port) for port in settings(of)} | {
-        key: f"{of}_{key}" for key in needs_inputs(of)
-    }
-    words = name.replace("_", " ")
-    outputs = list(tool(stage(of))["outputs"])
-    return {"label": words, "doc": stage(of).summary, "run": f"{of}.cwl", **more, "in": chosen | wires, "out": outputs}
-
-
-def when(source: str) -> tuple[Cwl, Cwl]:
-    """The input that decides whether a step runs, and the condition."""
-    return {"wanted": source}, {"when": "$(inputs.wanted)"}
-
-
-def _inputs() -> Cwl:
-    """Every setting of the config, memory and time of the jobs, and what CWL alone needs."""
-    inputs: Cwl = {}
-    for name in STAGES:
-        for port in settings(name):
-            if not port.section:
-                inputs[input_name(name, port)] = described(port) | {"label": f"{name}.{port.name}"}
-        for key, value in needs_inputs(name).items():
-            inputs[f"{name}_{key}"] = value | {"label": f"{value['label']} of {name}"}
-    # Without a value the grid follows the bands.
-    grid_assets = next(port for port in stage("search").ports if port.name == "grid_assets")
-    inputs["search_grid_assets"] |= {"type": ["null", cwl_type(grid_assets)]}
-    del inputs["search_grid_assets"]["default"]
-    number, numbers = (
-        "number of folds of a cross-validation beside the model; 0: none",
-        {"type": "array", "items": "int"},
-    )
-    return inputs | {
-        "train_state": entry(["null", "Directory"], "state", "checkpoints of a training that did not end"),
-        "map_parts": entry("int", "map parts", PARTS_OF_MAP) | {"default": 1},
-        "folds": entry("int", "folds", number) | {"default": 0},
-        "fold": entry(numbers, "fold numbers", "folds to run, such as [0, 1, 2] of 3 folds") | {"default": []},
-        "with_onnx": entry("boolean", "with ONNX", "export the model to ONNX") | {"default": True},
-        "with_report": entry("boolean", "with report", "make the report and the cards") | {"default": True},
-        "with_products": entry("boolean", "with products", "make polygons, QGIS style and areas of zones of the maps")
-        | {"default": False},
-        "with_crate": entry("boolean", "with crate", "make the Provenance Run Crate") | {"default": True},
-        "config": entry(["null", "File"], "config", "config of the job, for the crate", "iana:application/yaml"),
-        "lock": entry(["null", "File"], "lock", "pinned versions of the software, for the crate", "iana:text/plain"),
-        "workflow": entry("File", "workflow", "all of this workflow in one file, which the crate contains")
-        | {"default": {"class": "File", "location": PACKED}},
-    }
 
 
 def pipeline() -> Cwl:
     """The whole pipeline."""
     images = {"tiles": IMAGES, "labels": LABELS}
-    steps = _data_steps() | _model_steps(images, "steps/mosaic", "steps/images", ("cells/cells", "cells/endings"))
-    steps["train"]["in"]["state"] = "train_state"
+    of_model = _model_steps(images, "steps/mosaic", "steps/images", ("cells/cells", "cells/endings"))
+    of_training, if_training = when("with_training")
+    of_model["train"]["in"] |= {"state": "train_state"} | of_training
+    of_model["train"] |= if_training
+    trained = {name: of_model.pop(name) for name in ("split", "train")}
+    steps = _data_steps() | trained | _trial_steps(images) | of_model
     steps["cross_validate"] = _cross_validation()
     steps |= _result_steps()
     steps["crate"] = _crate_step(steps)
@@ -135,9 +69,9 @@ def _data_steps() -> dict[str, Cwl]:
     labels_name = {"valueFrom": "labels-$(inputs.scene.basename).zarr"}
     scene_labels = grid | {"scene": "fetch/scene", "labels_name": labels_name}
     return {
-        "steps": _plain_step("steps", steps_tool(), with_labels={"default": True}),
+        "steps": plain_step("steps", steps_tool(), with_labels={"default": True}),
         "search": stage_step("search", {"grid_assets": assets}),
-        "cells": _plain_step("cells", cells_tool(), grid="search/grid"),
+        "cells": plain_step("cells", cells_tool(), grid="search/grid"),
         "fetch": stage_step(
             "fetch", fetched | {"scene_name": {"valueFrom": "$(inputs.item.nameroot)"}}, scatter="item"
         ),
@@ -146,13 +80,6 @@ def _data_steps() -> dict[str, Cwl]:
         "label": stage_step("label", grid | {"labels_name": {"default": "labels-all.zarr"}} | of_file, **if_file),
         "label_scenes": stage_step("label_scenes", scene_labels | of_scenes, of="label", scatter="scene", **if_scenes),
     }
-
-
-def _plain_step(name: str, document: Cwl, **wires: Any) -> Cwl:
-    """A step of a small tool; its inputs without a wire are those of the pipeline."""
-    inputs = {key: wires.get(key, key) for key in document["inputs"]}
-    outputs = list(document["outputs"])
-    return {"label": name, "doc": document["doc"], "run": f"{name}.cwl", "in": inputs, "out": outputs}
 
 
 def _composites_step() -> Cwl:
@@ -184,8 +111,10 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, st
 
     of_split = names(chips="split.json", statistics="statistics.json", map="split.png", places="split.gpkg")
     of_mosaic, if_mosaic = when(mosaic)
-    calibrated = images | {"model": MODEL, "chips": "split/chips"}
-    mapped = {"model": MODEL, "tiles": images["tiles"], "calibration": "calibrate/calibration"} | of_mosaic
+    calibration = {"calibration": "calibrate/calibration"}
+    model = TRAINED if number else MODEL
+    calibrated = images | {"model": model, "chips": "split/chips"}
+    mapped = {"model": model, "tiles": images["tiles"]} | calibration | of_mosaic
     mapped |= {"cell": cells[0], "ending": cells[1]} | fold_input
     mapped |= {f"{k}_name": {"valueFrom": f"{k}{number}$(inputs.ending).tif"} for k in ("classes", "probabilities")}
     each_cell: Cwl = {"scatter": ["cell", "ending"], "scatterMethod": "dotproduct"}
@@ -198,7 +127,7 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, st
         "calibrate": stage_step("calibrate", calibrated | names(calibration="calibration.json")),
         **parts,
         "predict": stage_step("predict", mapped | joined, **each_cell, **if_mosaic),
-        "predict_images": _image_maps(images["tiles"], each_image, number) | {},
+        "predict_images": _image_maps({"image": images["tiles"], "model": model} | calibration, each_image, number),
         "evaluate": stage_step("evaluate", images | MAPS | {"chips": "split/chips"} | names(metrics="metrics.json")),
     }
     steps["predict_images"]["in"] |= fold_input
@@ -218,15 +147,16 @@ def _split_files() -> Cwl:
     return {"chips": "split/chips", "statistics": "split/statistics"}
 
 
-def _image_maps(images: Any, each_image: str, number: str) -> Cwl:
+def _image_maps(wires: Cwl, each_image: str, number: str) -> Cwl:
     """A map of each image, where they do not belong to one mosaic."""
     inputs, condition = when(each_image)
-    wires = {"image": images, "model": MODEL, "calibration": "calibrate/calibration"} | inputs
+    wires = wires | inputs
     names = {
         f"{name}_name": {"valueFrom": f"{name}{number}-$(inputs.image.basename).tif"}
         for name in ("classes", "probabilities")
     }
-    chosen = {name: name for name in image_map()["inputs"] if name not in wires | names}
+    unset = wires | names | {"calibration": None, "chips": None, "places": None}
+    chosen = {name: name for name in image_map()["inputs"] if name not in unset}
     return {
         "label": "predict images",
         "doc": "Map each image by itself, where labels or splits differ between them; scatter over the images.",
@@ -239,17 +169,26 @@ def _image_maps(images: Any, each_image: str, number: str) -> Cwl:
 
 
 def _cross_validation() -> Cwl:
-    document = fold()
-    wires = {"tiles": IMAGES, "labels": LABELS, "mosaic": "steps/mosaic", "images": "steps/images"}
-    wires |= {"cells": "cells/cells", "endings": "cells/endings"}
-    return {
-        "label": "cross-validate",
-        "doc": "Cross-validation; scatter over the folds.",
-        "run": "fold.cwl",
-        "scatter": "fold",
-        "in": {name: wires.get(name, name) for name in document["inputs"]},
-        "out": list(document["outputs"]),
-    }
+    return _repeated("cross-validate", "Cross-validation; scatter over the folds.", "fold", fold(), {"scatter": "fold"})
+
+
+def _trial_steps(images: Cwl) -> dict[str, Cwl]:
+    """The trials of the training, and the choice of the best; none of them where one training makes the model."""
+    each: Cwl = {"scatter": ["trial", "settings"], "scatterMethod": "dotproduct"}
+    doc = "Trials of the training, each mapped on the validation places; scatter over the trials."
+    wires = _split_files() | {"trial": "trial_names", "settings": "trial_settings"}
+    trials = _repeated("trials", doc, "trial", trial(), each, wires)
+    of_trials, if_trials = when("with_trials")
+    chosen = images | {"chips": "split/chips", "models": "trials/model", "classes": "trials/classes"}
+    return {"trials": trials, "choose": stage_step("choose", chosen | of_trials, **if_trials)}
+
+
+def _repeated(label: str, doc: str, kind: str, document: Cwl, each: Cwl, wires: Cwl | None = None) -> Cwl:
+    """A workflow that is repeated on the images of the run."""
+    of_run = {"tiles": IMAGES, "labels": LABELS, "mosaic": "steps/mosaic", "images": "steps/images"}
+    of_run |= {"cells": "cells/cells", "endings": "cells/endings"} | (wires or {})
+    inputs = {name: of_run.get(name, name) for name in document["inputs"]}
+    return {"label": label, "doc": doc, "run": f"{kind}.cwl", **each, "in": inputs, "out": list(document["outputs"])}
 
 
 def _result_steps() -> dict[str, Cwl]:
@@ -280,7 +219,8 @@ def _crate_step(steps: dict[str, Cwl]) -> Cwl:
     payload += ["evaluate/metrics", "export/onnx", "export/check"]
     payload += [f"report/{out}" for out in ("page", "picture", "model_card", "data_card")]
     payload += ["train/model", "calibrate/calibration", *CLASSES["source"], *PROBABILITIES["source"]]
-    payload += ["cross_validate/metrics", "cross_validate/model"]
+    payload += ["cross_validate/metrics", "cross_validate/model", "trials/model"]
+    payload += [f"choose/{out}" for out in ("model", "leaderboard", "page")]
     inputs, condition = when("with_crate")
     wires: Cwl = {
         "records": {"source": records, **MERGED},
@@ -308,6 +248,10 @@ def _outputs() -> Cwl:
         ("split_map", "File", "map of the splits", "iana:image/png", "split/map"),
         ("split_places", "File", "chips as polygons", "iana:application/geopackage+sqlite3", "split/places"),
         ("model", optional_folder, "trained model", "", "train/model"),
+        ("chosen_model", optional_folder, "model of the best trial", "", "choose/model"),
+        ("leaderboard", optional_file, "scores of the trials on the validation places", JSON, "choose/leaderboard"),
+        ("trials_page", optional_file, "the trials as one HTML page", "iana:text/html", "choose/page"),
+        ("trial_models", each_model, "trained model of each trial", "", "trials/model"),
         ("train_checkpoints", optional_folder, "checkpoints of a training that did not end", "", "train/checkpoints"),
         ("calibration", "File", "temperature of the probabilities", JSON, "calibrate/calibration"),
         ("onnx", optional_file, "the model in ONNX format", "edam:format_2333", "export/onnx"),
@@ -324,29 +268,44 @@ def _outputs() -> Cwl:
         ("fold_metrics", EACH_FILE, "scores of each fold", JSON, "cross_validate/metrics"),
         ("fold_models", each_model, "trained model of each fold", "", "cross_validate/model"),
     ]
-    return {name: _output(kind, name, doc, form, source) for name, kind, doc, form, source in rows}
-
-
-def _output(kind: Any, name: str, doc: str, form: str, source: Any) -> Cwl:
-    merged = {key: value for key, value in source.items() if key != "source"} if isinstance(source, dict) else {}
-    sources = source["source"] if isinstance(source, dict) else source
-    return entry(kind, name.replace("_", " "), doc, form) | {"outputSource": sources} | merged
+    return {name: output(kind, name, doc, form, source) for name, kind, doc, form, source in rows}
 
 
 def fold() -> Cwl:
     """One fold of a cross-validation."""
     images = {"tiles": "tiles", "labels": "labels"}
     steps = _model_steps(images, "mosaic", "images", ("cells", "endings"), "-fold-$(inputs.fold)")
-    model = _output(["null", "Directory"], "model", "trained model of the fold", "", "train/model")
-    outputs = {"metrics": _output("File", "metrics", "scores of the fold", JSON, "evaluate/metrics"), "model": model}
-    for name, step in steps.items():
-        record = _output(["null", "File"], f"record of {name}", "run record of the job", JSON, f"{name}/record")
-        if "scatter" in step:
-            record["type"] = ["null", {"type": "array", "items": ["null", "File"]}]
-        outputs[f"{name}_record"] = record
+    model = output(["null", "Directory"], "model", "trained model of the fold", "", "train/model")
+    outputs = {"metrics": output("File", "metrics", "scores of the fold", JSON, "evaluate/metrics"), "model": model}
+    outputs |= _records(steps)
     known = {
         "fold": entry("int", "fold", "fold used for testing, from 0"),
         "folds": entry("int", "folds", "number of folds, at least 3"),
+        **_image_inputs(),
+    }
+    return workflow_document(
+        "eopipe fold",
+        "One fold of a cross-validation, split, trained, mapped and evaluated; the name of every output contains the "
+        "fold's number.",
+        ("operation_2426", "operation_2428"),
+        {"inputs": known | used_inputs(steps, known), "steps": steps, "outputs": outputs},
+    )
+
+
+def _records(steps: dict[str, Cwl]) -> Cwl:
+    """The run records of steps, as outputs."""
+    outputs = {}
+    for name, step in steps.items():
+        record = output(["null", "File"], f"record of {name}", "run record of the job", JSON, f"{name}/record")
+        if "scatter" in step:
+            record["type"] = ["null", {"type": "array", "items": ["null", "File"]}]
+        outputs[f"{name}_record"] = record
+    return outputs
+
+
+def _image_inputs() -> Cwl:
+    """What a workflow that is repeated on the images of a run gets of them."""
+    return {
         "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of all images"},
         "labels": FOLDERS | {"label": "labels", "doc": "label store of all scenes, or one for each"},
         "mosaic": entry("boolean", "mosaic", "map all images as one"),
@@ -354,11 +313,40 @@ def fold() -> Cwl:
         "cells": entry("string[]", "cells", "cells that have a map each; an empty text for the only cell"),
         "endings": entry("string[]", "endings", "what the names of the maps of the cells end with"),
     }
+
+
+def trial() -> Cwl:
+    """One trial of a training: its model, and the maps of the validation places."""
+    number = "-trial-$(inputs.trial)"
+    of_mosaic, if_mosaic = when("mosaic")
+    of_trial = {"trial": "trial", "chips": "chips", "places": {"default": "val"}, "model": TRAINED}
+    named = {"model_name": {"valueFrom": f"model{number}"}, "trial": "trial", "settings": "settings"}
+    wires = {name: name for name in ("tiles", "labels", "chips", "statistics")}
+    mapped = of_trial | {"tiles": "tiles", "cell": "cells", "ending": "endings"} | of_mosaic
+    mapped |= {f"{kind}_name": {"valueFrom": f"{kind}{number}$(inputs.ending).tif"} for kind in MAPS}
+    each_cell: Cwl = {"scatter": ["cell", "ending"], "scatterMethod": "dotproduct"}
+    steps = {
+        "train": stage_step("train", wires | named),
+        "predict": stage_step("predict", mapped, **each_cell, **if_mosaic),
+        "predict_images": _image_maps({"image": "tiles"} | of_trial, "images", number),
+    }
+    outputs = {
+        "model": output(["null", "Directory"], "model", "trained model", "", "train/model"),
+        "classes": output(EACH_FILE, "classes", "maps of the validation places", TIFF, CLASSES),
+        **_records(steps),
+    }
+    known = {
+        "trial": entry("string", "trial", "name of the trial"),
+        "settings": entry("string", "settings", "options of the training by their names, in JSON"),
+        "chips": entry("File", "chips", "split file", JSON),
+        "statistics": entry("File", "statistics", "band statistics of the training chips", JSON),
+        **_image_inputs(),
+    }
     return workflow_document(
-        "eopipe fold",
-        "One fold of a cross-validation, split, trained, mapped and evaluated; the name of every output contains the "
-        "fold's number.",
-        ("operation_2426", "operation_2428"),
+        "eopipe trial",
+        "One trial of a training: a model with settings of its own, mapped on the validation places; the name of every "
+        "output contains that of the trial.",
+        ("operation_2426", "operation_2423"),
         {"inputs": known | used_inputs(steps, known), "steps": steps, "outputs": outputs},
     )
 
@@ -388,8 +376,8 @@ def composites() -> Cwl:
         "composite": step,
     }
     outputs = {
-        "images": _output(EACH_FOLDER, "composites", "one Zarr store per period", "", "composite/composite"),
-        "record": _output(EACH_FILE, "records", "run records of the jobs", JSON, "composite/record"),
+        "images": output(EACH_FOLDER, "composites", "one Zarr store per period", "", "composite/composite"),
+        "record": output(EACH_FILE, "records", "run records of the jobs", JSON, "composite/record"),
     }
     return workflow_document(
         "eopipe composites",
@@ -405,15 +393,17 @@ def image_map() -> Cwl:
         "image": entry("Directory", "image", "tile store of the image"),
         "model": entry("Directory", "model", "trained model"),
         "calibration": entry(["null", "File"], "calibration", "temperature of the probabilities", JSON),
+        "chips": entry(["null", "File"], "chips", "split file, where places of it alone are mapped", JSON),
+        "places": entry(["null", "string"], "places", "places of the split file to map"),
         "classes_name": entry("string", "classes", "name of the map of classes"),
         "probabilities_name": entry("string", "probabilities", "name of the map of probabilities"),
     }
     wires = {name: name for name in known if name != "image"}
     step = stage_step("predict", {"tiles": {"source": ["image"], "linkMerge": "merge_nested"}} | wires)
     outputs = {
-        "classes": _output("File", "classes", "map of classes", TIFF, "predict/classes"),
-        "probabilities": _output("File", "probabilities", "map of probabilities", TIFF, "predict/probabilities"),
-        "record": _output("File", "record", "run record of the job", JSON, "predict/record"),
+        "classes": output("File", "classes", "map of classes", TIFF, "predict/classes"),
+        "probabilities": output("File", "probabilities", "map of probabilities", TIFF, "predict/probabilities"),
+        "record": output("File", "record", "run record of the job", JSON, "predict/record"),
     }
     return workflow_document(
         "eopipe image map",
@@ -421,11 +411,3 @@ def image_map() -> Cwl:
         ("operation_2423",),
         {"inputs": known | used_inputs({"predict": step}, known), "steps": {"predict": step}, "outputs": outputs},
     )
-
-
-def used_inputs(steps: dict[str, Cwl], known: Iterable[str]) -> Cwl:
-    """The inputs of the pipeline that steps of another workflow use."""
-    values = [value for step in steps.values() for value in step["in"].values()]
-    sources = [value.get("source", []) if isinstance(value, dict) else value for value in values]
-    names = {name for entry in sources for name in ([entry] if isinstance(entry, str) else entry)} - {*known}
-    return {name: value for name, value in _inputs().items() if name in names}

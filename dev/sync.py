@@ -15,7 +15,7 @@ import yaml
 
 from dev.app_package import document, packed
 from dev.cwl import overrides
-from dev.cwl_pipeline import tools
+from dev.cwl_steps import tools
 from dev.cwl_variants import WHOLE, packed_name, workflows
 from dev.registries import registered
 from eopipe.cli import COMMANDS

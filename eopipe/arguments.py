@@ -9,15 +9,14 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from eopipe.contract import Input, Knob, Option, Output, Port, Stage, annotated, is_path
+from eopipe.contract import Input, Knob, Option, Output, Port, Stage, adapter, is_option, is_path, to_args
 from eopipe.errors import BadInputError, UsageError, some_of
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
 # Titles of the groups of `eopipe STAGE --help`, in order; the last ones hold the ports that are marked as advanced.
 GROUPS = {
@@ -28,6 +27,8 @@ GROUPS = {
     (Option, True): "advanced options (change the result)",
     (Knob, True): "advanced knobs (change only speed or place)",
 }
+# Options of a trial of a training, all in one word.
+SETTINGS = "--settings"
 
 
 class Parser(argparse.ArgumentParser):
@@ -80,6 +81,9 @@ def stage_parser(definition: Stage) -> Parser:
         group = parser.add_argument_group(title)
         for port in sorted(ports, key=lambda port: not port.required):
             group.add_argument(port.flag, dest=port.name, **_argument(port))
+        if (definition.name, kind, is_advanced) == ("train", Option, True):
+            text = "options by their names in JSON, in the place of the same ones before, as trials have them"
+            group.add_argument(SETTINGS, metavar="JSON", help=text)
     parser.add_argument_group("help").add_argument("-h", "--help", action="help", help="show this help and exit")
     return parser
 
@@ -139,7 +143,7 @@ def parse(definition: Stage, argv: Sequence[str]) -> dict[str, Any]:
     values, errors = {}, []
     for port in definition.ports:
         try:
-            values[port.name] = _adapter(port).validate_python(arguments[port.name])
+            values[port.name] = adapter(port).validate_python(arguments[port.name])
         except ValidationError as error:
             errors.append(f"{port.flag} {_reason(error)}")
     if errors:
@@ -165,6 +169,38 @@ def expand_lists(definition: Stage, argv: Sequence[str]) -> list[str]:
     return words
 
 
+def expand_settings(definition: Stage, argv: Sequence[str]) -> list[str]:
+    """A command with the options that `--settings JSON` has by their names, in the place of the same ones before.
+
+    So a workflow of CWL gives each trial its settings. Raises UsageError for what is not JSON of options of the stage.
+    """
+    if SETTINGS not in argv or definition.name != "train":
+        return [*argv]
+    position = argv.index(SETTINGS)
+    text = argv[position + 1] if position + 1 < len(argv) else ""
+    words = [*argv[:position], *argv[position + 2 :]]
+    try:
+        settings = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{SETTINGS} {text} is not JSON: {error}") from error
+    ports = {port.name: port for port in definition.of(Option)}
+    if not isinstance(settings, dict) or not settings.keys() <= ports.keys():
+        names = some_of(sorted(settings.keys() - ports.keys())) if isinstance(settings, dict) else text
+        raise UsageError(f"{SETTINGS} has {names}, but needs options of {definition.name} with values: a JSON object")
+    for name, value in settings.items():
+        words = [*_without(words, ports[name].flag), *to_args(ports[name], value)]
+    return words
+
+
+def _without(words: Sequence[str], flag: str) -> list[str]:
+    """Words of a command without an option and its values."""
+    others, is_of_flag = list[str](), False
+    for word in words:
+        is_of_flag = word == flag or word.startswith(f"{flag}=") or (is_of_flag and not is_option(word))
+        others += [] if is_of_flag else [word]
+    return others
+
+
 def _read_list(flag: str, path: Path) -> list[str]:
     """The paths in a list file. Raises UsageError, which names the option, where they cannot be read."""
     name = f"{flag}: the list file {path}"
@@ -182,13 +218,6 @@ def _read_list(flag: str, path: Path) -> list[str]:
     if not isinstance(entries, list) or not all(isinstance(entry, str) and entry for entry in entries):
         raise UsageError(f"{name} is not a list of paths: write one path on each line")
     return entries
-
-
-@cache
-def _adapter(port: Port) -> "TypeAdapter[Any]":
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(annotated(port))
 
 
 def _reason(error: "ValidationError") -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe import __version__
-from eopipe.arguments import Parser, check_inputs, expand_lists, parse
+from eopipe.arguments import Parser, check_inputs, expand_lists, expand_settings, parse
 from eopipe.contract import STAGES, Stage, stage, summary
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError, is_full, model_code_error, no_space
 from eopipe.telemetry.progress import log_to_stderr
@@ -163,7 +163,7 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
     from eopipe.provenance.record import record_start, refuse_foreign_outputs, write_record
     from eopipe.provenance.redact import command_for_log
 
-    command, argv = ["eopipe", definition.name, *argv], expand_lists(definition, argv)
+    command, argv = ["eopipe", definition.name, *argv], expand_settings(definition, expand_lists(definition, argv))
     values = parse(definition, argv)
     set_up_libraries(definition)
     die_with_engine()

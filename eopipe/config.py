@@ -1,7 +1,7 @@
 """The config file: one section a stage, typed by the stage's own signature."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date
 from difflib import get_close_matches
 from functools import cache
@@ -12,19 +12,19 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from eopipe.config_conflicts import conflicts
+from eopipe.config_file import read_config
 from eopipe.contract import STAGES, Input, annotated, is_option, stage, summary
 from eopipe.errors import UsageError
 from eopipe.provenance.redact import redact_for_terminal
+from eopipe.trial_settings import Trials
 
 # What makes the stores that `eopipe import` has written.
 OF_SCENES = ("search", "fetch", "preprocess", "composite", "label")
 # What only the cards of a trained model show.
 OF_CARDS = ("use", "limits", "author")
 # What makes a model, and measures it in areas apart; labels may test a map of a finished one.
-OF_TRAINING = ("chip_set", "folds", "split", "train", "calibrate", "evaluate", "export")
+OF_TRAINING = ("chip_set", "folds", "trials", "split", "train", "calibrate", "evaluate", "export")
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-# Values of a config; with aliases a short file can expand to more than fit into memory.
-MAX_VALUES = 100_000
 # What a setting must be, by pydantic's name of the mistake.
 RULES = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "write a whole number"),
@@ -41,6 +41,59 @@ RULES = {
     "literal_error": "write {expected}",
     "too_short": "write at least one entry",
     "string_too_short": "write some text",
+}
+
+# The settings beside the sections of the stages, each with its type.
+GENERAL: dict[str, Any] = {
+    "results": (str, Field("results", pattern=r"^[\w./-]+$", description="folder of all results")),
+    "state": (
+        str,
+        Field("state", pattern=r"^[\w./-]+$", description="folder of checkpoints and downloads"),
+    ),
+    "chip_set": (
+        str | None,
+        Field(None, description="folder that `eopipe import` wrote, whose chips replace search, tiles and labels"),
+    ),
+    "model": (
+        str | None,
+        Field(
+            None,
+            description="folder of a finished model, which maps the scenes without a training; labels test the map",
+        ),
+    ),
+    "calibration": (
+        str | None,
+        Field(None, description="calibration of that model, as a run has it in calibration.json"),
+    ),
+    "allow_code": (
+        str | None,
+        Field(None, description="permission to run the code of that model, if it is a custom one: module:Class"),
+    ),
+    "folds": (
+        int,
+        Field(0, ge=0, description="folds of a cross-validation beside the model, at least 3; 0: none"),
+    ),
+    "trials": (
+        Trials,
+        Field(
+            default_factory=Trials,
+            description="trainings with other settings, of which the one with the best validation score is taken",
+        ),
+    ),
+    "map_parts": (
+        int,
+        Field(1, ge=1, description="parts of each map, which jobs of their own make and another one joins; 1: none"),
+    ),
+    "with_products": (
+        bool,
+        Field(False, description="also make what people open of the maps: polygons, QGIS style, areas of zones"),
+    ),
+    "online_nodes": (
+        bool,
+        Field(False, description="compute nodes have internet access: submit search and fetch as cluster jobs too"),
+    ),
+    "setup": (str, Field("", description="shell line before each command, as a site needs it: module load …")),
+    "container": (str, Field("", description="container image for --sdm apptainer: a file, or docker://…")),
 }
 
 
@@ -60,53 +113,7 @@ def model() -> type[BaseModel]:
     sections: dict[str, Any] = {
         name: (section(name), Field(default_factory=section(name), description=summary(name))) for name in STAGES
     }
-    general: dict[str, Any] = {
-        "results": (str, Field("results", pattern=r"^[\w./-]+$", description="folder of all results")),
-        "state": (
-            str,
-            Field("state", pattern=r"^[\w./-]+$", description="folder of checkpoints and downloads"),
-        ),
-        "chip_set": (
-            str | None,
-            Field(None, description="folder that `eopipe import` wrote, whose chips replace search, tiles and labels"),
-        ),
-        "model": (
-            str | None,
-            Field(
-                None,
-                description="folder of a finished model, which maps the scenes without a training; labels test the map",
-            ),
-        ),
-        "calibration": (
-            str | None,
-            Field(None, description="calibration of that model, as a run has it in calibration.json"),
-        ),
-        "allow_code": (
-            str | None,
-            Field(None, description="permission to run the code of that model, if it is a custom one: module:Class"),
-        ),
-        "folds": (
-            int,
-            Field(0, ge=0, description="folds of a cross-validation beside the model, at least 3; 0: none"),
-        ),
-        "map_parts": (
-            int,
-            Field(
-                1, ge=1, description="parts of each map, which jobs of their own make and another one joins; 1: none"
-            ),
-        ),
-        "with_products": (
-            bool,
-            Field(False, description="also make what people open of the maps: polygons, QGIS style, areas of zones"),
-        ),
-        "online_nodes": (
-            bool,
-            Field(False, description="compute nodes have internet access: submit search and fetch as cluster jobs too"),
-        ),
-        "setup": (str, Field("", description="shell line before each command, as a site needs it: module load …")),
-        "container": (str, Field("", description="container image for --sdm apptainer: a file, or docker://…")),
-    }
-    return create_model("Config", __config__=STRICT, **general, **sections)
+    return create_model("Config", __config__=STRICT, **GENERAL, **sections)
 
 
 # A path has one of the two slashes left.
@@ -116,79 +123,6 @@ URL_AS_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 def load(path: Path) -> dict[str, Any]:
     """Read and check a config file."""
     return check(read_config(path), str(path))
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings of a config file, unchecked. Raises UsageError for what is not YAML with one key per setting."""
-    import yaml
-
-    try:
-        text = path.read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if _expanded(root, {}) > MAX_VALUES:
-            raise UsageError(f"{path} has aliases that expand to more than {MAX_VALUES} values; write them out")
-        duplicates = sorted(_duplicate_keys(root))
-        values = yaml.safe_load(text)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except RecursionError as error:
-        raise UsageError(f"{path} is not a config: it is nested too deeply") from error
-    # A ValueError is about bytes that are not text, or a number with thousands of digits.
-    except (yaml.YAMLError, ValueError) as error:
-        raise UsageError(f"{path} is not valid YAML: {_yaml_reason(error)}") from error
-    if duplicates:
-        rows = "; ".join(f"{key} on lines {first} and {second}" for first, second, key in duplicates)
-        raise UsageError(f"{path} has a key twice, and YAML would keep only the last one: {rows}; merge them")
-    if not isinstance(values or {}, dict):
-        raise UsageError(f"{path} is not a config: write sections such as `search:` with `name: value` lines below")
-    return values or {}
-
-
-def _expanded(node: Any, known: dict[int, int]) -> int:
-    """The number of values of a YAML node, with each alias expanded."""
-    from yaml import CollectionNode
-
-    if id(node) not in known:
-        values = node.value if isinstance(node, CollectionNode) else ()
-        entries = [entry for value in values for entry in (value if isinstance(value, tuple) else (value,))]
-        # A node that contains itself has no end.
-        known[id(node)] = MAX_VALUES
-        known[id(node)] = 1 + sum(_expanded(entry, known) for entry in entries)
-    return known[id(node)]
-
-
-def _duplicate_keys(root: Any) -> Iterator[tuple[int, int, str]]:
-    """First line, second line and name of each key that a mapping has twice."""
-    # An alias is the same node again, and may be inside itself.
-    visited: set[int] = set()
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        entries = getattr(node, "value", None)
-        if id(node) in visited or not isinstance(entries, list):
-            continue
-        visited.add(id(node))
-        lines: dict[str, int] = {}
-        for entry in entries:
-            key, value = entry if isinstance(entry, tuple) else (None, entry)
-            pending.append(value)
-            if not isinstance(name := getattr(key, "value", None), str):
-                continue
-            line = key.start_mark.line + 1
-            if name in lines:
-                yield lines[name], line, name
-            lines[name] = line
-
-
-def _yaml_reason(error: Exception) -> str:
-    """What is wrong in a line of a YAML file."""
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    if mark is None:
-        return str(error).splitlines()[0]
-    if "'\\t'" in str(problem):
-        return f"line {mark.line + 1} has a tab; indent with spaces"
-    context = getattr(error, "context", None)
-    return f"{problem}{f' {context}' if context else ''} in line {mark.line + 1}, column {mark.column + 1}"
 
 
 def check(values: dict[str, Any], name: str = "config") -> dict[str, Any]:
@@ -205,7 +139,7 @@ def validate(values: dict[str, Any]) -> tuple[dict[str, Any], list[str], set[str
     Such a setting has its default. Combinations of settings are checked where all their sections are right.
     """
     # A section whose lines are all comments is empty in YAML.
-    values = {k: {} if v is None and k in STAGES else _dates_as_text(v) for k, v in values.items()}
+    values = {k: {} if v is None and k in (*STAGES, "trials") else _dates_as_text(v) for k, v in values.items()}
     unused = _unused_sections(values)
     try:
         return _with_conflicts(model().model_validate(values).model_dump(), unused, set())
@@ -340,7 +274,7 @@ def _sentences(errors: Sequence[Any]) -> list[str]:
             continue
         # Of a list with wrong entries pydantic adds that it is too short.
         entries = [error for error in of_setting if error["type"] != "too_short"]
-        sentences += [_sentence(error) for error in entries or of_setting]
+        sentences += dict.fromkeys(_sentence(error) for error in entries or of_setting)
     return sentences
 
 
@@ -356,6 +290,9 @@ def _in_percent(setting: tuple[Any, ...], errors: list[Any]) -> str:
 
 def _sentence(error: Any) -> str:
     keys = [str(key) for key in error["loc"]]
+    if keys[:2] == ["trials", "space"] and keys[2:]:
+        written = redact_for_terminal(repr(error["input"]))
+        return f"trials.space.{keys[2]} is {written}: write a list of choices, or a range as {{low: 1, high: 10}}"
     if error["type"] != "extra_forbidden":
         if error["input"] is None:
             return f"{'.'.join(keys)} has no value; write one, or remove the line"
@@ -364,7 +301,8 @@ def _sentence(error: Any) -> str:
     for port in stage(owner).ports if owner in STAGES else ():
         if port.name == name and port.section:
             return f"{owner} has no setting {name} of its own; set {port.section}.{port.setting}, which is for all"
-    known = list((section(owner) if owner else model()).model_fields)
+    sections: dict[str, type[BaseModel]] = {"": model(), "trials": Trials}
+    known = list((sections[owner] if owner in sections else section(owner)).model_fields)
     similar = get_close_matches(name, known, 1, 0.5)
     hint = f"did you mean {similar[0]}?" if similar else f"it has {', '.join(known)}"
     return f"{owner or 'the config'} has no setting {name}; {hint}"

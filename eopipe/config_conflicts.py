@@ -17,10 +17,15 @@ from eopipe.labels.classes import legend_conflicts, raster_conflicts
 from eopipe.labels.values import option_conflicts
 from eopipe.labels.vector_files import VECTORS, source_conflicts
 from eopipe.models import MODELS_WITH_HEAD
+from eopipe.models.model_files import module_of
 from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import asset_key
 from eopipe.stac.choose_grid import UTM, check_crs
 from eopipe.stac.query import area_geometry, parse_interval
+from eopipe.trial_settings import Trials, as_options, format_settings, trial_settings
+
+# Sentences about trials, of which hundreds may have the same mistake.
+MAX_SENTENCES = 3
 
 
 def conflicts(config: dict[str, Any], wrong_sections: Collection[str] = ()) -> list[str]:
@@ -152,6 +157,37 @@ def _fold_conflicts(folds: int, split: dict[str, Any]) -> list[str]:
     return refusal(lambda: plan_of(split | {"folds": folds, "fold": 0}), "folds")
 
 
+def _trial_conflicts(
+    trials: dict[str, Any], folds: int, train: dict[str, Any], split: dict[str, Any], label: dict[str, Any]
+) -> list[str]:
+    """What is wrong with the trials, and with the training of each, where the training of the run is right."""
+    if not trials["space"]:
+        return [] if Trials(**trials) == Trials() else ["trials has settings without a space; add trials.space"]
+    if mistakes := refusal(lambda: trial_settings({"trials": trials, "train": train})):
+        return mistakes
+    errors = [
+        "trials choose a training, and folds measure one: remove folds, and set the chosen one in a run of its own"
+    ]
+    errors = errors if folds else []
+    of_run = _training_conflicts(train, split, label)
+    for settings in trial_settings({"trials": trials, "train": train}).values():
+        of_trial = train | {"model_files": ()} | as_options(settings)
+        if module_of(of_trial["architecture"]) and of_trial["architecture"] != train["architecture"]:
+            errors.append(
+                f"trials.space.architecture has {of_trial['architecture']}, whose code may run only where "
+                "train.architecture is that class; set it there"
+            )
+        sentences = [sentence for sentence in _training_conflicts(of_trial, split, label) if sentence not in of_run]
+        errors += [f"the trial with {format_settings(settings)}: {sentence}" for sentence in sentences]
+    errors = list(dict.fromkeys(errors))
+    more = [f"and {len(errors) - MAX_SENTENCES} more mistakes of trials"] if len(errors) > MAX_SENTENCES else []
+    return errors[:MAX_SENTENCES] + more
+
+
+def _training_conflicts(train: dict[str, Any], split: dict[str, Any], label: dict[str, Any]) -> list[str]:
+    return _train_conflicts(train, label) + _chip_conflicts(split, train) + _crop_conflicts(split, train)
+
+
 def plan_of(split: dict[str, Any]) -> SplitPlan:
     """The plan of a split with these settings. Raises UsageError where they do not fit together."""
     values = split | {"stride": split["stride"] or split["chip"]}
@@ -194,6 +230,10 @@ def _train_conflicts(train: dict[str, Any], label: dict[str, Any]) -> list[str]:
             "train.head_learning_rate is for the new head of a training from train.init with other classes, and "
             "train.init is not set; remove it"
         )
+    if train["model_files"] and not module_of(train["architecture"]):
+        errors.append(
+            f"train.model_files is for the code of a custom model, and {train['architecture']} is built in; remove it"
+        )
     if task == "regression" and not measure:
         errors.append("train.task regression needs label.measure, the name of the quantity that the labels hold")
     if measure and task != "regression":
@@ -235,6 +275,7 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _label_conflicts: ("label",),
     _split_conflicts: ("split",),
     _fold_conflicts: ("folds", "split"),
+    _trial_conflicts: ("trials", "folds", "train", "split", "label"),
     _area_conflicts: ("search", "split"),
     _chip_conflicts: ("split", "train"),
     _crop_conflicts: ("split", "train"),
@@ -251,6 +292,6 @@ OF_SCENES = {
 }
 # A finished model has classes and chips of its own.
 OF_TRAINING = {
-    *(_split_conflicts, _fold_conflicts, _area_conflicts, _chip_conflicts, _crop_conflicts),
+    *(_split_conflicts, _fold_conflicts, _trial_conflicts, _area_conflicts, _chip_conflicts, _crop_conflicts),
     *(_train_conflicts, _color_conflicts, _product_conflicts),
 }

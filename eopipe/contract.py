@@ -12,9 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from eopipe.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 STAGES = (
     "search",
@@ -24,6 +27,7 @@ STAGES = (
     "label",
     "split",
     "train",
+    "choose",
     "calibrate",
     "predict",
     "evaluate",
@@ -42,7 +46,7 @@ class Input:
 
     `user`: the config names it, no other stage writes it; `mixed`: it can be a file or a folder. `derived`: the
     function (`module:function`) that finds it by the other values of the stage; a folder is then identified by its
-    files.
+    files. `nested`: CWL may give it as a list of lists.
     """
 
     doc: str
@@ -51,6 +55,7 @@ class Input:
     user: bool = False
     format: str = ""
     derived: str = ""
+    nested: bool = False
 
 
 @dataclass(frozen=True)
@@ -242,7 +247,7 @@ def to_args(port: Port, value: Any) -> list[str]:
     >>> to_args(stage("preprocess").of(Option)[0], ("red", "nir"))
     ['--bands', 'red', 'nir']
     """
-    if value is None or value is False or value == ():
+    if value is None or value is False or value in ((), []):
         return []
     if value is True:
         return [port.flag]
@@ -270,6 +275,14 @@ def annotated(port: Port) -> Any:
         minimum = 0 if port.default == () else 1
         base = Annotated[tuple[base, ...], Field(min_length=minimum)]
     return base | None if port.optional else base
+
+
+@cache
+def adapter(port: Port) -> "TypeAdapter[Any]":
+    """What checks and converts a value of a port."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(annotated(port))
 
 
 def is_path(port: Port) -> bool:

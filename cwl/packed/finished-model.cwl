@@ -1475,6 +1475,19 @@ $graph:
       label: calibration
       doc: temperature of the probabilities
       format: iana:application/json
+    chips:
+      type:
+      - 'null'
+      - File
+      label: chips
+      doc: split file, where places of it alone are mapped
+      format: iana:application/json
+    places:
+      type:
+      - 'null'
+      - string
+      label: places
+      doc: places of the split file to map
     classes_name:
       type: string
       label: classes
@@ -1563,6 +1576,8 @@ $graph:
           linkMerge: merge_nested
         model: model
         calibration: calibration
+        chips: chips
+        places: places
         classes_name: classes_name
         probabilities_name: probabilities_name
       out:
@@ -2668,6 +2683,15 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --calibration
+    chips:
+      type:
+      - 'null'
+      - File
+      label: chips
+      doc: split file, of which the places of one split are mapped, with --places
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
     finished_parts:
       type:
         type: array
@@ -2711,6 +2735,14 @@ $graph:
       doc: 'part of the map to make, such as 3-of-16: a run of its windows'
       inputBinding:
         prefix: --part
+    places:
+      type:
+      - 'null'
+      - string
+      label: places
+      doc: places of the split file to map, in the place of everything (train or val or test)
+      inputBinding:
+        prefix: --places
     halo:
       type:
       - 'null'

@@ -907,6 +907,24 @@ $graph:
       label: time limit of train
       doc: seconds after which the job is ended
       default: 3600
+    choose_score:
+      type:
+      - 'null'
+      - string
+      label: choose.score
+      doc: 'score that ranks the trials; lower is better for rmse, mae and hamming_loss (default: miou; f1_macro
+        for multilabel, rmse for regression) (accuracy or miou or f1_macro or kappa or f1_micro or subset_accuracy
+        or hamming_loss or rmse or mae or r2)'
+    choose_mem_mb:
+      type: int
+      label: memory of choose
+      doc: memory of the job in MB
+      default: 3000
+    choose_timelimit_s:
+      type: int
+      label: time limit of choose
+      doc: seconds after which the job is ended
+      default: 5400
     calibrate_min_samples:
       type: int
       label: calibrate.min_samples
@@ -1214,6 +1232,30 @@ $graph:
         items: int
       label: fold numbers
       doc: folds to run, such as [0, 1, 2] of 3 folds
+      default: []
+    with_training:
+      type: boolean
+      label: with training
+      doc: train one model; false where the best of trials is taken
+      default: true
+    with_trials:
+      type: boolean
+      label: with trials
+      doc: choose the best of the trials
+      default: false
+    trial_names:
+      type:
+        type: array
+        items: string
+      label: trial names
+      doc: names of the trials of the training
+      default: []
+    trial_settings:
+      type:
+        type: array
+        items: string
+      label: trial settings
+      doc: options of train of each trial, in JSON
       default: []
     with_onnx:
       type: boolean
@@ -1581,10 +1623,141 @@ $graph:
         chips: split/chips
         statistics: split/statistics
         state: train_state
+        wanted: with_training
       out:
       - model
       - record
       - checkpoints
+      when: $(inputs.wanted)
+    trials:
+      label: trials
+      doc: Trials of the training, each mapped on the validation places; scatter over the trials.
+      run: '#stage-trial'
+      scatter:
+      - trial
+      - settings
+      scatterMethod: dotproduct
+      in:
+        trial: trial_names
+        settings: trial_settings
+        chips: split/chips
+        statistics: split/statistics
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        mosaic: steps/mosaic
+        images: steps/images
+        cells: cells/cells
+        endings: cells/endings
+        train_init: train_init
+        train_model_files: train_model_files
+        train_task: train_task
+        train_min_share: train_min_share
+        train_architecture: train_architecture
+        train_width: train_width
+        train_depth: train_depth
+        train_arguments: train_arguments
+        train_weights_bands: train_weights_bands
+        train_weights_mean: train_weights_mean
+        train_weights_std: train_weights_std
+        train_weights_scale: train_weights_scale
+        train_freeze: train_freeze
+        train_lora: train_lora
+        train_steps: train_steps
+        train_epochs: train_epochs
+        train_batch: train_batch
+        train_crop: train_crop
+        train_learning_rate: train_learning_rate
+        train_head_learning_rate: train_head_learning_rate
+        train_schedule: train_schedule
+        train_weight_decay: train_weight_decay
+        train_warmup: train_warmup
+        train_loss: train_loss
+        train_class_weights: train_class_weights
+        train_ema: train_ema
+        train_patience: train_patience
+        train_augment: train_augment
+        train_shuffle: train_shuffle
+        train_window: train_window
+        train_block: train_block
+        train_precision: train_precision
+        train_seed: train_seed
+        train_processes: train_processes
+        train_nodes: train_nodes
+        train_threads: train_threads
+        train_deterministic: train_deterministic
+        train_shards: train_shards
+        train_strategy: train_strategy
+        train_accumulate: train_accumulate
+        train_clip: train_clip
+        train_compile: train_compile
+        train_channels_last: train_channels_last
+        train_recompute: train_recompute
+        train_device: train_device
+        train_checkpoint_every: train_checkpoint_every
+        train_keep: train_keep
+        train_cache_mb: train_cache_mb
+        train_workers: train_workers
+        train_timeout_s: train_timeout_s
+        train_restarts: train_restarts
+        train_scratch: train_scratch
+        train_track: train_track
+        train_profile: train_profile
+        train_tell_every_s: train_tell_every_s
+        train_mem_mb: train_mem_mb
+        train_timelimit_s: train_timelimit_s
+        predict_allow: predict_allow
+        predict_halo: predict_halo
+        predict_window: predict_window
+        predict_symmetries: predict_symmetries
+        predict_device: predict_device
+        predict_threads: predict_threads
+        predict_mem_mb: predict_mem_mb
+        predict_timelimit_s: predict_timelimit_s
+        report_colors: report_colors
+      out:
+      - model
+      - classes
+      - train_record
+      - predict_record
+      - predict_images_record
+    choose:
+      label: choose
+      doc: Choose the model with the best score in the validation places among trials of other hyper-parameters.
+      run: '#stage-choose'
+      when: $(inputs.wanted)
+      in:
+        score: choose_score
+        mem_mb: choose_mem_mb
+        timelimit_s: choose_timelimit_s
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        chips: split/chips
+        models: trials/model
+        classes: trials/classes
+        wanted: with_trials
+      out:
+      - model
+      - leaderboard
+      - page
+      - record
     calibrate:
       label: calibrate
       doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
@@ -1614,6 +1787,7 @@ $graph:
         model:
           source:
           - train/model
+          - choose/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -1645,6 +1819,7 @@ $graph:
         model:
           source:
           - train/model
+          - choose/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -1689,6 +1864,7 @@ $graph:
         model:
           source:
           - train/model
+          - choose/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -1730,6 +1906,7 @@ $graph:
         model:
           source:
           - train/model
+          - choose/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -1933,6 +2110,7 @@ $graph:
         model:
           source:
           - train/model
+          - choose/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -1966,6 +2144,7 @@ $graph:
         model:
           source:
           - train/model
+          - choose/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -2044,6 +2223,7 @@ $graph:
         model:
           source:
           - train/model
+          - choose/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -2097,6 +2277,10 @@ $graph:
           - label_scenes/record
           - split/record
           - train/record
+          - trials/train_record
+          - trials/predict_record
+          - trials/predict_images_record
+          - choose/record
           - calibrate/record
           - predict_parts/record
           - predict/record
@@ -2137,6 +2321,10 @@ $graph:
           - predict_images/probabilities
           - cross_validate/metrics
           - cross_validate/model
+          - trials/model
+          - choose/model
+          - choose/leaderboard
+          - choose/page
           linkMerge: merge_flattened
           pickValue: all_non_null
           valueFrom: $(self)
@@ -2220,6 +2408,38 @@ $graph:
       label: model
       doc: trained model
       outputSource: train/model
+    chosen_model:
+      type:
+      - 'null'
+      - Directory
+      label: chosen model
+      doc: model of the best trial
+      outputSource: choose/model
+    leaderboard:
+      type:
+      - 'null'
+      - File
+      label: leaderboard
+      doc: scores of the trials on the validation places
+      format: iana:application/json
+      outputSource: choose/leaderboard
+    trials_page:
+      type:
+      - 'null'
+      - File
+      label: trials page
+      doc: the trials as one HTML page
+      format: iana:text/html
+      outputSource: choose/page
+    trial_models:
+      type:
+        type: array
+        items:
+        - 'null'
+        - Directory
+      label: trial models
+      doc: trained model of each trial
+      outputSource: trials/model
     train_checkpoints:
       type:
       - 'null'
@@ -3271,6 +3491,651 @@ $graph:
       format: iana:application/json
       outputSource: evaluate/record
 - class: Workflow
+  id: stage-trial
+  label: eopipe trial
+  doc: 'One trial of a training: a model with settings of its own, mapped on the validation places; the name of
+    every output contains that of the trial.'
+  intent:
+  - edam:operation_2426
+  - edam:operation_2423
+  requirements:
+    MultipleInputFeatureRequirement: {}
+    ScatterFeatureRequirement: {}
+    StepInputExpressionRequirement: {}
+    SubworkflowFeatureRequirement: {}
+  inputs:
+    trial:
+      type: string
+      label: trial
+      doc: name of the trial
+    settings:
+      type: string
+      label: settings
+      doc: options of the training by their names, in JSON
+    chips:
+      type: File
+      label: chips
+      doc: split file
+      format: iana:application/json
+    statistics:
+      type: File
+      label: statistics
+      doc: band statistics of the training chips
+      format: iana:application/json
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of all images
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store of all scenes, or one for each
+    mosaic:
+      type: boolean
+      label: mosaic
+      doc: map all images as one
+    images:
+      type: boolean
+      label: images
+      doc: map each image by itself
+    cells:
+      type: string[]
+      label: cells
+      doc: cells that have a map each; an empty text for the only cell
+    endings:
+      type: string[]
+      label: endings
+      doc: what the names of the maps of the cells end with
+    train_init:
+      type:
+      - 'null'
+      - Directory
+      label: train.init
+      doc: 'fine-tuning: model folder of eopipe to initialise the weights from; for other classes the head is new'
+    train_model_files:
+      type:
+        type: array
+        items:
+        - File
+        - Directory
+      label: train.model_files
+      doc: 'code of a custom model: modules and packages, and files that its arguments name (default: found by architecture
+        and arguments, beside the config)'
+      default: []
+    train_task:
+      type: string
+      label: train.task
+      doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
+        or the value of each pixel (segmentation or classification or multilabel or regression)'
+      default: segmentation
+    train_min_share:
+      type: double
+      label: train.min_share
+      doc: minimum share of the labelled pixels of a chip that a class needs to be one of its labels, for task multilabel
+      default: 0.05
+    train_architecture:
+      type: string
+      label: train.architecture
+      doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
+        or file.py:Class'
+      default: unet
+    train_width:
+      type: int
+      label: train.width
+      doc: channels of the first level
+      default: 16
+    train_depth:
+      type: int
+      label: train.depth
+      doc: 'downsampling levels: how often the model halves its input'
+      default: 2
+    train_arguments:
+      type:
+        type: array
+        items: string
+      label: train.arguments
+      doc: further model arguments as name=value, with values in JSON, e.g. size=tiny
+      default: []
+    train_weights_bands:
+      type:
+        type: array
+        items: string
+      label: train.weights_bands
+      doc: 'bands of pretrained weights of a custom model, in their order, e.g. red green blue: its first layer
+        is changed to the bands of the run by name'
+      default: []
+    train_weights_mean:
+      type:
+        type: array
+        items: double
+      label: train.weights_mean
+      doc: 'mean of each band of weights_bands that the weights expect (default: training chips)'
+      default: []
+    train_weights_std:
+      type:
+        type: array
+        items: double
+      label: train.weights_std
+      doc: standard deviation of each band of weights_bands that the weights expect
+      default: []
+    train_weights_scale:
+      type: double
+      label: train.weights_scale
+      doc: 'unit of weights_mean and weights_std: what 1 in the unit of the tiles is in theirs, e.g. 10000 for digital
+        numbers of a reflectance'
+      default: 1.0
+    train_freeze:
+      type:
+        type: array
+        items: string
+      label: train.freeze
+      doc: prefixes of parameter names to freeze, e.g. encoder.
+      default: []
+    train_lora:
+      type: int
+      label: train.lora
+      doc: 'rank of LoRA adapters in the frozen layers, through peft (eopipe[lora]); 0: off'
+      default: 0
+    train_steps:
+      type:
+      - 'null'
+      - int
+      label: train.steps
+      doc: 'number of training steps (default: 200 to 750, by the labelled pixels of the training; where a chip
+        has one label 200, or 10 passes over the chips)'
+    train_epochs:
+      type:
+      - 'null'
+      - int
+      label: train.epochs
+      doc: number of epochs, passes over the training chips; in place of steps
+    train_batch:
+      type:
+      - 'null'
+      - int
+      label: train.batch
+      doc: 'global batch size: chips per step over all processes (default: 8; where a chip has one label, as many
+        as have 262,144 pixels, from 8 to 64)'
+    train_crop:
+      type:
+      - 'null'
+      - int
+      label: train.crop
+      doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
+        (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
+    train_learning_rate:
+      type: double
+      label: train.learning_rate
+      doc: peak learning rate of AdamW
+      default: 0.004
+    train_head_learning_rate:
+      type:
+      - 'null'
+      - double
+      label: train.head_learning_rate
+      doc: 'fine-tuning to other classes: peak learning rate of the new head (default: learning_rate)'
+    train_schedule:
+      type: string
+      label: train.schedule
+      doc: learning-rate schedule after warm-up (cosine or linear or polynomial or step or constant)
+      default: cosine
+    train_weight_decay:
+      type: double
+      label: train.weight_decay
+      doc: decoupled weight decay of AdamW
+      default: 0.01
+    train_warmup:
+      type: double
+      label: train.warmup
+      doc: learning-rate warm-up as a fraction of all steps
+      default: 0.2
+    train_loss:
+      type:
+      - 'null'
+      - string
+      label: train.loss
+      doc: 'loss function (default: cross_entropy; binary_cross_entropy for multilabel, huber for regression); dice
+        and lovasz are means over chips, not pixels (cross_entropy or focal or dice or lovasz or huber or mse or
+        binary_cross_entropy or binary_focal)'
+    train_class_weights:
+      type:
+      - 'null'
+      - string
+      label: train.class_weights
+      doc: 'class weights in cross_entropy and focal: the inverse frequency to a power, of 1 for balanced (the same
+        total weight for every class), 1/2 for sqrt, 1/4 for fourth_root (default where the loss takes weights);
+        for multilabel, weights of the chips with a class against those without it (none or fourth_root or sqrt
+        or balanced)'
+    train_ema:
+      type: double
+      label: train.ema
+      doc: 'EMA decay per step; the averaged weights are validated and saved; 0: off'
+      default: 0.0
+    train_patience:
+      type: int
+      label: train.patience
+      doc: 'early stopping after this many validations without a better val score, with the best weights; 0: never'
+      default: 0
+    train_augment:
+      type:
+        type: array
+        items: string
+      label: train.augment
+      doc: 'data augmentation: symmetries (flips, rotations), brightness, haze, bands (dropped at random); or none
+        (none or symmetries or brightness or haze or bands)'
+      default:
+      - symmetries
+    train_shuffle:
+      type: string
+      label: train.shuffle
+      doc: 'shuffling: a permutation of all chips, or block by block for data larger than memory (chips or blocks)'
+      default: chips
+    train_window:
+      type: int
+      label: train.window
+      doc: 'shuffle window: blocks that are mixed at a time'
+      default: 16
+    train_block:
+      type: int
+      label: train.block
+      doc: edge in pixels of the blocks that are read and cached
+      default: 1024
+    train_precision:
+      type: string
+      label: train.precision
+      doc: floating-point precision; bf16 and fp16 are AMP (autocast), fp16 with a loss scale (fp32 or bf16 or fp16)
+      default: fp32
+    train_seed:
+      type: int
+      label: train.seed
+      doc: random seed of weights, data order and augmentation
+      default: 0
+    train_processes:
+      type: int
+      label: train.processes
+      doc: processes per node; without deterministic their number changes the last bits
+      default: 1
+    train_nodes:
+      type: string
+      label: train.nodes
+      doc: number of nodes, or MIN:MAX for elastic training
+      default: '1'
+    train_threads:
+      type: int
+      label: train.threads
+      doc: CPU threads per process; more change the order of sums
+      default: 1
+    train_deterministic:
+      type: boolean
+      label: train.deterministic
+      doc: 'same weights for any number of processes: gradients of virtual shards are summed in a fixed order'
+      default: false
+    train_shards:
+      type: int
+      label: train.shards
+      doc: virtual shards of a batch in deterministic mode; at least the number of processes
+      default: 4
+    train_strategy:
+      type: string
+      label: train.strategy
+      doc: 'parallel strategy: DDP (whole weights in each process) or FSDP2 (sharded weights) (ddp or fsdp)'
+      default: ddp
+    train_accumulate:
+      type: int
+      label: train.accumulate
+      doc: gradient-accumulation micro-batches per step
+      default: 1
+    train_clip:
+      type:
+      - 'null'
+      - double
+      label: train.clip
+      doc: 'gradient clipping: clip gradients to this norm'
+    train_compile:
+      type: boolean
+      label: train.compile
+      doc: compile the model with torch.compile; without a compiler it runs uncompiled
+      default: false
+    train_channels_last:
+      type: boolean
+      label: train.channels_last
+      doc: channels-last memory format
+      default: false
+    train_recompute:
+      type: boolean
+      label: train.recompute
+      doc: 'activation checkpointing: recompute activations in the backward pass to save memory'
+      default: false
+    train_device:
+      type: string
+      label: train.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    train_checkpoint_every:
+      type: int
+      label: train.checkpoint_every
+      doc: steps between checkpoints
+      default: 50
+    train_keep:
+      type: int
+      label: train.keep
+      doc: number of newest checkpoints to keep, besides the best
+      default: 2
+    train_cache_mb:
+      type: int
+      label: train.cache_mb
+      doc: tile cache of each process in MB
+      default: 1024
+    train_workers:
+      type:
+      - 'null'
+      - int
+      label: train.workers
+      doc: 'data-loader processes for each process (default: 0 on a CPU, 2 on a GPU)'
+    train_timeout_s:
+      type: double
+      label: train.timeout_s
+      doc: seconds after which a silent worker counts as hung
+      default: 600.0
+    train_restarts:
+      type: int
+      label: train.restarts
+      doc: restarts of lost or hung workers
+      default: 3
+    train_scratch:
+      type:
+      - 'null'
+      - string
+      label: train.scratch
+      doc: local folder of each node, e.g. $TMPDIR, for a copy of the data during the training
+    train_track:
+      type:
+        type: array
+        items: string
+      label: train.track
+      doc: experiment trackers that follow the training while it runs (tensorboard or mlflow or prometheus)
+      default: []
+    train_profile:
+      type: boolean
+      label: train.profile
+      doc: 'profiler: write a trace of a few steps and a table of their operators'
+      default: false
+    train_tell_every_s:
+      type: double
+      label: train.tell_every_s
+      doc: seconds between two progress lines of the log
+      default: 30.0
+    train_mem_mb:
+      type: int
+      label: memory of train
+      doc: memory of the job in MB
+      default: 5048
+    train_timelimit_s:
+      type: int
+      label: time limit of train
+      doc: seconds after which the job is ended
+      default: 3600
+    predict_allow:
+      type:
+        type: array
+        items: string
+      label: predict.allow
+      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
+        of pixel-size, unit, level'
+      default: []
+    predict_halo:
+      type:
+      - 'null'
+      - int
+      label: predict.halo
+      doc: 'pixels read around each window (default: receptive-field radius)'
+    predict_window:
+      type: int
+      label: predict.window
+      doc: edge of a window in pixels; memory grows with its square
+      default: 512
+    predict_symmetries:
+      type: int
+      label: predict.symmetries
+      doc: 'predictions of each window whose mean is the map: 1 (as it is), 2 (also flipped left to right), 4 (the
+        rotations) or 8 (rotations and flips); costs as many times more'
+      default: 1
+    predict_device:
+      type: string
+      label: predict.device
+      doc: device to compute on (auto or cpu or cuda)
+      default: auto
+    predict_threads:
+      type: int
+      label: predict.threads
+      doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+      default: 0
+    predict_mem_mb:
+      type: int
+      label: memory of predict
+      doc: memory of the job in MB
+      default: 3000
+    predict_timelimit_s:
+      type: int
+      label: time limit of predict
+      doc: seconds after which the job is ended
+      default: 21600
+    report_colors:
+      type:
+        type: array
+        items: string
+      label: report.colors
+      doc: 'colour of each class as #rrggbb; a colour-blind-safe palette if not given'
+      default: []
+  steps:
+    train:
+      label: train
+      doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
+      run: '#stage-train'
+      in:
+        init: train_init
+        model_files: train_model_files
+        task: train_task
+        min_share: train_min_share
+        architecture: train_architecture
+        width: train_width
+        depth: train_depth
+        arguments: train_arguments
+        weights_bands: train_weights_bands
+        weights_mean: train_weights_mean
+        weights_std: train_weights_std
+        weights_scale: train_weights_scale
+        freeze: train_freeze
+        lora: train_lora
+        steps: train_steps
+        epochs: train_epochs
+        batch: train_batch
+        crop: train_crop
+        learning_rate: train_learning_rate
+        head_learning_rate: train_head_learning_rate
+        schedule: train_schedule
+        weight_decay: train_weight_decay
+        warmup: train_warmup
+        loss: train_loss
+        class_weights: train_class_weights
+        ema: train_ema
+        patience: train_patience
+        augment: train_augment
+        shuffle: train_shuffle
+        window: train_window
+        block: train_block
+        precision: train_precision
+        seed: train_seed
+        processes: train_processes
+        nodes: train_nodes
+        threads: train_threads
+        deterministic: train_deterministic
+        shards: train_shards
+        strategy: train_strategy
+        accumulate: train_accumulate
+        clip: train_clip
+        compile: train_compile
+        channels_last: train_channels_last
+        recompute: train_recompute
+        device: train_device
+        checkpoint_every: train_checkpoint_every
+        keep: train_keep
+        cache_mb: train_cache_mb
+        workers: train_workers
+        timeout_s: train_timeout_s
+        restarts: train_restarts
+        scratch: train_scratch
+        track: train_track
+        profile: train_profile
+        tell_every_s: train_tell_every_s
+        mem_mb: train_mem_mb
+        timelimit_s: train_timelimit_s
+        tiles: tiles
+        labels: labels
+        chips: chips
+        statistics: statistics
+        model_name:
+          valueFrom: model-trial-$(inputs.trial)
+        trial: trial
+        settings: settings
+      out:
+      - model
+      - record
+      - checkpoints
+    predict:
+      label: predict
+      doc: Predict a seamless map of classes and their probabilities, or of values, window by window.
+      run: '#stage-predict'
+      scatter:
+      - cell
+      - ending
+      scatterMethod: dotproduct
+      when: $(inputs.wanted)
+      in:
+        allow: predict_allow
+        halo: predict_halo
+        window: predict_window
+        symmetries: predict_symmetries
+        device: predict_device
+        threads: predict_threads
+        colors: report_colors
+        allow_code: train_architecture
+        mem_mb: predict_mem_mb
+        timelimit_s: predict_timelimit_s
+        trial: trial
+        chips: chips
+        places:
+          default: val
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        tiles: tiles
+        cell: cells
+        ending: endings
+        wanted: mosaic
+        classes_name:
+          valueFrom: classes-trial-$(inputs.trial)$(inputs.ending).tif
+        probabilities_name:
+          valueFrom: probabilities-trial-$(inputs.trial)$(inputs.ending).tif
+      out:
+      - classes
+      - probabilities
+      - record
+    predict_images:
+      label: predict images
+      doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
+      run: '#stage-image-map'
+      scatter: image
+      when: $(inputs.wanted)
+      in:
+        image: tiles
+        trial: trial
+        chips: chips
+        places:
+          default: val
+        model:
+          source:
+          - train/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
+        wanted: images
+        classes_name:
+          valueFrom: classes-trial-$(inputs.trial)-$(inputs.image.basename).tif
+        probabilities_name:
+          valueFrom: probabilities-trial-$(inputs.trial)-$(inputs.image.basename).tif
+        train_architecture: train_architecture
+        predict_allow: predict_allow
+        predict_halo: predict_halo
+        predict_window: predict_window
+        predict_symmetries: predict_symmetries
+        predict_device: predict_device
+        predict_threads: predict_threads
+        predict_mem_mb: predict_mem_mb
+        predict_timelimit_s: predict_timelimit_s
+        report_colors: report_colors
+      out:
+      - classes
+      - probabilities
+      - record
+  outputs:
+    model:
+      type:
+      - 'null'
+      - Directory
+      label: model
+      doc: trained model
+      outputSource: train/model
+    classes:
+      type:
+        type: array
+        items: File
+      label: classes
+      doc: maps of the validation places
+      format: iana:image/tiff
+      outputSource:
+      - predict/classes
+      - predict_images/classes
+      linkMerge: merge_flattened
+      pickValue: all_non_null
+    train_record:
+      type:
+      - 'null'
+      - File
+      label: record of train
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: train/record
+    predict_record:
+      type:
+      - 'null'
+      - type: array
+        items:
+        - 'null'
+        - File
+      label: record of predict
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: predict/record
+    predict_images_record:
+      type:
+      - 'null'
+      - type: array
+        items:
+        - 'null'
+        - File
+      label: record of predict images
+      doc: run record of the job
+      format: iana:application/json
+      outputSource: predict_images/record
+- class: Workflow
   id: stage-composites
   label: eopipe composites
   doc: One composite for each period that has scenes.
@@ -3418,6 +4283,19 @@ $graph:
       label: calibration
       doc: temperature of the probabilities
       format: iana:application/json
+    chips:
+      type:
+      - 'null'
+      - File
+      label: chips
+      doc: split file, where places of it alone are mapped
+      format: iana:application/json
+    places:
+      type:
+      - 'null'
+      - string
+      label: places
+      doc: places of the split file to map
     classes_name:
       type: string
       label: classes
@@ -3506,6 +4384,8 @@ $graph:
           linkMerge: merge_nested
         model: model
         calibration: calibration
+        chips: chips
+        places: places
         classes_name: classes_name
         probabilities_name: probabilities_name
       out:
@@ -5357,6 +6237,14 @@ $graph:
       default: 30.0
       inputBinding:
         prefix: --tell-every-s
+    settings:
+      type:
+      - 'null'
+      - string
+      label: settings of a trial
+      doc: options by their names in JSON, in the place of the inputs of these names
+      inputBinding:
+        prefix: --settings
     mem_mb:
       type: int
       label: memory
@@ -5391,6 +6279,190 @@ $graph:
       doc: checkpoints of a training that did not end, for the input `state`
       outputBinding:
         glob: state
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
+  id: stage-choose
+  label: eopipe choose
+  doc: Choose the model with the best score in the validation places among trials of other hyper-parameters.
+  intent:
+  - edam:operation_2424
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: models.list.json
+        entry: '$(inputs.models)
+
+          '
+      - entryname: classes.list.json
+        entry: '$(inputs.classes)
+
+          '
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+      - entryname: labels.list.json
+        entry: '$(inputs.labels)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - choose
+  arguments:
+  - --models
+  - '@models.list.json'
+  - --classes
+  - '@classes.list.json'
+  - --tiles
+  - '@tiles.list.json'
+  - --labels
+  - '@labels.list.json'
+  inputs:
+    models:
+      type:
+        type: array
+        items:
+        - 'null'
+        - Directory
+        - type: array
+          items:
+          - 'null'
+          - Directory
+      label: models
+      doc: model folders, one for each trial
+    classes:
+      type:
+        type: array
+        items:
+        - 'null'
+        - File
+        - type: array
+          items:
+          - 'null'
+          - File
+      label: classes
+      doc: maps of classes or values, the same number for each model, in the order of the models
+      format: iana:image/tiff
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores that were mapped
+    labels:
+      type:
+        type: array
+        items: Directory
+      label: labels
+      doc: label store for all scenes, or one per scene
+    chips:
+      type: File
+      label: chips
+      doc: 'split file: chips of the train, val and test splits'
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
+    model_name:
+      type: string
+      label: model
+      doc: model folder with the best score, and with trials.json
+      default: model
+      inputBinding:
+        prefix: --model
+    leaderboard_name:
+      type: string
+      label: leaderboard
+      doc: scores of all trials, the best first
+      default: trials.json
+      inputBinding:
+        prefix: --leaderboard
+    page_name:
+      type: string
+      label: page
+      doc: the leaderboard as one HTML page
+      default: trials.html
+      inputBinding:
+        prefix: --page
+    score:
+      type:
+      - 'null'
+      - string
+      label: score
+      doc: 'score that ranks the trials; lower is better for rmse, mae and hamming_loss (default: miou; f1_macro
+        for multilabel, rmse for regression) (accuracy or miou or f1_macro or kappa or f1_micro or subset_accuracy
+        or hamming_loss or rmse or mae or r2)'
+      inputBinding:
+        prefix: --score
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 5400
+  outputs:
+    model:
+      type: Directory
+      label: model
+      doc: model folder with the best score, and with trials.json
+      outputBinding:
+        glob: $(inputs.model_name)
+    leaderboard:
+      type: File
+      format: iana:application/json
+      label: leaderboard
+      doc: scores of all trials, the best first
+      outputBinding:
+        glob: $(inputs.leaderboard_name)
+    page:
+      type: File
+      format: iana:text/html
+      label: page
+      doc: the leaderboard as one HTML page
+      outputBinding:
+        glob: $(inputs.page_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.model_name).run.json
   temporaryFailCodes:
   - 5
   - 75
@@ -5666,6 +6738,15 @@ $graph:
       format: iana:application/json
       inputBinding:
         prefix: --calibration
+    chips:
+      type:
+      - 'null'
+      - File
+      label: chips
+      doc: split file, of which the places of one split are mapped, with --places
+      format: iana:application/json
+      inputBinding:
+        prefix: --chips
     finished_parts:
       type:
         type: array
@@ -5709,6 +6790,14 @@ $graph:
       doc: 'part of the map to make, such as 3-of-16: a run of its windows'
       inputBinding:
         prefix: --part
+    places:
+      type:
+      - 'null'
+      - string
+      label: places
+      doc: places of the split file to map, in the place of everything (train or val or test)
+      inputBinding:
+        prefix: --places
     halo:
       type:
       - 'null'

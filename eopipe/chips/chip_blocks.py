@@ -70,6 +70,18 @@ def chips_in(corners: IntArray, chip: int, window: PixelWindow) -> IntArray:
     return np.flatnonzero((corners > [top - chip, left - chip]).all(1) & (corners < [bottom, right]).all(1))
 
 
+def windows_with_chips(windows: Sequence[PixelWindow], corners: IntArray, chip: int) -> list[PixelWindow]:
+    """Those of some windows that a chip (n, 2) of `chip` pixels reaches, in their order."""
+    corners = corners[np.argsort(corners[:, 0], kind="stable")]
+    reached = []
+    for y, x in windows:
+        first, last = np.searchsorted(corners[:, 0], [y.start - chip + 1, y.stop])
+        columns = corners[first:last, 1]
+        if ((columns > x.start - chip) & (columns < x.stop)).any():
+            reached.append((y, x))
+    return reached
+
+
 def chip_counts(mask: BoolArray, corners: IntArray, chip: int) -> IntArray:
     """Number of set pixels of a mask (y, x) in each chip."""
     counts = np.zeros(len(corners), np.int64)

@@ -131,6 +131,8 @@ def condor_predict(argv: list[str]) -> int:
     for name in ("part", "finished_parts"):
         if values[name]:
             raise UsageError(f"--{name.replace('_', '-')} belongs to the jobs of the parts; remove it, --parts sets it")
+    if values["places"]:
+        raise UsageError("a map of --places is made by one job; run eopipe predict, or remove --places and --chips")
     return write_map(options, values)
 
 

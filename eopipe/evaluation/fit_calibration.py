@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from eopipe.chips.chip_blocks import chips_in, covered_pixels
+from eopipe.chips.chip_blocks import covered_pixels, windows_with_chips
 from eopipe.chips.chips import cell_votes, label_sets, majority_class
+from eopipe.chips.map_places import chips_of_map
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.evaluation.calibration import label_pairs, reliability_measures, reliability_sums
@@ -37,12 +38,10 @@ class ValidationPlaces:
     @classmethod
     def of(cls, split: Split, labels: Tiles, image: int | None) -> "ValidationPlaces":
         """The validation places of a mosaic, or of the map of one image by its number."""
-        samples, chip = split.samples["val"], split.chip
-        if image is not None and (split.by_scene or split.chip_set):
-            samples = samples[samples[:, 0] == image]
+        chip, corners = split.chip, chips_of_map(split, "val", None if image is None else [image])
         # A chip of a chip set may be smaller than its slot.
         min_pixels = 1.0 if split.chip_set else max(1.0, split.plan.min_valid * chip**2)
-        return cls(labels, np.unique(samples[:, 1:], axis=0), chip, min_pixels, split.polygons)
+        return cls(labels, np.unique(corners, axis=0), chip, min_pixels, split.polygons)
 
     def area(self, y: slice, x: slice) -> BoolArray:
         """The pixels (y, x) of a window that are in a validation chip."""
@@ -58,9 +57,7 @@ class ValidationPlaces:
 
     def boxes(self, windows: list[PixelWindow], multiple: int) -> Iterator[tuple[PixelWindow, int]]:
         """The part of each window that has labelled pixels, its edges at a multiple, and their number."""
-        for y, x in windows:
-            if not len(chips_in(self.corners, self.edge, (y, x))):
-                continue
+        for y, x in windows_with_chips(windows, self.corners, self.edge):
             _, labelled = self.labelled(y, x)
             if labelled.any():
                 rows, cols = (_extent(np.asarray(labelled.any(axis)), multiple) for axis in (1, 0))

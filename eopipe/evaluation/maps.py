@@ -12,6 +12,7 @@ from eopipe.arrays import AnyArray, BoolArray, IntArray
 from eopipe.chips.chip_blocks import BLOCK, chips_reaching, covered_blocks, covered_pixels
 from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
+from eopipe.chips.map_places import chips_of_map
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.errors import BadInputError, UsageError, some_of
@@ -83,7 +84,8 @@ class EvaluatedMap:
         return blocks_around((window for store in self.stores for window in store.windows), BLOCK)
 
 
-@lru_cache(maxsize=16)
+# Trials are read block by block from the maps of all of them.
+@lru_cache(maxsize=64)
 def _opened(path: Path) -> tuple[Any, bool]:
     """A map and whether it has several labels for each chip; each opening reads the table of all blocks of the file."""
     import rasterio
@@ -208,7 +210,7 @@ class EvaluationData:
             if self.only_tests:
                 yield from _labelled_areas(group) if name == "test" else ()
                 continue
-            corners = self._corners(name, group)
+            corners = chips_of_map(self.split, name, [group.number])
             if len(group.stores) == 1:
                 corners = chips_reaching(group.stores[0].windows, corners, chip)
             for window, covered in covered_blocks(corners, chip, multiple):
@@ -218,15 +220,8 @@ class EvaluationData:
         """The mask (y, x) of the areas of a split in any window of a map."""
         if self.only_tests:
             return has_value(group.truth(*window)) & (name == "test")
-        covered = covered_pixels(self._corners(name, group), self.split.chip, window)
+        covered = covered_pixels(chips_of_map(self.split, name, [group.number]), self.split.chip, window)
         return covered & self._has_polygon_of(name, group, window)
-
-    def _corners(self, name: str, group: EvaluatedMap) -> IntArray:
-        """First row and column (n, 2) of the chips of a split in a map."""
-        samples = self.split.samples[name]
-        return (
-            samples[samples[:, 0] == group.number, 1:] if self.split.by_scene or self.split.chip_set else samples[:, 1:]
-        )
 
     def _has_polygon_of(self, name: str, group: EvaluatedMap, window: PixelWindow) -> BoolArray:
         """The pixels (y, x) of the polygons of a split; all where no polygons are split."""
@@ -263,6 +258,16 @@ class EvaluationData:
             of_cells = mapped[..., rows, cols].T.astype(np.int64)
             if len(chosen):
                 yield AreaChips(group, rows + y.start, cols + x.start, votes, of_cells, pixels)
+
+
+def check_whole(maps: tuple[Path, ...]) -> None:
+    """Raise BadInputError for a map of the places of one split, which `predict --places` makes."""
+    for path in maps:
+        if places := _tags(path).get("places"):
+            raise BadInputError(
+                f"map {path} shows the {places} places alone, but baselines and scores need the training and the test "
+                "places; give a map of everything, by predict without --places"
+            )
 
 
 def _split_of(pairs: list[tuple[Tiles, Tiles]], chips: Path | None, model: Path | None) -> Split:

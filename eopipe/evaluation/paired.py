@@ -4,7 +4,8 @@ The difference of two maps is measured on the same pixels, or chips, so that wha
 is that of a gain over a baseline: by pieces of these places, with the measured correlation of the differences.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -44,6 +45,22 @@ class RunScores:
             return document
         return document | {"differences": _rounded(self.differences), "intervals_of_differences": self.paired}
 
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> "RunScores":
+        """The same from such a document."""
+        of_run, differences = _numbers(document["scores"]), document.get("differences")
+        paired = document.get("intervals_of_differences") or {}
+        return cls(of_run, document["intervals"], differences and _numbers(differences), paired)
+
+    def is_significant(self, key: str) -> bool | None:
+        """Whether the paired interval of the difference of a score does not contain 0; None without an interval."""
+        ends = self.paired.get(key)
+        return ends[0] > 0 or ends[1] < 0 if ends else None
+
+
+def _numbers(scores: Mapping[str, float | None]) -> dict[str, float]:
+    return {key: math.nan if value is None else value for key, value in scores.items()}
+
 
 def _rounded(scores: dict[str, float]) -> dict[str, float | None]:
     return {key: rounded(value) for key, value in scores.items()}
@@ -69,33 +86,66 @@ class RunComparison:
     pieces: int
 
 
-def compare_runs(runs: Sequence[EvaluationData], names: Sequence[str], split: str = "test") -> RunComparison:
-    """Score runs on the places of a split (test, val) that all have; the names are those of the runs in messages.
+@dataclass(frozen=True)
+class PairedTables:
+    """Tables (piece, …) of runs on the `count` samples that all have in a split, one for each run in their order.
 
-    Raises BadInputError for runs of other tasks, classes, grids, labels or chips, and without a common place.
+    From them follow the scores of every run, and their differences to any of them, without another look at the maps.
     """
-    for run, name in zip(runs[1:], names[1:], strict=True):
-        _check_comparable(runs[0], run, f"{names[0]} and {name}", split)
-    first, measures = runs[0], _measures(runs[0])
-    cells = choose_cells(first, split)
-    tables, offset, count = list[AnyArray](), 0.0, 0
-    for samples in _shared_samples(runs, names, split):
-        if not len(samples.truth):
-            continue
-        # Sums of values are about a number near their mean, for their precision.
-        offset = offset if count else float(samples.truth.mean())
-        index, count = cells.index_of(samples.number, samples.rows, samples.cols), count + len(samples.truth)
-        parts = [_table(first, cells, index, (samples.truth, mapped), offset) for mapped in samples.mapped]
-        tables = [table + part for table, part in zip(tables, parts, strict=True)] if tables else parts
-    if not tables:
-        raise BadInputError(
-            f"{' and '.join(names)} have no labelled, mapped place that is a {split} place of all of them"
-        )
-    is_used = measures.sizes(tables[0]) > 0
-    used = [table[is_used] for table in tables]
-    of_pieces = partial(_run_scores, replace(cells, used=cells.used[is_used]), first.split.chip, measures)
-    scored = [of_pieces(used[0], None), *(of_pieces(table, used[0]) for table in used[1:])]
-    return RunComparison(scored, count, int(is_used.sum()))
+
+    tables: list[AnyArray]
+    cells: Cells
+    chip: int
+    measures: Measures
+    count: int
+
+    @classmethod
+    def read(cls, runs: Sequence[EvaluationData], names: Sequence[str], split: str = "test") -> "PairedTables":
+        """Read the maps of runs block by block, on the places of a split (test, val) that all have.
+
+        The names are those of the runs in messages. Raises BadInputError for runs of other tasks, classes, grids,
+        labels or chips, and without a common place.
+        """
+        for run, name in zip(runs[1:], names[1:], strict=True):
+            _check_comparable(runs[0], run, f"{names[0]} and {name}", split)
+        first, measures = runs[0], _measures(runs[0])
+        cells = choose_cells(first, split)
+        tables, offset, count = list[AnyArray](), 0.0, 0
+        for samples in _shared_samples(runs, names, split):
+            if not len(samples.truth):
+                continue
+            # Sums of values are about a number near their mean, for their precision.
+            offset = offset if count else float(samples.truth.mean())
+            index, count = cells.index_of(samples.number, samples.rows, samples.cols), count + len(samples.truth)
+            parts = [_table(first, cells, index, (samples.truth, mapped), offset) for mapped in samples.mapped]
+            tables = [table + part for table, part in zip(tables, parts, strict=True)] if tables else parts
+        if not tables:
+            raise BadInputError(
+                f"{' and '.join(names)} have no labelled, mapped place that is a {split} place of all of them"
+            )
+        is_used = measures.sizes(tables[0]) > 0
+        used = [table[is_used] for table in tables]
+        return cls(used, replace(cells, used=cells.used[is_used]), first.split.chip, measures, count)
+
+    def scores(self) -> list[dict[str, float]]:
+        """The scores of each run by their keys; NaN where one is not defined."""
+        return [_scores(table, self.measures) for table in self.tables]
+
+    def compared(self, order: Sequence[int] | None = None) -> RunComparison:
+        """The runs of these numbers in this order, with differences to the first of them; by default all runs."""
+        of_pieces = partial(_run_scores, self.cells, self.chip, self.measures)
+        tables = [self.tables[number] for number in (range(len(self.tables)) if order is None else order)]
+        scored = [of_pieces(tables[0], None), *(of_pieces(table, tables[0]) for table in tables[1:])]
+        return RunComparison(scored, self.count, len(self.tables[0]))
+
+
+def compare_runs(runs: Sequence[EvaluationData], names: Sequence[str], split: str = "test") -> RunComparison:
+    """Score runs on the places of a split (test, val) that all have, with differences to the first run.
+
+    The names are those of the runs in messages. Raises BadInputError for runs of other tasks, classes, grids, labels or
+    chips, and without a common place.
+    """
+    return PairedTables.read(runs, names, split).compared()
 
 
 def _check_comparable(first: EvaluationData, other: EvaluationData, names: str, split: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, FloatArray, IntArray
+from eopipe.chips.map_places import MapPlaces
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.mosaic import task_predictions, task_predictor
 from eopipe.inference.predictor import WindowPredictor
@@ -77,7 +78,7 @@ def windows_of_part(name: str, windows: Sequence[PixelWindow]) -> Sequence[Pixel
 def new_map(target: Path, grid: "GeoBox", description: MapFormat, *, sparse: bool = False) -> Iterator[Any]:
     """Publish a COG: the caller writes windows into a tiled GeoTIFF, which is then copied with overviews.
 
-    A `sparse` one has only the blocks that were written, compressed, and is not a COG.
+    That GeoTIFF has only the blocks that were written. A `sparse` one is published so, compressed, and is not a COG.
     """
     import rasterio
     from rasterio.shutil import copy
@@ -92,7 +93,7 @@ def new_map(target: Path, grid: "GeoBox", description: MapFormat, *, sparse: boo
         "height": height,
     }
     profile |= {"crs": str(grid.crs), "transform": grid.affine, "tiled": True, "blockxsize": 256, "blockysize": 256}
-    profile |= {"compress": "deflate", "sparse_ok": True} if sparse else {}
+    profile |= {"sparse_ok": True} | ({"compress": "deflate"} if sparse else {})
     with publish(target) as draft:
         plain = draft if sparse else draft.with_name("windows.tif")
         with rasterio.open(plain, "w", **profile, BIGTIFF="IF_SAFER") as file:
@@ -121,17 +122,19 @@ def write_prediction(
     model: str = "",
     part: str | None = None,
     parts: Sequence[MapPart] = (),
+    places: MapPlaces | None = None,
 ) -> None:
     """Write both maps of a model's task on a cell: classes, in colours, and probabilities, or values and deviation.
 
     Pixels of another UTM zone than the cell's have no data. A calibration applies to probabilities. Of a `part` only
     its windows are written, into sparse files that also name the model; what is in `parts` of this cell is copied from
-    them and not predicted again. Raises BadInputError for parts of a map with other tags, UsageError for a part that
-    there cannot be.
+    them and not predicted again. With `places` only the windows that they reach are predicted, as wholes: a prediction
+    of another window differs in its last bits. Raises BadInputError for parts of a map with other tags, UsageError for
+    a part that there cannot be.
     """
     predictor = task_predictor(replace(predictor, area=cell.window), trained)
     of_map: dict[str, Any] = {"symmetries": predictor.symmetries} if predictor.symmetries > 1 else {}
-    of_map |= {"cell": cell.id} if cell.id else {}
+    of_map |= ({"cell": cell.id} if cell.id else {}) | ({"places": places.name} if places else {})
     scenes = [store.scene for store in predictor.stores]
     both: Sequence[MapFormat] = map_files(trained, scenes, of_map, calibration, colors)
     of_part = {"window": predictor.edge, "halo": predictor.halo, "model": model}
@@ -140,7 +143,7 @@ def write_prediction(
         _check_part(other, both, cell, of_part)
     every = predictor.windows()
     copied = {_start(window) for other in parts for window in windows_of_part(other.name, every)}
-    remaining = windows_of_part(part, every) if part else every
+    remaining = windows_of_part(part, every) if part else places.windows(every) if places else every
     if part:
         both = _with_tags(both, of_part | {"part": part})
     with ExitStack() as stack:

@@ -14,8 +14,9 @@ from eopipe.contract import STAGES, Knob, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.paired import RunComparison, compare_runs
+from eopipe.evaluation.trials import LEADERBOARD, TRIAL
 from eopipe.provenance.jobs import RecordedJob, read_jobs
-from eopipe.publish import RECORD, publish, write_json
+from eopipe.publish import RECORD, publish, read_json, write_json
 from eopipe.reporting.compare_page import NOTE, read_panels, render_comparison, score_table, size_text
 from eopipe.reporting.wording import DASH, format_setting
 from eopipe.run.locate import NAMES
@@ -25,7 +26,7 @@ METRICS = "metrics.json"
 # Of scenes, stores and maps one record says what all jobs have in common.
 RECORDS = (f"*{RECORD}", f"*/*{RECORD}", f"maps/*/*{RECORD}")
 # What each job of a stage has for itself.
-OF_ONE_JOB = {"cell", "part"}
+OF_ONE_JOB = {"cell", "part", "places"}
 # Inputs of the evaluation whose content says on what the scores rest.
 DATA = {"tiles": "tiles (sha256)", "labels": "labels (sha256)", "chips": "split (sha256)"}
 # Folders from the results up to that in which the run started.
@@ -48,7 +49,7 @@ class FinishedResults:
             raise BadInputError(f"{path} has no scores: give the results of a finished run, or its project folder")
         records = [sorted(folder.glob(pattern)) for pattern in RECORDS]
         first = {record.parent: record for paths in records[1:] for record in reversed(paths)}
-        return cls(folder, read_jobs([*records[0], *first.values()]))
+        return cls(folder, read_jobs([*records[0], *sorted(folder.glob(f"trials/{TRIAL}*{RECORD}")), *first.values()]))
 
     @cached_property
     def data(self) -> EvaluationData:
@@ -63,7 +64,7 @@ class FinishedResults:
     def settings(self) -> dict[str, str]:
         """Settings of the stages that change results, versions of the code, and digests of the data, as text."""
         texts: dict[str, str] = {}
-        for job in (job for job in self.jobs if not job.failed and job.stage in STAGES):
+        for job in filter(self._made_results, self.jobs):
             knobs = {port.name for port in stage(job.stage).settings if isinstance(port.mark, Knob)}
             for name, value in job.settings.items():
                 if name not in knobs | OF_ONE_JOB:
@@ -73,6 +74,14 @@ class FinishedResults:
             if job.stage == "train":
                 texts |= {"eopipe": job.record.version, "commit of the project": job.record.project or DASH}
         return texts
+
+    def _made_results(self, job: RecordedJob) -> bool:
+        """Whether a job is a part of the way to the results: not a failed one, and of trials only the chosen one."""
+        if job.failed or job.stage not in STAGES:
+            return False
+        trials = self.folder / "model" / LEADERBOARD
+        names = [output.name for output in job.record.outputs if output.port == "model"]
+        return job.stage != "train" or not trials.is_file() or names == [f"{TRIAL}{read_json(trials)['chosen']}"]
 
     def _existing(self, path: Path) -> Path:
         """The file or folder of a recorded path in the results, which may have been copied; else its own place."""

@@ -69,14 +69,15 @@ def module_of(architecture: str) -> str:
 def find_model_files(values: Mapping[str, Any]) -> tuple[Path, ...]:
     """Modules and packages of the model that `architecture` names, and files and folders that `arguments` name.
 
-    `values` are those of the stage train; what its `model_files` lists already is not looked for. A module is looked
+    `values` are those of the stage train; what its `model_files` lists already is not looked for. A built-in model has
+    none, although one of other trials may. A module is looked
     for in the working folder, the project's, then on Python's path; there an installed distribution is a library, of
     which no file is listed. Raises UsageError for files that do not exist.
     """
     explicit = tuple(values["model_files"])
     names, module = {path.name for path in explicit}, module_of(values["architecture"])
     if not module:
-        return explicit
+        return ()
     top = PurePath(module).name if module.endswith(".py") else module.partition(".")[0]
     code = () if names & {top, f"{top}.py"} else _with_imported(_module_path(module))
     return tuple(dict.fromkeys((*explicit, *code, *_argument_paths(values["arguments"], names))))

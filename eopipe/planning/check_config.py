@@ -17,8 +17,9 @@ from eopipe.chips.chip_set import INDEX
 from eopipe.chips.groups import split_chip_set
 from eopipe.chips.splits import SPLITS, chip_corners
 from eopipe.composites.periods import day_of, part_of, period_of
-from eopipe.config import URL_AS_PATH, read_config, validate
+from eopipe.config import URL_AS_PATH, validate
 from eopipe.config_conflicts import has_label_settings, plan_of, refusal
+from eopipe.config_file import read_config
 from eopipe.contract import STAGES, stage
 from eopipe.contract import is_path as is_path_port
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
@@ -34,6 +35,7 @@ from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import check_init_folder
+from eopipe.trial_settings import configs_of_trials
 
 # Vector data sets that are folders.
 FOLDERS = (".gdb",)
@@ -130,8 +132,10 @@ def model_mistakes(config: Config) -> list[str]:
     depth, slot = config["train"]["depth"], read_index(index.parent)["slot"] if config["chip_set"] else 0
     if slot % 2**depth:
         return [f"the chips are in slots of {slot} pixels, which cannot be halved {depth} times (train.depth)"]
-    sentences = refusal(lambda: model_warnings(config))
-    return [s if "train." in s else f"train.architecture: {s}" for s in sentences]
+    sentences = [
+        s for of_trial in configs_of_trials(config).values() for s in refusal(partial(model_warnings, of_trial))
+    ]
+    return [s if "train." in s else f"train.architecture: {s}" for s in dict.fromkeys(sentences)]
 
 
 def model_warnings(config: Config) -> list[str]:
@@ -206,8 +210,9 @@ def warnings_of(config: Config) -> Iterator[str]:
             "label.before gives the change between two dates, and an image has one, unless the bands of an item are of "
             'both; composite: {method: median, period: all, stack: year, parts: ["2017", "2021"]} makes them one image'
         )
-    if module_of(config["train"]["architecture"]):
-        yield from model_warnings(config)
+    for of_trial in configs_of_trials(config).values():
+        if module_of(of_trial["train"]["architecture"]):
+            yield from model_warnings(of_trial)
     processes, cores = config["train"]["processes"], os.cpu_count() or 1
     if processes > cores:
         yield f"train.processes is {processes}, and this machine has {cores} cores; each process computes on one"

@@ -21,11 +21,12 @@ from eopipe.planning.trial_store import StoreSize, sample_size
 from eopipe.publish import MANIFEST
 from eopipe.run.images import splits_images
 from eopipe.run.locate import chip_stores
-from eopipe.run.rules import each_fold, names_of_parts
+from eopipe.run.rules import each_fold, each_trial, names_of_parts
 from eopipe.scenes.item import Item, asset_key
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files, frame_folders
+from eopipe.trial_settings import configs_of_trials, trial_settings
 
 # Every job writes a run record, a log and a benchmark table; Snakemake keeps metadata of each output.
 BYTES_PER_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
@@ -148,9 +149,11 @@ def _later_folders(
     scores = ["metrics.json"] if has_labels else []
     pages = ["report.html", "map.png"]
     if chips:
-        folders += _splits(config, chips, mapped)
+        folders += _splits(config, chips, mapped) + _trials(config, mapped)
         paths = [results / name for name in ("model", "model.onnx", "export.json")]
         existing, count = _existing(paths), MODEL_FILES + ONNX_FILES + len(config["train"]["model_files"])
+        # The document of the trials is beside the chosen one.
+        count += bool(config["trials"]["space"])
         folders.append(FolderForecast("model", 2, count, existing[1], existing, "unknown", folders=1))
         scores, pages = ["metrics.json", "calibration.json"], [*pages, "model-card.md", "data-card.md"]
     paths, parts = [*results.glob("maps/**/*.tif")], mapped.parts
@@ -168,7 +171,8 @@ def _later_folders(
     below += mapped.store_folders
     folders.append(FolderForecast("catalog", 1, count, count * DOCUMENT_BYTES, existing, "without links", below))
     existing, count = _existing([results / "crate"], linked=False), CRATE_FILES - bool(config["chip_set"])
-    below = CRATE_FOLDERS - bool(config["chip_set"]) + config["folds"] + config["with_products"]
+    models = config["folds"] + len(trial_settings(config))
+    below = CRATE_FOLDERS - bool(config["chip_set"]) + models + config["with_products"]
     return [*folders, FolderForecast("crate", 1, count, CRATE_BYTES, existing, "without links", below)]
 
 
@@ -288,17 +292,40 @@ def _splits(config: Config, chips: ChipForecast, mapped: MappedImages) -> list[F
     return [split, row]
 
 
+def _trials(config: Config, mapped: MappedImages) -> list[FolderForecast]:
+    """The model and the maps of each trial, and their leaderboard; none without trials."""
+    results, trials = Path(config["results"]), configs_of_trials(config) if config["trials"]["space"] else {}
+    if not trials:
+        return []
+    models = [Path(path).parent for path in each_trial(config, [f"{config['results']}/model/manifest.json"])]
+    maps = [*results.glob("trials/maps-*/*/*.tif")]
+    of_maps = {folder for path in maps for folder in (path.parent, path.parents[1])}
+    pages = [results / name for name in ("trials.json", "trials.html")]
+    existing = _existing([*models, *pages, *maps], results / "trials", *of_maps)
+    code = sum(len(of_trial["train"]["model_files"]) for of_trial in trials.values())
+    count = len(pages) + len(trials) * (MODEL_FILES + 2 * mapped.maps) + code
+    size = round(MAP_RATE * mapped.pixels * mapped.maps * len(trials))
+    below, jobs = 1 + len(trials) * (2 + mapped.maps), len(trials) * (1 + mapped.maps)
+    return [FolderForecast("trials", jobs, count, size, existing, "unknown", below)]
+
+
 def _job_files(
     config: Config, folders: list[FolderForecast], mapped: MappedImages, scenes: int
 ) -> list[FolderForecast]:
     """Files that jobs write beside their outputs: records, logs, benchmarks, state, and those of Snakemake."""
     jobs, results = sum(folder.jobs for folder in folders), Path(config["results"])
     records = ("*.run.json", "*/*.run.json", "maps/*/**/*.run.json", "folds/*/**/*.run.json")
-    paths = {"records": [path for pattern in records for path in results.glob(pattern)]}
+    patterns = (*records, "trials/*/**/*.run.json")
+    paths = {"records": [path for pattern in patterns for path in results.glob(pattern)]}
     paths |= {name: list(results.glob(f"{name}/**/*")) for name in ("logs", "benchmarks")}
     names, of_fold = [folder.folder for folder in folders], 4 if config["folds"] else 0
     # Stages with several jobs have a folder: fetch and preprocess, composite, label, predict; and those of folds.
-    stages = 1 + of_fold + sum(name in names for name in ("scenes", "tiles", "composites", "labels"))
+    stages = (
+        1
+        + of_fold
+        + bool(config["trials"]["space"])
+        + sum(name in names for name in ("scenes", "tiles", "composites", "labels"))
+    )
     forecasts = []
     for name, size in BYTES_PER_JOB.items():
         # One for each job; among the logs is the name of the run's config.
@@ -307,7 +334,7 @@ def _job_files(
         existing = (count, min(count, expected) * size)
         forecasts.append(FolderForecast(name, 0, expected, expected * size, existing, "typical", below))
     # Lists of paths for the crate, and the folders of downloads.
-    lists, below = 3 if scenes else 2, 2 + (1 + scenes if scenes else 0)
+    lists, below = 3 if scenes else 2, 2 + (1 + scenes if scenes else 0) + bool(config["trials"]["space"])
     state = Path(config["state"])
     count = min(lists + below, sum(len(files) + 1 for _, _, files in os.walk(state)))
     existing = (count, min(count, lists) * DOCUMENT_BYTES)
@@ -318,7 +345,9 @@ def _job_files(
 def _snakemake(config: Config, jobs: int, mapped: MappedImages, *, has_search: bool) -> FolderForecast:
     """Snakemake's own: a file for each output, one log for each run, a lock, and its folders."""
     folds = config["folds"]
-    several = {"search": int(has_search), "predict": mapped.map_jobs + folds * mapped.maps}
+    trials = len(trial_settings(config))
+    several = {"search": int(has_search), "predict": mapped.map_jobs + (folds + trials) * mapped.maps}
+    several |= {"choose": 1} if trials else {}
     several |= {"describe": 1} if config["model"] else {"split": 1 + folds, "export": 1, "report": 1}
     outputs = jobs + sum(count * (len(stage(name).of(Output)) - 1) for name, count in several.items()) + 2
     folder = Path(SNAKEMAKE_FOLDER)

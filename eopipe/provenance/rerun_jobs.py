@@ -3,10 +3,9 @@
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 
 from eopipe.contract import STAGES, Input, Knob, Option, Output, stage, to_args
@@ -86,10 +85,10 @@ class CrateRerun:
         self._write_summary()
 
     def run(self, cores: int) -> None:
-        """Run the jobs, stage after stage, and compare their outputs; print a line for each output."""
+        """Run the jobs, each behind those that it has inputs of, and compare outputs; print a line for each output."""
         with ThreadPoolExecutor(cores) as pool:
-            for _, jobs in groupby(self.jobs, key=lambda job: job.stage):
-                for comparisons in pool.map(self._rerun, list(jobs)):
+            for jobs in in_order(self.jobs):
+                for comparisons in pool.map(self._rerun, jobs):
                     for comparison in comparisons:
                         print(comparison.text, flush=True)
                     self.comparisons += comparisons
@@ -145,6 +144,18 @@ class CrateRerun:
         is_identical = digest(output) == data.sha256
         files = () if is_identical or original is None or not data.folder else _different_files(original, output)
         return OutputComparison(job, data.port, is_identical, inputs_identical, files)
+
+
+def in_order(jobs: Sequence[RecordedJob]) -> Iterator[list[RecordedJob]]:
+    """Jobs in groups: what a job reads is made by none of its group or of later ones."""
+    remaining = [*jobs]
+    while remaining:
+        to_make = {data.key for job in remaining for data in job.record.outputs}
+        ready = [job for job in remaining if not to_make & {data.key for data in job.record.inputs}]
+        # Equal data, as a model that was trained twice, may seem to be made by a later job: one stage then.
+        ready = ready or [job for job in remaining if job.stage == remaining[0].stage]
+        yield ready
+        remaining = [job for job in remaining if job not in ready]
 
 
 def _is_complete(outputs: Iterable[Path], arguments: Sequence[str]) -> bool:

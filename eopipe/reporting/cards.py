@@ -273,8 +273,13 @@ def _scores_section(run: RunData) -> CardSection:
     if any(intervals.model.values()):
         text.append(f"Confidence intervals of {format_percent(intervals.level)}: {intervals.method}.")
     text += filter(None, [calibration_text(run.metrics)])
-    tables = (_overall_table(run), _class_table(run), _region_table(run), _fold_table(run), _scene_table(run))
-    return CardSection("Scores", text=tuple(text), tables=tables)
+    tables = [_overall_table(run), _class_table(run), _region_table(run)]
+    tables.append(CardTable("Cross-validation: scores of each fold", *fold_score_rows(run.folds, run.metrics)))
+    tables.append(CardTable("Scores of each test scene", *scene_score_rows(run.metrics)))
+    if board := run.leaderboard:
+        text += board.sentences
+        tables.append(CardTable("Trials: scores in the validation places", board.heads, board.rows))
+    return CardSection("Scores", text=tuple(text), tables=tuple(tables))
 
 
 def _overall_table(run: RunData) -> CardTable:
@@ -317,18 +322,6 @@ def _region_table(run: RunData) -> CardTable:
     heads = ("Region", *(name for _, name in measures), "Pieces")
     caption = "Scores of each quarter of the test areas, with intervals where it has enough independent pieces"
     return CardTable(caption, heads, rows)
-
-
-def _scene_table(run: RunData) -> CardTable:
-    """Scores of each test scene; empty where places are split and not scenes."""
-    heads, rows = scene_score_rows(run.metrics)
-    return CardTable("Scores of each test scene", heads, rows)
-
-
-def _fold_table(run: RunData) -> CardTable:
-    """Scores of each fold; empty without a cross-validation."""
-    heads, rows = fold_score_rows(run.folds, run.metrics)
-    return CardTable("Cross-validation: scores of each fold", heads, rows)
 
 
 def _figures(value: float | None) -> str:

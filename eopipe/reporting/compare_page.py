@@ -2,22 +2,23 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from eopipe import __version__
 from eopipe.evaluation.intervals import LEVEL
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
-from eopipe.evaluation.paired import RunComparison, RunScores
+from eopipe.evaluation.paired import RunComparison
 from eopipe.models.tasks import CHIPWISE
 from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres
+from eopipe.reporting.leaderboard import difference_text, value_text
 from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import ImagePanel, PanelGroup, encode_classes, outline
 from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MAX_MAPS, bounding_window, read_map_image
 from eopipe.reporting.scores import UNIT_MEASURES, measures_of
-from eopipe.reporting.wording import DASH, format_gain, format_interval, format_score, format_value, plural
+from eopipe.reporting.wording import plural
 from eopipe.text_table import TextRow
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL
@@ -59,27 +60,10 @@ def score_table(comparison: RunComparison, names: Sequence[str], data: Evaluatio
     for key, title in titles.items():
         if key in comparison.runs[0].scores:
             unit = data.unit if key in UNIT_MEASURES else ""
-            values = [_value_text(run.scores[key], unit) for run in comparison.runs]
-            differences = [_difference_text(run, key, unit) for run in comparison.runs[1:]]
+            values = [value_text(run.scores[key], unit) for run in comparison.runs]
+            differences = [difference_text(run, key, unit) for run in comparison.runs[1:]]
             rows.append((title, *values, *differences))
     return rows
-
-
-def _value_text(value: float, unit: str) -> str:
-    known = value if np.isfinite(value) else None
-    return format_value(known, unit) if unit else format_score(known)
-
-
-def _difference_text(run: RunScores, key: str, unit: str) -> str:
-    """A difference with its interval; runs are not significant where that contains 0."""
-    value, ends = (run.differences or {}).get(key, np.nan), run.paired.get(key)
-    if not np.isfinite(value):
-        return DASH
-    text = format_value(value, unit) if unit else format_gain(value)
-    if not ends:
-        return f"{text}, no interval: too few independent places"
-    is_significant = ends[0] > 0 or ends[1] < 0
-    return f"{text} ({format_interval(ends, unit)}){'' if is_significant else ', not significant'}"
 
 
 def read_panels(runs: Sequence[EvaluationData], names: Sequence[str], split: str) -> ComparedPanels:
@@ -145,22 +129,19 @@ def render_comparison(
 ) -> str:
     """The page; every text from outside is escaped."""
     caption, rows = scores
-    outcomes = ("both right", f"only {names[0]} right", "only the other right", "both wrong", "other places")
-    return (
-        page_environment()
-        .get_template(TEMPLATE)
-        .render(
-            run={"title": " and ".join(names)},
-            version=__version__,
-            style=page_source(STYLE),
-            names=names,
-            caption=caption,
-            scores=rows,
-            settings=settings,
-            groups=panels.groups,
-            legend=panels.legend,
-            outcomes=dict(zip(outcomes, OUTCOME_COLORS, strict=True)) if panels.legend else {},
-            scale_bar=partial(scale_bar, panels.pixel_m),
-            note=NOTE,
-        )
-    )
+    context = {"run": {"title": " and ".join(names)}, "names": names, "caption": caption, "scores": rows}
+    context |= {"settings": settings, "note": NOTE} | panels_context(panels, names[0])
+    return page_environment().get_template(TEMPLATE).render(context)
+
+
+def panels_context(panels: ComparedPanels, first: str) -> dict[str, Any]:
+    """What a template needs for the maps of runs, the first of which has this name, and for its head and foot."""
+    outcomes = ("both right", f"only {first} right", "only the other right", "both wrong", "other places")
+    return {
+        "version": __version__,
+        "style": page_source(STYLE),
+        "groups": panels.groups,
+        "legend": panels.legend,
+        "outcomes": dict(zip(outcomes, OUTCOME_COLORS, strict=True)) if panels.legend else {},
+        "scale_bar": partial(scale_bar, panels.pixel_m),
+    }

@@ -14,12 +14,14 @@ from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import Split, read_split
 from eopipe.errors import BadInputError
 from eopipe.evaluation.metrics_document import LabelMetrics, RunMetrics, ValueMetrics, read_metrics
+from eopipe.evaluation.trials import LEADERBOARD
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
 from eopipe.publish import read_json
 from eopipe.reporting.change import with_change_panel
 from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.decimation import Decimation
+from eopipe.reporting.leaderboard import Leaderboard
 from eopipe.reporting.maps import MapContent, MapPanel, cell_panels
 from eopipe.reporting.multilabel import label_headline
 from eopipe.reporting.palette import ValueScale, class_colors
@@ -102,6 +104,7 @@ class RunData:
     digests: list[TextRow]
     statements: AuthorStatements
     folds: dict[str, RunMetrics]
+    leaderboard: Leaderboard | None = None
     scale: ValueScale | None = None
 
     @property
@@ -202,7 +205,7 @@ def read_run(
     files.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
     selected, decimation = select_maps(files, split), page_decimation(files, stores)
     palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
-    maps = []
+    maps, trials = [], inputs.model / LEADERBOARD
     for file in selected:
         in_map = [pair for pair in pairs if file.scene in {"", pair[0].scene}]
         roles = split_roles(split, pairs, decimation, file.scene)
@@ -236,6 +239,7 @@ def read_run(
         digests=_digests(inputs, files, pairs),
         statements=statements,
         folds=folds,
+        leaderboard=Leaderboard(read_json(trials), metrics.task, unit) if trials.is_file() else None,
         scale=scale,
     )
 

@@ -10,14 +10,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from eopipe.config import check, read_config
+from eopipe.config import check
+from eopipe.config_file import read_config
 from eopipe.contract import STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
-from eopipe.errors import UsageError
+from eopipe.errors import UsageError, some_of
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, visible_files
 from eopipe.run.images import is_mosaic
 from eopipe.run.locate import chip_stores
+from eopipe.trial_settings import config_of_trial, trial_settings
 
 Config = dict[str, Any]
 # Functions of a job's wildcards and input files, as Snakemake calls them.
@@ -136,8 +138,7 @@ def params_for(config: Config, name: str, folders: Iterable[str] = (), optional:
     """
     functions = {name_of_input: _folders_of(name_of_input) for name_of_input in folders}
     functions |= {name_of_input: _arguments_of(name_of_input) for name_of_input in optional}
-    text = partial(map_options, config) if name == "predict" else literal(options(config, name))
-    settings = {"options": text, "revision": revision(name)}
+    settings = {"options": partial(options_of_job, config, name), "revision": revision(name)}
     return functions | settings | _libraries(config, name)
 
 
@@ -217,8 +218,12 @@ def training_mb(config: Config) -> AmountOfInput:
 
 def training_minutes(config: Config) -> AmountOfInput:
     """Time of one attempt of a training, which is short where its length is not set."""
-    epochs, steps = config["train"]["epochs"] or 0, config["train"]["steps"] or 0
-    return lambda wildcards, input: min(720, 60 + volume(input.tiles) * epochs // 100 + steps // 10)
+
+    def minutes(wildcards: Any, input: Any) -> int:
+        train = config_of_job(config, wildcards)["train"]
+        return min(720, 60 + volume(input.tiles) * (train["epochs"] or 0) // 100 + (train["steps"] or 0) // 10)
+
+    return minutes
 
 
 def catalog(config: Config) -> Callable[[Any], str]:
@@ -250,45 +255,65 @@ def _file_for(path: Path) -> str:
     return str(next((path / name for name in (MANIFEST, "catalog.json") if (path / name).is_file()), path))
 
 
-def in_fold(results: str, shared: Any) -> Any:
-    """The file of a fold in the place of one of the results, named as the outputs of cwl/fold.cwl.
+def in_each(kind: str, results: str, shared: Any) -> Any:
+    """The file of a fold or trial in the place of one of the results, named as the outputs of cwl/fold.cwl.
 
-    A path gets the wildcard `fold`; a function of a job's wildcards gives the paths of the job's fold.
+    A path gets the wildcard of that kind; a function of a job's wildcards gives the paths of the job's one.
 
-    >>> in_fold("results", "results/model/manifest.json"), in_fold("results", "results/metrics.json")
-    ('results/folds/model-fold-{fold}/manifest.json', 'results/folds/metrics-fold-{fold}.json')
+    >>> in_each("fold", "results", "results/model/manifest.json"), in_each("trial", "results", "results/metrics.json")
+    ('results/folds/model-fold-{fold}/manifest.json', 'results/trials/metrics-trial-{trial}.json')
     """
     if callable(shared):
-        return lambda wildcards: _format_fold(results, shared(wildcards), wildcards.fold)
+        return lambda wildcards: _formatted(kind, results, shared(wildcards), wildcards[kind])
     name, *rest = str(shared).removeprefix(f"{results}/").split("/")
     stem, dot, suffix = name.partition(".")
-    return "/".join([results, "folds", f"{stem}-fold-{{fold}}{dot}{suffix}", *rest])
+    return "/".join([results, f"{kind}s", f"{stem}-{kind}-{{{kind}}}{dot}{suffix}", *rest])
 
 
-def _format_fold(results: str, paths: str | list[str], fold: str) -> str | list[str]:
+def _formatted(kind: str, results: str, paths: str | list[str], name: str) -> str | list[str]:
     if isinstance(paths, str):
-        return str(in_fold(results, paths)).format(fold=fold)
-    return [str(in_fold(results, path)).format(fold=fold) for path in paths]
+        return str(in_each(kind, results, paths)).format(**{kind: name})
+    return [str(in_each(kind, results, path)).format(**{kind: name}) for path in paths]
 
 
 def each_fold(config: Config, name: str) -> list[str]:
     """A file of the results in every fold of the cross-validation, if there is one."""
     results, numbers = config["results"], range(config["folds"])
-    return [str(in_fold(results, f"{results}/{name}")).format(fold=number) for number in numbers]
+    return [str(in_each("fold", results, f"{results}/{name}")).format(fold=number) for number in numbers]
 
 
-def fold_options(config: Config, wildcards: Any) -> str:
-    """The options of the split of a fold."""
-    split = config["split"] | {"folds": config["folds"], "fold": int(wildcards.fold)}
-    return options(config | {"split": split}, "split")
+def each_trial(config: Config, paths: Iterable[str]) -> list[str]:
+    """Files of the results in every trial of the training, if there are some: all of the first one first."""
+    of_trial = [str(in_each("trial", config["results"], path)) for path in paths]
+    return [path.format(trial=name) for name in trial_settings(config) for path in of_trial]
 
 
-def map_options(config: Config, wildcards: Any) -> str:
-    """The options of a map: those of the stage, its cell where a run has several, and the part of the map."""
-    cell = wildcards.map.partition(".")[2] if is_mosaic(wildcards.map) else ""
-    of_job = {"--cell": cell, "--part": wildcards.get("part", "")}
-    words = [word for flag, value in of_job.items() if value for word in (flag, value)]
-    return " ".join(filter(None, [options(config, "predict"), shlex.join(words)]))
+def config_of_job(config: Config, wildcards: Any) -> Config:
+    """The config of a job: with the split of its fold, or the training of its trial."""
+    if fold := wildcards.get("fold", ""):
+        return config | {"split": config["split"] | {"folds": config["folds"], "fold": int(fold)}}
+    if not (trial := wildcards.get("trial", "")):
+        return config
+    settings = trial_settings(config).get(trial)
+    if settings is None:
+        raise UsageError(f"the config has no trial {trial}; it has {some_of(list(trial_settings(config)))}")
+    return config_of_trial(config, settings)
+
+
+def options_of_job(config: Config, name: str, wildcards: Any) -> str:
+    """The options of a job: those of its stage, and of a map its cell where a run has several, its part and places."""
+    words = [options(config_of_job(config, wildcards), name)]
+    if name == "predict":
+        cell = wildcards.map.partition(".")[2] if is_mosaic(wildcards.map) else ""
+        places = "val" if wildcards.get("trial", "") else ""
+        of_job = {"--cell": cell, "--part": wildcards.get("part", ""), "--places": places}
+        words += [f"{flag} {shlex.quote(value)}" for flag, value in of_job.items() if value]
+    return " ".join(filter(None, words))
+
+
+def training_files(config: Config, wildcards: Any) -> dict[str, str | list[str]]:
+    """The user's own input files of a training, or of that of a trial."""
+    return named_files(config_of_job(config, wildcards), "train")
 
 
 def parts_of_map(config: Config, wildcards: Any) -> list[str]:

@@ -13,7 +13,7 @@ ROR = r"^(https://ror\.org/)?0[a-z0-9]{8}$"
 
 
 def crate(
-    records: Annotated[tuple[Path, ...], Input("run records of all jobs", format="application/json")],
+    records: Annotated[tuple[Path, ...], Input("run records of all jobs", format="application/json", nested=True)],
     payload: Annotated[
         tuple[Path, ...], Input("files and folders that the crate contains: model, maps, metrics, report", mixed=True)
     ],

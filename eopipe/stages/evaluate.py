@@ -55,12 +55,14 @@ def evaluate(
     test, no label trains anything, and there are no baselines (task segmentation only).
     Where scenes are split, the model is also scored on each test scene.
     With maps of probabilities, their calibration is measured: ECE, Brier score, log loss and a reliability curve.
+    Raises BadInputError for a map of the places of one split, of predict --places.
     """
     from eopipe.evaluation.calibration import calibration_metrics
     from eopipe.evaluation.evaluate import evaluate_maps
-    from eopipe.evaluation.maps import EvaluationData
+    from eopipe.evaluation.maps import EvaluationData, check_whole
     from eopipe.publish import publish, write_json
 
+    check_whole(classes)
     data = EvaluationData.read(classes, tiles, labels, chips, tested_model)
     calibration = calibration_metrics(data, probabilities)
     with publish(metrics) as draft:

@@ -42,6 +42,10 @@ def predict(
         Path | None,
         Input("calibration of the probabilities, as calibrate writes it for the same model", format="application/json"),
     ] = None,
+    chips: Annotated[
+        Path | None,
+        Input("split file, of which the places of one split are mapped, with --places", format="application/json"),
+    ] = None,
     finished_parts: Annotated[
         tuple[Path, ...],
         Input(
@@ -73,6 +77,10 @@ def predict(
     part: Annotated[
         str | None,
         Option("part of the map to make, such as 3-of-16: a run of its windows", pattern=PART, of_job=True),
+    ] = None,
+    places: Annotated[
+        Literal["train", "val", "test"] | None,
+        Option("places of the split file to map, in the place of everything", of_job=True),
     ] = None,
     halo: Annotated[
         int | None,
@@ -111,11 +119,14 @@ def predict(
     each cell of its chip size. Windows of a model that takes images of one size, or has an infinite reach, overlap by
     half and are blended. Bands are selected by name. A calibration changes probabilities, not classes. Each chip of a
     chip set is predicted by itself, and the map has its slots. With a part only its windows are predicted, and written
-    to sparse GeoTIFFs, from which another job makes the map. Raises BadInputError when a scene lacks a band of the
-    model, is on another grid, or differs in pixel size, unit or processing level from the tiles of the training, or
-    when the calibration is for another model or other symmetries, UsageError for colors that do not match the classes
-    and for another number of symmetries, and DivergedError when the model's output is not finite.
+    to sparse GeoTIFFs, from which another job makes the map. With `chips` and `places`, only windows with chips of that
+    split are predicted, with the values of the map of everything; the others are without data. Raises BadInputError
+    when a scene lacks a band of the model, is on another grid, differs in pixel size, unit or processing level from the
+    tiles of the training, or is not of the split file, or when the calibration is for another model or other
+    symmetries, UsageError for colors that do not match the classes, another number of symmetries, and one of chips and
+    places without the other or with parts, and DivergedError when the model's output is not finite.
     """
+    from eopipe.chips.map_places import read_places
     from eopipe.errors import UsageError
     from eopipe.inference.map_files import read_parts, write_prediction
     from eopipe.inference.predictor import open_predictor
@@ -129,6 +140,7 @@ def predict(
     stores = sorted((Tiles(path) for path in tiles), key=lambda store: store.scene)
     if len(stores) > 1 and CHIP_SET in stores[0].attributes:
         raise UsageError("stores of a chip set have other chips at the same positions: predict one at a time")
+    places_of_map = read_places(chips, places, stores, in_parts=bool(part or finished_parts))
     check_tiles(trained.trained_on, stores, allow)
     fitted = read_calibration(calibration) if calibration else None
     if fitted:
@@ -148,4 +160,5 @@ def predict(
         model=model_id(model),
         part=part,
         parts=read_parts(finished_parts),
+        places=places_of_map,
     )

@@ -14,7 +14,7 @@ from projects import ROOT
 from eopipe import cli
 from eopipe.arguments import parse
 from eopipe.config import load, model
-from eopipe.contract import STAGES, Input, Option, Port, is_path, stage
+from eopipe.contract import STAGES, Input, Option, Output, Port, is_path, stage
 from eopipe.errors import UsageError
 from eopipe.run.cwl import JOB, cwl_folder, job, job_text, steps
 from eopipe.run.rules import knobs, options
@@ -64,11 +64,11 @@ def steps_of(job_inputs: Config, pipeline: str) -> list[tuple[str, Config]]:
 
 def words_of(name: str, values: Config) -> list[str]:
     """The command line that CWL makes of a tool's inputs (section 4.1 of its specification)."""
-    words = []
+    words, names = [], {f"{port.name}_name" for port in stage(name).of(Output)}
     for port, entry in TOOLS[name]["inputs"].items():
         value = values.get(port)
         value = entry.get("default") if value is None else value
-        if "inputBinding" not in entry or value is None or value is False or value == [] or port.endswith("_name"):
+        if "inputBinding" not in entry or value is None or value is False or value == [] or port in names:
             continue
         elements = [] if value is True else value if isinstance(value, list) else [value]
         texts = (str(ROOT / unquote(e["location"])) if isinstance(e, dict) else str(e) for e in elements)
@@ -91,7 +91,7 @@ def of_snakemake(config: Config, name: str) -> Config:
 def assert_same_arguments(config: Config) -> None:
     written = yaml.safe_load(job_text(job(config, ROOT, ROOT / "config/config.yaml"), "config.yaml"))
     stages = steps_of(written, "finished-model" if config["model"] else "pipeline")
-    of_training = {"split", "train", "calibrate", "export", "report"}
+    of_training = {"split", "train", "choose", "calibrate", "export", "report"}
     assert {name for name, _ in stages} == {*STAGES} - (of_training if config["model"] else {"describe"})
     for name, values in stages:
         expected, actual = of_snakemake(config, name), arguments(name, words_of(name, values))

@@ -109,7 +109,13 @@ def resources_of_rule(name: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     resources = re.search(r"^    resources:\n((?:        .*\n)+)", body[1], re.MULTILINE)
     threads = re.search(r"^    threads: (.+)$", body[1], re.MULTILINE)
     assert resources
-    names: dict[str, Any] = {"eo": rules, "config": DEMO, "STATE": "", "machine": partial(rules.resources_for, DEMO)}
+    names: dict[str, Any] = {
+        "eo": rules,
+        "config": DEMO,
+        "STATE": "",
+        "TRIAL": "",
+        "machine": partial(rules.resources_for, DEMO),
+    }
     names |= {"partial": partial, "has_job_arrays": lambda workflow: False, "workflow": None}
     exec("\n".join(re.findall(r"^[A-Z]+_MB = .+$", text, re.MULTILINE)), names)
     values: dict[str, Any] = eval(f"dict({resources[1]})", names)
@@ -121,8 +127,8 @@ def resources_of_rule(name: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
 def evaluate(formula: Any, attempt: int) -> int:
     """The value of a resource at an attempt."""
     values = {
-        "wildcards": None,
-        "input": SimpleNamespace(tiles=[], stores=[], scene="", probabilities=[]),
+        "wildcards": {},
+        "input": SimpleNamespace(tiles=[], stores=[], scene="", probabilities=[], classes=[]),
         "attempt": attempt,
     }
     return int(formula(**{name: values[name] for name in inspect.signature(formula).parameters}))
@@ -183,6 +189,7 @@ def test_the_pipeline_scatters_over_scenes_cells_and_folds() -> None:
         "predict_parts": ["cell", "ending", "part"],
         "predict": ["cell", "ending"],
         "predict_images": "image",
+        "trials": ["trial", "settings"],
         "cross_validate": "fold",
     }
 
@@ -242,6 +249,8 @@ def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job()
     optional = {name: step["in"]["wanted"] for name, step in steps.items() if step.get("when") == "$(inputs.wanted)"}
     assert optional == {
         "composite": "steps/composite",
+        "train": "with_training",
+        "choose": "with_trials",
         "label": "steps/label_file",
         "label_scenes": "steps/label_scenes",
         "predict": "steps/mosaic",

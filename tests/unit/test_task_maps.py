@@ -39,8 +39,8 @@ def grid(shape: tuple[int, ...]) -> GeoBox:
     return GeoBox(shape[-2:], Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
 
 
-def write_tiles(path: Path, image: AnyArray, valid: AnyArray) -> Path:
-    properties = {"datetime": "2020-07-01T00:00:00Z", "collection": "test"}
+def write_tiles(path: Path, image: AnyArray, valid: AnyArray, **attributes: Any) -> Path:
+    properties = {"datetime": "2020-07-01T00:00:00Z", "collection": "test"} | attributes
     with new_store(path, grid(image.shape), BANDS, path.stem, properties) as group:
         add_array(group, "image", image.shape, "uint16", LAYOUT, scale_factor=1e-4, add_offset=0.0)[:] = image
         add_array(group, "valid", valid.shape, "uint8", LAYOUT)[:] = valid

@@ -73,6 +73,7 @@ FILES = {name: f"{RESULTS}/{path}" for name, path in eo.SHARED_FILES.items()} | 
     "probabilities": each_map("probabilities"),
     "maps": lambda wildcards: each_map("classes")(wildcards) + each_map("probabilities")(wildcards),
     "fold_metrics": eo.each_fold(config, "metrics.json"),
+    "trial_maps": lambda wildcards: eo.each_trial(config, each_map("classes")(wildcards)),
 }
 
 

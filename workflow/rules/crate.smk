@@ -16,7 +16,8 @@ LISTS += ' --workflow "$EOPIPE_WORKFLOW"/Snakefile'
 rule crate:
     "Package the run as a Provenance Run Crate: data, model, maps, and every job."
     input:
-        **files("frozen", "scenes", "fetched", "stores", "tiles", "labels", "model", "maps", "single", "catalog"),
+        **files("frozen", "scenes", "fetched", "stores", "tiles", "labels", "model", "maps", "single"),
+        **files("catalog", "trial_maps"),
     output:
         root=f"{RESULTS}/crate/manifest.json",
     log:

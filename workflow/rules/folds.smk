@@ -1,5 +1,5 @@
 # A cross-validation beside the model: each fold is split, trained, mapped and scored as the model is.
-in_fold = partial(eo.in_fold, RESULTS)
+in_fold = partial(eo.in_each, "fold", RESULTS)
 
 
 wildcard_constraints:
@@ -21,8 +21,6 @@ use rule split as split_fold with:
         f"{RESULTS}/logs/split/fold-{{fold}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/split/fold-{{fold}}.tsv"
-    params:
-        **params_for("split", folders=["tiles", "labels"]) | {"options": partial(eo.fold_options, config)},
 
 
 use rule train as train_fold with:

@@ -17,10 +17,10 @@ rule predict:
     resources:
         **machine("predict", mem_mb=3000, runtime=eo.minutes_of_map(config), disk_mb=eo.disk_of_map),
     params:
-        **params_for("predict", folders=["model", "tiles"], optional=["calibration", "finished_parts"]),
+        **params_for("predict", folders=["model", "tiles"], optional=["calibration", "finished_parts", "chips"]),
     shell:
         "exec eopipe predict --model {params.model:q} --tiles {params.tiles:q} {params.calibration:q} {params.options}"
-        " {params.finished_parts:q} --classes {output.classes:q} --probabilities {output.probabilities:q}"
+        " {params.finished_parts:q} {params.chips:q} --classes {output.classes:q} --probabilities {output.probabilities:q}"
         " {resources.knobs} > {log:q} 2>&1"
 
 

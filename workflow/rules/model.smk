@@ -32,22 +32,29 @@ rule split:
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
+# A run with trials has a training for each; the stage choose makes the model of the run.
+TRIAL, TRAINED = "", FILES["model"]
+if config["trials"]["space"]:
+    TRIAL, TRAINED = "/trial-{trial}", eo.in_each("trial", RESULTS, FILES["model"])
+    FILES["single"] += [f"{RESULTS}/trials.json", f"{RESULTS}/trials.html", *eo.each_trial(config, [FILES["model"]])]
+
+
 rule train:
     "Train on the chips with torchrun; resumes from its checkpoint after a failure."
     input:
-        **eo.named_files(config, "train"),
+        unpack(partial(eo.training_files, config)),
         **files("tiles", "labels", "chips", "statistics"),
     output:
-        root=f"{RESULTS}/model/manifest.json",
+        root=TRAINED,
     log:
-        f"{RESULTS}/logs/train.log",
+        f"{RESULTS}/logs/train{TRIAL}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/train.tsv"
+        f"{RESULTS}/benchmarks/train{TRIAL}.tsv"
     conda:
         ENVIRONMENT
     threads: config["train"]["processes"] * config["train"]["threads"]
     resources:
-        **machine("train", "--state", f"{STATE}/train", mem_mb=eo.training_mb(config), disk_mb=1000),
+        **machine("train", "--state", f"{STATE}/train{TRIAL}", mem_mb=eo.training_mb(config), disk_mb=1000),
         runtime=eo.training_minutes(config),  # not more in a retry, which resumes from a checkpoint
     params:
         **params_for("train", folders=["tiles", "labels"]),

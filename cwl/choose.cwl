@@ -1,0 +1,194 @@
+# Derived from eopipe/stages by `make sync`; do not edit.
+cwlVersion: v1.2
+class: CommandLineTool
+$namespaces:
+  edam: http://edamontology.org/
+  iana: https://www.iana.org/assignments/media-types/
+  s: https://schema.org/
+label: eopipe choose
+doc: Choose the model with the best score in the validation places among trials of other hyper-parameters.
+intent:
+- edam:operation_2424
+s:license: https://spdx.org/licenses/Apache-2.0
+s:author:
+- s:name: The eopipe team
+  s:email: team@example.org
+  s:url: https://github.com/eopipe/eopipe
+requirements:
+  NetworkAccess:
+    networkAccess: false
+  ResourceRequirement:
+    coresMin: 1
+    coresMax: 1
+    ramMin: $(inputs.mem_mb)
+    ramMax: $(inputs.mem_mb)
+  ToolTimeLimit:
+    timelimit: $(inputs.timelimit_s)
+  LoadListingRequirement:
+    loadListing: no_listing
+  EnvVarRequirement:
+    envDef:
+      EOPIPE_VERSION: 0.1.0
+  InitialWorkDirRequirement:
+    listing:
+    - entryname: models.list.json
+      entry: '$(inputs.models)
+
+        '
+    - entryname: classes.list.json
+      entry: '$(inputs.classes)
+
+        '
+    - entryname: tiles.list.json
+      entry: '$(inputs.tiles)
+
+        '
+    - entryname: labels.list.json
+      entry: '$(inputs.labels)
+
+        '
+hints:
+  SoftwareRequirement:
+    packages:
+      eopipe:
+        version:
+        - 0.1.0
+        specs:
+        - https://github.com/eopipe/eopipe
+baseCommand:
+- eopipe
+- choose
+arguments:
+- --models
+- '@models.list.json'
+- --classes
+- '@classes.list.json'
+- --tiles
+- '@tiles.list.json'
+- --labels
+- '@labels.list.json'
+inputs:
+  models:
+    type:
+      type: array
+      items:
+      - 'null'
+      - Directory
+      - type: array
+        items:
+        - 'null'
+        - Directory
+    label: models
+    doc: model folders, one for each trial
+  classes:
+    type:
+      type: array
+      items:
+      - 'null'
+      - File
+      - type: array
+        items:
+        - 'null'
+        - File
+    label: classes
+    doc: maps of classes or values, the same number for each model, in the order of the models
+    format: iana:image/tiff
+  tiles:
+    type:
+      type: array
+      items: Directory
+    label: tiles
+    doc: tile stores that were mapped
+  labels:
+    type:
+      type: array
+      items: Directory
+    label: labels
+    doc: label store for all scenes, or one per scene
+  chips:
+    type: File
+    label: chips
+    doc: 'split file: chips of the train, val and test splits'
+    format: iana:application/json
+    inputBinding:
+      prefix: --chips
+  model_name:
+    type: string
+    label: model
+    doc: model folder with the best score, and with trials.json
+    default: model
+    inputBinding:
+      prefix: --model
+  leaderboard_name:
+    type: string
+    label: leaderboard
+    doc: scores of all trials, the best first
+    default: trials.json
+    inputBinding:
+      prefix: --leaderboard
+  page_name:
+    type: string
+    label: page
+    doc: the leaderboard as one HTML page
+    default: trials.html
+    inputBinding:
+      prefix: --page
+  score:
+    type:
+    - 'null'
+    - string
+    label: score
+    doc: 'score that ranks the trials; lower is better for rmse, mae and hamming_loss (default: miou; f1_macro for
+      multilabel, rmse for regression) (accuracy or miou or f1_macro or kappa or f1_micro or subset_accuracy or
+      hamming_loss or rmse or mae or r2)'
+    inputBinding:
+      prefix: --score
+  mem_mb:
+    type: int
+    label: memory
+    doc: memory of the job in MB
+    default: 3000
+  timelimit_s:
+    type: int
+    label: time limit
+    doc: seconds after which the job is ended
+    default: 5400
+outputs:
+  model:
+    type: Directory
+    label: model
+    doc: model folder with the best score, and with trials.json
+    outputBinding:
+      glob: $(inputs.model_name)
+  leaderboard:
+    type: File
+    format: iana:application/json
+    label: leaderboard
+    doc: scores of all trials, the best first
+    outputBinding:
+      glob: $(inputs.leaderboard_name)
+  page:
+    type: File
+    format: iana:text/html
+    label: page
+    doc: the leaderboard as one HTML page
+    outputBinding:
+      glob: $(inputs.page_name)
+  record:
+    type: File
+    format: iana:application/json
+    label: run record
+    doc: what the job did
+    outputBinding:
+      glob: $(inputs.model_name).run.json
+temporaryFailCodes:
+- 5
+- 75
+permanentFailCodes:
+- 2
+- 3
+- 4
+- 6
+- 7
+- 8
+- 70

@@ -1,0 +1,114 @@
+"""The steps and inputs that the CWL workflows are made of, derived from the stages.
+
+An input of the pipeline is a setting of the config: `train_epochs` is `epochs` in the section `train`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from dev.cwl import PARTS_OF_MAP, cells_tool, cwl_type, described, entry, needs_inputs, periods_tool, steps_tool, tool
+from eopipe.contract import STAGES, Knob, Option, Port, stage
+
+Cwl = dict[str, Any]
+# With it cwltool's checker does not warn of what `pickValue` has removed.
+SELF = {"valueFrom": "$(self)"}
+MERGED = {"linkMerge": "merge_flattened", "pickValue": "all_non_null"}
+JSON, TIFF = "iana:application/json", "iana:image/tiff"
+EACH_FILE, EACH_FOLDER = {"type": "array", "items": "File"}, {"type": "array", "items": "Directory"}
+FOLDERS = {"type": EACH_FOLDER}
+PACKED = "packed/pipeline.cwl"
+
+
+def tools() -> dict[str, Cwl]:
+    """All tools by the names of their files: those of the stages, and three that decide on steps of the pipeline."""
+    small = {"steps": steps_tool(), "cells": cells_tool(), "periods": periods_tool()}
+    return {name: tool(stage(name)) for name in STAGES} | small
+
+
+def settings(name: str) -> list[Port]:
+    """The ports of a stage that a config sets, in its own section or in that of another stage."""
+    shared = [port for port in stage(name).of(Option, Knob) if port.section]
+    return [*stage(name).settings, *shared]
+
+
+def input_name(name: str, port: Port) -> str:
+    """The input of the pipeline that sets a port of a stage."""
+    return f"{port.section or name}_{port.setting}"
+
+
+def stage_step(name: str, wires: Cwl, *, of: str = "", **more: Any) -> Cwl:
+    """A step that runs a stage: what it gets from other steps, and every setting of its stage."""
+    of = of or name
+    chosen = {port.name: input_name(of, port) for port in settings(of)} | {
+        key: f"{of}_{key}" for key in needs_inputs(of)
+    }
+    words = name.replace("_", " ")
+    outputs = list(tool(stage(of))["outputs"])
+    return {"label": words, "doc": stage(of).summary, "run": f"{of}.cwl", **more, "in": chosen | wires, "out": outputs}
+
+
+def when(source: str) -> tuple[Cwl, Cwl]:
+    """The input that decides whether a step runs, and the condition."""
+    return {"wanted": source}, {"when": "$(inputs.wanted)"}
+
+
+def pipeline_inputs() -> Cwl:
+    """Every setting of the config, memory and time of the jobs, and what CWL alone needs."""
+    inputs: Cwl = {}
+    for name in STAGES:
+        for port in settings(name):
+            if not port.section:
+                inputs[input_name(name, port)] = described(port) | {"label": f"{name}.{port.name}"}
+        for key, value in needs_inputs(name).items():
+            inputs[f"{name}_{key}"] = value | {"label": f"{value['label']} of {name}"}
+    # Without a value the grid follows the bands.
+    grid_assets = next(port for port in stage("search").ports if port.name == "grid_assets")
+    inputs["search_grid_assets"] |= {"type": ["null", cwl_type(grid_assets)]}
+    del inputs["search_grid_assets"]["default"]
+    number, numbers = (
+        "number of folds of a cross-validation beside the model; 0: none",
+        {"type": "array", "items": "int"},
+    )
+    texts = {"type": "array", "items": "string"}
+    return inputs | {
+        "train_state": entry(["null", "Directory"], "state", "checkpoints of a training that did not end"),
+        "map_parts": entry("int", "map parts", PARTS_OF_MAP) | {"default": 1},
+        "folds": entry("int", "folds", number) | {"default": 0},
+        "fold": entry(numbers, "fold numbers", "folds to run, such as [0, 1, 2] of 3 folds") | {"default": []},
+        "with_training": entry("boolean", "with training", "train one model; false where the best of trials is taken")
+        | {"default": True},
+        "with_trials": entry("boolean", "with trials", "choose the best of the trials") | {"default": False},
+        "trial_names": entry(texts, "trial names", "names of the trials of the training") | {"default": []},
+        "trial_settings": entry(texts, "trial settings", "options of train of each trial, in JSON") | {"default": []},
+        "with_onnx": entry("boolean", "with ONNX", "export the model to ONNX") | {"default": True},
+        "with_report": entry("boolean", "with report", "make the report and the cards") | {"default": True},
+        "with_products": entry("boolean", "with products", "make polygons, QGIS style and areas of zones of the maps")
+        | {"default": False},
+        "with_crate": entry("boolean", "with crate", "make the Provenance Run Crate") | {"default": True},
+        "config": entry(["null", "File"], "config", "config of the job, for the crate", "iana:application/yaml"),
+        "lock": entry(["null", "File"], "lock", "pinned versions of the software, for the crate", "iana:text/plain"),
+        "workflow": entry("File", "workflow", "all of this workflow in one file, which the crate contains")
+        | {"default": {"class": "File", "location": PACKED}},
+    }
+
+
+def plain_step(name: str, document: Cwl, **wires: Any) -> Cwl:
+    """A step of a small tool; its inputs without a wire are those of the pipeline."""
+    inputs = {key: wires.get(key, key) for key in document["inputs"]}
+    outputs = list(document["outputs"])
+    return {"label": name, "doc": document["doc"], "run": f"{name}.cwl", "in": inputs, "out": outputs}
+
+
+def output(kind: Any, name: str, doc: str, form: str, source: Any) -> Cwl:
+    """An output of a workflow from a source: of one step, or of several with what merges them."""
+    merged = {key: value for key, value in source.items() if key != "source"} if isinstance(source, dict) else {}
+    sources = source["source"] if isinstance(source, dict) else source
+    return entry(kind, name.replace("_", " "), doc, form) | {"outputSource": sources} | merged
+
+
+def used_inputs(steps: dict[str, Cwl], known: Iterable[str]) -> Cwl:
+    """The inputs of the pipeline that steps of another workflow use."""
+    values = [value for step in steps.values() for value in step["in"].values()]
+    sources = [value.get("source", []) if isinstance(value, dict) else value for value in values]
+    names = {name for entry in sources for name in ([entry] if isinstance(entry, str) else entry)} - {*known}
+    return {name: value for name, value in pipeline_inputs().items() if name in names}

@@ -1,0 +1,177 @@
+"""Trials of hyper-parameters: models of one split with their maps, ranked by a score of the validation places alone."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from eopipe.contract import Option, stage
+from eopipe.errors import BadInputError, UsageError
+from eopipe.evaluation.intervals import rounded
+from eopipe.evaluation.maps import EvaluationData
+from eopipe.evaluation.paired import PairedTables, RunComparison, RunScores
+from eopipe.models.model_folder import HISTORY, read_model_card, weights_file
+from eopipe.publish import read_json, sha256
+
+PLACES = "val"
+# The document of the trials in the folder of the chosen model.
+LEADERBOARD = "trials.json"
+# What a workflow puts before the name of a trial in that of its model folder.
+TRIAL = "model-trial-"
+# The scores of each task that can rank trials, the default first.
+OF_CLASSES = ("miou", "accuracy", "f1_macro", "kappa")
+SCORES: dict[str, tuple[str, ...]] = {
+    "segmentation": OF_CLASSES,
+    "classification": OF_CLASSES,
+    "multilabel": ("f1_macro", "f1_micro", "subset_accuracy", "hamming_loss"),
+    "regression": ("rmse", "mae", "r2"),
+}
+LOWER_IS_BETTER = ("rmse", "mae", "hamming_loss")
+
+
+@dataclass(frozen=True)
+class TrialModel:
+    """The model of a trial: the options of its training, its steps, its number of weights and their sha256."""
+
+    folder: Path
+    task: str
+    classes: tuple[str, ...]
+    options: dict[str, Any]
+    steps: int | None
+    weights: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, without what a workflow puts before that of a trial."""
+        return self.folder.name.removeprefix(TRIAL)
+
+    @classmethod
+    def read(cls, folder: Path) -> "TrialModel":
+        """Read the item of a model folder, and compare its weights with their checksum.
+
+        Raises BadInputError for a folder that is not a model's, IntegrityError for other weights.
+        """
+        card, history = read_model_card(folder), folder / HISTORY
+        options = {name: value for name, value in card["settings"].items() if name in _training_options()}
+        rows = read_json(history).get("validations") if history.is_file() else []
+        # A training that stopped early has fewer steps than its settings.
+        steps = rows[-1].get("step") if rows else card["settings"].get("steps")
+        digest = sha256(weights_file(folder))
+        return cls(folder, card["task"], tuple(card["classes"]), options, steps, card["parameters"], digest)
+
+
+@cache
+def _training_options() -> frozenset[str]:
+    return frozenset(port.name for port in stage("train").of(Option))
+
+
+@dataclass(frozen=True)
+class RankedTrials:
+    """Trials with their maps, sorted by a score, the best first; the differences are to the first."""
+
+    models: list[TrialModel]
+    runs: list[EvaluationData]
+    comparison: RunComparison
+    score: str
+    split_sha256: str
+
+    @property
+    def winner(self) -> TrialModel:
+        """The model with the best score."""
+        return self.models[0]
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """Of each trial the options of the training that are not the same in all; None where a model lacks one."""
+        names = sorted({name for model in self.models for name in model.options})
+        of_models = {name: [model.options.get(name) for model in self.models] for name in names}
+        differing = {name: values for name, values in of_models.items() if any(v != values[0] for v in values)}
+        return [{name: values[number] for name, values in differing.items()} for number in range(len(self.models))]
+
+    def json_document(self) -> dict[str, Any]:
+        """Everything that was compared, without times and paths: the same inputs give the same document."""
+        rows = zip(self.models, self.settings, self.comparison.runs, strict=True)
+        return {
+            "places": PLACES,
+            "score": self.score,
+            "samples": self.comparison.count,
+            "pieces": self.comparison.pieces,
+            "chosen": self.winner.name,
+            "split_sha256": self.split_sha256,
+            "trials": [_row(*row) for row in rows],
+        }
+
+
+def _row(model: TrialModel, settings: dict[str, Any], scores: RunScores) -> dict[str, Any]:
+    row = {"name": model.name, "settings": settings, "steps": model.steps, "weights": model.weights}
+    row |= {"weights_sha256": model.sha256, "significant": None}
+    if scores.differences is None:
+        row |= {"differences": None, "intervals_of_differences": None}
+    else:
+        row["significant"] = {key: scores.is_significant(key) for key in scores.differences}
+    return row | scores.json_document()
+
+
+def rank_trials(
+    models: Sequence[Path],
+    maps: Sequence[Path],
+    tiles: tuple[Path, ...],
+    labels: tuple[Path, ...],
+    chips: Path,
+    score: str | None = None,
+) -> RankedTrials:
+    """Rank models by a score of their maps in the validation places; the maps are in the order of the models.
+
+    Without a score it is the default of the task. Equal scores (six digits) are ranked by the number of weights, the
+    fewest first, then by the order of the models. A trial without a defined score is the last.
+
+    Raises UsageError for another number of maps, for two folders of one name and for a score that the task does not
+    have, BadInputError for models and maps that do not belong together and where no trial has a defined score.
+    """
+    if not maps or len(maps) % len(models):
+        raise UsageError(f"{len(maps)} maps for {len(models)} models: give the same number of maps for each model")
+    if repeated := [name for name, count in Counter(path.name for path in models).items() if count > 1]:
+        raise UsageError(f"two model folders have the name {repeated[0]}: give each trial a folder of another name")
+    trials, count = [TrialModel.read(folder) for folder in models], len(maps) // len(models)
+    runs = []
+    for number, trial in enumerate(trials):
+        of_trial = tuple(maps[number * count : (number + 1) * count])
+        runs.append(EvaluationData.read(of_trial, tiles, labels, chips))
+        _check_maps(trial, runs[-1])
+    key = _score_of(runs[0].task, score)
+    tables = PairedTables.read(runs, [trial.name for trial in trials], PLACES)
+    losses = [_loss(scores[key], key) for scores in tables.scores()]
+    if not any(map(math.isfinite, losses)):
+        raise BadInputError(f"{key} is not defined for any trial in the validation places; choose another score")
+    order = sorted(range(len(trials)), key=lambda number: (losses[number], trials[number].weights, number))
+    ranked = [trials[number] for number in order], [runs[number] for number in order]
+    return RankedTrials(*ranked, tables.compared(order), key, sha256(chips))
+
+
+def _check_maps(trial: TrialModel, run: EvaluationData) -> None:
+    """Raise BadInputError for maps that a model cannot have made."""
+    if (trial.task, trial.classes) != (run.task, run.names):
+        kinds = [
+            f"{task} of {', '.join(names)}" for task, names in ((trial.task, trial.classes), (run.task, run.names))
+        ]
+        raise BadInputError(
+            f"model {trial.name} is of {kinds[0]}, its maps and labels are of {kinds[1]}; give the maps of each model "
+            "in the order of the models"
+        )
+
+
+def _score_of(task: str, score: str | None) -> str:
+    """A score of a task, by default its first. Raises UsageError for a score of another task."""
+    if score and score not in SCORES[task]:
+        raise UsageError(f"task {task} does not have the score {score}; choose by {', '.join(SCORES[task])}")
+    return score or SCORES[task][0]
+
+
+def _loss(value: float, key: str) -> float:
+    """What is lower the better a score is; infinite where that is not defined."""
+    digits = rounded(value)
+    return math.inf if digits is None else digits if key in LOWER_IS_BETTER else -digits

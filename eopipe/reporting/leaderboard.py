@@ -1,0 +1,104 @@
+"""The trials of a training as rows and sentences, from their document: for their page, report and model card."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eopipe.evaluation.intervals import LEVEL
+from eopipe.evaluation.paired import RunScores
+from eopipe.evaluation.trials import LOWER_IS_BETTER
+from eopipe.reporting.scores import UNIT_MEASURES, measures_of
+from eopipe.reporting.wording import (
+    DASH,
+    format_count,
+    format_gain,
+    format_interval,
+    format_score,
+    format_setting,
+    format_value,
+    plural,
+)
+
+
+def value_text(value: float, unit: str) -> str:
+    """A score as text, with the unit of the values where it has one; a dash where it is not defined."""
+    known = value if np.isfinite(value) else None
+    return format_value(known, unit) if unit else format_score(known)
+
+
+def difference_text(run: RunScores, key: str, unit: str) -> str:
+    """A difference with its interval; runs are not significant where that contains 0."""
+    value, ends = (run.differences or {}).get(key, np.nan), run.paired.get(key)
+    if not np.isfinite(value):
+        return DASH
+    text = format_value(value, unit) if unit else format_gain(value)
+    if not ends:
+        return f"{text}, no interval: too few independent places"
+    return f"{text} ({format_interval(ends, unit)}){'' if run.is_significant(key) else ', not significant'}"
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """The document of the trials of a run, with the task and the unit of its values."""
+
+    document: dict[str, Any]
+    task: str
+    unit: str = ""
+
+    @property
+    def title(self) -> str:
+        """The score that ranked the trials."""
+        return dict[str, str](measures_of(self.task))[self.document["score"]]
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        percent = f"{100 * LEVEL:.0f} %"
+        scores = ("Trial", f"{self.title} ({percent})", f"Difference to the best ({percent})")
+        return (*scores, *self.document["trials"][0]["settings"], "Steps", "Weights")
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """Of each trial rank and name, score, difference to the best, settings that differ, and size as text."""
+        key = self.document["score"]
+        unit, rows = self.unit if key in UNIT_MEASURES else "", list[tuple[str, ...]]()
+        for rank, row in enumerate(self.document["trials"], 1):
+            run = RunScores.of_document(row)
+            ends = format_interval(run.intervals.get(key), unit)
+            score = value_text(run.scores[key], unit) + (f" ({ends})" if ends else "")
+            difference = DASH if run.differences is None else difference_text(run, key, unit)
+            steps = DASH if row["steps"] is None else format_count(row["steps"])
+            texts = map(format_setting, row["settings"].values())
+            rows.append((f"{rank}. {row['name']}", score, difference, *texts, steps, format_count(row["weights"])))
+        return rows
+
+    @property
+    def sentences(self) -> list[str]:
+        """How the best was chosen, and how many trials may be as good."""
+        end = "lowest" if self.document["score"] in LOWER_IS_BETTER else "highest"
+        return [
+            f"Trial {self.document['chosen']} of {len(self.document['trials'])} was chosen by the validation places "
+            f"alone, with the {end} {self.title}. No other trial was scored in the test places.",
+            self._difference_summary(),
+        ]
+
+    def _difference_summary(self) -> str:
+        key, others = self.document["score"], self.document["trials"][1:]
+        significant = [(row["significant"] or {}).get(key) for row in others]
+        if not others:
+            return "It is the only trial."
+        few, unknown = significant.count(False), significant.count(None)
+        if unknown == len(others):
+            return (
+                "Whether the other trials are significantly different from it is unknown: too few validation places "
+                "are independent of each other for an interval."
+            )
+        verb = "is" if few == 1 else "are"
+        sentence = (
+            f"{few} of {plural(len(others), 'other trial')} {verb} not significantly different from it: the paired "
+            "interval of the difference contains 0."
+        )
+        if unknown:
+            sentence += f" For {unknown} of them the difference has no interval: too few places are independent."
+        return sentence

@@ -1,0 +1,58 @@
+"""The best of several trials, by its map of the validation places."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from eopipe.contract import Input, Option, Output
+
+
+def choose(
+    models: Annotated[tuple[Path, ...], Input("model folders, one for each trial", folder=True, nested=True)],
+    classes: Annotated[
+        tuple[Path, ...],
+        Input(
+            "maps of classes or values, the same number for each model, in the order of the models",
+            format="image/tiff",
+            nested=True,
+        ),
+    ],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores that were mapped", folder=True)],
+    labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
+    chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],
+    model: Annotated[Path, Output("model", "model folder with the best score, and with trials.json", folder=True)],
+    leaderboard: Annotated[
+        Path, Output("trials.json", "scores of all trials, the best first", format="application/json")
+    ],
+    page: Annotated[Path, Output("trials.html", "the leaderboard as one HTML page", format="text/html")],
+    *,
+    score: Annotated[
+        Literal[
+            "accuracy", "miou", "f1_macro", "kappa", "f1_micro", "subset_accuracy", "hamming_loss", "rmse", "mae", "r2"
+        ]
+        | None,
+        Option(
+            "score that ranks the trials; lower is better for rmse, mae and hamming_loss (default: miou; f1_macro for "
+            "multilabel, rmse for regression)"
+        ),
+    ] = None,
+) -> None:
+    """Choose the model with the best score in the validation places among trials of other hyper-parameters.
+
+    All trials have the same tiles, labels and split. Each map is scored on the validation places that all maps have,
+    and each difference to the winner has a paired confidence interval: where that contains 0, the trials are not
+    significantly different. Of equal scores the model with fewer weights is chosen. The test places are not read, so
+    that the winner's scores there are of places that chose nothing. Raises UsageError for a score that the task does
+    not have, BadInputError where no trial has a defined score.
+    """
+    from eopipe.evaluation.trials import LEADERBOARD, rank_trials
+    from eopipe.publish import link_or_copy, publish, write_json
+    from eopipe.reporting.trials_page import render_trials
+
+    ranked = rank_trials(models, classes, tiles, labels, chips, score)
+    with publish(model, folder=True) as folder, publish(leaderboard) as document, publish(page) as draft:
+        # Not linked: an engine may change the times of its outputs, and those of the trials must stay.
+        link_or_copy(ranked.winner.folder, folder, link=False)
+        # The model says how it was chosen, and is another output than that of the training.
+        write_json(folder / LEADERBOARD, ranked.json_document())
+        write_json(document, ranked.json_document())
+        draft.write_text(render_trials(ranked), encoding="utf-8")

@@ -1,0 +1,130 @@
+"""Trials of the training: one run with the best of them, what a change runs again, both engines, after kills."""
+
+import random
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import DAYS, ROOT, Project, by_cwltool, environment, kill_tree
+
+from eopipe.publish import read_json, sha256
+
+NET = """\
+from torch import nn
+
+class Net(nn.Module):
+    factor, reach = 1, 1
+
+    def __init__(self, bands, classes):
+        super().__init__()
+        self.conv = nn.Conv2d(bands, classes, 3, padding=1)
+
+    def forward(self, x):
+        return self.conv(x)
+"""
+WIDTH = {"choices": [4, 8], "when": {"architecture": "unet"}}
+SPACE = {"architecture": ["unet", "net.py:Net"], "width": WIDTH}
+TRAIN = {"epochs": 2, "batch": 8, "processes": 1, "architecture": "net.py:Net"}
+# Without them a run has a trial for each architecture.
+SCENES = [f"S2_ROMANIA_{day}" for day in DAYS[:2]]
+
+
+def write(folder: Path, space: dict[str, Any] = SPACE) -> Project:
+    """A project with trials of a built-in model and of one of its own."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sample").symlink_to(ROOT / "sample")
+    (folder / "net.py").write_text(NET)
+    project = Project(folder)
+    project.write(search={"ids": SCENES}, train=TRAIN, trials={"space": space})
+    return project
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = write(tmp_path_factory.mktemp("trials") / "project")
+    result = project.run("--show-failed-logs")
+    assert result.returncode == 0, result.stdout
+    return project
+
+
+def jobs(project: Project, rule: str) -> list[str]:
+    """The trials for which a dry run lists a rule."""
+    output = project.run("--dry-run").stdout
+    names = [re.search(r"wildcards: .*trial=(\w+)", text) for text in output.split(f"rule {rule}:")[1:]]
+    return [name[1] for name in names if name]
+
+
+def named_by(project: Project, **settings: object) -> str:
+    rows = read_json(project.results / "trials.json")["trials"]
+    return next(str(row["name"]) for row in rows if settings.items() <= row["settings"].items())
+
+
+def test_the_model_of_the_run_is_the_best_trial_and_the_report_has_them_all(tried: Project) -> None:
+    document = read_json(tried.results / "trials.json")
+    scores = [row["scores"]["miou"] for row in document["trials"]]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert document["chosen"] == document["trials"][0]["name"]
+    of_trial = tried.results / f"trials/model-trial-{document['chosen']}"
+    assert sha256(tried.results / "model/model.safetensors") == sha256(of_trial / "model.safetensors")
+    assert read_json(tried.results / "model/trials.json") == document
+    page, card = ((tried.results / name).read_text() for name in ("report.html", "model-card.md"))
+    for row in document["trials"]:
+        assert row["name"] in page
+        assert row["name"] in card
+        assert (tried.results / f"crate/model-trial-{row['name']}/model.safetensors").is_file()
+    # The test places see the chosen model alone: a map of a trial is of the validation places.
+    assert len([*tried.results.glob("trials/maps-*/mosaic/classes.tif")]) == 3
+    assert len([*tried.results.glob("**/metrics.json.run.json")]) == 1
+    assert tried.planned() == []
+
+
+def test_another_line_of_the_own_model_trains_its_trial_again_and_another_value_trains_one_more(
+    tried: Project, tmp_path: Path
+) -> None:
+    project = Project(tmp_path / "project")
+    shutil.copytree(tried.folder, project.folder, symlinks=True)
+    (project.folder / "net.py").write_text(NET.replace("return self.conv(x)", "return self.conv(x) * 2"))
+    assert jobs(project, "train") == jobs(project, "predict_trial") == [named_by(project, architecture="net.py:Net")]
+    assert project.planned().count("choose") == 1
+    (project.folder / "net.py").write_text(NET)
+    # A new modification time makes no job.
+    assert project.planned() == []
+    wider = {**SPACE, "width": WIDTH | {"choices": [8, 4, 12]}}
+    project.write(search={"ids": SCENES}, train=TRAIN, trials={"space": wider})
+    (new,) = jobs(project, "train")
+    assert new not in {row["name"] for row in read_json(project.results / "trials.json")["trials"]}
+
+
+@pytest.mark.exhaustive
+def test_trials_are_the_same_bytes_under_cwltool(tried: Project, tmp_path: Path) -> None:
+    outputs = by_cwltool(tried, tmp_path)
+    for name in ("trials.json", "trials.html", "model/manifest.json", "metrics.json"):
+        assert sha256(outputs / name) == sha256(tried.results / name), name
+
+
+@pytest.mark.exhaustive
+def test_trials_are_the_same_bytes_after_kills_at_random_moments(tried: Project, tmp_path: Path) -> None:
+    project, moments = write(tmp_path / "project"), random.Random(7)
+    for _ in range(6):
+        process = subprocess.Popen(
+            project.command("--keep-going"),
+            cwd=project.folder,
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            process.wait(timeout=moments.uniform(2, 20))
+        except subprocess.TimeoutExpired:
+            kill_tree(process.pid)
+            process.wait(timeout=60)
+        time.sleep(0.5)
+    result = project.run("--show-failed-logs")
+    assert result.returncode == 0, result.stdout
+    for name in ("trials.json", "trials.html", "model/manifest.json"):
+        assert sha256(project.results / name) == sha256(tried.results / name), name
