@@ -3782,7 +3782,7 @@ $graph:
       type: string
       label: probabilities
       doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
-        the scenes and their number
+        the scenes and their number; for an ensemble, also the spread of its members
       default: probabilities.tif
       inputBinding:
         prefix: --probabilities
@@ -3925,7 +3925,7 @@ $graph:
       format: iana:image/tiff
       label: probabilities
       doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
-        the scenes and their number
+        the scenes and their number; for an ensemble, also the spread of its members
       outputBinding:
         glob: $(inputs.probabilities_name)
     record:
@@ -3985,6 +3985,10 @@ $graph:
         entry: '$(inputs.probabilities)
 
           '
+      - entryname: member_maps.list.json
+        entry: '$(inputs.member_maps)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -4007,6 +4011,8 @@ $graph:
   - '@labels.list.json'
   - --probabilities
   - '@probabilities.list.json'
+  - --member-maps
+  - '@member_maps.list.json'
   inputs:
     classes:
       type:
@@ -4057,6 +4063,20 @@ $graph:
         items: File
       label: probabilities
       doc: maps of probabilities in the order of the maps, for their calibration
+      format: iana:image/tiff
+      default: []
+    member_maps:
+      type:
+        type: array
+        items:
+        - 'null'
+        - File
+        - type: array
+          items:
+          - 'null'
+          - File
+      label: member maps
+      doc: 'maps of the members of an ensemble: those of the first member first'
       format: iana:image/tiff
       default: []
     baseline_pixels:

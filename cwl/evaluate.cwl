@@ -47,6 +47,10 @@ requirements:
       entry: '$(inputs.probabilities)
 
         '
+    - entryname: member_maps.list.json
+      entry: '$(inputs.member_maps)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -67,6 +71,8 @@ arguments:
 - '@labels.list.json'
 - --probabilities
 - '@probabilities.list.json'
+- --member-maps
+- '@member_maps.list.json'
 inputs:
   classes:
     type:
@@ -117,6 +123,20 @@ inputs:
       items: File
     label: probabilities
     doc: maps of probabilities in the order of the maps, for their calibration
+    format: iana:image/tiff
+    default: []
+  member_maps:
+    type:
+      type: array
+      items:
+      - 'null'
+      - File
+      - type: array
+        items:
+        - 'null'
+        - File
+    label: member maps
+    doc: 'maps of the members of an ensemble: those of the first member first'
     format: iana:image/tiff
     default: []
   baseline_pixels:

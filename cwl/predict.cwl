@@ -82,7 +82,7 @@ inputs:
     type: string
     label: probabilities
     doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
-      the scenes and their number
+      the scenes and their number; for an ensemble, also the spread of its members
     default: probabilities.tif
     inputBinding:
       prefix: --probabilities
@@ -225,7 +225,7 @@ outputs:
     format: iana:image/tiff
     label: probabilities
     doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
-      the scenes and their number
+      the scenes and their number; for an ensemble, also the spread of its members
     outputBinding:
       glob: $(inputs.probabilities_name)
   record:

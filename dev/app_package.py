@@ -52,7 +52,7 @@ STAC = {
 # The temperature belongs to the mosaic of one run and is not part of the catalog, so both packages map without it.
 UNCALIBRATED = ("predict", "calibration")
 # A platform runs one package for a scene or an area: its maps are not divided.
-WHOLE_MAPS = (("predict", "finished_parts"), ("cells", "map_parts"))
+WHOLE_MAPS = (("predict", "finished_parts"), ("cells", "map_parts"), ("evaluate", "member_maps"))
 # The person who sends a model must not be the one who allows its code: the package maps with built-in architectures.
 NO_CODE = ("predict", "allow_code")
 MODEL = {
@@ -66,7 +66,10 @@ SCENES = {"type": "Directory", "label": "scenes", "doc": "STAC catalog of scenes
 # A package has one map of all its scenes, and one file of labels: what decides that in the pipeline is fixed here.
 DECIDED = {"steps/mosaic": True, "steps/label_file": True, "with_training": True}
 # The grid follows the bands: ap-validator fails on an optional list as input of a workflow.
-DROPPED = ("steps", "composite", "label_scenes", "predict_images", "trials", "choose", "search_grid_assets")
+DROPPED = (
+    *("steps", "composite", "label_scenes", "predict_images", "trials", "members", "choose", "combine"),
+    "search_grid_assets",
+)
 
 
 @dataclass(frozen=True)

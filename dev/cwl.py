@@ -30,6 +30,7 @@ INTENTS = {
     "split": "operation_3359",
     "train": "operation_2426",
     "choose": "operation_2424",
+    "combine": "operation_3436",
     "calibrate": "operation_3435",
     "predict": "operation_2423",
     "evaluate": "operation_2238",
@@ -77,6 +78,7 @@ NEEDS = {
     # The memory of two processes, as in the demo.
     "train": JobNeeds(5048, 60, cores=PROCESSES, max_cores=PROCESSES, needs_more_time_on_retry=False),
     "choose": JobNeeds(3000, 30),
+    "combine": JobNeeds(2000, 30),
     "calibrate": JobNeeds(3000, 120, max_cores=4),
     "predict": JobNeeds(3000, 120, max_cores=4),
     "evaluate": JobNeeds(3000, 40),

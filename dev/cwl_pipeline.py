@@ -28,8 +28,8 @@ LABELS = {"source": ["label/labels", "label_scenes/labels"], **MERGED}
 # A training that was ended early has no model, and then nothing can follow.
 ONE_MODEL = {"linkMerge": "merge_nested", "pickValue": "the_only_non_null", **SELF}
 TRAINED = {"source": ["train/model"], **ONE_MODEL}
-# With trials the stage `choose` has it.
-MODEL = {"source": ["train/model", "choose/model"], **ONE_MODEL}
+# With trials the stage `choose` has it, with members the stage `combine`.
+MODEL = {"source": ["train/model", "choose/model", "combine/model"], **ONE_MODEL}
 CLASSES = {"source": ["predict/classes", "predict_images/classes"], **MERGED}
 PROBABILITIES = {"source": ["predict/probabilities", "predict_images/probabilities"], **MERGED}
 MAPS = {"classes": CLASSES, "probabilities": PROBABILITIES}
@@ -45,7 +45,8 @@ def pipeline() -> Cwl:
     of_model["train"]["in"] |= {"state": "train_state"} | of_training
     of_model["train"] |= if_training
     trained = {name: of_model.pop(name) for name in ("split", "train")}
-    steps = _data_steps() | trained | _trial_steps(images) | of_model
+    steps = _data_steps() | trained | _training_steps(images) | of_model
+    steps["evaluate"]["in"]["member_maps"] = "members/classes"
     steps["cross_validate"] = _cross_validation()
     steps |= _result_steps()
     steps["crate"] = _crate_step(steps)
@@ -172,15 +173,25 @@ def _cross_validation() -> Cwl:
     return _repeated("cross-validate", "Cross-validation; scatter over the folds.", "fold", fold(), {"scatter": "fold"})
 
 
-def _trial_steps(images: Cwl) -> dict[str, Cwl]:
-    """The trials of the training, and the choice of the best; none of them where one training makes the model."""
-    each: Cwl = {"scatter": ["trial", "settings"], "scatterMethod": "dotproduct"}
-    doc = "Trials of the training, each mapped on the validation places; scatter over the trials."
-    wires = _split_files() | {"trial": "trial_names", "settings": "trial_settings"}
-    trials = _repeated("trials", doc, "trial", trial(), each, wires)
+def _training_steps(images: Cwl) -> dict[str, Cwl]:
+    """Several trainings, and what makes one model of them; none of these steps where there is a single one."""
+    each: Cwl = {"scatter": ["name", "settings"], "scatterMethod": "dotproduct"}
+    docs = {
+        "trial": "Trials of the training, each mapped on the validation places; scatter over the trials.",
+        "member": "Members of an ensemble, each mapped on the test places; scatter over the members.",
+    }
+    steps = {}
+    for kind, places in (("trial", "val"), ("member", "test")):
+        wires = _split_files() | {"name": f"{kind}_names", "settings": f"{kind}_settings"}
+        wires |= {"kind": {"default": kind}, "places": {"default": places}}
+        steps[f"{kind}s"] = _repeated(f"{kind}s", docs[kind], "training", training(), each, wires)
     of_trials, if_trials = when("with_trials")
-    chosen = images | {"chips": "split/chips", "models": "trials/model", "classes": "trials/classes"}
-    return {"trials": trials, "choose": stage_step("choose", chosen | of_trials, **if_trials)}
+    of_members, if_members = when("with_members")
+    chosen = images | {"models": "trials/model", "chips": "split/chips", "classes": "trials/classes"}
+    return steps | {
+        "choose": stage_step("choose", chosen | of_trials, **if_trials),
+        "combine": stage_step("combine", {"models": "members/model"} | of_members, **if_members),
+    }
 
 
 def _repeated(label: str, doc: str, kind: str, document: Cwl, each: Cwl, wires: Cwl | None = None) -> Cwl:
@@ -219,7 +230,7 @@ def _crate_step(steps: dict[str, Cwl]) -> Cwl:
     payload += ["evaluate/metrics", "export/onnx", "export/check"]
     payload += [f"report/{out}" for out in ("page", "picture", "model_card", "data_card")]
     payload += ["train/model", "calibrate/calibration", *CLASSES["source"], *PROBABILITIES["source"]]
-    payload += ["cross_validate/metrics", "cross_validate/model", "trials/model"]
+    payload += ["cross_validate/metrics", "cross_validate/model", "trials/model", "members/model", "combine/model"]
     payload += [f"choose/{out}" for out in ("model", "leaderboard", "page")]
     inputs, condition = when("with_crate")
     wires: Cwl = {
@@ -251,7 +262,9 @@ def _outputs() -> Cwl:
         ("chosen_model", optional_folder, "model of the best trial", "", "choose/model"),
         ("leaderboard", optional_file, "scores of the trials on the validation places", JSON, "choose/leaderboard"),
         ("trials_page", optional_file, "the trials as one HTML page", "iana:text/html", "choose/page"),
+        ("ensemble", optional_folder, "model of the members of an ensemble", "", "combine/model"),
         ("trial_models", each_model, "trained model of each trial", "", "trials/model"),
+        ("member_models", each_model, "trained model of each member of an ensemble", "", "members/model"),
         ("train_checkpoints", optional_folder, "checkpoints of a training that did not end", "", "train/checkpoints"),
         ("calibration", "File", "temperature of the probabilities", JSON, "calibrate/calibration"),
         ("onnx", optional_file, "the model in ONNX format", "edam:format_2333", "export/onnx"),
@@ -315,37 +328,38 @@ def _image_inputs() -> Cwl:
     }
 
 
-def trial() -> Cwl:
-    """One trial of a training: its model, and the maps of the validation places."""
-    number = "-trial-$(inputs.trial)"
-    of_mosaic, if_mosaic = when("mosaic")
-    of_trial = {"trial": "trial", "chips": "chips", "places": {"default": "val"}, "model": TRAINED}
-    named = {"model_name": {"valueFrom": f"model{number}"}, "trial": "trial", "settings": "settings"}
+def training() -> Cwl:
+    """One of several trainings: its model, and maps of the places where it is scored."""
+    number = "-$(inputs.kind)-$(inputs.name)"
+    of_training = {"name": "name", "kind": "kind", "chips": "chips", "places": "places", "model": TRAINED}
+    named = {"model_name": {"valueFrom": f"model{number}"}, "name": "name", "kind": "kind", "settings": "settings"}
     wires = {name: name for name in ("tiles", "labels", "chips", "statistics")}
-    mapped = of_trial | {"tiles": "tiles", "cell": "cells", "ending": "endings"} | of_mosaic
+    mapped = of_training | {"tiles": "tiles", "cell": "cells", "ending": "endings"} | when("mosaic")[0]
     mapped |= {f"{kind}_name": {"valueFrom": f"{kind}{number}$(inputs.ending).tif"} for kind in MAPS}
     each_cell: Cwl = {"scatter": ["cell", "ending"], "scatterMethod": "dotproduct"}
     steps = {
         "train": stage_step("train", wires | named),
-        "predict": stage_step("predict", mapped, **each_cell, **if_mosaic),
-        "predict_images": _image_maps({"image": "tiles"} | of_trial, "images", number),
+        "predict": stage_step("predict", mapped, **each_cell, **when("mosaic")[1]),
+        "predict_images": _image_maps({"image": "tiles"} | of_training, "images", number),
     }
     outputs = {
         "model": output(["null", "Directory"], "model", "trained model", "", "train/model"),
-        "classes": output(EACH_FILE, "classes", "maps of the validation places", TIFF, CLASSES),
+        "classes": output(EACH_FILE, "classes", "maps of the places", TIFF, CLASSES),
         **_records(steps),
     }
     known = {
-        "trial": entry("string", "trial", "name of the trial"),
+        "kind": entry("string", "kind", "what the training is: trial or member"),
+        "name": entry("string", "name", "name of the trial, or number of the member"),
         "settings": entry("string", "settings", "options of the training by their names, in JSON"),
+        "places": entry("string", "places", "places of the split that are mapped"),
         "chips": entry("File", "chips", "split file", JSON),
         "statistics": entry("File", "statistics", "band statistics of the training chips", JSON),
         **_image_inputs(),
     }
     return workflow_document(
-        "eopipe trial",
-        "One trial of a training: a model with settings of its own, mapped on the validation places; the name of every "
-        "output contains that of the trial.",
+        "eopipe training",
+        "One of several trainings: a model with settings of its own, mapped on the places where it is scored; the name "
+        "of every output contains that of the training.",
         ("operation_2426", "operation_2423"),
         {"inputs": known | used_inputs(steps, known), "steps": steps, "outputs": outputs},
     )

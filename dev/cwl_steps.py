@@ -75,11 +75,15 @@ def pipeline_inputs() -> Cwl:
         "map_parts": entry("int", "map parts", PARTS_OF_MAP) | {"default": 1},
         "folds": entry("int", "folds", number) | {"default": 0},
         "fold": entry(numbers, "fold numbers", "folds to run, such as [0, 1, 2] of 3 folds") | {"default": []},
-        "with_training": entry("boolean", "with training", "train one model; false where the best of trials is taken")
+        "with_training": entry("boolean", "with training", "train one model; false with trials or members")
         | {"default": True},
-        "with_trials": entry("boolean", "with trials", "choose the best of the trials") | {"default": False},
+        "with_trials": entry("boolean", "with trials", "choose the best of several trainings") | {"default": False},
+        "with_members": entry("boolean", "with members", "combine several trainings into one") | {"default": False},
         "trial_names": entry(texts, "trial names", "names of the trials of the training") | {"default": []},
         "trial_settings": entry(texts, "trial settings", "options of train of each trial, in JSON") | {"default": []},
+        "member_names": entry(texts, "member names", "numbers of the members of an ensemble") | {"default": []},
+        "member_settings": entry(texts, "member settings", "options of train of each member, in JSON")
+        | {"default": []},
         "with_onnx": entry("boolean", "with ONNX", "export the model to ONNX") | {"default": True},
         "with_report": entry("boolean", "with report", "make the report and the cards") | {"default": True},
         "with_products": entry("boolean", "with products", "make polygons, QGIS style and areas of zones of the maps")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dev.cwl import entry, workflow_document
-from dev.cwl_pipeline import IMAGES, LABELS, composites, fold, image_map, pipeline, trial
+from dev.cwl_pipeline import IMAGES, LABELS, composites, fold, image_map, pipeline, training
 from dev.cwl_steps import FOLDERS, PACKED, SELF, Cwl, stage_step, used_inputs, when
 from eopipe.contract import stage
 
@@ -16,14 +16,30 @@ OF_SCENES = (
 )
 OF_CHIPS = dict.fromkeys(IMAGES["source"], "tiles") | dict.fromkeys(LABELS["source"], "labels")
 # What a finished model replaces.
-OF_TRAINING = ("split", "train", "trials", "choose", "calibrate", "cross_validate", "export", "report")
-OF_MODEL = {"train/model": "model", "choose/model": "model", "calibrate/calibration": "calibration"}
+OF_TRAINING = (
+    "split",
+    "train",
+    "trials",
+    "members",
+    "choose",
+    "combine",
+    "calibrate",
+    "cross_validate",
+    "export",
+    "report",
+)
+OF_MODEL = {
+    "train/model": "model",
+    "choose/model": "model",
+    "combine/model": "model",
+    "calibrate/calibration": "calibration",
+}
 OF_MODEL |= {f"report/{name}": f"describe/{name}" for name in ("page", "picture", "record")}
 
 
 def workflows() -> dict[str, Cwl]:
     """All workflows by the names of their files."""
-    parts = {"fold": fold(), "trial": trial(), "composites": composites(), "image-map": image_map()}
+    parts = {"fold": fold(), "training": training(), "composites": composites(), "image-map": image_map()}
     return {"pipeline": pipeline(), "chip-set": chip_set(), "finished-model": finished_model()} | parts
 
 
@@ -39,7 +55,7 @@ def chip_set() -> Cwl:
     # Its condition is a step of scenes.
     del steps["predict_images"]["when"]
     each_store = {"mosaic": False, "images": True, "cells": [""], "endings": [""]}
-    for repeated in ("cross_validate", "trials"):
+    for repeated in ("cross_validate", "trials", "members"):
         steps[repeated]["in"] |= {name: {"default": value} for name, value in each_store.items()}
     known = {
         "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of the chip set"},

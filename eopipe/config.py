@@ -23,7 +23,7 @@ OF_SCENES = ("search", "fetch", "preprocess", "composite", "label")
 # What only the cards of a trained model show.
 OF_CARDS = ("use", "limits", "author")
 # What makes a model, and measures it in areas apart; labels may test a map of a finished one.
-OF_TRAINING = ("chip_set", "folds", "trials", "split", "train", "calibrate", "evaluate", "export")
+OF_TRAINING = ("chip_set", "folds", "trials", "members", "split", "train", "calibrate", "evaluate", "export")
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 # What a setting must be, by pydantic's name of the mistake.
 RULES = {
@@ -79,6 +79,10 @@ GENERAL: dict[str, Any] = {
             default_factory=Trials,
             description="trainings with other settings, of which the one with the best validation score is taken",
         ),
+    ),
+    "members": (
+        int,
+        Field(1, ge=1, le=64, description="trainings with other seeds, the mean of whose maps is the map; 1: none"),
     ),
     "map_parts": (
         int,

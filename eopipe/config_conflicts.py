@@ -184,6 +184,15 @@ def _trial_conflicts(
     return errors[:MAX_SENTENCES] + more
 
 
+def _member_conflicts(members: int, trials: dict[str, Any], folds: int) -> list[str]:
+    others = [name for name, is_set in (("trials", trials["space"]), ("folds", folds)) if is_set]
+    if members == 1 or not others:
+        return []
+    return [
+        f"members and {' and '.join(others)} exclude each other; remove one, and have the other in a run of its own"
+    ]
+
+
 def _training_conflicts(train: dict[str, Any], split: dict[str, Any], label: dict[str, Any]) -> list[str]:
     return _train_conflicts(train, label) + _chip_conflicts(split, train) + _crop_conflicts(split, train)
 
@@ -275,6 +284,7 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _label_conflicts: ("label",),
     _split_conflicts: ("split",),
     _fold_conflicts: ("folds", "split"),
+    _member_conflicts: ("members", "trials", "folds"),
     _trial_conflicts: ("trials", "folds", "train", "split", "label"),
     _area_conflicts: ("search", "split"),
     _chip_conflicts: ("split", "train"),
@@ -292,6 +302,14 @@ OF_SCENES = {
 }
 # A finished model has classes and chips of its own.
 OF_TRAINING = {
-    *(_split_conflicts, _fold_conflicts, _trial_conflicts, _area_conflicts, _chip_conflicts, _crop_conflicts),
+    *(
+        _split_conflicts,
+        _fold_conflicts,
+        _trial_conflicts,
+        _member_conflicts,
+        _area_conflicts,
+        _chip_conflicts,
+        _crop_conflicts,
+    ),
     *(_train_conflicts, _color_conflicts, _product_conflicts),
 }

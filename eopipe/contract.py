@@ -28,6 +28,7 @@ STAGES = (
     "split",
     "train",
     "choose",
+    "combine",
     "calibrate",
     "predict",
     "evaluate",

@@ -1,7 +1,7 @@
-"""The settings of the trials of a run: points of a space of options of the stage `train`, one training each.
+"""The settings of several trainings of a run: of trials, points of a space of options of `train`, or of members.
 
-They follow from the config alone, so that every engine has the same ones, and each has a name by its settings: another
-trial more leaves those that are trained already as they are.
+They follow from the config alone, so that every engine has the same ones. A trial has a name by its settings: another
+trial more leaves those that are trained already as they are. A member of an ensemble is a training with another seed.
 """
 
 import json
@@ -148,14 +148,26 @@ def settings_text(settings: Settings) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def configs_of_trials(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The config of each training of a run by the name of its trial; without trials that of the run, by no text."""
-    trials = trial_settings(config)
-    return {name: config_of_trial(config, settings) for name, settings in trials.items()} or {"": dict(config)}
+def kind_of_trainings(config: Mapping[str, Any]) -> Literal["", "trial", "member"]:
+    """What the trainings of a run are: trials, members of an ensemble, or no text for a single one."""
+    return "trial" if config["trials"]["space"] else "member" if config["members"] > 1 else ""
 
 
-def config_of_trial(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """A config with the training of a trial. Raises UsageError for missing files of its model."""
+def training_settings(config: Mapping[str, Any]) -> dict[str, Settings]:
+    """The settings of each of several trainings by its name: of trials, or of members by their numbers from 0."""
+    first = config["train"]["seed"]
+    members = range(config["members"]) if kind_of_trainings(config) == "member" else ()
+    return {str(number): {"seed": first + number} for number in members} or trial_settings(config)
+
+
+def configs_of_trainings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The config of each training of a run by its name; that of a single training by no text."""
+    trainings = training_settings(config)
+    return {name: config_of_training(config, settings) for name, settings in trainings.items()} or {"": dict(config)}
+
+
+def config_of_training(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """A config with one of several trainings. Raises UsageError for missing files of its model."""
     return {**config, "train": stage("train").with_derived(config["train"] | as_options(settings))}
 
 
@@ -164,8 +176,11 @@ def as_options(settings: Settings) -> Settings:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
 
 
-def describe_trials(config: Mapping[str, Any]) -> list[str]:
-    """A line about the trials of a run for `eopipe plan`; none without trials."""
+def describe_trainings(config: Mapping[str, Any]) -> list[str]:
+    """A line about the several trainings of a run for `eopipe plan`; none for a single one."""
+    if kind_of_trainings(config) == "member":
+        seeds = [settings["seed"] for settings in training_settings(config).values()]
+        return [f"members: {len(seeds)} trainings with the seeds {seeds[0]} to {seeds[-1]}, whose mean is the model"]
     if not (count := len(trial_settings(config))):
         return []
     space = ", ".join(config["trials"]["space"])

@@ -925,6 +925,16 @@ $graph:
       label: time limit of choose
       doc: seconds after which the job is ended
       default: 5400
+    combine_mem_mb:
+      type: int
+      label: memory of combine
+      doc: memory of the job in MB
+      default: 2000
+    combine_timelimit_s:
+      type: int
+      label: time limit of combine
+      doc: seconds after which the job is ended
+      default: 5400
     calibrate_min_samples:
       type: int
       label: calibrate.min_samples
@@ -1236,12 +1246,17 @@ $graph:
     with_training:
       type: boolean
       label: with training
-      doc: train one model; false where the best of trials is taken
+      doc: train one model; false with trials or members
       default: true
     with_trials:
       type: boolean
       label: with trials
-      doc: choose the best of the trials
+      doc: choose the best of several trainings
+      default: false
+    with_members:
+      type: boolean
+      label: with members
+      doc: combine several trainings into one
       default: false
     trial_names:
       type:
@@ -1256,6 +1271,20 @@ $graph:
         items: string
       label: trial settings
       doc: options of train of each trial, in JSON
+      default: []
+    member_names:
+      type:
+        type: array
+        items: string
+      label: member names
+      doc: numbers of the members of an ensemble
+      default: []
+    member_settings:
+      type:
+        type: array
+        items: string
+      label: member settings
+      doc: options of train of each member, in JSON
       default: []
     with_onnx:
       type: boolean
@@ -1632,14 +1661,122 @@ $graph:
     trials:
       label: trials
       doc: Trials of the training, each mapped on the validation places; scatter over the trials.
-      run: '#stage-trial'
+      run: '#stage-training'
       scatter:
-      - trial
+      - name
       - settings
       scatterMethod: dotproduct
       in:
-        trial: trial_names
+        kind:
+          default: trial
+        name: trial_names
         settings: trial_settings
+        places:
+          default: val
+        chips: split/chips
+        statistics: split/statistics
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        mosaic: steps/mosaic
+        images: steps/images
+        cells: cells/cells
+        endings: cells/endings
+        train_init: train_init
+        train_model_files: train_model_files
+        train_task: train_task
+        train_min_share: train_min_share
+        train_architecture: train_architecture
+        train_width: train_width
+        train_depth: train_depth
+        train_arguments: train_arguments
+        train_weights_bands: train_weights_bands
+        train_weights_mean: train_weights_mean
+        train_weights_std: train_weights_std
+        train_weights_scale: train_weights_scale
+        train_freeze: train_freeze
+        train_lora: train_lora
+        train_steps: train_steps
+        train_epochs: train_epochs
+        train_batch: train_batch
+        train_crop: train_crop
+        train_learning_rate: train_learning_rate
+        train_head_learning_rate: train_head_learning_rate
+        train_schedule: train_schedule
+        train_weight_decay: train_weight_decay
+        train_warmup: train_warmup
+        train_loss: train_loss
+        train_class_weights: train_class_weights
+        train_ema: train_ema
+        train_patience: train_patience
+        train_augment: train_augment
+        train_shuffle: train_shuffle
+        train_window: train_window
+        train_block: train_block
+        train_precision: train_precision
+        train_seed: train_seed
+        train_processes: train_processes
+        train_nodes: train_nodes
+        train_threads: train_threads
+        train_deterministic: train_deterministic
+        train_shards: train_shards
+        train_strategy: train_strategy
+        train_accumulate: train_accumulate
+        train_clip: train_clip
+        train_compile: train_compile
+        train_channels_last: train_channels_last
+        train_recompute: train_recompute
+        train_device: train_device
+        train_checkpoint_every: train_checkpoint_every
+        train_keep: train_keep
+        train_cache_mb: train_cache_mb
+        train_workers: train_workers
+        train_timeout_s: train_timeout_s
+        train_restarts: train_restarts
+        train_scratch: train_scratch
+        train_track: train_track
+        train_profile: train_profile
+        train_tell_every_s: train_tell_every_s
+        train_mem_mb: train_mem_mb
+        train_timelimit_s: train_timelimit_s
+        predict_allow: predict_allow
+        predict_halo: predict_halo
+        predict_window: predict_window
+        predict_symmetries: predict_symmetries
+        predict_device: predict_device
+        predict_threads: predict_threads
+        predict_mem_mb: predict_mem_mb
+        predict_timelimit_s: predict_timelimit_s
+        report_colors: report_colors
+      out:
+      - model
+      - classes
+      - train_record
+      - predict_record
+      - predict_images_record
+    members:
+      label: members
+      doc: Members of an ensemble, each mapped on the test places; scatter over the members.
+      run: '#stage-training'
+      scatter:
+      - name
+      - settings
+      scatterMethod: dotproduct
+      in:
+        kind:
+          default: member
+        name: member_names
+        settings: member_settings
+        places:
+          default: test
         chips: split/chips
         statistics: split/statistics
         tiles:
@@ -1749,14 +1886,27 @@ $graph:
           - label_scenes/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        chips: split/chips
         models: trials/model
+        chips: split/chips
         classes: trials/classes
         wanted: with_trials
       out:
       - model
       - leaderboard
       - page
+      - record
+    combine:
+      label: combine
+      doc: Combine models that were trained with other seeds into one, whose prediction is the mean of theirs.
+      run: '#stage-combine'
+      when: $(inputs.wanted)
+      in:
+        mem_mb: combine_mem_mb
+        timelimit_s: combine_timelimit_s
+        models: members/model
+        wanted: with_members
+      out:
+      - model
       - record
     calibrate:
       label: calibrate
@@ -1788,6 +1938,7 @@ $graph:
           source:
           - train/model
           - choose/model
+          - combine/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -1820,6 +1971,7 @@ $graph:
           source:
           - train/model
           - choose/model
+          - combine/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -1865,6 +2017,7 @@ $graph:
           source:
           - train/model
           - choose/model
+          - combine/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -1907,6 +2060,7 @@ $graph:
           source:
           - train/model
           - choose/model
+          - combine/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -1963,6 +2117,7 @@ $graph:
           linkMerge: merge_flattened
           pickValue: all_non_null
         chips: split/chips
+        member_maps: members/classes
       out:
       - metrics
       - record
@@ -2111,6 +2266,7 @@ $graph:
           source:
           - train/model
           - choose/model
+          - combine/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -2145,6 +2301,7 @@ $graph:
           source:
           - train/model
           - choose/model
+          - combine/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -2224,6 +2381,7 @@ $graph:
           source:
           - train/model
           - choose/model
+          - combine/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
@@ -2280,7 +2438,11 @@ $graph:
           - trials/train_record
           - trials/predict_record
           - trials/predict_images_record
+          - members/train_record
+          - members/predict_record
+          - members/predict_images_record
           - choose/record
+          - combine/record
           - calibrate/record
           - predict_parts/record
           - predict/record
@@ -2322,6 +2484,8 @@ $graph:
           - cross_validate/metrics
           - cross_validate/model
           - trials/model
+          - members/model
+          - combine/model
           - choose/model
           - choose/leaderboard
           - choose/page
@@ -2431,6 +2595,13 @@ $graph:
       doc: the trials as one HTML page
       format: iana:text/html
       outputSource: choose/page
+    ensemble:
+      type:
+      - 'null'
+      - Directory
+      label: ensemble
+      doc: model of the members of an ensemble
+      outputSource: combine/model
     trial_models:
       type:
         type: array
@@ -2440,6 +2611,15 @@ $graph:
       label: trial models
       doc: trained model of each trial
       outputSource: trials/model
+    member_models:
+      type:
+        type: array
+        items:
+        - 'null'
+        - Directory
+      label: member models
+      doc: trained model of each member of an ensemble
+      outputSource: members/model
     train_checkpoints:
       type:
       - 'null'
@@ -3491,10 +3671,10 @@ $graph:
       format: iana:application/json
       outputSource: evaluate/record
 - class: Workflow
-  id: stage-trial
-  label: eopipe trial
-  doc: 'One trial of a training: a model with settings of its own, mapped on the validation places; the name of
-    every output contains that of the trial.'
+  id: stage-training
+  label: eopipe training
+  doc: 'One of several trainings: a model with settings of its own, mapped on the places where it is scored; the
+    name of every output contains that of the training.'
   intent:
   - edam:operation_2426
   - edam:operation_2423
@@ -3504,14 +3684,22 @@ $graph:
     StepInputExpressionRequirement: {}
     SubworkflowFeatureRequirement: {}
   inputs:
-    trial:
+    kind:
       type: string
-      label: trial
-      doc: name of the trial
+      label: kind
+      doc: 'what the training is: trial or member'
+    name:
+      type: string
+      label: name
+      doc: name of the trial, or number of the member
     settings:
       type: string
       label: settings
       doc: options of the training by their names, in JSON
+    places:
+      type: string
+      label: places
+      doc: places of the split that are mapped
     chips:
       type: File
       label: chips
@@ -3999,8 +4187,9 @@ $graph:
         chips: chips
         statistics: statistics
         model_name:
-          valueFrom: model-trial-$(inputs.trial)
-        trial: trial
+          valueFrom: model-$(inputs.kind)-$(inputs.name)
+        name: name
+        kind: kind
         settings: settings
       out:
       - model
@@ -4026,10 +4215,10 @@ $graph:
         allow_code: train_architecture
         mem_mb: predict_mem_mb
         timelimit_s: predict_timelimit_s
-        trial: trial
+        name: name
+        kind: kind
         chips: chips
-        places:
-          default: val
+        places: places
         model:
           source:
           - train/model
@@ -4041,9 +4230,9 @@ $graph:
         ending: endings
         wanted: mosaic
         classes_name:
-          valueFrom: classes-trial-$(inputs.trial)$(inputs.ending).tif
+          valueFrom: classes-$(inputs.kind)-$(inputs.name)$(inputs.ending).tif
         probabilities_name:
-          valueFrom: probabilities-trial-$(inputs.trial)$(inputs.ending).tif
+          valueFrom: probabilities-$(inputs.kind)-$(inputs.name)$(inputs.ending).tif
       out:
       - classes
       - probabilities
@@ -4056,10 +4245,10 @@ $graph:
       when: $(inputs.wanted)
       in:
         image: tiles
-        trial: trial
+        name: name
+        kind: kind
         chips: chips
-        places:
-          default: val
+        places: places
         model:
           source:
           - train/model
@@ -4068,9 +4257,9 @@ $graph:
           valueFrom: $(self)
         wanted: images
         classes_name:
-          valueFrom: classes-trial-$(inputs.trial)-$(inputs.image.basename).tif
+          valueFrom: classes-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename).tif
         probabilities_name:
-          valueFrom: probabilities-trial-$(inputs.trial)-$(inputs.image.basename).tif
+          valueFrom: probabilities-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename).tif
         train_architecture: train_architecture
         predict_allow: predict_allow
         predict_halo: predict_halo
@@ -4098,7 +4287,7 @@ $graph:
         type: array
         items: File
       label: classes
-      doc: maps of the validation places
+      doc: maps of the places
       format: iana:image/tiff
       outputSource:
       - predict/classes
@@ -6475,6 +6664,102 @@ $graph:
   - 8
   - 70
 - class: CommandLineTool
+  id: stage-combine
+  label: eopipe combine
+  doc: Combine models that were trained with other seeds into one, whose prediction is the mean of theirs.
+  intent:
+  - edam:operation_3436
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: models.list.json
+        entry: '$(inputs.models)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - combine
+  arguments:
+  - --models
+  - '@models.list.json'
+  inputs:
+    models:
+      type:
+        type: array
+        items:
+        - 'null'
+        - Directory
+        - type: array
+          items:
+          - 'null'
+          - Directory
+      label: models
+      doc: model folders, one for each member of the ensemble
+    model_name:
+      type: string
+      label: model
+      doc: model folder of the ensemble
+      default: model
+      inputBinding:
+        prefix: --model
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 2000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 5400
+  outputs:
+    model:
+      type: Directory
+      label: model
+      doc: model folder of the ensemble
+      outputBinding:
+        glob: $(inputs.model_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.model_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
   id: stage-calibrate
   label: eopipe calibrate
   doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
@@ -6725,7 +7010,7 @@ $graph:
       type: string
       label: probabilities
       doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
-        the scenes and their number
+        the scenes and their number; for an ensemble, also the spread of its members
       default: probabilities.tif
       inputBinding:
         prefix: --probabilities
@@ -6868,7 +7153,7 @@ $graph:
       format: iana:image/tiff
       label: probabilities
       doc: COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among
-        the scenes and their number
+        the scenes and their number; for an ensemble, also the spread of its members
       outputBinding:
         glob: $(inputs.probabilities_name)
     record:
@@ -6928,6 +7213,10 @@ $graph:
         entry: '$(inputs.probabilities)
 
           '
+      - entryname: member_maps.list.json
+        entry: '$(inputs.member_maps)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -6948,6 +7237,8 @@ $graph:
   - '@labels.list.json'
   - --probabilities
   - '@probabilities.list.json'
+  - --member-maps
+  - '@member_maps.list.json'
   inputs:
     classes:
       type:
@@ -6998,6 +7289,20 @@ $graph:
         items: File
       label: probabilities
       doc: maps of probabilities in the order of the maps, for their calibration
+      format: iana:image/tiff
+      default: []
+    member_maps:
+      type:
+        type: array
+        items:
+        - 'null'
+        - File
+        - type: array
+          items:
+          - 'null'
+          - File
+      label: member maps
+      doc: 'maps of the members of an ensemble: those of the first member first'
       format: iana:image/tiff
       default: []
     baseline_pixels:

@@ -61,7 +61,7 @@ REPEATED_WITHIN_S = 5.0
 # More jobs than any project has ready at a time.
 UNLIMITED_JOBS = 10000
 # Of a checkout: what a run needs of the workflow, and its crate contains.
-RULES = ("common", "crate", "finished", "folds", "labels", "maps", "model", "scenes", "tiles", "trials")
+RULES = ("common", "crate", "finished", "folds", "labels", "maps", "members", "model", "scenes", "tiles", "trials")
 WORKFLOW_FILES = (
     *("Snakefile", "constraints.txt", "workflow/Snakefile", "workflow/envs/eopipe.yaml"),
     *(f"workflow/rules/{name}.smk" for name in RULES),

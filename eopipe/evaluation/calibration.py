@@ -20,7 +20,7 @@ from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells
 from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_cells, design_effect
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
-from eopipe.models.tasks import CHIPWISE
+from eopipe.models.tasks import CHIPWISE, without_spread
 from eopipe.tiles.cells import Cell, Frame
 
 BINS, EDGE = 15, 1024
@@ -118,7 +118,7 @@ def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> tuple[dict[s
     with rasterio.open(path) as file:
         tags: dict[str, str] = file.tags()
         cell = frame.cell(tags.get("cell", ""))
-        if file.shape != cell.shape or file.descriptions != names:
+        if file.shape != cell.shape or without_spread(file.descriptions) != names:
             bands = ", ".join(str(name) for name in file.descriptions)
             raise BadInputError(
                 f"{path} has {file.shape[0]} x {file.shape[1]} pixels of {bands}; expected the probabilities of "
@@ -140,15 +140,16 @@ def read_probabilities(
     if not len(samples.rows):
         return
     with rasterio.open(path) as file:
-        columns = -(-file.shape[1] // EDGE)
+        columns, bands = -(-file.shape[1] // EDGE), [*range(1, 1 + len(without_spread(file.descriptions)))]
+        scales = np.asarray(file.scales)[: len(bands)]
         window = samples.rows // EDGE * columns + (samples.cols - left) // EDGE
         order = np.argsort(window, kind="stable")
         numbers, starts = np.unique(window[order], return_index=True)
         for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
             part, (row, col) = samples[chosen], (EDGE * index for index in divmod(number, columns))
             height, width = min(EDGE, file.shape[0] - row), min(EDGE, file.shape[1] - col)
-            stored = file.read(window=Window(col, row, width, height))[:, part.rows - row, part.cols - left - col]
-            yield stored * np.asarray(file.scales)[:, None], part
+            stored = file.read(bands, window=Window(col, row, width, height))
+            yield stored[:, part.rows - row, part.cols - left - col] * scales[:, None], part
 
 
 def reliability_sums(

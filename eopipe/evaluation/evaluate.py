@@ -1,6 +1,7 @@
 """Compare maps with labels in the test areas, and with the scores of baselines."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ import numpy as np
 from eopipe.arrays import IntArray
 from eopipe.chips.chips import majority_class
 from eopipe.chips.statistics import Moments
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.baseline import TREES, TreeBaselines
 from eopipe.evaluation.change import change_metrics
 from eopipe.evaluation.intervals import Tally, choose_cells, rounded
-from eopipe.evaluation.maps import EvaluationData
+from eopipe.evaluation.maps import EvaluationData, places_of
 from eopipe.evaluation.measures import VALUES, Measures, class_measures, label_measures
 from eopipe.evaluation.multilabel import multilabel_metrics
+from eopipe.evaluation.paired import PairedTables
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.metrics import scores, value_parts, value_scores
 
@@ -43,6 +45,39 @@ def evaluate_maps(
         "regression": _regression_metrics,
     }
     return functions[data.task](data, trees)
+
+
+def maps_of_members(maps: tuple[Path, ...], count: int) -> list[tuple[Path, ...]]:
+    """The maps of each member of an ensemble, `count` of each, from all of them in the order of the members.
+
+    Raises UsageError for a number of maps that is not that of at least two members, BadInputError for a map of the
+    places of another split than test.
+    """
+    if maps and (len(maps) % count or len(maps) < 2 * count):
+        raise UsageError(
+            f"the number of member maps is {len(maps)}, that of the ensemble's maps {count}: give as many for each of "
+            "at least two members"
+        )
+    for path in maps:
+        if (places := places_of(path)) not in ("", "test"):
+            raise BadInputError(
+                f"map {path} of a member shows the {places} places alone, but scores are of the test places; give its "
+                "map of these, by predict --places test, or of everything"
+            )
+    return [maps[start : start + count] for start in range(0, len(maps), count)]
+
+
+def member_metrics(data: EvaluationData, members: Sequence[EvaluationData]) -> dict[str, Any]:
+    """The scores of the members of an ensemble on the test places that the map and all of them have; none without.
+
+    Raises BadInputError for maps of other tasks, classes, grids, labels or chips than those of the map.
+    """
+    if not members:
+        return {}
+    names = ["the map", *(f"member {number}" for number in range(1, len(members) + 1))]
+    tables = PairedTables.read([data, *members], names)
+    of_members = [{key: rounded(value) for key, value in row.items()} for row in tables.scores()[1:]]
+    return {"members": [{"count": tables.count, "scores": row} for row in of_members]}
 
 
 def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:

@@ -263,11 +263,16 @@ class EvaluationData:
 def check_whole(maps: tuple[Path, ...]) -> None:
     """Raise BadInputError for a map of the places of one split, which `predict --places` makes."""
     for path in maps:
-        if places := _tags(path).get("places"):
+        if places := places_of(path):
             raise BadInputError(
                 f"map {path} shows the {places} places alone, but baselines and scores need the training and the test "
                 "places; give a map of everything, by predict without --places"
             )
+
+
+def places_of(path: Path) -> str:
+    """The split whose places alone a map shows; empty for a map of everything."""
+    return _tags(path).get("places", "")
 
 
 def _split_of(pairs: list[tuple[Tiles, Tiles]], chips: Path | None, model: Path | None) -> Split:

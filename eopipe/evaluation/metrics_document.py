@@ -164,6 +164,17 @@ class _SceneScores(_Part):
     scores: dict[str, Number | None]
 
 
+class MemberScores(_Part):
+    """Scores of a member of an ensemble by their keys (`iou`, `iou:name`), on `count` test pixels or chips."""
+
+    count: Count
+    scores: dict[str, Number | None]
+
+    def score(self, measure: Measure) -> float | None:
+        """A score over all classes; None where it is undefined or was not measured."""
+        return self.scores.get(measure)
+
+
 class ScoresOfChange(_Part):
     """Scores of change against no change; `correct_transitions` is a share of the changed pixels, `pixels`."""
 
@@ -217,7 +228,7 @@ class _Tasked(_Part):
 class MetricsDocument(_Tasked):
     """What scores of every task have; `count` is the number of test pixels or chips that they rest on.
 
-    `not_mapped` are the classes that no pixel of the map has.
+    `not_mapped` are the classes that no pixel of the map has, `members` the members of an ensemble in their order.
     """
 
     classes: Annotated[list[Text], Field(min_length=1)]
@@ -230,6 +241,7 @@ class MetricsDocument(_Tasked):
     not_mapped: list[str] = []
     regions: list[_QuarterScores] = []
     scenes: list[_SceneScores] = []
+    members: list[MemberScores] = []
 
     @property
     def sample(self) -> str:

@@ -16,7 +16,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.mosaic import task_predictions, task_predictor
 from eopipe.inference.predictor import WindowPredictor
 from eopipe.inference.temperature import Calibration, apply_label_temperature, apply_temperature
-from eopipe.models.tasks import PRESENCE
+from eopipe.models.tasks import PRESENCE, SPREAD
 from eopipe.publish import publish
 from eopipe.scenes.item import scene_tags
 from eopipe.tiles.cells import Cell
@@ -242,15 +242,20 @@ def map_files(
     """How both files of a map are written: classes, or the presence of labels, and probabilities, scale 1/10000.
 
     Of a regression: values (float32, NaN no scene) and the standard deviation over the scenes of a pixel, 0 for a
-    single one, with their number. Tags of both have the scenes (`scene_tags`) and those `of_map`.
+    single one, with their number. Tags of both have the scenes (`scene_tags`) and those `of_map`. Of an ensemble the
+    second file has one more band, the spread of its members (`stored`), and a tag with their number.
     """
+    is_ensemble = trained.members > 1
+    of_members: dict[str, Any] = {"members": trained.members} if is_ensemble else {}
+    spread = (SPREAD,) * is_ensemble
     names, tags = trained.classes, dict[str, Any](scene_tags(scenes))
     if trained.task == "regression":
         name, unit = names[0], trained.unit
         tags = {"quantity": name, "unit": unit} | tags | {"task": trained.task} | of_map
         values = MapFormat("float32", math.nan, (name,), tags, units=(unit,))
-        bands = (f"standard deviation of {name}", "scenes")
-        return values, MapFormat("float32", math.nan, bands, tags, units=(unit, "1"))
+        bands = (f"standard deviation of {name}", "scenes", *spread)
+        units = (unit, "1", *(unit for _ in spread))
+        return values, MapFormat("float32", math.nan, bands, tags | of_members, units=units)
     if trained.task == "multilabel":
         tags |= {"task": trained.task, "chip": trained.chip, "min_share": trained.min_share} | of_map
         first = MapFormat("uint8", NO_LABEL, names, tags)
@@ -259,24 +264,34 @@ def map_files(
         tags = {"classes": legend} | tags | of_map
         tags |= {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
         first = MapFormat("uint8", NO_LABEL, ("class",), tags, colors)
-    fitted = tags | (calibration.tags if calibration else {})
-    return first, MapFormat("uint16", NO_PROBABILITY, names, fitted, scale=1 / SCALE)
+    fitted = tags | of_members | (calibration.tags if calibration else {})
+    return first, MapFormat("uint16", NO_PROBABILITY, (*names, *spread), fitted, scale=1 / SCALE)
 
 
 def stored(
     trained: "TrainedModel", prediction: FloatArray, scene_count: IntArray, calibration: Calibration | None
 ) -> tuple[AnyArray, AnyArray]:
-    """Numbers (band, y, x) of both files for a prediction (channel, y, x) and its scene count (y, x)."""
+    """Numbers (band, y, x) of both files for a prediction (channel, y, x) and its scene count (y, x).
+
+    Of an ensemble the second has the spread of the members: the standard deviation of their probabilities of the class
+    that the map has, with several labels for each chip the largest over the classes, or that of their values. A
+    calibration changes the probabilities and not the spread.
+    """
     is_covered = scene_count > 0
     if trained.task == "regression":
         no_value = np.float32(math.nan)
-        deviation = np.stack([prediction[1], scene_count]).astype(np.float32)
+        deviation = np.stack([prediction[1], scene_count, *prediction[2:]]).astype(np.float32)
         return np.where(is_covered, prediction[:1], no_value), np.where(is_covered, deviation, no_value)
+    prediction, deviations = prediction[: len(trained.classes)], prediction[len(trained.classes) :]
     if trained.task == "multilabel":
         numbers: AnyArray = prediction >= PRESENCE
         calibrated = apply_label_temperature(prediction, calibration.temperature if calibration else 1.0)
     else:
         numbers = prediction.argmax(0)[None]
         calibrated = apply_temperature(prediction, calibration.temperature) if calibration else prediction
+    if len(deviations):
+        is_multilabel = trained.task == "multilabel"
+        spread = deviations.max(0)[None] if is_multilabel else np.take_along_axis(deviations, numbers, 0)
+        calibrated = np.concatenate([calibrated, spread])
     classes = np.where(is_covered, numbers, NO_LABEL).astype(np.uint8)
     return classes, np.where(is_covered, np.rint(calibrated * SCALE), NO_PROBABILITY).astype(np.uint16)

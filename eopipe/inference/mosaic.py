@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, FloatArray, IntArray
+from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from eopipe.inference.predictor import WindowPredictor, check_finite, read_padded
 from eopipe.models.tasks import CHIPWISE
 from eopipe.tiles.grid import PixelWindow
@@ -18,17 +18,21 @@ WindowResult = tuple[slice, slice, FloatArray, IntArray]
 
 
 def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowResult]:
-    """For each window: rows, columns, mean class probabilities over valid scenes (class, y, x), and scene count."""
+    """For each window: rows, columns, mean class probabilities over valid scenes (class, y, x), and scene count.
+
+    Of a predictor with members their standard deviation (class, y, x) follows (`with_spread`).
+    """
 
     def of_window(window: PixelWindow) -> WindowResult:
         y, x = window
-        total = np.zeros((classes, y.stop - y.start, x.stop - x.start), np.float64)
+        channels = classes * (1 + predictor.members)
+        total = np.zeros((channels, y.stop - y.start, x.stop - x.start), np.float64)
         scene_count = np.zeros(total.shape[1:], np.int64)
         for probability, valid in predictor.predictions(y, x):
             # A model may have no finite output for the zeros of invalid pixels.
             total += np.where(valid, probability, 0)
             scene_count += valid
-        return y, x, (total / np.maximum(scene_count, 1)).astype(np.float32), scene_count
+        return y, x, with_spread(total / np.maximum(scene_count, 1), predictor.members), scene_count
 
     return predictor.of_windows(of_window)
 
@@ -36,20 +40,23 @@ def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowRe
 def values(predictor: WindowPredictor) -> Iterator[WindowResult]:
     """For each window: rows, columns, mean and standard deviation of the value over valid scenes, and scene count.
 
-    Mean and squares are updated scene by scene (Welford 1962, doi:10.1080/00401706.1962.10490022).
+    Mean and squares are updated scene by scene (Welford 1962, doi:10.1080/00401706.1962.10490022). Of a predictor with
+    members the standard deviation among their means over the scenes follows.
     """
 
     def of_window(window: PixelWindow) -> WindowResult:
         y, x = window
-        mean = np.zeros((y.stop - y.start, x.stop - x.start), np.float64)
-        squares, scene_count = np.zeros_like(mean), np.zeros(mean.shape, np.int64)
-        for (value, *_), valid in predictor.predictions(y, x):
+        mean = np.zeros((1 + predictor.members, y.stop - y.start, x.stop - x.start), np.float64)
+        squares, scene_count = np.zeros_like(mean[0]), np.zeros(mean.shape[1:], np.int64)
+        for output, valid in predictor.predictions(y, x):
+            value = output[: len(mean)]
             scene_count += valid
             delta = np.where(valid, value - mean, 0)
             mean += delta / np.maximum(scene_count, 1)
-            squares += delta * np.where(valid, value - mean, 0)
-        delta = np.sqrt(squares / np.maximum(scene_count, 1))
-        return y, x, np.stack([mean, delta]).astype(np.float32), scene_count
+            squares += delta[0] * np.where(valid, value[0] - mean[0], 0)
+        deviation = np.sqrt(squares / np.maximum(scene_count, 1)).astype(np.float32)
+        (value_mean, *spread) = with_spread(mean, predictor.members)
+        return y, x, np.stack([value_mean, deviation, *spread]), scene_count
 
     return predictor.of_windows(of_window)
 
@@ -59,13 +66,14 @@ def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[Windo
 
     Each cell is a chip that the model classifies by itself, so there are no seams except between cells. Scenes are
     weighted by their valid pixels in the cell; at the border a cell may extend beyond the grid. `predictor.edge` must
-    be a multiple of `chip`.
+    be a multiple of `chip`. Of a predictor with members their standard deviation (class, y, x) follows (`with_spread`).
     """
 
     def of_window(window: PixelWindow) -> WindowResult:
         y, x = window
         rows, columns = (-(-(part.stop - part.start) // chip) for part in (y, x))
-        total, scene_count = np.zeros((rows * columns, classes), np.float64), np.zeros(rows * columns, np.int64)
+        channels, scene_count = classes * (1 + predictor.members), np.zeros(rows * columns, np.int64)
+        total = np.zeros((rows * columns, channels), np.float64)
         for store in predictor.stores:
             extent = slice(y.start, y.start + rows * chip), slice(x.start, x.start + columns * chip)
             image, valid = read_padded(store, predictor.bands, predictor.normalise, *extent)
@@ -76,11 +84,24 @@ def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[Windo
                 check_finite(output.T, np.ones(len(output), bool), f"scene {store.scene}", (y, x), by_model=True)
                 total[valid_cells] += output * weight[valid_cells, None]
                 scene_count += weight
-        probability = (total / np.maximum(scene_count, 1)[:, None]).astype(np.float32).T.reshape(classes, rows, columns)
+        mean = with_spread((total / np.maximum(scene_count, 1)[:, None]).T, predictor.members)
+        probability = mean.reshape(-1, rows, columns)
         crop = np.s_[..., : y.stop - y.start, : x.stop - x.start]
         return y, x, _expand(probability, chip)[crop], _expand(scene_count.reshape(rows, columns), chip)[crop]
 
     return predictor.of_windows(of_window)
+
+
+def with_spread(mean: Float64Array, members: int) -> FloatArray:
+    """The mean over the scenes (channel, ...) of a model, and the deviation among those of its members that follow it.
+
+    The predictions of a member are averaged over symmetries, windows and scenes before they are compared with those of
+    others, so the standard deviation (population) is that among the maps which the members make one by one.
+    """
+    if not members:
+        return mean.astype(np.float32)
+    of_model, *of_members = np.split(mean, 1 + members)
+    return np.concatenate([of_model, np.std(of_members, axis=0)]).astype(np.float32)
 
 
 def _chips(image: AnyArray, chip: int) -> AnyArray:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from eopipe.models.tasks import CHIPWISE, predictions
 from eopipe.processes import map_in_order
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import CHIP_SET, Tiles
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from eopipe.models.ensemble import Ensemble
 
 Predict = Callable[[FloatArray], FloatArray]
 Result = TypeVar("Result")
@@ -93,7 +98,8 @@ class WindowPredictor:
     (`blend_windows`). `area` is the part of the frame to predict, None all of it; `boxes` are windows to do so instead.
     `threads` windows are predicted at a time, each by one thread, so that their number changes no byte. A prediction is
     the mean over `symmetries` of the square; windows begin and end at multiples of the factor, so pooling falls on the
-    same pixels in each of them.
+    same pixels in each of them. Of an ensemble the channels of its `members` may follow those of the model, each with
+    the prediction that this member alone has.
     Raises DivergedError where the model's output for a valid pixel is not finite, BadInputError where its input is not.
     """
 
@@ -109,6 +115,7 @@ class WindowPredictor:
     area: PixelWindow | None = None
     threads: int = 1
     symmetries: int = 1
+    members: int = 0
 
     def windows(self) -> list[PixelWindow]:
         """Windows (rows, columns) that cover the area, or the boxes."""
@@ -225,10 +232,12 @@ def uses_gpu(device: str) -> bool:
     return device == "cuda" or (device == "auto" and torch.cuda.is_available())
 
 
-def load_predict_function(trained: TrainedModel, folder: Path, device: str) -> Callable[[FloatArray], FloatArray]:
+def load_predict_function(
+    trained: TrainedModel, folder: Path, device: str, *, with_members: bool = False
+) -> Callable[[FloatArray], FloatArray]:
     """Return a function from normalised images (N, band, H, W) to the `predictions` of the model's task.
 
-    Threads may call it at the same time.
+    `with_members` those of each member of an ensemble follow as channels. Threads may call it at the same time.
     """
     import torch
 
@@ -240,11 +249,24 @@ def load_predict_function(trained: TrainedModel, folder: Path, device: str) -> C
         if not hasattr(copies, "module"):
             # A model of a user may keep values of one forward in itself.
             copies.module = copy.deepcopy(module) if module_of(trained.architecture.name) else module
-        output = copies.module(torch.from_numpy(images).to(torch_device))
-        outputs: FloatArray = predictions(trained.task, output, trained.target).cpu().numpy()
+        pixels = torch.from_numpy(images).to(torch_device)
+        if with_members and trained.members > 1:
+            output = member_predictions(trained, copies.module, pixels)
+        else:
+            output = predictions(trained.task, copies.module(pixels), trained.target)
+        outputs: FloatArray = output.cpu().numpy()
         return outputs
 
     return predict
+
+
+def member_predictions(trained: TrainedModel, ensemble: "Ensemble", pixels_NCHW: "Tensor") -> "Tensor":
+    """The predictions of an ensemble, and then those of each of its members, one after the other as channels."""
+    import torch
+
+    outputs_MNCHW = ensemble.member_outputs(pixels_NCHW)
+    outputs = (ensemble.mean_output(outputs_MNCHW), *outputs_MNCHW)
+    return torch.cat([predictions(trained.task, output, trained.target) for output in outputs], 1)
 
 
 def open_predictor(
@@ -256,6 +278,8 @@ def open_predictor(
     device: str,
     threads: int,
     symmetries: int = 1,
+    *,
+    with_members: bool = False,
 ) -> WindowPredictor:
     """A trained model on stores, sorted by scene; of a chip set a window is a slot, and has no halo.
 
@@ -265,9 +289,13 @@ def open_predictor(
         if not store.frame.is_same(stores[0].frame):
             raise BadInputError(f"scenes {stores[0].scene} and {store.scene} are on different grids")
     chip_set = stores[0].attributes.get(CHIP_SET)
+    if chip_set:
+        window, halo = chip_set["slot"], None
+    predictor = predictor_of_images(
+        trained, model, stores, window, halo, device, threads, symmetries, with_members=with_members
+    )
     if not chip_set:
-        return predictor_of_images(trained, model, stores, window, halo, device, threads, symmetries)
-    predictor = predictor_of_images(trained, model, stores, chip_set["slot"], None, device, threads, symmetries)
+        return predictor
     # Neighbouring slots are not neighbours on the ground.
     return replace(predictor, edge=chip_set["slot"], halo=0, overlap=0)
 
@@ -281,8 +309,10 @@ def predictor_of_images(
     device: str,
     threads: int,
     symmetries: int = 1,
+    *,
+    with_members: bool = False,
 ) -> WindowPredictor:
-    """A trained model on images of one grid.
+    """A trained model on images of one grid, of an ensemble `with_members` as channels if asked for.
 
     Windows of a model that takes one size only, or sees the whole of its window, are blended. 0 `threads` means one for
     each core, at most 8, since each needs the memory of a window; a GPU has one. Raises BadInputError for bands that
@@ -307,11 +337,12 @@ def predictor_of_images(
         images,
         trained.bands,
         trained.normaliser,
-        load_predict_function(trained, model, device),
+        load_predict_function(trained, model, device, with_members=with_members),
         edge=window,
         halo=trained.architecture.receptive_field_radius if halo is None else halo,
         factor=trained.architecture.factor,
         overlap=overlap,
         threads=1 if uses_gpu(device) else threads or min(len(os.sched_getaffinity(0)), MOST_THREADS),
         symmetries=symmetries,
+        members=trained.members if with_members and trained.members > 1 else 0,
     )

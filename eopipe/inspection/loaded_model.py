@@ -79,12 +79,18 @@ class LoadedModel:
         """The learning task."""
         return self.trained.task
 
+    @property
+    def members(self) -> int:
+        """The number of models whose mean prediction it gives: more than 1 of an ensemble."""
+        return self.trained.members
+
     def __repr__(self) -> str:
         """The id, the architecture and the task."""
         return f"<model {model_id(self.path)}: {self.trained.architecture.name}, {self.task}>"
 
     def _repr_html_(self) -> str:
         rows = [("bands", ", ".join(self.bands)), ("classes", ", ".join(self.classes))]
+        rows += [("ensemble", f"{self.members} members")] if self.members > 1 else []
         rows += [("chip", f"{self.trained.chip} pixels"), ("folder", str(self.path))]
         return html_table(repr(self)[1:-1], ("", ""), rows)
 

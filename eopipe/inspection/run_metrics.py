@@ -78,6 +78,15 @@ class Metrics:
         """All scores, of the model first: `pandas.DataFrame(metrics.scores)` is a table of them."""
         return [*self._scores()]
 
+    @property
+    def members(self) -> list[dict[str, float | None]]:
+        """Of each member of an ensemble its scores by name, those of a class as `iou:forest`; else nothing.
+
+        They are shares, or in the unit of the values. Seeds alone make their spread:
+        `pandas.DataFrame(metrics.members).std()` is its standard deviation (n - 1).
+        """
+        return [dict(member.scores) for member in self.content.members]
+
     def __getitem__(self, name: str) -> Score:
         """A score of the model over all classes, such as accuracy, miou or rmse. Raises KeyError for another."""
         measure = self._measure(name)

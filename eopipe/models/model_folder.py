@@ -5,7 +5,7 @@ Its `model.json` is a STAC Item with the MLM extension that links the weights: t
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from eopipe.chips.chips import Normaliser
 from eopipe.contract import Option, annotated, stage
@@ -20,11 +20,15 @@ from eopipe.stac.static import scan
 from eopipe.stac.write import ItemExtent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor, nn
 
 WEIGHTS, CARD, HISTORY = "model.safetensors", "model.json", "history.json"
 # Options of a training that a model's item has too, within the same limits.
 OF_TRAINING = ("architecture", "width", "depth", "arguments", "weights_bands", "min_share")
+# Members of an ensemble, each of which takes the memory and the time of a model.
+MOST_MEMBERS = 64
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class TrainedModel:
     deviation of the training labels. For several labels for each chip `min_share` is the share of the labelled pixels
     that makes a class one of them. `trained_on` describes the tiles of the training; models of older versions have no
     such description. `window` is the only edge in pixels of images that the model takes, 0 where it takes others too.
+    `members` is the number of models of an ensemble, which are built as one.
     """
 
     architecture: Architecture
@@ -48,6 +53,7 @@ class TrainedModel:
     trained_on: TileProperties | None = None
     min_share: float = 0.0
     window: int = 0
+    members: int = 1
 
     def build(self, path: Path) -> "nn.Module":
         """The module with its weights in evaluation mode; the path is one that `model_item` accepts.
@@ -57,14 +63,20 @@ class TrainedModel:
         weights = read_weights(path)
         try:
             if not module_of(self.architecture.name):
-                self.architecture.build_without_memory().load_state_dict(weights, assign=True)
-            module = self.architecture.build()
+                self._assembled(self.architecture.build_without_memory).load_state_dict(weights, assign=True)
+            module = self._assembled(self.architecture.build)
             module.load_state_dict(weights)
         except RuntimeError as error:
             raise BadInputError(
                 f"the weights of {path} do not fit its {CARD}: {' '.join(str(error).split())[:300]}"
             ) from error
         return module.eval()
+
+    def _assembled(self, build: "Callable[[], nn.Module]") -> "nn.Module":
+        """What `build` gives, or the ensemble of that for each member."""
+        from eopipe.models.ensemble import Ensemble
+
+        return build() if self.members == 1 else Ensemble([build() for _ in range(self.members)], self.task)
 
 
 def write_model_folder(
@@ -108,6 +120,7 @@ def write_model_folder(
     card |= {"weights_bands": architecture.weights_bands} if architecture.weights_bands else {}
     card |= {"software": software} if software else {}
     card |= {"window": trained.window} if trained.window else {}
+    card |= {"members": trained.members} if trained.members > 1 else {}
     if trained.task == "regression":
         card |= {"target": trained.target, "unit": trained.unit}
     if trained.task == "multilabel":
@@ -176,11 +189,12 @@ def read_weights(path: Path) -> "dict[str, Tensor]":
 
 def _check_values(card: dict[str, Any], path: Path) -> None:
     """Raise BadInputError for values that no training of eopipe writes: of another type, or beyond the limits."""
-    from pydantic import FiniteFloat, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+    from pydantic import Field, FiniteFloat, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
     names, numbers = tuple[str, ...], tuple[FiniteFloat, ...]
     kinds: dict[str, Any] = {"bands": names, "classes": names, "mean": numbers, "std": tuple[PositiveFloat, ...]}
     kinds |= {"chip": PositiveInt, "window": PositiveInt, "target": numbers, "unit": str, "files": dict[str, str]}
+    kinds["members"] = Annotated[int, Field(ge=1, le=MOST_MEMBERS)]
     # The limits of the options of a training.
     kinds |= {port.name: annotated(port) for port in stage("train").of(Option) if port.name in OF_TRAINING}
     mistakes = []
@@ -217,4 +231,5 @@ def read_trained_model(path: Path, allow_code: str | None = None) -> TrainedMode
     target, unit = tuple(card.get("target", ())), card.get("unit", "")
     trained_on = TileProperties.read(card["trained_on"], path) if "trained_on" in card else None
     task, min_share = (card["task"], target, unit, trained_on), card.get("min_share", 0.0)
-    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], *task, min_share, card.get("window", 0))
+    sizes_of_model = card.get("window", 0), card.get("members", 1)
+    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], *task, min_share, *sizes_of_model)

@@ -108,6 +108,7 @@ def metadata(trained: TrainedModel) -> dict[str, str]:
     described |= {"min_share": str(trained.min_share)} if trained.task == "multilabel" else {}
     described |= {"chip": str(trained.chip)} | units(trained) | _deepness(trained)
     described |= {"mean": json.dumps(trained.normaliser.mean), "std": json.dumps(trained.normaliser.std)}
+    described |= {"members": str(trained.members)} if trained.members > 1 else {}
     if trained.trained_on:
         tiles = trained.trained_on
         described |= {"pixel_size": json.dumps(tiles.pixel_size), "band_units": json.dumps(tiles.units)}

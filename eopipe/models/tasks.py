@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from eopipe.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 Task = Literal["segmentation", "classification", "multilabel", "regression"]
@@ -16,6 +18,8 @@ Task = Literal["segmentation", "classification", "multilabel", "regression"]
 CHIPWISE = ("classification", "multilabel")
 # A class is in the labels of a chip where its probability is at least this.
 PRESENCE = 0.5
+# The last band of the second file of a map, the one of probabilities or deviations, where the model is an ensemble.
+SPREAD = "spread of members"
 # Losses of each task, the default first.
 LOSSES: dict[str, tuple[str, ...]] = {
     "segmentation": ("cross_entropy", "focal", "dice", "lovasz"),
@@ -36,6 +40,11 @@ def task_conflicts(task: str, loss: str | None, class_weights: str) -> list[str]
     if task == "regression" and class_weights != "none":
         sentences.append(f"train.class_weights {class_weights} needs classes, and regression has none; set it to none")
     return sentences
+
+
+def without_spread(bands: "Sequence[str | None]") -> tuple[str | None, ...]:
+    """The names of the bands of the second file of a map, without the one that only maps of ensembles have."""
+    return tuple(bands[:-1] if bands and bands[-1] == SPREAD else bands)
 
 
 def chip_logits(outputs_NCHW: "Tensor") -> "Tensor":

@@ -35,7 +35,7 @@ from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import check_init_folder
-from eopipe.trial_settings import configs_of_trials
+from eopipe.trial_settings import configs_of_trainings
 
 # Vector data sets that are folders.
 FOLDERS = (".gdb",)
@@ -133,7 +133,9 @@ def model_mistakes(config: Config) -> list[str]:
     if slot % 2**depth:
         return [f"the chips are in slots of {slot} pixels, which cannot be halved {depth} times (train.depth)"]
     sentences = [
-        s for of_trial in configs_of_trials(config).values() for s in refusal(partial(model_warnings, of_trial))
+        s
+        for of_training in configs_of_trainings(config).values()
+        for s in refusal(partial(model_warnings, of_training))
     ]
     return [s if "train." in s else f"train.architecture: {s}" for s in dict.fromkeys(sentences)]
 
@@ -210,9 +212,9 @@ def warnings_of(config: Config) -> Iterator[str]:
             "label.before gives the change between two dates, and an image has one, unless the bands of an item are of "
             'both; composite: {method: median, period: all, stack: year, parts: ["2017", "2021"]} makes them one image'
         )
-    for of_trial in configs_of_trials(config).values():
-        if module_of(of_trial["train"]["architecture"]):
-            yield from model_warnings(of_trial)
+    for of_training in configs_of_trainings(config).values():
+        if module_of(of_training["train"]["architecture"]):
+            yield from model_warnings(of_training)
     processes, cores = config["train"]["processes"], os.cpu_count() or 1
     if processes > cores:
         yield f"train.processes is {processes}, and this machine has {cores} cores; each process computes on one"

@@ -21,12 +21,12 @@ from eopipe.planning.trial_store import StoreSize, sample_size
 from eopipe.publish import MANIFEST
 from eopipe.run.images import splits_images
 from eopipe.run.locate import chip_stores
-from eopipe.run.rules import each_fold, each_trial, names_of_parts
+from eopipe.run.rules import each_fold, each_training, names_of_parts
 from eopipe.scenes.item import Item, asset_key
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files, frame_folders
-from eopipe.trial_settings import configs_of_trials, trial_settings
+from eopipe.trial_settings import configs_of_trainings, kind_of_trainings, training_settings
 
 # Every job writes a run record, a log and a benchmark table; Snakemake keeps metadata of each output.
 BYTES_PER_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
@@ -149,12 +149,15 @@ def _later_folders(
     scores = ["metrics.json"] if has_labels else []
     pages = ["report.html", "map.png"]
     if chips:
-        folders += _splits(config, chips, mapped) + _trials(config, mapped)
+        folders += _splits(config, chips, mapped) + _trainings(config, mapped)
         paths = [results / name for name in ("model", "model.onnx", "export.json")]
         existing, count = _existing(paths), MODEL_FILES + ONNX_FILES + len(config["train"]["model_files"])
-        # The document of the trials is beside the chosen one.
-        count += bool(config["trials"]["space"])
-        folders.append(FolderForecast("model", 2, count, existing[1], existing, "unknown", folders=1))
+        # The document of the trials is beside the chosen one, and an ensemble has the histories of its members.
+        members = config["members"] if config["members"] > 1 else 0
+        count += bool(config["trials"]["space"]) + 2 * members
+        folders.append(
+            FolderForecast("model", 2, count, existing[1], existing, "unknown", folders=1 + bool(members) + members)
+        )
         scores, pages = ["metrics.json", "calibration.json"], [*pages, "model-card.md", "data-card.md"]
     paths, parts = [*results.glob("maps/**/*.tif")], mapped.parts
     existing = _existing(paths, *{folder for path in paths for folder in (path.parent, path.parents[1])})
@@ -171,7 +174,7 @@ def _later_folders(
     below += mapped.store_folders
     folders.append(FolderForecast("catalog", 1, count, count * DOCUMENT_BYTES, existing, "without links", below))
     existing, count = _existing([results / "crate"], linked=False), CRATE_FILES - bool(config["chip_set"])
-    models = config["folds"] + len(trial_settings(config))
+    models = config["folds"] + len(training_settings(config))
     below = CRATE_FOLDERS - bool(config["chip_set"]) + models + config["with_products"]
     return [*folders, FolderForecast("crate", 1, count, CRATE_BYTES, existing, "without links", below)]
 
@@ -292,21 +295,22 @@ def _splits(config: Config, chips: ChipForecast, mapped: MappedImages) -> list[F
     return [split, row]
 
 
-def _trials(config: Config, mapped: MappedImages) -> list[FolderForecast]:
-    """The model and the maps of each trial, and their leaderboard; none without trials."""
-    results, trials = Path(config["results"]), configs_of_trials(config) if config["trials"]["space"] else {}
-    if not trials:
+def _trainings(config: Config, mapped: MappedImages) -> list[FolderForecast]:
+    """The model and the maps of each of several trainings, and the leaderboard of trials; none for a single one."""
+    results, kind = Path(config["results"]), kind_of_trainings(config)
+    if not kind:
         return []
-    models = [Path(path).parent for path in each_trial(config, [f"{config['results']}/model/manifest.json"])]
-    maps = [*results.glob("trials/maps-*/*/*.tif")]
+    folder, trainings = f"{kind}s", configs_of_trainings(config)
+    models = [Path(path).parent for path in each_training(config, [f"{config['results']}/model/manifest.json"])]
+    maps = [*results.glob(f"{folder}/maps-*/*/*.tif")]
     of_maps = {folder for path in maps for folder in (path.parent, path.parents[1])}
-    pages = [results / name for name in ("trials.json", "trials.html")]
-    existing = _existing([*models, *pages, *maps], results / "trials", *of_maps)
-    code = sum(len(of_trial["train"]["model_files"]) for of_trial in trials.values())
-    count = len(pages) + len(trials) * (MODEL_FILES + 2 * mapped.maps) + code
-    size = round(MAP_RATE * mapped.pixels * mapped.maps * len(trials))
-    below, jobs = 1 + len(trials) * (2 + mapped.maps), len(trials) * (1 + mapped.maps)
-    return [FolderForecast("trials", jobs, count, size, existing, "unknown", below)]
+    pages = [results / name for name in ("trials.json", "trials.html")] if kind == "trial" else []
+    existing = _existing([*models, *pages, *maps], results / folder, *of_maps)
+    code = sum(len(training["train"]["model_files"]) for training in trainings.values())
+    count = len(pages) + len(trainings) * (MODEL_FILES + 2 * mapped.maps) + code
+    size = round(MAP_RATE * mapped.pixels * mapped.maps * len(trainings))
+    below, jobs = 1 + len(trainings) * (2 + mapped.maps), len(trainings) * (1 + mapped.maps)
+    return [FolderForecast(folder, jobs, count, size, existing, "unknown", below)]
 
 
 def _job_files(
@@ -315,7 +319,7 @@ def _job_files(
     """Files that jobs write beside their outputs: records, logs, benchmarks, state, and those of Snakemake."""
     jobs, results = sum(folder.jobs for folder in folders), Path(config["results"])
     records = ("*.run.json", "*/*.run.json", "maps/*/**/*.run.json", "folds/*/**/*.run.json")
-    patterns = (*records, "trials/*/**/*.run.json")
+    patterns = (*records, "trials/*/**/*.run.json", "members/*/**/*.run.json")
     paths = {"records": [path for pattern in patterns for path in results.glob(pattern)]}
     paths |= {name: list(results.glob(f"{name}/**/*")) for name in ("logs", "benchmarks")}
     names, of_fold = [folder.folder for folder in folders], 4 if config["folds"] else 0
@@ -323,7 +327,7 @@ def _job_files(
     stages = (
         1
         + of_fold
-        + bool(config["trials"]["space"])
+        + bool(kind_of_trainings(config))
         + sum(name in names for name in ("scenes", "tiles", "composites", "labels"))
     )
     forecasts = []
@@ -334,7 +338,7 @@ def _job_files(
         existing = (count, min(count, expected) * size)
         forecasts.append(FolderForecast(name, 0, expected, expected * size, existing, "typical", below))
     # Lists of paths for the crate, and the folders of downloads.
-    lists, below = 3 if scenes else 2, 2 + (1 + scenes if scenes else 0) + bool(config["trials"]["space"])
+    lists, below = 3 if scenes else 2, 2 + (1 + scenes if scenes else 0) + bool(kind_of_trainings(config))
     state = Path(config["state"])
     count = min(lists + below, sum(len(files) + 1 for _, _, files in os.walk(state)))
     existing = (count, min(count, lists) * DOCUMENT_BYTES)
@@ -345,9 +349,9 @@ def _job_files(
 def _snakemake(config: Config, jobs: int, mapped: MappedImages, *, has_search: bool) -> FolderForecast:
     """Snakemake's own: a file for each output, one log for each run, a lock, and its folders."""
     folds = config["folds"]
-    trials = len(trial_settings(config))
-    several = {"search": int(has_search), "predict": mapped.map_jobs + (folds + trials) * mapped.maps}
-    several |= {"choose": 1} if trials else {}
+    trainings = len(training_settings(config))
+    several = {"search": int(has_search), "predict": mapped.map_jobs + (folds + trainings) * mapped.maps}
+    several |= {"choose": 1} if config["trials"]["space"] else {}
     several |= {"describe": 1} if config["model"] else {"split": 1 + folds, "export": 1, "report": 1}
     outputs = jobs + sum(count * (len(stage(name).of(Output)) - 1) for name, count in several.items()) + 2
     folder = Path(SNAKEMAKE_FOLDER)

@@ -43,7 +43,7 @@ from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Cell
 from eopipe.training.schedule import MOST_STEPS, default_batch, default_crop, training_length
 from eopipe.training_job import FEWEST_STEPS, TrainingLength
-from eopipe.trial_settings import describe_trials
+from eopipe.trial_settings import describe_trainings
 
 # Seconds to wait for a server's answer about the size of a file.
 TIMEOUT_S = 30.0
@@ -172,7 +172,7 @@ def training_lines(config: Config, profile_name: str | None) -> list[str]:
     """The geometry of the training, and conflicts between profile and config."""
     profile = read_profile(find_profile(profile_name).file) if profile_name else None
     conflicts = config_conflicts(profile, config["train"]) if profile else ()
-    return [describe_training(config["train"], profile), *describe_trials(config), *conflicts]
+    return [describe_training(config["train"], profile), *describe_trainings(config), *conflicts]
 
 
 def forecast_run(config: Config) -> RunForecast:

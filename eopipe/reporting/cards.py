@@ -12,10 +12,10 @@ import yaml
 from eopipe import __version__
 from eopipe.evaluation.metrics_document import ClassMeasure, Measure
 from eopipe.reporting import data_tables
+from eopipe.reporting import scores as score_tables
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
-from eopipe.reporting.scores import fold_score_rows, measures_of, no_interval_text, scene_score_rows
-from eopipe.reporting.verdict import SEEDS, verdict
+from eopipe.reporting.verdict import seeds_text, verdict
 from eopipe.reporting.wording import (
     DASH,
     TREES,
@@ -164,7 +164,7 @@ def _model_rows(run: RunData) -> list[TextRow]:
     return [
         ("task", run.task),
         ("output", format_setting(run.classes)),
-        ("architecture", str(model["architecture"])),
+        ("architecture", data_tables.architecture_text(model)),
         ("parameters", format_count(model["parameters"])),
         ("bands, by name", format_setting(model["bands"])),
         ("chip", f"{model['chip']} pixels"),
@@ -196,7 +196,7 @@ def _model_front_matter(run: RunData) -> dict[str, Any]:
     task = HUB_TASKS.get(run.task)
     metrics = [
         {"type": HUB_METRICS[key], "value": value, "name": name}
-        for key, name in measures_of(run.task)
+        for key, name in score_tables.measures_of(run.task)
         if key in HUB_METRICS and (value := run.metrics.model.score(key)) is not None
     ]
     dataset = {"type": "eopipe", "name": f"test areas of {run.collections}, {run.period}"}
@@ -252,14 +252,14 @@ def _interval_limits(run: RunData) -> Iterator[str]:
         metres = format_length(distance * run.pixel[0])
         yield f"Errors are correlated over about {distance:.3g} pixels ({metres}), as measured in the test areas."
     if not any(intervals.model.values()):
-        yield no_interval_text(intervals)
+        yield score_tables.no_interval_text(intervals)
         return
-    yield SEEDS
+    yield seeds_text(run.metrics)
     missing = intervals.missing
     for reason in dict.fromkeys(missing.values()):
         keys = [key for key, value in missing.items() if value == reason and ":" not in key]
         if keys:
-            names = [name for key, name in measures_of(run.task) if key in keys]
+            names = [name for key, name in score_tables.measures_of(run.task) if key in keys]
             yield f"{join_words(names)} without an interval: {reason}."
 
 
@@ -273,9 +273,12 @@ def _scores_section(run: RunData) -> CardSection:
     if any(intervals.model.values()):
         text.append(f"Confidence intervals of {format_percent(intervals.level)}: {intervals.method}.")
     text += filter(None, [calibration_text(run.metrics)])
-    tables = [_overall_table(run), _class_table(run), _region_table(run)]
-    tables.append(CardTable("Cross-validation: scores of each fold", *fold_score_rows(run.folds, run.metrics)))
-    tables.append(CardTable("Scores of each test scene", *scene_score_rows(run.metrics)))
+    tables = [
+        *(_overall_table(run), _class_table(run), _region_table(run)),
+        CardTable("Scores of each member", *score_tables.member_score_rows(run.metrics)),
+        CardTable("Cross-validation: scores of each fold", *score_tables.fold_score_rows(run.folds, run.metrics)),
+        CardTable("Scores of each test scene", *score_tables.scene_score_rows(run.metrics)),
+    ]
     if board := run.leaderboard:
         text += board.sentences
         tables.append(CardTable("Trials: scores in the validation places", board.heads, board.rows))
@@ -283,14 +286,17 @@ def _scores_section(run: RunData) -> CardSection:
 
 
 def _overall_table(run: RunData) -> CardTable:
-    intervals, trees = run.metrics.intervals, run.metrics.trees
+    intervals, trees, has_members = run.metrics.intervals, run.metrics.trees, bool(run.metrics.members)
     rows: list[TextRow] = []
-    for key, name in measures_of(run.task):
+    for key, name in score_tables.measures_of(run.task):
         model = (_figures(run.metrics.model.score(key)), _interval(intervals.model.get(key)))
         gains = [(scores.score(key), intervals.gains(tree).get(key)) for tree, scores in trees.items()]
-        rows.append((name, *model, *(text for score, gain in gains for text in (_figures(score), _interval(gain)))))
+        of_members = [_figures(value) for value in score_tables.member_spread(run.metrics, key)] * has_members
+        of_trees = [text for score, gain in gains for text in (_figures(score), _interval(gain))]
+        rows.append((name, *model, *of_members, *of_trees))
     others = [head for key in trees for head in (TREES[key].capitalize(), f"Model minus {TREES[key]}")]
-    heads = ("Measure", "Model", "Interval", *others)
+    members = ("Members: mean", "Members: standard deviation (n - 1)") * has_members
+    heads = ("Measure", "Model", "Interval", *members, *others)
     unit = f" in {run.scale.unit}" if run.scale and run.scale.unit else ""
     return CardTable(f"Scores{unit}", heads, rows)
 
@@ -310,7 +316,7 @@ def _class_table(run: RunData) -> CardTable:
 
 
 def _region_table(run: RunData) -> CardTable:
-    measures = measures_of(run.task)[:2]
+    measures = score_tables.measures_of(run.task)[:2]
     rows = [
         (
             region.name,

@@ -15,6 +15,7 @@ from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import label_sets
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
 from eopipe.composites.periods import true_colour_bands
+from eopipe.models.tasks import without_spread
 from eopipe.reporting.figures import (
     FAINT,
     INK,
@@ -152,7 +153,7 @@ class _ChipReader:
         has_data = tiles.valid(*window)
         pixels = stretch_contrast(np.asarray(image, np.float32), has_data)
         with open_maps(file.classes if self.min_share is None else file.probabilities, tiles.frame) as source:
-            stored = source.read(*window)
+            stored = source.read(*window)[: len(without_spread(source.first.descriptions))]
             mapped = stored[0] if self.min_share is None else _most_probable(stored, source.first.nodata)
         return SheetChip(number, error, pixels, has_data, self._label(store, window), mapped.astype(np.uint8))
 

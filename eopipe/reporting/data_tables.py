@@ -113,6 +113,17 @@ def split_unit(split: Split) -> str:
     return "polygons" if split.polygons else "chips"
 
 
+def class_balance(split: Split, colors: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str, float]]]]:
+    """One bar for each split: class, its colour and its share of the labelled pixels."""
+    bars = []
+    for name, title in (("train", "Train"), ("val", "Validation"), ("test", "Test")):
+        pixels = split.pixels[name]
+        total = max(sum(pixels.values()), 1)
+        parts = [(c, color, pixels[c] / total) for c, color in zip(split.classes, colors, strict=True)]
+        bars.append((title, parts))
+    return bars
+
+
 def gap_rows(split: Split, pairs: Pairs) -> list[TextRow]:
     """Pair of splits, gap between their nearest chips or polygons in pixels and on the ground."""
     edge, gaps = min(pixel_metres(pairs[0][0].frame.cells[0].grid)), split.audit.gap_pixels
@@ -154,10 +165,16 @@ def gap_text(split: Split, pairs: Pairs) -> str:
     )
 
 
+def architecture_text(model: dict[str, Any]) -> str:
+    """The architecture of a model, and of an ensemble the number of its members."""
+    count = model.get("members", 1)
+    return f"{model['architecture']} (ensemble of {count} models)" if count > 1 else str(model["architecture"])
+
+
 def model_rows(model: dict[str, Any]) -> list[TextRow]:
     """The architecture of the model, and the settings of its training that differ from their defaults."""
     architecture = {
-        "architecture": model["architecture"],
+        "architecture": architecture_text(model),
         "parameters": format_count(model["parameters"]),
         "width": format_setting(model["width"]),
         "depth": format_setting(model["depth"]),

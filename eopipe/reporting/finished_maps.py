@@ -12,6 +12,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, ObjectArray, UInt8Array
 from eopipe.errors import BadInputError
+from eopipe.models.tasks import without_spread
 from eopipe.reporting.rasters import grid_of
 from eopipe.tiles.grid import PixelWindow, same_grid
 from eopipe.tiles.store import NO_LABEL
@@ -94,7 +95,7 @@ def _read_pair(classes: Path, probabilities: Path, *, is_only: bool) -> Finished
                 f"{classes} has no place on the Earth: products are of maps of scenes, not of chip sets"
             )
         task = tags.get("task", "segmentation")
-        names = numbers.descriptions if task in (REGRESSION, MULTILABEL) else shares.descriptions
+        names = numbers.descriptions if task in (REGRESSION, MULTILABEL) else without_spread(shares.descriptions)
         if task == REGRESSION:
             names = [f"{names[0]} ({unit})" if (unit := numbers.units[0]) else names[0]]
         colors = ()

@@ -16,7 +16,7 @@ from eopipe.models.input_check import ORDINARY, TileProperties, unfamiliar_input
 from eopipe.models.model_folder import read_model_card, weights_file
 from eopipe.reporting import data_tables
 from eopipe.reporting.charts import ridge_chart
-from eopipe.reporting.data_tables import Item, TextRow, item_dates, read_items
+from eopipe.reporting.data_tables import Item, TextRow, architecture_text, item_dates, read_items
 from eopipe.reporting.decimation import Decimation, reached_windows
 from eopipe.reporting.map_scores import headline_of, score_sections
 from eopipe.reporting.maps import MapContent, write_map
@@ -111,7 +111,7 @@ class MapRun:
     def subtitle(self) -> str:
         """What the map is of, in a sentence."""
         days = describe_days([*item_dates(self.items).values()])
-        architecture = self.model["architecture"]
+        architecture = architecture_text(self.model)
         return f"{plural(len(self.items), 'scene')}, {days}, mapped by a model with the architecture {architecture}."
 
     @property

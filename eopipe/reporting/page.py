@@ -100,6 +100,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "training_limits": run.training_limits,
         "interval_note": scores.interval_note(run.metrics),
         "fold_scores": scores.fold_score_rows(run.folds, run.metrics),
+        "member_scores": scores.member_score_rows(run.metrics),
         "scene_scores": scores.scene_score_rows(run.metrics),
         "tables": _tables(run),
     }
@@ -139,7 +140,7 @@ def _training(run: RunData) -> dict[str, Any]:
         "measures": [name for _, name in scores.measures_of(run.task)],
         "charts": scores.training_charts(run.history),
         "best_validation": scores.best_validation(run.history),
-        "class_balance": scores.class_balance(run.split, run.colors),
+        "class_balance": data_tables.class_balance(run.split, run.colors),
         "calibration_text": calibration_text(run.metrics),
         "reliability": reliability_chart(run.metrics.calibration) if run.metrics.calibration else "",
     }

@@ -77,7 +77,7 @@ class PanelGroup:
 def map_panels(
     view: MapView, heading: str, classes: tuple[str, ...], colors: tuple[str, ...], unit: str = ""
 ) -> PanelGroup:
-    """Quicklook, label, map, confidence and errors of one map, cropped to where it has data."""
+    """Quicklook, label, map, confidence, spread of members and errors of one map, cropped to where it has data."""
     panels = [_quicklook_panel(view)]
     if view.presence is not None:
         panels += _label_panels(view, view.presence, classes, colors)
@@ -98,6 +98,7 @@ def _class_panels(view: MapView, classes: tuple[str, ...], colors: tuple[str, ..
     ]
     chance = 1 / max(len(classes), 2)
     panels.append(ImagePanel("Confidence", _confidence_text(confidence), encode_ramp(confidence, chance)))
+    panels += _spread_panels(view)
     if tested.any():
         share = format_percent(float((label != mapped)[tested].mean()))
         alt = f"Test pixels where map and label differ: {share} of the pixels in this image."
@@ -123,7 +124,7 @@ def _label_panels(
                 f"Chips with {name}", f"{name} is predicted in {share}.", encode_classes(layer, (UNTESTED, color))
             )
         )
-    return panels
+    return panels + _spread_panels(view)
 
 
 def _value_panels(view: MapView, colors: tuple[str, ...], unit: str) -> list[ImagePanel]:
@@ -140,17 +141,23 @@ def _value_panels(view: MapView, colors: tuple[str, ...], unit: str) -> list[Ima
         if title != "Label" or view.has_labels
     ]
     error: FloatArray = np.where(view.tested, np.abs(values.error), np.float32(np.nan)).astype(np.float32)
-    # Dark is large, as dark is uncertain on maps of classes.
-    dark = tuple(reversed(CONFIDENCE_COLORS))
-    layers = [("Standard deviation among the scenes", view.confidence[crop])]
-    layers += [("Absolute error in the test area", error[crop])] if view.has_labels else []
-    for name, numbers in layers:
-        known = numbers[np.isfinite(numbers)]
-        high = float(np.percentile(known, 98)) if known.size else 0.0
-        image = encode_ramp(np.asarray(1 - numbers / np.float32(max(high, 1e-12)), np.float32), 0.0)
-        ramp = ColorRamp(f"0 {unit}".strip(), f"≥ {high:.3g} {unit}".strip(), dark)
-        panels.append(ImagePanel(name, f"{name}: {_value_text(numbers, unit)}.", image, ramp))
-    return panels
+    panels.append(_size_panel("Standard deviation among the scenes", view.confidence[crop], unit))
+    panels += _spread_panels(view, unit)
+    return panels + ([_size_panel("Absolute error in the test area", error[crop], unit)] if view.has_labels else [])
+
+
+def _spread_panels(view: MapView, unit: str = "") -> list[ImagePanel]:
+    """How much the members of an ensemble differ; nothing for other models."""
+    return [] if view.spread is None else [_size_panel("Spread of the members", view.spread[view.window], unit)]
+
+
+def _size_panel(name: str, numbers: FloatArray, unit: str) -> ImagePanel:
+    """Numbers (y, x) from 0 up to the 98th percentile; dark is large, as dark is uncertain on maps of classes."""
+    known = numbers[np.isfinite(numbers)]
+    high = float(np.percentile(known, 98)) if known.size else 0.0
+    image = encode_ramp(np.asarray(1 - numbers / np.float32(max(high, 1e-12)), np.float32), 0.0)
+    ramp = ColorRamp(f"0 {unit}".strip(), f"≥ {high:.3g} {unit}".strip(), tuple(reversed(CONFIDENCE_COLORS)))
+    return ImagePanel(name, f"{name}: {_value_text(numbers, unit)}.", image, ramp)
 
 
 def _value_text(values: FloatArray, unit: str) -> str:

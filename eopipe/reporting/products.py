@@ -101,7 +101,8 @@ def write_entropy(path: Path, finished: FinishedMap) -> None:
         new_map(path, finished.grid, layers) as target,
     ):
         for y, x in windows(source.shape):
-            target.write(entropy(read_part(source, y, x)), 1, window=Window.from_slices(y, x))
+            of_classes = read_part(source, y, x)[: len(finished.names)]
+            target.write(entropy(of_classes), 1, window=Window.from_slices(y, x))
 
 
 def entropy(stored: AnyArray) -> UInt16Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from eopipe.arrays import AnyArray, BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.composites.periods import true_colour_bands
 from eopipe.errors import BadInputError
+from eopipe.models.tasks import without_spread
 from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres, read_means
 from eopipe.reporting.palette import ValueScale
 from eopipe.tiles.cells import Frame
@@ -89,12 +90,16 @@ def grid_of(source: Any) -> "GeoBox":
 
 @dataclass(frozen=True)
 class MapImage:
-    """Stored numbers (band, y, x) of a map at the centres of the pixels of an image, its nodata, scale and tags."""
+    """Stored numbers (band, y, x) of a map at the centres of the pixels of an image, its nodata, scale and tags.
+
+    `spread` (y, x) is that of the members of an ensemble, NaN where there is no data; `stored` has the other bands.
+    """
 
     stored: AnyArray
     nodata: float
     scale: float
     tags: dict[str, str]
+    spread: FloatArray | None = None
 
     @property
     def classes(self) -> UInt8Array:
@@ -133,7 +138,12 @@ def read_map_image(
     with open_maps(paths, frame) as source:
         first = source.first
         stored = read_centres(source.read, decimation, reached, first.nodata)
-        return MapImage(stored, first.nodata, first.scales[0], first.tags())
+        image = MapImage(stored, first.nodata, first.scales[0], first.tags())
+        count = len(without_spread(first.descriptions))
+        if count == first.count:
+            return image
+        spread = np.where(stored[-1] == first.nodata, np.nan, stored[-1] * image.scale).astype(np.float32)
+        return replace(image, stored=stored[:count], spread=spread)
 
 
 def _read_window(source: Any, y: slice, x: slice) -> AnyArray:
@@ -173,7 +183,8 @@ class MapView:
 
     Of continuous values `label` and `classes` are the levels of their colours, `confidence` is the standard
     deviation among the scenes, and `values` the values themselves. Of several labels for each chip, `classes` is the
-    class of the highest probability, and `presence` (class, y, x) has 1 present, 0 absent, 255 no data.
+    class of the highest probability, and `presence` (class, y, x) has 1 present, 0 absent, 255 no data. The `spread` is
+    that of the members of an ensemble.
     """
 
     scene: str
@@ -186,11 +197,17 @@ class MapView:
     window: tuple[slice, slice]
     values: ValuePixels | None = None
     presence: UInt8Array | None = None
+    spread: FloatArray | None = None
 
     @property
     def has_labels(self) -> bool:
         """Whether any pixel of the image has a label."""
         return bool((self.label != NO_LABEL).any())
+
+    @property
+    def has_spread(self) -> bool:
+        """Whether the map is of an ensemble."""
+        return self.spread is not None
 
 
 @dataclass(frozen=True)
@@ -232,7 +249,7 @@ def map_files(
 def _check_map(file: MapFile, frame: Frame, names: tuple[str, ...]) -> None:
     with open_maps(file.classes, frame), open_maps(file.probabilities, frame) as probabilities:
         for source in probabilities.maps.values():
-            if tuple(source.descriptions) != names:
+            if without_spread(source.descriptions) != names:
                 listed = ", ".join(str(name) for name in source.descriptions)
                 raise BadInputError(f"{source.name} holds the classes {listed}; the run has {', '.join(names)}")
 
@@ -287,7 +304,8 @@ def read_map(
     tested = (role == SPLITS.index("test")) & (label != NO_LABEL) & (classes != NO_LABEL)
     quicklook = read_quicklook(stores, decimation)
     window = bounding_window((classes != NO_LABEL) | quicklook.has_data)
-    return MapView(file.scene, quicklook, label, classes, confidence, role, tested, window, values, presence)
+    images = quicklook, label, classes, confidence, role, tested
+    return MapView(file.scene, *images, window, values, presence, probabilities.spread)
 
 
 def read_quicklook(stores: Sequence[Tiles], decimation: Decimation) -> Quicklook:

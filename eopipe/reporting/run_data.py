@@ -37,8 +37,9 @@ from eopipe.reporting.rasters import (
     read_quicklook,
     select_maps,
 )
-from eopipe.reporting.scores import headline, scale_of, value_headline
+from eopipe.reporting.scores import scale_of
 from eopipe.reporting.split_maps import split_roles
+from eopipe.reporting.verdict import headline, value_headline
 from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
 from eopipe.stac.antimeridian import common_bounds
 from eopipe.telemetry.journal import METRICS, read_journal

@@ -1,19 +1,18 @@
 """Scores as tables and curves: of maps of classes, and of maps of continuous values (`value_...`)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
 from markupsafe import Markup
 
-from eopipe.chips.splits import Split
 from eopipe.evaluation.metrics_document import (
     ClassMetrics,
     ComparedMetrics,
     Measure,
-    Method,
+    MetricsDocument,
     RunMetrics,
     S,
     ScoreIntervals,
@@ -22,7 +21,7 @@ from eopipe.evaluation.metrics_document import (
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.figures import FAINT, ONE, TWO
 from eopipe.reporting.palette import ValueScale
-from eopipe.reporting.verdict import SEEDS, NamedMeasures, best_trees
+from eopipe.reporting.verdict import NamedMeasures, best_trees, seeds_text
 from eopipe.reporting.wording import (
     DASH,
     TREES,
@@ -46,6 +45,8 @@ LABEL_MEASURES: NamedMeasures = (
     ("hamming_loss", "Hamming loss"),
     ("mean_average_precision", "mAP"),
 )
+ScoreOf = Callable[[Measure], float | None]
+ScoreRows = tuple[tuple[str, ...], list[tuple[str, ...]]]
 UNIT_MEASURES: tuple[Measure, ...] = ("rmse", "mae", "bias")
 
 
@@ -101,7 +102,7 @@ def _score_cell(value: float | None, best: float | None) -> TableCell:
 
 
 def with_intervals(metrics: RunMetrics, rows: list[TableRow], measures: NamedMeasures) -> list[TableRow]:
-    """The model's row with an interval below each score, and last rows: model minus each tree baseline."""
+    """The model's row with an interval below each score, its members, and last the model minus each tree baseline."""
     intervals = metrics.intervals
     unit = {key: metrics.unit if key in UNIT_MEASURES else "" for key, _ in measures}
     cells = [
@@ -120,7 +121,23 @@ def with_intervals(metrics: RunMetrics, rows: list[TableRow], measures: NamedMea
         for trees, scores in metrics.trees.items()
     }
     last = [TableRow(f"Model minus {name}", "", row) for name, row in gains.items()]
-    return [replace(rows[0], cells=cells), *rows[1:], *last]
+    return [replace(rows[0], cells=cells), *_member_summary(metrics, measures), *rows[1:], *last]
+
+
+def member_spread(metrics: MetricsDocument, key: Measure) -> tuple[float | None, float | None]:
+    """Mean and standard deviation (n - 1) of a score of an ensemble's members; None where they are undefined."""
+    values = _defined([member.score for member in metrics.members], key)
+    return _mean(values), _deviation(values)
+
+
+def _member_summary(metrics: RunMetrics, measures: NamedMeasures) -> list[TableRow]:
+    """The row of an ensemble's members; without members none."""
+    if not metrics.members:
+        return []
+    spreads = [[_score_text(value, key, metrics) for value in member_spread(metrics, key)] for key, _ in measures]
+    cells = [TableCell(mean, None, note=f"standard deviation {spread}" * (spread != DASH)) for mean, spread in spreads]
+    note = f"mean of {plural(len(metrics.members), 'seed')}; below it the standard deviation (n - 1)"
+    return [TableRow("Members", note, cells)]
 
 
 def _gain_text(score: float | None, baseline: float | None, unit: str) -> str:
@@ -139,10 +156,10 @@ def interval_note(metrics: RunMetrics) -> str:
     """What the intervals of the table are, or why it has none, as sentences."""
     if not any(metrics.intervals.model.values()):
         return no_interval_text(metrics.intervals)
-    return f"Below a score is its confidence interval of {100 * metrics.intervals.level:.0f} %. {SEEDS}"
+    return f"Below a score is its confidence interval of {100 * metrics.intervals.level:.0f} %. {seeds_text(metrics)}"
 
 
-def scene_score_rows(metrics: RunMetrics) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def scene_score_rows(metrics: RunMetrics) -> ScoreRows:
     """Heads and rows of the scores of each test scene, by date; no rows where places are split and not scenes."""
     measures = measures_of(metrics.task)
     rows = []
@@ -152,43 +169,59 @@ def scene_score_rows(metrics: RunMetrics) -> tuple[tuple[str, ...], list[tuple[s
     return ("Scene", "Date", *(name for _, name in measures), f"Test {metrics.sample}s"), rows
 
 
-def fold_score_rows(folds: dict[str, RunMetrics], metrics: RunMetrics) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def fold_score_rows(folds: dict[str, RunMetrics], metrics: RunMetrics) -> ScoreRows:
     """Heads and rows of the scores of each fold, their mean and their standard deviation (n - 1).
 
     Folds share training data, so the standard deviation is not the standard error of their mean
     (Bengio and Grandvalet 2004, JMLR 5:1089). A score that a fold lacks is left out of both. Without folds there are
     no rows.
     """
+    scored = {name: (fold.model.score, fold.count) for name, fold in folds.items()}
+    heads, rows = _spread_rows("Fold", scored, metrics)
+    for key in metrics.trees if folds else ():
+        of_trees = [fold.methods[key].score for fold in folds.values()]
+        rows.append(_summary_row(f"mean of the {TREES[key]}", _mean, of_trees, metrics))
+    return heads, rows
+
+
+def member_score_rows(metrics: MetricsDocument) -> ScoreRows:
+    """The same of each member of an ensemble: the standard deviation is that of trainings with other seeds."""
+    scored = {f"member {number}": (member.score, member.count) for number, member in enumerate(metrics.members, 1)}
+    return _spread_rows("Member", scored, metrics)
+
+
+def _spread_rows(head: str, scored: Mapping[str, tuple[ScoreOf, int]], metrics: MetricsDocument) -> ScoreRows:
+    """Heads and rows by name of scores and their number of pixels or chips, with mean and standard deviation."""
     measures = measures_of(metrics.task)
-    heads = ("Fold", *(name for _, name in measures), f"Test {metrics.sample}s")
-    if not folds:
-        return heads, []
-
-    def row(name: str, of: Callable[[list[float]], float | None], method: Method) -> tuple[str, ...]:
-        scores = [fold.methods[method] for fold in folds.values()]
-        values = {key: [value for s in scores if (value := s.score(key)) is not None] for key, _ in measures}
-        return (name, *(_score_text(of(values[key]), key, metrics) for key, _ in measures), "")
-
-    def deviation(values: list[float]) -> float | None:
-        return stdev(values) if len(values) > 1 else None
-
-    each = [
-        (name, *(_score_text(fold.model.score(key), key, metrics) for key, _ in measures), format_count(fold.count))
-        for name, fold in folds.items()
+    rows = [
+        (name, *(_score_text(score(key), key, metrics) for key, _ in measures), format_count(count))
+        for name, (score, count) in scored.items()
     ]
-    summary = [
-        row("mean", _mean, "model"),
-        row("standard deviation", deviation, "model"),
-        *(row(f"mean of the {TREES[key]}", _mean, key) for key in metrics.trees),
-    ]
-    return heads, [*each, *summary]
+    for name, of in (("mean", _mean), ("standard deviation", _deviation)) if scored else ():
+        rows.append(_summary_row(name, of, [score for score, _ in scored.values()], metrics))
+    return (head, *(name for _, name in measures), f"Test {metrics.sample}s"), rows
+
+
+def _summary_row(
+    name: str, of: Callable[[list[float]], float | None], scored: Sequence[ScoreOf], metrics: MetricsDocument
+) -> tuple[str, ...]:
+    keys = [key for key, _ in measures_of(metrics.task)]
+    return (name, *(_score_text(of(_defined(scored, key)), key, metrics) for key in keys), "")
+
+
+def _defined(scored: Sequence[ScoreOf], key: Measure) -> list[float]:
+    return [value for score in scored if (value := score(key)) is not None]
 
 
 def _mean(values: list[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _score_text(value: float | None, key: Measure, metrics: RunMetrics) -> str:
+def _deviation(values: list[float]) -> float | None:
+    return stdev(values) if len(values) > 1 else None
+
+
+def _score_text(value: float | None, key: Measure, metrics: MetricsDocument) -> str:
     return format_value(value, metrics.unit) if key in UNIT_MEASURES else format_score(value)
 
 
@@ -218,17 +251,6 @@ def class_rows(metrics: ClassMetrics) -> list[TableRow]:
         cells += [TableCell(format_score(value)) for value in (model.precision, model.recall, model.f1)]
         rows.append(TableRow(name, "", [*cells, TableCell(format_count(model.support))]))
     return rows
-
-
-def class_balance(split: Split, colors: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str, float]]]]:
-    """One bar for each split: class, its colour and its share of the labelled pixels."""
-    bars = []
-    for name, title in (("train", "Train"), ("val", "Validation"), ("test", "Test")):
-        pixels = split.pixels[name]
-        total = max(sum(pixels.values()), 1)
-        parts = [(c, color, pixels[c] / total) for c, color in zip(split.classes, colors, strict=True)]
-        bars.append((title, parts))
-    return bars
 
 
 def training_charts(history: dict[str, Any]) -> list[Markup]:
@@ -334,22 +356,6 @@ def best_value_validation(history: dict[str, Any], unit: str) -> str:
 
 def _place_in(history: dict[str, Any], row: dict[str, Any]) -> str:
     return f"after step {row['step']} of {history['validations'][-1]['step']}"
-
-
-def headline(metrics: ClassMetrics) -> str:
-    """The scores on one line, for the map."""
-    trees, model = best_trees(metrics, "accuracy"), metrics.model
-    accuracy = f"{format_percent(model.accuracy)} of the test {metrics.sample}s correct"
-    others = (format_percent(scores.accuracy) for scores in (metrics.trees[trees], metrics.simple))
-    return f"{accuracy}, mIoU {format_score(model.miou)} ({TREES[trees]} {', majority class '.join(others)})"
-
-
-def value_headline(metrics: ValueMetrics) -> str:
-    """The scores on one line, for the map of values."""
-    trees = best_trees(metrics, "rmse")
-    methods = (metrics.model, metrics.trees[trees], metrics.simple)
-    model, baseline, mean = (format_value(scores.rmse, metrics.unit) for scores in methods)
-    return f"RMSE {model} on the test pixels ({TREES[trees]} {baseline}, mean of the labels {mean})"
 
 
 def scale_of(metrics: RunMetrics) -> ValueScale | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from eopipe.evaluation.metrics_document import (
+    ClassMetrics,
     LabelMetrics,
     Measure,
     Method,
@@ -35,10 +36,7 @@ NamedMeasures = tuple[tuple[Measure, str], ...]
 CLASS_MEASURES: NamedMeasures = (("accuracy", "accuracy"), ("miou", "mIoU"))
 LABEL_MEASURES: NamedMeasures = (("f1_micro", "micro F1"), ("f1_macro", "macro F1"))
 VALUE_MEASURES: NamedMeasures = (("rmse", "RMSE"),)
-SEEDS = (
-    "The intervals are those of this map: they do not include the spread over seeds, so another training with the same "
-    "settings may differ by more."
-)
+SEEDS = "The intervals are those of this map: they do not include the spread over seeds"
 NO_INTERVAL = "without a confidence interval"
 Tone = Literal["good", "mixed", "bad"]
 
@@ -83,6 +81,32 @@ def verdict(metrics: RunMetrics) -> Verdict:
     values = [comparison.value for comparison in comparisons]
     tone: Tone = "bad" if min(values) < 0 else "good" if min(values) > 0 else "mixed"
     return Verdict(tone, f"The model {_joined(comparisons)}.{not_mapped_text(metrics)}", _text(metrics))
+
+
+def seeds_text(metrics: MetricsDocument) -> str:
+    """What the intervals leave out, and where the scores of an ensemble's members describe it."""
+    if not metrics.members:
+        return f"{SEEDS}, so another training with the same settings may differ by more."
+    return (
+        f"{SEEDS}. The standard deviation of the scores of the {len(metrics.members)} members describes it for single "
+        "trainings, not for their mean."
+    )
+
+
+def headline(metrics: ClassMetrics) -> str:
+    """The scores on one line, for the map."""
+    trees, model = best_trees(metrics, "accuracy"), metrics.model
+    accuracy = f"{format_percent(model.accuracy)} of the test {metrics.sample}s correct"
+    others = (format_percent(scores.accuracy) for scores in (metrics.trees[trees], metrics.simple))
+    return f"{accuracy}, mIoU {format_score(model.miou)} ({TREES[trees]} {', majority class '.join(others)})"
+
+
+def value_headline(metrics: ValueMetrics) -> str:
+    """The scores on one line, for the map of values."""
+    trees = best_trees(metrics, "rmse")
+    methods = (metrics.model, metrics.trees[trees], metrics.simple)
+    model, baseline, mean = (format_value(scores.rmse, metrics.unit) for scores in methods)
+    return f"RMSE {model} on the test pixels ({TREES[trees]} {baseline}, mean of the labels {mean})"
 
 
 def not_mapped_text(metrics: MetricsDocument) -> str:

@@ -23,7 +23,7 @@ from eopipe.publish import publish, write_json
 from eopipe.run.images import cell_names, periods, splits_images
 from eopipe.run.locate import chip_stores, in_project
 from eopipe.run.rules import names_of_parts, pinned
-from eopipe.trial_settings import settings_text, trial_settings
+from eopipe.trial_settings import kind_of_trainings, settings_text, training_settings
 
 JOB = "job.yml"
 HEAD = "# Written by `eopipe cwl`"
@@ -108,9 +108,11 @@ def _general_settings(config: dict[str, Any]) -> dict[str, Any]:
     if config["model"] and (config["label"]["source"] or config["label"]["asset"]):
         # A training always has labels.
         inputs["with_labels"] = True
-    if trials := trial_settings(config):
-        texts = [settings_text(settings) for settings in trials.values()]
-        inputs |= {"with_training": False, "with_trials": True, "trial_names": [*trials], "trial_settings": texts}
+    if kind := kind_of_trainings(config):
+        trainings = training_settings(config)
+        texts = [settings_text(settings) for settings in trainings.values()]
+        inputs |= {"with_training": False, f"with_{kind}s": True}
+        inputs |= {f"{kind}_names": [*trainings], f"{kind}_settings": texts}
     return inputs | ({"fold": [*range(config["folds"])]} if config["folds"] else {})
 
 

@@ -19,7 +19,7 @@ from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, visible_files
 from eopipe.run.images import is_mosaic
 from eopipe.run.locate import chip_stores
-from eopipe.trial_settings import config_of_trial, trial_settings
+from eopipe.trial_settings import config_of_training, kind_of_trainings, training_settings
 
 Config = dict[str, Any]
 # Functions of a job's wildcards and input files, as Snakemake calls them.
@@ -282,22 +282,27 @@ def each_fold(config: Config, name: str) -> list[str]:
     return [str(in_each("fold", results, f"{results}/{name}")).format(fold=number) for number in numbers]
 
 
-def each_trial(config: Config, paths: Iterable[str]) -> list[str]:
-    """Files of the results in every trial of the training, if there are some: all of the first one first."""
-    of_trial = [str(in_each("trial", config["results"], path)) for path in paths]
-    return [path.format(trial=name) for name in trial_settings(config) for path in of_trial]
+def each_training(config: Config, paths: Iterable[str], only: str = "") -> list[str]:
+    """Files of the results in every trial or member, or in those of one kind alone: all of the first one first."""
+    kind = kind_of_trainings(config)
+    if not kind or only not in ("", kind):
+        return []
+    of_training = [str(in_each(kind, config["results"], path)) for path in paths]
+    return [path.format(**{kind: name}) for name in training_settings(config) for path in of_training]
 
 
 def config_of_job(config: Config, wildcards: Any) -> Config:
-    """The config of a job: with the split of its fold, or the training of its trial."""
+    """The config of a job: with the split of its fold, or the training of its trial or member."""
     if fold := wildcards.get("fold", ""):
         return config | {"split": config["split"] | {"folds": config["folds"], "fold": int(fold)}}
-    if not (trial := wildcards.get("trial", "")):
+    if not (name := wildcards.get("trial", "") or wildcards.get("member", "")):
         return config
-    settings = trial_settings(config).get(trial)
-    if settings is None:
-        raise UsageError(f"the config has no trial {trial}; it has {some_of(list(trial_settings(config)))}")
-    return config_of_trial(config, settings)
+    trainings = training_settings(config)
+    if name not in trainings:
+        raise UsageError(
+            f"there is no {kind_of_trainings(config)} {name} in the config; it has {some_of([*trainings])}"
+        )
+    return config_of_training(config, trainings[name])
 
 
 def options_of_job(config: Config, name: str, wildcards: Any) -> str:
@@ -305,14 +310,15 @@ def options_of_job(config: Config, name: str, wildcards: Any) -> str:
     words = [options(config_of_job(config, wildcards), name)]
     if name == "predict":
         cell = wildcards.map.partition(".")[2] if is_mosaic(wildcards.map) else ""
-        places = "val" if wildcards.get("trial", "") else ""
+        # Trials are compared in the validation places, and members where their mean is scored.
+        places = "val" if wildcards.get("trial", "") else "test" if wildcards.get("member", "") else ""
         of_job = {"--cell": cell, "--part": wildcards.get("part", ""), "--places": places}
         words += [f"{flag} {shlex.quote(value)}" for flag, value in of_job.items() if value]
     return " ".join(filter(None, words))
 
 
 def training_files(config: Config, wildcards: Any) -> dict[str, str | list[str]]:
-    """The user's own input files of a training, or of that of a trial."""
+    """The user's own input files of a training."""
     return named_files(config_of_job(config, wildcards), "train")
 
 

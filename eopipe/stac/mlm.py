@@ -41,6 +41,8 @@ MODULE = ("width", "depth", "arguments", "target")
 MIN_SHARE = "min_share"
 # Pixel size, units and processing levels of the tiles that a model was trained on; MLM has no field for them.
 TRAINED_ON = "eopipe:trained_on"
+# The number of models of an ensemble; MLM has no field for it.
+MEMBERS = "eopipe:members"
 # Keys that only a custom model may have: its files with their digests, the bands of its weights, its libraries, and the
 # edge of the only windows that it takes.
 CUSTOM = ("files", "weights_bands", "software", "window")
@@ -53,7 +55,8 @@ def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent
         f"eopipe-{slug(card['architecture'], 'model')}-{sha256(folder / weights)[:12]}",
         (MLM, FILE, RASTER),
         {
-            "description": f"Model of the task {card['task']}, trained with eopipe: {', '.join(card['classes'])}.",
+            "description": f"{_kind(card)} of the task {card['task']}, trained with eopipe: "
+            f"{', '.join(card['classes'])}.",
             "mlm:name": f"eopipe {slug(card['architecture'], 'model')} {card['task']}",
             "mlm:architecture": card["architecture"],
             "mlm:tasks": [TASKS[card["task"]][0]],
@@ -67,6 +70,8 @@ def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent
     )
     if "trained_on" in card:
         item.properties[TRAINED_ON] = card["trained_on"]
+    if "members" in card:
+        item.properties[MEMBERS] = card["members"]
     item.add_asset("model", _weights(folder / weights, card["bands"]))
     for file in files(folder):
         path = file.relative_to(folder).as_posix()
@@ -75,11 +80,21 @@ def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent
     return document(item)
 
 
+def _kind(card: dict[str, Any]) -> str:
+    """What a description calls the model."""
+    if "members" not in card:
+        return "Model"
+    return f"Ensemble of {card['members']} models with different seeds, whose predictions are averaged,"
+
+
 def _file(path: str, file: Path, *, is_part: bool) -> "pystac.Asset":
     """A file of the training; or a part of a custom model: its code, or a file that its arguments name."""
     media_type = MEDIA_TYPES.get(file.suffix, "application/octet-stream")
     if not is_part:
-        return asset(f"./{path}", media_type, f"{file.stem} of the training", ("metadata",), file)
+        # An ensemble has those of each member too, as members/0/history.json.
+        member = re.match(r"members/(\d+)/", path)
+        title = f"{file.stem} of the training" + (f" of member {member[1]}" if member else "")
+        return asset(f"./{path}", media_type, title, ("metadata",), file)
     is_code = file.suffix == ".py"
     roles, title = (("mlm:source_code", "code"), "code of the model") if is_code else (("data",), "file of the model")
     return asset(f"./{path}", media_type, f"{file.name}, {title}", roles, file)
@@ -163,6 +178,8 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
         }
         if TRAINED_ON in properties:
             card["trained_on"] = properties[TRAINED_ON]
+        if MEMBERS in properties:
+            card["members"] = properties[MEMBERS]
         if task == "regression":
             card |= {"classes": [output["name"]], "unit": output["unit"]}
         card |= {key: module[key] for key in CUSTOM if key in module}
@@ -198,7 +215,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "architecture": lambda value: isinstance(value, str),
     **dict.fromkeys(("bands", "classes", "arguments", "weights_bands"), _is_texts),
     **dict.fromkeys(("mean", "std", "target"), _is_numbers),
-    **dict.fromkeys(("width", "depth", "chip", "window"), _is_size),
+    **dict.fromkeys(("width", "depth", "chip", "window", "members"), _is_size),
     **dict.fromkeys(("files", "software"), _is_files),
     "unit": lambda value: isinstance(value, str),
     MIN_SHARE: lambda value: type(value) in (int, float) and 0 < value <= 1,

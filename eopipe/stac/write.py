@@ -50,6 +50,13 @@ class ItemExtent:
     start: datetime = BEGIN
     end: datetime = END
 
+    @classmethod
+    def of_item(cls, item: dict[str, Any]) -> "ItemExtent":
+        """The extent of an item that `item` made, which is complete."""
+        properties = item["properties"]
+        start, end = (properties.get(f"{key}_datetime") or properties["datetime"] for key in ("start", "end"))
+        return cls(item["geometry"], tuple(item.get("bbox") or ()), _utc(start), _utc(end))
+
     def item(self, name: str, extensions: Iterable[str], properties: dict[str, Any]) -> "pystac.Item":
         """A STAC Item of this extent, still without links and assets."""
         import pystac

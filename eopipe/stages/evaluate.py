@@ -33,6 +33,10 @@ def evaluate(
         tuple[Path, ...],
         Input("maps of probabilities in the order of the maps, for their calibration", format="image/tiff"),
     ] = (),
+    member_maps: Annotated[
+        tuple[Path, ...],
+        Input("maps of the members of an ensemble: those of the first member first", format="image/tiff", nested=True),
+    ] = (),
     baseline_pixels: Annotated[
         int, Option("maximum number of training pixels of each fit of the tree baselines", ge=100)
     ] = 100_000,
@@ -55,15 +59,21 @@ def evaluate(
     test, no label trains anything, and there are no baselines (task segmentation only).
     Where scenes are split, the model is also scored on each test scene.
     With maps of probabilities, their calibration is measured: ECE, Brier score, log loss and a reliability curve.
-    Raises BadInputError for a map of the places of one split, of predict --places.
+    With the maps of an ensemble's members, each member has its scores in the test places (`members`), without
+    baselines; average precision is not among them. Their maps may be of the test places alone.
+    Raises BadInputError for another map of the places of one split, of predict --places, and for maps of members that
+    do not belong to the map; UsageError where the members have other numbers of maps, or there is one member only.
     """
     from eopipe.evaluation.calibration import calibration_metrics
-    from eopipe.evaluation.evaluate import evaluate_maps
+    from eopipe.evaluation.evaluate import evaluate_maps, maps_of_members, member_metrics
     from eopipe.evaluation.maps import EvaluationData, check_whole
     from eopipe.publish import publish, write_json
 
     check_whole(classes)
-    data = EvaluationData.read(classes, tiles, labels, chips, tested_model)
+    of_members = maps_of_members(member_maps, len(classes))
+    # The map of the run, then those of each member.
+    data, *runs = (EvaluationData.read(maps, tiles, labels, chips, tested_model) for maps in (classes, *of_members))
+    members = member_metrics(data, runs)
     calibration = calibration_metrics(data, probabilities)
     with publish(metrics) as draft:
-        write_json(draft, evaluate_maps(data, baseline_pixels, seed, probabilities) | calibration)
+        write_json(draft, evaluate_maps(data, baseline_pixels, seed, probabilities) | calibration | members)

@@ -33,7 +33,7 @@ def predict(
         Output(
             "probabilities.tif",
             "COG of class probabilities, one band per class, scale 1/10000; for regression, standard deviation among "
-            "the scenes and their number",
+            "the scenes and their number; for an ensemble, also the spread of its members",
             format=COG,
         ),
     ],
@@ -117,14 +117,17 @@ def predict(
 
     A chip classifier predicts one class, or with several labels all classes with a probability of at least 0.5, for
     each cell of its chip size. Windows of a model that takes images of one size, or has an infinite reach, overlap by
-    half and are blended. Bands are selected by name. A calibration changes probabilities, not classes. Each chip of a
-    chip set is predicted by itself, and the map has its slots. With a part only its windows are predicted, and written
-    to sparse GeoTIFFs, from which another job makes the map. With `chips` and `places`, only windows with chips of that
-    split are predicted, with the values of the map of everything; the others are without data. Raises BadInputError
-    when a scene lacks a band of the model, is on another grid, differs in pixel size, unit or processing level from the
-    tiles of the training, or is not of the split file, or when the calibration is for another model or other
-    symmetries, UsageError for colors that do not match the classes, another number of symmetries, and one of chips and
-    places without the other or with parts, and DivergedError when the model's output is not finite.
+    half and are blended. Bands are selected by name. A calibration changes probabilities, not classes. Where the model
+    is an ensemble, the last band of the second file is the spread of its members: the standard deviation among their
+    probabilities of the mapped class (for multilabel the largest over the classes) or among their values, as each
+    member alone maps them, uncalibrated. Each chip of a chip set is predicted by itself, and the map has its slots.
+    With a part only its windows are predicted, and written to sparse GeoTIFFs, from which another job makes the map.
+    With `chips` and `places`, only windows with chips of that split are predicted, with the values of the map of
+    everything; the others are without data. Raises BadInputError when a scene lacks a band of the model, is on another
+    grid, differs in pixel size, unit or processing level from the tiles of the training, or is not of the split file,
+    or when the calibration is for another model or other symmetries, UsageError for colors that do not match the
+    classes, another number of symmetries, and one of chips and places without the other or with parts, and
+    DivergedError when the model's output is not finite.
     """
     from eopipe.chips.map_places import read_places
     from eopipe.errors import UsageError
@@ -145,7 +148,7 @@ def predict(
     fitted = read_calibration(calibration) if calibration else None
     if fitted:
         fitted.check(model_id(model), [store.scene for store in stores], symmetries)
-    predictor = open_predictor(trained, model, stores, window, halo, device, threads, symmetries)
+    predictor = open_predictor(trained, model, stores, window, halo, device, threads, symmetries, with_members=True)
     frame = stores[0].frame
     if len(frame.cells) > 1 and not cell:
         raise UsageError(f"the tiles have several cells, so --cell is needed: {', '.join(c.id for c in frame.cells)}")

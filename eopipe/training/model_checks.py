@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from eopipe.checkpoints.identity import differences
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, RefusedError, UsageError, model_code_error
 from eopipe.models import Architecture
-from eopipe.models.model_folder import CARD, read_trained_model
+from eopipe.models.model_folder import CARD, read_model_card, read_trained_model
 from eopipe.models.tasks import CHIPWISE
 from eopipe.publish import verify
 
@@ -24,8 +24,8 @@ NEEDS_GPU = re.compile(r"cuda|gpu|triton|device|backend", re.IGNORECASE)
 def check_init_folder(folder: Path) -> None:
     """Check that `init` is a model folder of eopipe, before anything of it is read.
 
-    Raises RefusedError for what would have to be unpickled, BadInputError for another folder, IntegrityError for a
-    damaged one.
+    Raises RefusedError for what would have to be unpickled, BadInputError for another folder and for an ensemble,
+    IntegrityError for a damaged one.
     """
     pickle = _find_pickle(folder)
     if pickle:
@@ -36,6 +36,11 @@ def check_init_folder(folder: Path) -> None:
     if not (folder / CARD).is_file():
         raise BadInputError(f"{folder} has no {CARD}; train.init takes the folder of a model that eopipe trained")
     verify(folder)
+    if (members := read_model_card(folder).get("members", 1)) > 1:
+        raise BadInputError(
+            f"{folder} is an ensemble of {members} models, and a training starts from one model; give train.init the "
+            "model folder of one of its members"
+        )
 
 
 def check_init_fits(folder: Path, architecture: Architecture, bands: tuple[str, ...]) -> None:

@@ -20,12 +20,16 @@ LOCAL = {"search", "fetch"}
 
 
 def new_project(folder: Path) -> Project:
-    """A folder as `eopipe init` writes it, for two scenes and a short training."""
+    """A folder as `eopipe init` writes it, for two scenes and two trials of a short training."""
     folder.mkdir()
     (folder / "Snakefile").write_text(SNAKEFILE)
     (folder / "sample").symlink_to(ROOT / "sample")
     project = Project(folder)
-    project.write(search={"ids": [f"S2_ROMANIA_{day}" for day in DAYS[:2]]}, train={"epochs": 3})
+    project.write(
+        search={"ids": [f"S2_ROMANIA_{day}" for day in DAYS[:2]]},
+        train={"epochs": 3},
+        trials={"space": {"width": [4, 8]}},
+    )
     return project
 
 
@@ -52,10 +56,10 @@ def test_a_run_through_slurm_from_an_empty_folder_to_the_crate_has_the_bytes_of_
     assert (clustered.folder / "results/crate/manifest.json").exists()
     digests = laptop.digests()
     assert clustered.project.digests() == digests
-    assert {"model", "metrics.json", "report.html"} <= {name.partition("/")[0] for name in digests}
+    assert {"model", "metrics.json", "report.html", "trials.json"} <= {name.partition("/")[0] for name in digests}
     jobs = jobs_of_stages(clustered.project.results)
     assert {stage for stage, job in jobs.items() if not job} == LOCAL
-    assert {"preprocess", "label", "split", "train", "evaluate", "predict", "report", "catalog"} <= set(jobs)
+    assert {"preprocess", "label", "split", "train", "choose", "evaluate", "predict", "report", "catalog"} <= set(jobs)
     assert all(re.fullmatch(r"slurm:\d+", job) for stage, job in jobs.items() if stage not in LOCAL)
     # The finished model maps the same scenes again, without a training.
     done = subprocess.run(

@@ -306,7 +306,9 @@ def test_all_missing_inputs_are_named_at_once(capsys: pytest.CaptureFixture[str]
 
 def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
     sections = model().model_fields
-    general = {"results", "state", "chip_set", "model", "calibration", "allow_code", "folds", "trials", "map_parts"}
+    general = {"results", "state", "chip_set", "model", "calibration", "allow_code", "folds", "trials", "members"} | {
+        "map_parts"
+    }
     assert set(sections) == general | {"online_nodes", "with_products", "setup", "container", *STAGES}
     names = {p.name for p in stage("label").settings if isinstance(p.mark, Input)}
     assert names == {"before", "source"}
@@ -343,5 +345,5 @@ def test_the_picture_of_the_readme_has_the_stages_of_a_training_run() -> None:
     text = (ROOT / "README.md").read_text().partition("flowchart LR\n")[2].partition("```")[0]
     edges = [pair for line in text.splitlines() for pair in pairwise(line.split(" --> "))]
     names = {name.strip() for edge in edges for name in edge}
-    # describe is the report of a run without a training, choose takes one of several trainings.
-    assert names == set(STAGES) - {"describe", "choose"}
+    # describe is the report of a run without a training, choose and combine make one model of several.
+    assert names == set(STAGES) - {"describe", "choose", "combine"}

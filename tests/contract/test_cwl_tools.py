@@ -113,7 +113,7 @@ def resources_of_rule(name: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
         "eo": rules,
         "config": DEMO,
         "STATE": "",
-        "TRIAL": "",
+        "OF_KIND": "",
         "machine": partial(rules.resources_for, DEMO),
     }
     names |= {"partial": partial, "has_job_arrays": lambda workflow: False, "workflow": None}
@@ -189,7 +189,8 @@ def test_the_pipeline_scatters_over_scenes_cells_and_folds() -> None:
         "predict_parts": ["cell", "ending", "part"],
         "predict": ["cell", "ending"],
         "predict_images": "image",
-        "trials": ["trial", "settings"],
+        "trials": ["name", "settings"],
+        "members": ["name", "settings"],
         "cross_validate": "fold",
     }
 
@@ -251,6 +252,7 @@ def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job()
         "composite": "steps/composite",
         "train": "with_training",
         "choose": "with_trials",
+        "combine": "with_members",
         "label": "steps/label_file",
         "label_scenes": "steps/label_scenes",
         "predict": "steps/mosaic",

@@ -78,8 +78,8 @@ def pixels_predicted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Pixels of the images that models get."""
     counts, load = list[int](), predictor.load_predict_function
 
-    def counted(*arguments: Any) -> predictor.Predict:
-        function = load(*arguments)
+    def counted(*arguments: Any, **options: Any) -> predictor.Predict:
+        function = load(*arguments, **options)
 
         def predicted(images: FloatArray) -> FloatArray:
             counts.append(len(images) * images.shape[2] * images.shape[3])

@@ -13,8 +13,8 @@ from eopipe.arguments import expand_settings, parse
 from eopipe.config import check, model
 from eopipe.contract import stage
 from eopipe.errors import UsageError
-from eopipe.run.rules import each_trial, options_of_job
-from eopipe.trial_settings import name_of, settings_text, trial_settings
+from eopipe.run.rules import each_training, options_of_job
+from eopipe.trial_settings import name_of, settings_text, training_settings, trial_settings
 
 BASE: dict[str, Any] = {"search": {"catalog": "sample"}, "preprocess": {"bands": ["red"], "mask": "none"}}
 BASE["search"] |= {"assets": ["red"]}
@@ -155,12 +155,32 @@ def test_settings_that_are_not_options_in_json_are_refused(text: str) -> None:
         expand_settings(stage("train"), ["--width", "8", "--settings", text])
 
 
+def test_members_are_trainings_with_seeds_of_their_own() -> None:
+    config = check(BASE | {"members": 3, "train": {"seed": 5}})
+    assert training_settings(config) == {"0": {"seed": 5}, "1": {"seed": 6}, "2": {"seed": 7}}
+    assert each_training(config, ["results/model/manifest.json"]) == [
+        f"results/members/model-member-{number}/manifest.json" for number in range(3)
+    ]
+    wildcards = SimpleNamespace(map="mosaic", get={"member": "1"}.get)
+    assert options_of_job(config, "predict", wildcards).endswith("--places test")
+    assert "--seed 6" in options_of_job(config, "train", {"member": "1"})
+    assert each_training(check(BASE), ["results/model/manifest.json"]) == []
+
+
+def test_members_and_trials_or_folds_exclude_each_other() -> None:
+    trials = {"trials": {"space": {"width": [8, 16]}}}
+    with pytest.raises(UsageError, match="members and trials exclude each other; remove one"):
+        check(BASE | trials | {"members": 2})
+    with pytest.raises(UsageError, match="members and folds exclude each other"):
+        check(BASE | {"members": 2, "folds": 3})
+
+
 def test_the_maps_of_a_trial_are_those_of_the_validation_places_and_files_follow_the_order_of_the_trials() -> None:
     config = check(BASE | {"trials": {"space": {"width": [8, 16]}}})
     first, second = trial_settings(config)
     wildcards = SimpleNamespace(map="mosaic", get={"trial": first}.get)
     assert options_of_job(config, "predict", wildcards).endswith("--places val")
-    paths = each_trial(config, ["results/maps/a/classes.tif", "results/maps/b/classes.tif"])
+    paths = each_training(config, ["results/maps/a/classes.tif", "results/maps/b/classes.tif"])
     folders = [f"results/trials/maps-trial-{name}/{image}/classes.tif" for name in (first, second) for image in "ab"]
     assert paths == folders
     assert json.loads(settings_text(trial_settings(config)[second])) == {"width": 16}

@@ -160,7 +160,7 @@ def test_a_folder_that_snakedeploy_made_runs_with_its_own_config(remote: dict[st
     assert "error: there is no search.catalog sample" in done.stdout + done.stderr
     (tmp_path / "sample").symlink_to(ROOT / "sample")
     planned = {line.split()[1] for _, _, line in jobs(dry_run(tmp_path, remote)) if line}
-    assert set(STAGES) - planned == {"fetch", "preprocess", "composite", "choose", "describe", "products"}, (
+    assert set(STAGES) - planned == {"fetch", "preprocess", "composite", "choose", "combine", "describe", "products"}, (
         "the scenes are not known yet"
     )
     (copies,) = (tmp_path / ".snakemake/eopipe").iterdir()

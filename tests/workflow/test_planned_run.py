@@ -64,7 +64,7 @@ def compare(project: Project, predicted: dict[str, dict[str, Any]]) -> None:
     for name in inodes.keys() & {"items", "scenes", "tiles", "composites", "labels"}:
         assert predicted[name]["bytes"] == pytest.approx(actual[name][1], rel=0.3), name
     # The weights are known once there is a model.
-    for name in inodes.keys() & {"model", "folds", "trials"}:
+    for name in inodes.keys() & {"model", "folds", "trials", "members"}:
         del predicted[name], actual[name]
     assert sum(need["bytes"] for need in predicted.values()) == pytest.approx(
         sum(size for _, size in actual.values()), rel=0.3
@@ -107,4 +107,12 @@ def test_the_folds_and_the_parts_of_a_map_are_predicted_too(project: Project) ->
 def test_the_trials_are_predicted_too(project: Project) -> None:
     space = {"width": [4, 8], "seed": [0, 1]}
     project.write(search={"ids": SCENES}, train={"epochs": 1, "processes": 1}, trials={"space": space})
+    check_plan(project)
+
+
+@pytest.mark.exhaustive
+def test_the_members_are_predicted_too(project: Project) -> None:
+    project.write(search={"ids": SCENES}, train={"epochs": 1, "processes": 1})
+    with (project.folder / "config.yaml").open("a") as config:
+        config.write("members: 2\n")
     check_plan(project)

@@ -73,7 +73,8 @@ FILES = {name: f"{RESULTS}/{path}" for name, path in eo.SHARED_FILES.items()} | 
     "probabilities": each_map("probabilities"),
     "maps": lambda wildcards: each_map("classes")(wildcards) + each_map("probabilities")(wildcards),
     "fold_metrics": eo.each_fold(config, "metrics.json"),
-    "trial_maps": lambda wildcards: eo.each_trial(config, each_map("classes")(wildcards)),
+    "maps_of_trials": lambda wildcards: eo.each_training(config, each_map("classes")(wildcards), "trial"),
+    "member_maps": lambda wildcards: eo.each_training(config, each_map("classes")(wildcards), "member"),
 }
 
 

@@ -26,7 +26,7 @@ rule label:
 rule evaluate:
     "Score the map on the test split, against three baselines; a finished model on all labels, against none."
     input:
-        **files("classes", "probabilities", "tiles", "labels", "chips", "tested_model"),
+        **files("classes", "probabilities", "tiles", "labels", "chips", "tested_model", "member_maps"),
     output:
         metrics=f"{RESULTS}/metrics.json",
     log:
@@ -38,8 +38,9 @@ rule evaluate:
     resources:
         **machine("evaluate", mem_mb=3000, runtime=lambda wildcards, input: 20 + eo.volume(input.tiles) // 50),
     params:
-        **params_for("evaluate", folders=["tiles", "labels"], optional=["chips", "tested_model"]),
+        **params_for("evaluate", folders=["tiles", "labels"], optional=["chips", "tested_model", "member_maps"]),
     shell:
         "exec eopipe evaluate --classes {input.classes:q} --probabilities {input.probabilities:q} --tiles"
-        " {params.tiles:q} --labels {params.labels:q} {params.chips:q} {params.tested_model:q} --metrics"
+        " {params.tiles:q} --labels {params.labels:q} {params.chips:q} {params.tested_model:q}"
+        " {params.member_maps:q} --metrics"
         " {output.metrics:q} {params.options} {resources.knobs} > {log:q} 2>&1"

@@ -32,11 +32,12 @@ rule split:
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
-# A run with trials has a training for each; the stage choose makes the model of the run.
-TRIAL, TRAINED = "", FILES["model"]
-if config["trials"]["space"]:
-    TRIAL, TRAINED = "/trial-{trial}", eo.in_each("trial", RESULTS, FILES["model"])
-    FILES["single"] += [f"{RESULTS}/trials.json", f"{RESULTS}/trials.html", *eo.each_trial(config, [FILES["model"]])]
+# A run with trials or members has a training for each of them; the stage choose or combine makes the model of the run.
+KIND, TRAINED = eo.kind_of_trainings(config), FILES["model"]
+OF_KIND = f"/{KIND}-{{{KIND}}}" if KIND else ""
+if KIND:
+    TRAINED = eo.in_each(KIND, RESULTS, FILES["model"])
+    FILES["single"] += eo.each_training(config, [FILES["model"]])
 
 
 rule train:
@@ -47,14 +48,14 @@ rule train:
     output:
         root=TRAINED,
     log:
-        f"{RESULTS}/logs/train{TRIAL}.log",
+        f"{RESULTS}/logs/train{OF_KIND}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/train{TRIAL}.tsv"
+        f"{RESULTS}/benchmarks/train{OF_KIND}.tsv"
     conda:
         ENVIRONMENT
     threads: config["train"]["processes"] * config["train"]["threads"]
     resources:
-        **machine("train", "--state", f"{STATE}/train{TRIAL}", mem_mb=eo.training_mb(config), disk_mb=1000),
+        **machine("train", "--state", f"{STATE}/train{OF_KIND}", mem_mb=eo.training_mb(config), disk_mb=1000),
         runtime=eo.training_minutes(config),  # not more in a retry, which resumes from a checkpoint
     params:
         **params_for("train", folders=["tiles", "labels"]),

@@ -1,6 +1,7 @@
 # Trials of the training: each maps the validation places, where `choose` takes the best of them for the model of the run.
 in_trial = partial(eo.in_each, "trial", RESULTS)
-OF_TRIALS = {"models": eo.each_trial(config, [FILES["model"]]), "classes": FILES["trial_maps"]}
+OF_TRIALS = {"models": eo.each_training(config, [FILES["model"]]), "classes": FILES["maps_of_trials"]}
+FILES["single"] += [f"{RESULTS}/trials.json", f"{RESULTS}/trials.html"]
 
 
 wildcard_constraints:

@@ -5,9 +5,9 @@ $namespaces:
   edam: http://edamontology.org/
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
-label: eopipe trial
-doc: 'One trial of a training: a model with settings of its own, mapped on the validation places; the name of every
-  output contains that of the trial.'
+label: eopipe training
+doc: 'One of several trainings: a model with settings of its own, mapped on the places where it is scored; the name
+  of every output contains that of the training.'
 intent:
 - edam:operation_2426
 - edam:operation_2423
@@ -22,14 +22,22 @@ requirements:
   StepInputExpressionRequirement: {}
   SubworkflowFeatureRequirement: {}
 inputs:
-  trial:
+  kind:
     type: string
-    label: trial
-    doc: name of the trial
+    label: kind
+    doc: 'what the training is: trial or member'
+  name:
+    type: string
+    label: name
+    doc: name of the trial, or number of the member
   settings:
     type: string
     label: settings
     doc: options of the training by their names, in JSON
+  places:
+    type: string
+    label: places
+    doc: places of the split that are mapped
   chips:
     type: File
     label: chips
@@ -516,8 +524,9 @@ steps:
       chips: chips
       statistics: statistics
       model_name:
-        valueFrom: model-trial-$(inputs.trial)
-      trial: trial
+        valueFrom: model-$(inputs.kind)-$(inputs.name)
+      name: name
+      kind: kind
       settings: settings
     out:
     - model
@@ -543,10 +552,10 @@ steps:
       allow_code: train_architecture
       mem_mb: predict_mem_mb
       timelimit_s: predict_timelimit_s
-      trial: trial
+      name: name
+      kind: kind
       chips: chips
-      places:
-        default: val
+      places: places
       model:
         source:
         - train/model
@@ -558,9 +567,9 @@ steps:
       ending: endings
       wanted: mosaic
       classes_name:
-        valueFrom: classes-trial-$(inputs.trial)$(inputs.ending).tif
+        valueFrom: classes-$(inputs.kind)-$(inputs.name)$(inputs.ending).tif
       probabilities_name:
-        valueFrom: probabilities-trial-$(inputs.trial)$(inputs.ending).tif
+        valueFrom: probabilities-$(inputs.kind)-$(inputs.name)$(inputs.ending).tif
     out:
     - classes
     - probabilities
@@ -573,10 +582,10 @@ steps:
     when: $(inputs.wanted)
     in:
       image: tiles
-      trial: trial
+      name: name
+      kind: kind
       chips: chips
-      places:
-        default: val
+      places: places
       model:
         source:
         - train/model
@@ -585,9 +594,9 @@ steps:
         valueFrom: $(self)
       wanted: images
       classes_name:
-        valueFrom: classes-trial-$(inputs.trial)-$(inputs.image.basename).tif
+        valueFrom: classes-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename).tif
       probabilities_name:
-        valueFrom: probabilities-trial-$(inputs.trial)-$(inputs.image.basename).tif
+        valueFrom: probabilities-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename).tif
       train_architecture: train_architecture
       predict_allow: predict_allow
       predict_halo: predict_halo
@@ -615,7 +624,7 @@ outputs:
       type: array
       items: File
     label: classes
-    doc: maps of the validation places
+    doc: maps of the places
     format: iana:image/tiff
     outputSource:
     - predict/classes

@@ -1,0 +1,28 @@
+"""An ensemble of several trainings, as one model."""
+
+from pathlib import Path
+from typing import Annotated
+
+from eopipe.contract import Input, Output
+
+
+def combine(
+    models: Annotated[
+        tuple[Path, ...], Input("model folders, one for each member of the ensemble", folder=True, nested=True)
+    ],
+    model: Annotated[Path, Output("model", "model folder of the ensemble", folder=True)],
+) -> None:
+    """Combine models that were trained with other seeds into one, whose prediction is the mean of theirs.
+
+    The members have the same data, architecture and settings. Probabilities are averaged, not logits; of a regression
+    the values (deep ensembles, Lakshminarayanan et al. 2017, arXiv:1612.01474). The folder is like that of a training,
+    with all weights in one file, and every stage takes it as that. No code of a custom model is run. Raises UsageError
+    for fewer than two members or more than 64, BadInputError for models that differ in more than their seed or have the
+    same weights.
+    """
+    from eopipe.models.combine import read_members, write_ensemble
+    from eopipe.publish import publish
+
+    members = read_members(models)
+    with publish(model, folder=True) as draft:
+        write_ensemble(members, draft)
