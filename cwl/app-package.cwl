@@ -3230,6 +3230,33 @@ $graph:
       default: []
       inputBinding:
         prefix: --model-files
+    continued:
+      type:
+      - 'null'
+      - Directory
+      label: continued
+      doc: 'model folder of the same training with --until: its checkpoint is where this one starts'
+      inputBinding:
+        prefix: --continued
+    promoted:
+      type:
+      - 'null'
+      - File
+      label: promoted
+      doc: 'file with the names of the folders that may continue, as {promoted: [names]}: a folder --continued that
+        it does not name is copied, without its checkpoint, and no step is taken'
+      format: iana:application/json
+      inputBinding:
+        prefix: --promoted
+    until:
+      type:
+      - 'null'
+      - double
+      label: until
+      doc: share of the steps after which the training pauses, at the next validation; the model folder then has
+        the checkpoint from which another training continues
+      inputBinding:
+        prefix: --until
     task:
       type: string
       label: task

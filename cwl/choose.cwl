@@ -47,6 +47,10 @@ requirements:
       entry: '$(inputs.labels)
 
         '
+    - entryname: rungs.list.json
+      entry: '$(inputs.rungs)
+
+        '
 hints:
   SoftwareRequirement:
     packages:
@@ -67,6 +71,8 @@ arguments:
 - '@tiles.list.json'
 - --labels
 - '@labels.list.json'
+- --rungs
+- '@rungs.list.json'
 inputs:
   models:
     type:
@@ -143,6 +149,14 @@ inputs:
       hamming_loss or rmse or mae or r2)'
     inputBinding:
       prefix: --score
+  rungs:
+    type:
+      type: array
+      items: File
+    label: rungs
+    doc: rungs of the trials; the model is not one of the trials that they stopped
+    format: iana:application/json
+    default: []
   mem_mb:
     type: int
     label: memory

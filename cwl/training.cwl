@@ -38,6 +38,19 @@ inputs:
     type: string
     label: places
     doc: places of the split that are mapped
+  continued:
+    type:
+    - 'null'
+    - Directory
+    label: continued
+    doc: model of the last rung, which the training continues
+  promoted:
+    type:
+    - 'null'
+    - File
+    label: promoted
+    doc: last rung, which names the trials that continue
+    format: iana:application/json
   chips:
     type: File
     label: chips
@@ -528,6 +541,8 @@ steps:
       name: name
       kind: kind
       settings: settings
+      continued: continued
+      promoted: promoted
     out:
     - model
     - record

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eopipe import __version__
+from eopipe.trial_settings import MAX_RUNGS
 
 Cwl = dict[str, Any]
 HOME = "https://github.com/eopipe/eopipe"
@@ -68,6 +69,7 @@ DECIDED = {"steps/mosaic": True, "steps/label_file": True, "with_training": True
 # The grid follows the bands: ap-validator fails on an optional list as input of a workflow.
 DROPPED = (
     *("steps", "composite", "label_scenes", "predict_images", "trials", "members", "choose", "combine"),
+    *(f"{name}_{number}" for number in range(MAX_RUNGS) for name in ("rung", "promote")),
     "search_grid_assets",
 )
 

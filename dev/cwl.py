@@ -29,6 +29,7 @@ INTENTS = {
     "label": "operation_0226",
     "split": "operation_3359",
     "train": "operation_2426",
+    "promote": "operation_2424",
     "choose": "operation_2424",
     "combine": "operation_3436",
     "calibrate": "operation_3435",
@@ -77,6 +78,7 @@ NEEDS = {
     "split": JobNeeds(2000, 110),
     # The memory of two processes, as in the demo.
     "train": JobNeeds(5048, 60, cores=PROCESSES, max_cores=PROCESSES, needs_more_time_on_retry=False),
+    "promote": JobNeeds(1000, 10),
     "choose": JobNeeds(3000, 30),
     "combine": JobNeeds(2000, 30),
     "calibrate": JobNeeds(3000, 120, max_cores=4),

@@ -21,6 +21,7 @@ from dev.cwl_steps import (
     used_inputs,
     when,
 )
+from eopipe.trial_settings import MAX_RUNGS
 
 # What the model sees: composites if the run has them, else the tiles of each scene.
 IMAGES = {"source": ["composite/images", "preprocess/tiles"], "pickValue": "first_non_null"}
@@ -180,18 +181,44 @@ def _training_steps(images: Cwl) -> dict[str, Cwl]:
         "trial": "Trials of the training, each mapped on the validation places; scatter over the trials.",
         "member": "Members of an ensemble, each mapped on the test places; scatter over the members.",
     }
-    steps = {}
+    steps = _rung_steps(images)
     for kind, places in (("trial", "val"), ("member", "test")):
         wires = _split_files() | {"name": f"{kind}_names", "settings": f"{kind}_settings"}
         wires |= {"kind": {"default": kind}, "places": {"default": places}}
+        wires |= {"continued": {"default": None}, "promoted": {"default": None}}
         steps[f"{kind}s"] = _repeated(f"{kind}s", docs[kind], "training", training(), each, wires)
+    last = MAX_RUNGS - 1
+    steps["trials"]["in"] |= {"continued": f"rung_{last}/model", "promoted": f"promote_{last}/rung"}
+    steps["trials"]["scatter"] = [*each["scatter"], "continued"]
     of_trials, if_trials = when("with_trials")
     of_members, if_members = when("with_members")
     chosen = images | {"models": "trials/model", "chips": "split/chips", "classes": "trials/classes"}
+    chosen |= {"rungs": {"source": [f"promote_{number}/rung" for number in range(MAX_RUNGS)], **MERGED}}
     return steps | {
         "choose": stage_step("choose", chosen | of_trials, **if_trials),
         "combine": stage_step("combine", {"models": "members/model"} | of_members, **if_members),
     }
+
+
+def _rung_steps(images: Cwl) -> dict[str, Cwl]:
+    """Trainings of the trials up to each rung, and which of them continue; a job with fewer rungs has the last ones."""
+    steps: dict[str, Cwl] = {}
+    for number in range(MAX_RUNGS):
+        of_rung, condition = when(f"with_rung_{number}")
+        named: Cwl = {"name": "trial_names", "settings": "trial_settings", "until": f"rung_{number}_until"}
+        named |= {"model_name": {"valueFrom": "model-trial-$(inputs.name)"}}
+        each: Cwl = {"scatter": ["name", "settings"], "scatterMethod": "dotproduct"}
+        before: Cwl = {}
+        if number:
+            named |= {"continued": f"rung_{number - 1}/model", "promoted": f"promote_{number - 1}/rung"}
+            each["scatter"] = [*each["scatter"], "continued"]
+            before = {"previous": f"promote_{number - 1}/rung"}
+        wires = images | _split_files() | named | of_rung
+        steps[f"rung_{number}"] = stage_step(f"rung_{number}", wires, of="train", **each, **condition)
+        compared = {"models": f"rung_{number}/model", "count": f"rung_{number}_count"} | before
+        compared |= {"rung_name": f"rung_{number}_name"} | of_rung
+        steps[f"promote_{number}"] = stage_step(f"promote_{number}", compared, of="promote", **condition)
+    return steps
 
 
 def _repeated(label: str, doc: str, kind: str, document: Cwl, each: Cwl, wires: Cwl | None = None) -> Cwl:
@@ -232,6 +259,7 @@ def _crate_step(steps: dict[str, Cwl]) -> Cwl:
     payload += ["train/model", "calibrate/calibration", *CLASSES["source"], *PROBABILITIES["source"]]
     payload += ["cross_validate/metrics", "cross_validate/model", "trials/model", "members/model", "combine/model"]
     payload += [f"choose/{out}" for out in ("model", "leaderboard", "page")]
+    payload += [f"promote_{number}/rung" for number in range(MAX_RUNGS)]
     inputs, condition = when("with_crate")
     wires: Cwl = {
         "records": {"source": records, **MERGED},
@@ -333,6 +361,7 @@ def training() -> Cwl:
     number = "-$(inputs.kind)-$(inputs.name)"
     of_training = {"name": "name", "kind": "kind", "chips": "chips", "places": "places", "model": TRAINED}
     named = {"model_name": {"valueFrom": f"model{number}"}, "name": "name", "kind": "kind", "settings": "settings"}
+    named |= {"continued": "continued", "promoted": "promoted"}
     wires = {name: name for name in ("tiles", "labels", "chips", "statistics")}
     mapped = of_training | {"tiles": "tiles", "cell": "cells", "ending": "endings"} | when("mosaic")[0]
     mapped |= {f"{kind}_name": {"valueFrom": f"{kind}{number}$(inputs.ending).tif"} for kind in MAPS}
@@ -352,6 +381,8 @@ def training() -> Cwl:
         "name": entry("string", "name", "name of the trial, or number of the member"),
         "settings": entry("string", "settings", "options of the training by their names, in JSON"),
         "places": entry("string", "places", "places of the split that are mapped"),
+        "continued": entry(["null", "Directory"], "continued", "model of the last rung, which the training continues"),
+        "promoted": entry(["null", "File"], "promoted", "last rung, which names the trials that continue", JSON),
         "chips": entry("File", "chips", "split file", JSON),
         "statistics": entry("File", "statistics", "band statistics of the training chips", JSON),
         **_image_inputs(),

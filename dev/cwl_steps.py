@@ -8,6 +8,7 @@ from typing import Any
 
 from dev.cwl import PARTS_OF_MAP, cells_tool, cwl_type, described, entry, needs_inputs, periods_tool, steps_tool, tool
 from eopipe.contract import STAGES, Knob, Option, Port, stage
+from eopipe.trial_settings import MAX_RUNGS
 
 Cwl = dict[str, Any]
 # With it cwltool's checker does not warn of what `pickValue` has removed.
@@ -70,6 +71,14 @@ def pipeline_inputs() -> Cwl:
         {"type": "array", "items": "int"},
     )
     texts = {"type": "array", "items": "string"}
+    for rung in range(MAX_RUNGS):
+        doc = "share of the steps after which the trials are compared"
+        inputs |= {
+            f"with_rung_{rung}": entry("boolean", f"with rung {rung}", "compare the trials") | {"default": False},
+            f"rung_{rung}_until": entry("double", f"rung {rung}", doc) | {"default": 0.5},
+            f"rung_{rung}_name": entry("string", f"name of rung {rung}", "its file") | {"default": f"rung-{rung}.json"},
+            f"rung_{rung}_count": entry("int", f"count of rung {rung}", "trials that continue") | {"default": 1},
+        }
     return inputs | {
         "train_state": entry(["null", "Directory"], "state", "checkpoints of a training that did not end"),
         "map_parts": entry("int", "map parts", PARTS_OF_MAP) | {"default": 1},

@@ -6,6 +6,7 @@ from dev.cwl import entry, workflow_document
 from dev.cwl_pipeline import IMAGES, LABELS, composites, fold, image_map, pipeline, training
 from dev.cwl_steps import FOLDERS, PACKED, SELF, Cwl, stage_step, used_inputs, when
 from eopipe.contract import stage
+from eopipe.trial_settings import MAX_RUNGS
 
 # The workflows of a whole run, each also in one file.
 WHOLE = ("pipeline", "chip-set", "finished-model")
@@ -17,23 +18,11 @@ OF_SCENES = (
 OF_CHIPS = dict.fromkeys(IMAGES["source"], "tiles") | dict.fromkeys(LABELS["source"], "labels")
 # What a finished model replaces.
 OF_TRAINING = (
-    "split",
-    "train",
-    "trials",
-    "members",
-    "choose",
-    "combine",
-    "calibrate",
-    "cross_validate",
-    "export",
-    "report",
+    *("split", "train", "trials", "members", "choose", "combine", "calibrate", "cross_validate", "export", "report"),
+    *(f"{name}_{number}" for number in range(MAX_RUNGS) for name in ("rung", "promote")),
 )
-OF_MODEL = {
-    "train/model": "model",
-    "choose/model": "model",
-    "combine/model": "model",
-    "calibrate/calibration": "calibration",
-}
+OF_MODEL = {f"{name}/model": "model" for name in ("train", "choose", "combine")}
+OF_MODEL["calibrate/calibration"] = "calibration"
 OF_MODEL |= {f"report/{name}": f"describe/{name}" for name in ("page", "picture", "record")}
 
 

@@ -183,7 +183,7 @@ def expand_settings(definition: Stage, argv: Sequence[str]) -> list[str]:
         settings = json.loads(text)
     except ValueError as error:
         raise UsageError(f"{SETTINGS} {text} is not JSON: {error}") from error
-    ports = {port.name: port for port in definition.of(Option)}
+    ports = {port.name: port for port in definition.options}
     if not isinstance(settings, dict) or not settings.keys() <= ports.keys():
         names = some_of(sorted(settings.keys() - ports.keys())) if isinstance(settings, dict) else text
         raise UsageError(f"{SETTINGS} has {names}, but needs options of {definition.name} with values: a JSON object")

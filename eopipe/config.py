@@ -40,6 +40,7 @@ RULES = {
     "multiple_of": "write a multiple of {multiple_of}",
     "literal_error": "write {expected}",
     "too_short": "write at least one entry",
+    "too_long": "write at most {max_length} entries",
     "string_too_short": "write some text",
 }
 

@@ -27,6 +27,7 @@ STAGES = (
     "label",
     "split",
     "train",
+    "promote",
     "choose",
     "combine",
     "calibrate",
@@ -169,6 +170,11 @@ class Stage:
     def of(self, *kinds: type[Mark]) -> tuple[Port, ...]:
         """The ports that carry exactly one of these marks."""
         return tuple(port for port in self.ports if type(port.mark) in kinds)
+
+    @property
+    def options(self) -> tuple[Port, ...]:
+        """The options that are the same for all its jobs of a run, or that trials vary: not those `of_job`."""
+        return tuple(port for port in self.ports if type(port.mark) is Option and not port.mark.of_job)
 
     @property
     def revision(self) -> int:

@@ -68,6 +68,12 @@ class TrainingLength:
         """Whether the weights after this number of steps are validated: at regular intervals, and the last ones."""
         return step > 0 and (step % self.validate_every == 0 or step == self.steps)
 
+    def pause(self, share: float) -> int:
+        """The first validated step at or after a share of the steps (0 to 1), where a training may pause."""
+        # Without the error of the product: 0.07 of 100 steps are 7.
+        first = max(1, math.ceil(round(share * self.steps, 6)))
+        return next(step for step in range(first, self.steps + 1) if self.is_validated(step))
+
     @property
     def warning(self) -> str:
         """A sentence about a training that is too short; empty for any other."""
@@ -199,7 +205,8 @@ class Job(BaseModel):
     """One training: its data, model, settings, knobs and folders. Paths are absolute.
 
     `loss_weights` (one for each class, or none), `target` (mean and standard deviation of the labels of a regression)
-    and `length` are computed from the training labels. `token` is the fencing token of the lease.
+    and `length` are computed from the training labels. `token` is the fencing token of the lease. `pause` is the step
+    after which the training pauses, and `continued` the model folder of a training that paused earlier.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -208,6 +215,7 @@ class Job(BaseModel):
     labels: tuple[Path, ...]
     chips: Path
     init: Path | None = None
+    continued: Path | None = None
     # Tensors of the head that `init` does not initialise, since its classes are others.
     new_head: tuple[str, ...] = ()
     architecture: Architecture
@@ -221,6 +229,7 @@ class Job(BaseModel):
     loss_weights: tuple[float, ...] = ()
     target: tuple[float, ...] = ()
     length: TrainingLength
+    pause: int | None = None
     state: Path
     views: Path
     token: int = 0

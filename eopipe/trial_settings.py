@@ -12,19 +12,21 @@ from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from itertools import product
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eopipe.arrays import Float64Array
-from eopipe.contract import Option, Port, adapter, stage, to_args
+from eopipe.contract import Port, adapter, stage, to_args
 from eopipe.errors import UsageError, some_of
 
 Settings = dict[str, Any]
 # What makes scores of trials incomparable, or shapes their jobs, which is the same for all.
 FIXED = ("task", "min_share", "processes", "nodes", "threads", "shards", "strategy", "deterministic")
 MAX_TRIALS = 1000
+# As many as the workflow of CWL has steps for.
+MAX_RUNGS = 3
 # Points of a sequence that are looked at for each new one, where the space has few different ones.
 TRIES = 100
 # The first points of a Halton sequence of several dimensions form lines.
@@ -72,6 +74,12 @@ class Trials(BaseModel):
         default="grid",
         description="all combinations, random points of the space, or points that fill it evenly (Halton sequence)",
     )
+    rungs: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
+        default=(),
+        max_length=MAX_RUNGS,
+        description="shares of the steps after which trials are compared, and only the best continue, as [0.25, 0.5]",
+    )
+    keep: float = Field(default=0.5, gt=0, lt=1, description="share of the trials that continue behind each rung")
     seed: int = Field(default=0, ge=0, description="seed of random points, and where the Halton sequence starts")
 
 
@@ -131,6 +139,10 @@ def _settings_of(sections: str) -> dict[str, Settings]:
         if trials.sampler != "grid" and len(settings) == trials.count:
             break
     _check_count(trials, len(settings))
+    if list(trials.rungs) != sorted(set(trials.rungs)):
+        raise UsageError(
+            f"trials.rungs has {', '.join(map(str, trials.rungs))}; write shares that rise, as [0.25, 0.5]"
+        )
     return settings
 
 
@@ -151,6 +163,14 @@ def settings_text(settings: Settings) -> str:
 def kind_of_trainings(config: Mapping[str, Any]) -> Literal["", "trial", "member"]:
     """What the trainings of a run are: trials, members of an ensemble, or no text for a single one."""
     return "trial" if config["trials"]["space"] else "member" if config["members"] > 1 else ""
+
+
+def counts_of_rungs(config: Mapping[str, Any]) -> list[int]:
+    """How many trials continue behind each rung (successive halving, Jamieson and Talwalkar 2016, AISTATS 51:240)."""
+    trials, counts = config["trials"], [len(trial_settings(config))]
+    for _ in trials["rungs"]:
+        counts.append(max(1, math.ceil(counts[-1] * trials["keep"])))
+    return counts[1:]
 
 
 def training_settings(config: Mapping[str, Any]) -> dict[str, Settings]:
@@ -184,7 +204,9 @@ def describe_trainings(config: Mapping[str, Any]) -> list[str]:
     if not (count := len(trial_settings(config))):
         return []
     space = ", ".join(config["trials"]["space"])
-    return [f"trials: {count} trainings ({space}), of which the best on the validation places is the model"]
+    line = f"trials: {count} trainings ({space}), of which the best on the validation places is the model"
+    rungs = zip(config["trials"]["rungs"], counts_of_rungs(config), strict=True)
+    return [line + "".join(f"; {most} continue behind {100 * share:g} % of the steps" for share, most in rungs)]
 
 
 def format_settings(settings: Settings) -> str:
@@ -221,7 +243,7 @@ def dimension_of(name: str, values: Sequence[Any] | Mapping[str, Any]) -> Dimens
 
 
 def _port(name: str) -> Port:
-    ports = {port.name: port for port in stage("train").of(Option)}
+    ports = {port.name: port for port in stage("train").options}
     if name in FIXED:
         raise UsageError(f"trials.space has {name}, which is the same for all trials; set train.{name}")
     if name not in ports:
@@ -257,7 +279,7 @@ def _check_conditions(dimensions: Sequence[Dimension]) -> None:
     """Raise UsageError for a condition on what is not an option, or comes later in the space."""
     earlier: set[str] = set()
     space = {dimension.port.name for dimension in dimensions}
-    options = {port.name for port in stage("train").of(Option)}
+    options = {port.name for port in stage("train").options}
     for dimension in dimensions:
         for name in dimension.when:
             if name not in options or (name in space and name not in earlier):

@@ -907,6 +907,16 @@ $graph:
       label: time limit of train
       doc: seconds after which the job is ended
       default: 3600
+    promote_mem_mb:
+      type: int
+      label: memory of promote
+      doc: memory of the job in MB
+      default: 1000
+    promote_timelimit_s:
+      type: int
+      label: time limit of promote
+      doc: seconds after which the job is ended
+      default: 1800
     choose_score:
       type:
       - 'null'
@@ -1220,6 +1230,66 @@ $graph:
       label: time limit of crate
       doc: seconds after which the job is ended
       default: 3780
+    with_rung_0:
+      type: boolean
+      label: with rung 0
+      doc: compare the trials
+      default: false
+    rung_0_until:
+      type: double
+      label: rung 0
+      doc: share of the steps after which the trials are compared
+      default: 0.5
+    rung_0_name:
+      type: string
+      label: name of rung 0
+      doc: its file
+      default: rung-0.json
+    rung_0_count:
+      type: int
+      label: count of rung 0
+      doc: trials that continue
+      default: 1
+    with_rung_1:
+      type: boolean
+      label: with rung 1
+      doc: compare the trials
+      default: false
+    rung_1_until:
+      type: double
+      label: rung 1
+      doc: share of the steps after which the trials are compared
+      default: 0.5
+    rung_1_name:
+      type: string
+      label: name of rung 1
+      doc: its file
+      default: rung-1.json
+    rung_1_count:
+      type: int
+      label: count of rung 1
+      doc: trials that continue
+      default: 1
+    with_rung_2:
+      type: boolean
+      label: with rung 2
+      doc: compare the trials
+      default: false
+    rung_2_until:
+      type: double
+      label: rung 2
+      doc: share of the steps after which the trials are compared
+      default: 0.5
+    rung_2_name:
+      type: string
+      label: name of rung 2
+      doc: its file
+      default: rung-2.json
+    rung_2_count:
+      type: int
+      label: count of rung 2
+      doc: trials that continue
+      default: 1
     train_state:
       type:
       - 'null'
@@ -1658,6 +1728,329 @@ $graph:
       - record
       - checkpoints
       when: $(inputs.wanted)
+    rung_0:
+      label: rung 0
+      doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
+      run: '#stage-train'
+      scatter:
+      - name
+      - settings
+      scatterMethod: dotproduct
+      when: $(inputs.wanted)
+      in:
+        init: train_init
+        model_files: train_model_files
+        task: train_task
+        min_share: train_min_share
+        architecture: train_architecture
+        width: train_width
+        depth: train_depth
+        arguments: train_arguments
+        weights_bands: train_weights_bands
+        weights_mean: train_weights_mean
+        weights_std: train_weights_std
+        weights_scale: train_weights_scale
+        freeze: train_freeze
+        lora: train_lora
+        steps: train_steps
+        epochs: train_epochs
+        batch: train_batch
+        crop: train_crop
+        learning_rate: train_learning_rate
+        head_learning_rate: train_head_learning_rate
+        schedule: train_schedule
+        weight_decay: train_weight_decay
+        warmup: train_warmup
+        loss: train_loss
+        class_weights: train_class_weights
+        ema: train_ema
+        patience: train_patience
+        augment: train_augment
+        shuffle: train_shuffle
+        window: train_window
+        block: train_block
+        precision: train_precision
+        seed: train_seed
+        processes: train_processes
+        nodes: train_nodes
+        threads: train_threads
+        deterministic: train_deterministic
+        shards: train_shards
+        strategy: train_strategy
+        accumulate: train_accumulate
+        clip: train_clip
+        compile: train_compile
+        channels_last: train_channels_last
+        recompute: train_recompute
+        device: train_device
+        checkpoint_every: train_checkpoint_every
+        keep: train_keep
+        cache_mb: train_cache_mb
+        workers: train_workers
+        timeout_s: train_timeout_s
+        restarts: train_restarts
+        scratch: train_scratch
+        track: train_track
+        profile: train_profile
+        tell_every_s: train_tell_every_s
+        mem_mb: train_mem_mb
+        timelimit_s: train_timelimit_s
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        chips: split/chips
+        statistics: split/statistics
+        name: trial_names
+        settings: trial_settings
+        until: rung_0_until
+        model_name:
+          valueFrom: model-trial-$(inputs.name)
+        wanted: with_rung_0
+      out:
+      - model
+      - record
+      - checkpoints
+    promote_0:
+      label: promote 0
+      doc: Name the best trials at a rung of successive halving; the trainings of the others are stopped there.
+      run: '#stage-promote'
+      when: $(inputs.wanted)
+      in:
+        mem_mb: promote_mem_mb
+        timelimit_s: promote_timelimit_s
+        models: rung_0/model
+        count: rung_0_count
+        rung_name: rung_0_name
+        wanted: with_rung_0
+      out:
+      - rung
+      - record
+    rung_1:
+      label: rung 1
+      doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
+      run: '#stage-train'
+      scatter:
+      - name
+      - settings
+      - continued
+      scatterMethod: dotproduct
+      when: $(inputs.wanted)
+      in:
+        init: train_init
+        model_files: train_model_files
+        task: train_task
+        min_share: train_min_share
+        architecture: train_architecture
+        width: train_width
+        depth: train_depth
+        arguments: train_arguments
+        weights_bands: train_weights_bands
+        weights_mean: train_weights_mean
+        weights_std: train_weights_std
+        weights_scale: train_weights_scale
+        freeze: train_freeze
+        lora: train_lora
+        steps: train_steps
+        epochs: train_epochs
+        batch: train_batch
+        crop: train_crop
+        learning_rate: train_learning_rate
+        head_learning_rate: train_head_learning_rate
+        schedule: train_schedule
+        weight_decay: train_weight_decay
+        warmup: train_warmup
+        loss: train_loss
+        class_weights: train_class_weights
+        ema: train_ema
+        patience: train_patience
+        augment: train_augment
+        shuffle: train_shuffle
+        window: train_window
+        block: train_block
+        precision: train_precision
+        seed: train_seed
+        processes: train_processes
+        nodes: train_nodes
+        threads: train_threads
+        deterministic: train_deterministic
+        shards: train_shards
+        strategy: train_strategy
+        accumulate: train_accumulate
+        clip: train_clip
+        compile: train_compile
+        channels_last: train_channels_last
+        recompute: train_recompute
+        device: train_device
+        checkpoint_every: train_checkpoint_every
+        keep: train_keep
+        cache_mb: train_cache_mb
+        workers: train_workers
+        timeout_s: train_timeout_s
+        restarts: train_restarts
+        scratch: train_scratch
+        track: train_track
+        profile: train_profile
+        tell_every_s: train_tell_every_s
+        mem_mb: train_mem_mb
+        timelimit_s: train_timelimit_s
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        chips: split/chips
+        statistics: split/statistics
+        name: trial_names
+        settings: trial_settings
+        until: rung_1_until
+        model_name:
+          valueFrom: model-trial-$(inputs.name)
+        continued: rung_0/model
+        promoted: promote_0/rung
+        wanted: with_rung_1
+      out:
+      - model
+      - record
+      - checkpoints
+    promote_1:
+      label: promote 1
+      doc: Name the best trials at a rung of successive halving; the trainings of the others are stopped there.
+      run: '#stage-promote'
+      when: $(inputs.wanted)
+      in:
+        mem_mb: promote_mem_mb
+        timelimit_s: promote_timelimit_s
+        models: rung_1/model
+        count: rung_1_count
+        previous: promote_0/rung
+        rung_name: rung_1_name
+        wanted: with_rung_1
+      out:
+      - rung
+      - record
+    rung_2:
+      label: rung 2
+      doc: 'Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.'
+      run: '#stage-train'
+      scatter:
+      - name
+      - settings
+      - continued
+      scatterMethod: dotproduct
+      when: $(inputs.wanted)
+      in:
+        init: train_init
+        model_files: train_model_files
+        task: train_task
+        min_share: train_min_share
+        architecture: train_architecture
+        width: train_width
+        depth: train_depth
+        arguments: train_arguments
+        weights_bands: train_weights_bands
+        weights_mean: train_weights_mean
+        weights_std: train_weights_std
+        weights_scale: train_weights_scale
+        freeze: train_freeze
+        lora: train_lora
+        steps: train_steps
+        epochs: train_epochs
+        batch: train_batch
+        crop: train_crop
+        learning_rate: train_learning_rate
+        head_learning_rate: train_head_learning_rate
+        schedule: train_schedule
+        weight_decay: train_weight_decay
+        warmup: train_warmup
+        loss: train_loss
+        class_weights: train_class_weights
+        ema: train_ema
+        patience: train_patience
+        augment: train_augment
+        shuffle: train_shuffle
+        window: train_window
+        block: train_block
+        precision: train_precision
+        seed: train_seed
+        processes: train_processes
+        nodes: train_nodes
+        threads: train_threads
+        deterministic: train_deterministic
+        shards: train_shards
+        strategy: train_strategy
+        accumulate: train_accumulate
+        clip: train_clip
+        compile: train_compile
+        channels_last: train_channels_last
+        recompute: train_recompute
+        device: train_device
+        checkpoint_every: train_checkpoint_every
+        keep: train_keep
+        cache_mb: train_cache_mb
+        workers: train_workers
+        timeout_s: train_timeout_s
+        restarts: train_restarts
+        scratch: train_scratch
+        track: train_track
+        profile: train_profile
+        tell_every_s: train_tell_every_s
+        mem_mb: train_mem_mb
+        timelimit_s: train_timelimit_s
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        labels:
+          source:
+          - label/labels
+          - label_scenes/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        chips: split/chips
+        statistics: split/statistics
+        name: trial_names
+        settings: trial_settings
+        until: rung_2_until
+        model_name:
+          valueFrom: model-trial-$(inputs.name)
+        continued: rung_1/model
+        promoted: promote_1/rung
+        wanted: with_rung_2
+      out:
+      - model
+      - record
+      - checkpoints
+    promote_2:
+      label: promote 2
+      doc: Name the best trials at a rung of successive halving; the trainings of the others are stopped there.
+      run: '#stage-promote'
+      when: $(inputs.wanted)
+      in:
+        mem_mb: promote_mem_mb
+        timelimit_s: promote_timelimit_s
+        models: rung_2/model
+        count: rung_2_count
+        previous: promote_1/rung
+        rung_name: rung_2_name
+        wanted: with_rung_2
+      out:
+      - rung
+      - record
     trials:
       label: trials
       doc: Trials of the training, each mapped on the validation places; scatter over the trials.
@@ -1665,6 +2058,7 @@ $graph:
       scatter:
       - name
       - settings
+      - continued
       scatterMethod: dotproduct
       in:
         kind:
@@ -1673,6 +2067,8 @@ $graph:
         settings: trial_settings
         places:
           default: val
+        continued: rung_2/model
+        promoted: promote_2/rung
         chips: split/chips
         statistics: split/statistics
         tiles:
@@ -1777,6 +2173,10 @@ $graph:
         settings: member_settings
         places:
           default: test
+        continued:
+          default: null
+        promoted:
+          default: null
         chips: split/chips
         statistics: split/statistics
         tiles:
@@ -1889,6 +2289,13 @@ $graph:
         models: trials/model
         chips: split/chips
         classes: trials/classes
+        rungs:
+          source:
+          - promote_0/rung
+          - promote_1/rung
+          - promote_2/rung
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         wanted: with_trials
       out:
       - model
@@ -2435,6 +2842,12 @@ $graph:
           - label_scenes/record
           - split/record
           - train/record
+          - rung_0/record
+          - promote_0/record
+          - rung_1/record
+          - promote_1/record
+          - rung_2/record
+          - promote_2/record
           - trials/train_record
           - trials/predict_record
           - trials/predict_images_record
@@ -2489,6 +2902,9 @@ $graph:
           - choose/model
           - choose/leaderboard
           - choose/page
+          - promote_0/rung
+          - promote_1/rung
+          - promote_2/rung
           linkMerge: merge_flattened
           pickValue: all_non_null
           valueFrom: $(self)
@@ -3700,6 +4116,19 @@ $graph:
       type: string
       label: places
       doc: places of the split that are mapped
+    continued:
+      type:
+      - 'null'
+      - Directory
+      label: continued
+      doc: model of the last rung, which the training continues
+    promoted:
+      type:
+      - 'null'
+      - File
+      label: promoted
+      doc: last rung, which names the trials that continue
+      format: iana:application/json
     chips:
       type: File
       label: chips
@@ -4191,6 +4620,8 @@ $graph:
         name: name
         kind: kind
         settings: settings
+        continued: continued
+        promoted: promoted
       out:
       - model
       - record
@@ -6003,6 +6434,33 @@ $graph:
       default: []
       inputBinding:
         prefix: --model-files
+    continued:
+      type:
+      - 'null'
+      - Directory
+      label: continued
+      doc: 'model folder of the same training with --until: its checkpoint is where this one starts'
+      inputBinding:
+        prefix: --continued
+    promoted:
+      type:
+      - 'null'
+      - File
+      label: promoted
+      doc: 'file with the names of the folders that may continue, as {promoted: [names]}: a folder --continued that
+        it does not name is copied, without its checkpoint, and no step is taken'
+      format: iana:application/json
+      inputBinding:
+        prefix: --promoted
+    until:
+      type:
+      - 'null'
+      - double
+      label: until
+      doc: share of the steps after which the training pauses, at the next validation; the model folder then has
+        the checkpoint from which another training continues
+      inputBinding:
+        prefix: --until
     task:
       type: string
       label: task
@@ -6480,6 +6938,118 @@ $graph:
   - 8
   - 70
 - class: CommandLineTool
+  id: stage-promote
+  label: eopipe promote
+  doc: Name the best trials at a rung of successive halving; the trainings of the others are stopped there.
+  intent:
+  - edam:operation_2424
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: models.list.json
+        entry: '$(inputs.models)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - promote
+  arguments:
+  - --models
+  - '@models.list.json'
+  inputs:
+    models:
+      type:
+        type: array
+        items:
+        - 'null'
+        - Directory
+        - type: array
+          items:
+          - 'null'
+          - Directory
+      label: models
+      doc: model folders of the trials, trained up to the same share of their steps
+    rung_name:
+      type: string
+      label: rung
+      doc: trials that continue, and the scores of all
+      default: rung.json
+      inputBinding:
+        prefix: --rung
+    count:
+      type: int
+      label: count
+      doc: number of trials that continue
+      inputBinding:
+        prefix: --count
+    previous:
+      type:
+      - 'null'
+      - File
+      label: previous
+      doc: rung before this one; only trials that it promoted continue
+      format: iana:application/json
+      inputBinding:
+        prefix: --previous
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 1000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 1800
+  outputs:
+    rung:
+      type: File
+      format: iana:application/json
+      label: rung
+      doc: trials that continue, and the scores of all
+      outputBinding:
+        glob: $(inputs.rung_name)
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.rung_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
+- class: CommandLineTool
   id: stage-choose
   label: eopipe choose
   doc: Choose the model with the best score in the validation places among trials of other hyper-parameters.
@@ -6518,6 +7088,10 @@ $graph:
         entry: '$(inputs.labels)
 
           '
+      - entryname: rungs.list.json
+        entry: '$(inputs.rungs)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -6538,6 +7112,8 @@ $graph:
   - '@tiles.list.json'
   - --labels
   - '@labels.list.json'
+  - --rungs
+  - '@rungs.list.json'
   inputs:
     models:
       type:
@@ -6614,6 +7190,14 @@ $graph:
         or hamming_loss or rmse or mae or r2)'
       inputBinding:
         prefix: --score
+    rungs:
+      type:
+        type: array
+        items: File
+      label: rungs
+      doc: rungs of the trials; the model is not one of the trials that they stopped
+      format: iana:application/json
+      default: []
     mem_mb:
       type: int
       label: memory

@@ -64,10 +64,13 @@ class Progress:
 
 def validation_score(val: dict[str, Any] | None) -> float | None:
     """One number for the scores of a validation (higher is better): mIoU, macro F1 of chips, or RMSE negated."""
-    for name, sign in SCORES.items():
-        if val and val.get(name) is not None:
-            return sign * float(val[name])
-    return None
+    name = validation_score_name(val)
+    return SCORES[name] * float(val[name]) if val and name else None
+
+
+def validation_score_name(val: dict[str, Any] | None) -> str | None:
+    """The name of that score; None where a validation has none that is defined."""
+    return next((name for name in SCORES if val and val.get(name) is not None), None)
 
 
 def _selection_score(row: dict[str, Any]) -> float:
@@ -93,7 +96,7 @@ def save(
     `collect` moves the shards of other workers into the draft. `fence` raises where another training has taken the
     folder over: nothing is published then. Raises NoSpaceError on a full disk; earlier checkpoints stay as they are.
     """
-    target = folder / f"step-{progress.step:09d}"
+    target = folder / checkpoint_name(progress.step)
     if foreign_content(target):
         # A damaged checkpoint, in place of which the one before was loaded.
         remove_folder(target)
@@ -148,6 +151,11 @@ def _remove_old(folder: Path, keep: int) -> None:
             remove_folder(old)
 
 
+def checkpoint_name(step: int) -> str:
+    """The name of the checkpoint of a step."""
+    return f"step-{step:09d}"
+
+
 def steps(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest first."""
     return sorted(folder.glob("step-*"))
@@ -186,7 +194,7 @@ def _load(path: Path, identity: dict[str, Any] | None) -> tuple[Progress, Parts]
     if identity is not None:
         refuse_other(path, identity, state.pop("identity"))
     progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
-    if f"step-{progress.step:09d}" != path.name:
+    if checkpoint_name(progress.step) != path.name:
         raise IntegrityError(f"{path} contains step {progress.step}")
     return progress, {part: read_part(path, part) for part in sorted({_part_of(file) for file in _files(path)})}
 
@@ -212,7 +220,7 @@ def _open(path: Path) -> "tuple[ShardIndex, dict[str, Tensor]]":
 
     with safe_open(path, "pt") as file:
         header = json.loads((file.metadata() or {}).get(HEADER, "{}"))
-        if f"step-{header.get('step', -1):09d}" != path.parent.name:
+        if checkpoint_name(header.get("step", -1)) != path.parent.name:
             raise IntegrityError(f"{path.name} is of another step: {header.get('step')}")
         index = {name: (start, tuple(shape)) for name, (start, shape) in header["pieces"].items()}
         return index, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

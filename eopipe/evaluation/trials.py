@@ -3,16 +3,17 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from eopipe.contract import Option, stage
+from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.intervals import rounded
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.paired import PairedTables, RunComparison, RunScores
+from eopipe.evaluation.rungs import stopped_trials
 from eopipe.models.model_folder import HISTORY, read_model_card, weights_file
 from eopipe.publish import read_json, sha256
 
@@ -34,7 +35,10 @@ LOWER_IS_BETTER = ("rmse", "mae", "hamming_loss")
 
 @dataclass(frozen=True)
 class TrialModel:
-    """The model of a trial: the options of its training, its steps, its number of weights and their sha256."""
+    """The model of a trial: the options of its training, its steps, its number of weights and their sha256.
+
+    `all_steps` are those of a training to its end; a trial that is `stopped` ended at a rung before that.
+    """
 
     folder: Path
     task: str
@@ -43,6 +47,8 @@ class TrialModel:
     steps: int | None
     weights: int
     sha256: str
+    all_steps: int | None = None
+    stopped: bool = False
 
     @property
     def name(self) -> str:
@@ -59,19 +65,23 @@ class TrialModel:
         options = {name: value for name, value in card["settings"].items() if name in _training_options()}
         rows = read_json(history).get("validations") if history.is_file() else []
         # A training that stopped early has fewer steps than its settings.
-        steps = rows[-1].get("step") if rows else card["settings"].get("steps")
+        all_steps = card["settings"].get("steps")
+        steps = rows[-1].get("step") if rows else all_steps
         digest = sha256(weights_file(folder))
-        return cls(folder, card["task"], tuple(card["classes"]), options, steps, card["parameters"], digest)
+        return cls(folder, card["task"], tuple(card["classes"]), options, steps, card["parameters"], digest, all_steps)
 
 
 @cache
 def _training_options() -> frozenset[str]:
-    return frozenset(port.name for port in stage("train").of(Option))
+    return frozenset(port.name for port in stage("train").options)
 
 
 @dataclass(frozen=True)
 class RankedTrials:
-    """Trials with their maps, sorted by a score, the best first; the differences are to the first."""
+    """Trials with their maps, sorted by a score, the best first and those stopped at a rung last.
+
+    The differences are to the first.
+    """
 
     models: list[TrialModel]
     runs: list[EvaluationData]
@@ -107,7 +117,8 @@ class RankedTrials:
 
 
 def _row(model: TrialModel, settings: dict[str, Any], scores: RunScores) -> dict[str, Any]:
-    row = {"name": model.name, "settings": settings, "steps": model.steps, "weights": model.weights}
+    row: dict[str, Any] = {"name": model.name, "settings": settings, "stopped": model.stopped}
+    row |= {"steps": model.steps, "all_steps": model.all_steps, "weights": model.weights}
     row |= {"weights_sha256": model.sha256, "significant": None}
     if scores.differences is None:
         row |= {"differences": None, "intervals_of_differences": None}
@@ -123,20 +134,23 @@ def rank_trials(
     labels: tuple[Path, ...],
     chips: Path,
     score: str | None = None,
+    rungs: tuple[Path, ...] = (),
 ) -> RankedTrials:
     """Rank models by a score of their maps in the validation places; the maps are in the order of the models.
 
     Without a score it is the default of the task. Equal scores (six digits) are ranked by the number of weights, the
-    fewest first, then by the order of the models. A trial without a defined score is the last.
+    fewest first, then by the order of the models. A trial without a defined score is the last. Trials that one of the
+    rungs stopped follow all others, since what they would have reached is unknown.
 
     Raises UsageError for another number of maps, for two folders of one name and for a score that the task does not
-    have, BadInputError for models and maps that do not belong together and where no trial has a defined score.
+    have, BadInputError for models, maps and rungs that do not belong together, where all trials were stopped, and where
+    none of the others has a defined score.
     """
     if not maps or len(maps) % len(models):
         raise UsageError(f"{len(maps)} maps for {len(models)} models: give the same number of maps for each model")
     if repeated := [name for name, count in Counter(path.name for path in models).items() if count > 1]:
         raise UsageError(f"two model folders have the name {repeated[0]}: give each trial a folder of another name")
-    trials, count = [TrialModel.read(folder) for folder in models], len(maps) // len(models)
+    trials, count = _read_trials(models, rungs), len(maps) // len(models)
     runs = []
     for number, trial in enumerate(trials):
         of_trial = tuple(maps[number * count : (number + 1) * count])
@@ -145,11 +159,19 @@ def rank_trials(
     key = _score_of(runs[0].task, score)
     tables = PairedTables.read(runs, [trial.name for trial in trials], PLACES)
     losses = [_loss(scores[key], key) for scores in tables.scores()]
-    if not any(map(math.isfinite, losses)):
+    if not any(math.isfinite(loss) for loss, trial in zip(losses, trials, strict=True) if not trial.stopped):
         raise BadInputError(f"{key} is not defined for any trial in the validation places; choose another score")
-    order = sorted(range(len(trials)), key=lambda number: (losses[number], trials[number].weights, number))
+    order = sorted(range(len(trials)), key=lambda n: (trials[n].stopped, losses[n], trials[n].weights, n))
     ranked = [trials[number] for number in order], [runs[number] for number in order]
     return RankedTrials(*ranked, tables.compared(order), key, sha256(chips))
+
+
+def _read_trials(models: Sequence[Path], rungs: Sequence[Path]) -> list[TrialModel]:
+    """The models of trials. Raises BadInputError where the rungs stopped all of them."""
+    stopped = stopped_trials(rungs, [folder.name for folder in models])
+    if len(stopped) == len(models):
+        raise BadInputError("all trials were stopped at a rung; give the model of one that was trained to its end too")
+    return [replace(TrialModel.read(folder), stopped=folder.name in stopped) for folder in models]
 
 
 def _check_maps(trial: TrialModel, run: EvaluationData) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from eopipe.chips.chips import Normaliser
-from eopipe.contract import Option, annotated, stage
+from eopipe.contract import annotated, stage
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.models import LINEAR_HEAD, Architecture, with_head
 from eopipe.models.input_check import TileProperties
@@ -196,7 +196,7 @@ def _check_values(card: dict[str, Any], path: Path) -> None:
     kinds |= {"chip": PositiveInt, "window": PositiveInt, "target": numbers, "unit": str, "files": dict[str, str]}
     kinds["members"] = Annotated[int, Field(ge=1, le=MOST_MEMBERS)]
     # The limits of the options of a training.
-    kinds |= {port.name: annotated(port) for port in stage("train").of(Option) if port.name in OF_TRAINING}
+    kinds |= {port.name: annotated(port) for port in stage("train").options if port.name in OF_TRAINING}
     mistakes = []
     for name in kinds.keys() & card.keys():
         try:

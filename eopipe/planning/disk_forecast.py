@@ -1,8 +1,6 @@
 """Number of files, folders and bytes that a run writes, row by row: each is an inode, hard links are not."""
 
 import os
-import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +13,19 @@ from eopipe.composites.periods import day_of, part_of
 from eopipe.contract import Output, stage
 from eopipe.fetch.sizes import AssetSize
 from eopipe.planning.chip_forecast import ChipForecast
+from eopipe.planning.folder_forecast import FolderForecast, existing_inodes
 from eopipe.planning.footprints import reached_windows
 from eopipe.planning.frozen_scenes import SEARCH_OUTPUTS, Config, FrozenScenes
 from eopipe.planning.trial_store import StoreSize, sample_size
-from eopipe.publish import MANIFEST
 from eopipe.run.images import splits_images
 from eopipe.run.locate import chip_stores
-from eopipe.run.rules import each_fold, each_training, names_of_parts
+from eopipe.run.repeated import each_fold, each_training
+from eopipe.run.rules import names_of_parts
 from eopipe.scenes.item import Item, asset_key
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files, frame_folders
-from eopipe.trial_settings import configs_of_trainings, kind_of_trainings, training_settings
+from eopipe.trial_settings import configs_of_trainings, counts_of_rungs, kind_of_trainings, training_settings
 
 # Every job writes a run record, a log and a benchmark table; Snakemake keeps metadata of each output.
 BYTES_PER_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
@@ -35,6 +34,10 @@ SNAKEMAKE_FOLDER, BYTES_PER_OUTPUT, SNAKEMAKE_FOLDERS = ".snakemake", 3000, 10
 MAP_RATE, REPORT_BYTES, DOCUMENT_BYTES, CRATE_BYTES = 2.4, 350_000, 3000, 400_000
 # A model is weights, item, journal, history and manifest; its ONNX file and the comparison are beside it.
 MODEL_FILES, ONNX_FILES = 5, 2
+# Folders of the results with a folder for each of several jobs.
+OF_SEVERAL = ("maps", "folds", "trials", "members")
+# In the model of a trial that pauses at a rung.
+CHECKPOINT_FILES, CHECKPOINT_FOLDERS = 7, 2
 # README, config, metadata, preview, and manifests of the crate, of its scenes and of the workflow.
 CRATE_FILES, CRATE_FOLDERS = 7 + len(WORKFLOW_FILES), 7
 # Bytes of a label pixel where no scene is local: labels and masks are nearly constant.
@@ -53,36 +56,12 @@ IMAGE_SHARE, OVERVIEWS_FROM = 0.75, 512
 Windows = list[tuple[Cell, dict[str, list[PixelWindow]]]]
 
 
-@dataclass(frozen=True)
-class FolderForecast:
-    """Files, folders and bytes of a part of the results; `existing`: the inodes and bytes that are there already."""
-
-    folder: str
-    jobs: int
-    files: int
-    bytes: int
-    existing: tuple[int, int] = (0, 0)
-    basis: str = "counted"
-    folders: int = 0
-
-    @property
-    def inodes(self) -> int:
-        """Files and folders."""
-        return self.files + self.folders
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The folder in the file of a plan."""
-        numbers = {"jobs": self.jobs, "files": self.files, "folders": self.folders, "bytes": self.bytes}
-        return {"folder": self.folder} | numbers | {"made": self.existing, "basis": self.basis}
-
-
 def forecast_folders(
     config: Config, scenes: FrozenScenes, sizes: list[AssetSize], chips: ChipForecast | None
 ) -> list[FolderForecast]:
     """Every folder that a run fills; without chips, of a finished model, there is no split and no training."""
     results, names = Path(config["results"]), list(scenes.items)
-    frozen = _existing(results / name for name in SEARCH_OUTPUTS.values())
+    frozen = existing_inodes(results / name for name in SEARCH_OUTPUTS.values())
     search = FolderForecast("items", 1, scenes.files, scenes.bytes, frozen, folders=1)
     label_names = names if config["label"]["asset"] else ["all"]
     bands = config["preprocess"]["bands"]
@@ -146,12 +125,11 @@ def _later_folders(
 ) -> list[FolderForecast]:
     """What split, training and all stages after them write."""
     results, folders = Path(config["results"]), list[FolderForecast]()
-    scores = ["metrics.json"] if has_labels else []
-    pages = ["report.html", "map.png"]
+    scores, pages = ["metrics.json"] if has_labels else [], ["report.html", "map.png"]
     if chips:
         folders += _splits(config, chips, mapped) + _trainings(config, mapped)
         paths = [results / name for name in ("model", "model.onnx", "export.json")]
-        existing, count = _existing(paths), MODEL_FILES + ONNX_FILES + len(config["train"]["model_files"])
+        existing, count = existing_inodes(paths), MODEL_FILES + ONNX_FILES + len(config["train"]["model_files"])
         # The document of the trials is beside the chosen one, and an ensemble has the histories of its members.
         members = config["members"] if config["members"] > 1 else 0
         count += bool(config["trials"]["space"]) + 2 * members
@@ -160,22 +138,22 @@ def _later_folders(
         )
         scores, pages = ["metrics.json", "calibration.json"], [*pages, "model-card.md", "data-card.md"]
     paths, parts = [*results.glob("maps/**/*.tif")], mapped.parts
-    existing = _existing(paths, *{folder for path in paths for folder in (path.parent, path.parents[1])})
+    existing = existing_inodes(paths, *{folder for path in paths for folder in (path.parent, path.parents[1])})
     size = round(MAP_RATE * mapped.pixels * mapped.maps * (2 if parts else 1))
     count = 1 + mapped.maps * (parts + 2 if parts else 1)
     folders.append(FolderForecast("maps", mapped.map_jobs, 2 * mapped.map_jobs, size, existing, "typical", count))
-    existing, count = _existing(results / name for name in (*scores, *pages)), len(scores) + len(pages)
+    existing, count = existing_inodes(results / name for name in (*scores, *pages)), len(scores) + len(pages)
     folders.append(FolderForecast("report", 1 + len(scores), count, REPORT_BYTES, existing, "typical"))
     if config["with_products"]:
-        existing, count = _existing([results / "products"], linked=False), 2 + 2 * mapped.maps
+        existing, count = existing_inodes([results / "products"], linked=False), 2 + 2 * mapped.maps
         folders.append(FolderForecast("products", 1, count, size, existing, "typical", folders=1))
-    existing = _existing([results / "catalog"], linked=False)
+    existing = existing_inodes([results / "catalog"], linked=False)
     count, below = 6 + 2 * mapped.maps + mapped.stores, 4 + copied_scenes + mapped.maps + mapped.stores
     below += mapped.store_folders
     folders.append(FolderForecast("catalog", 1, count, count * DOCUMENT_BYTES, existing, "without links", below))
-    existing, count = _existing([results / "crate"], linked=False), CRATE_FILES - bool(config["chip_set"])
-    models = config["folds"] + len(training_settings(config))
-    below = CRATE_FOLDERS - bool(config["chip_set"]) + models + config["with_products"]
+    existing, count = existing_inodes([results / "crate"], linked=False), CRATE_FILES - bool(config["chip_set"])
+    below = CRATE_FOLDERS - bool(config["chip_set"]) + config["folds"] + config["with_products"]
+    below += len(training_settings(config))
     return [*folders, FolderForecast("crate", 1, count, CRATE_BYTES, existing, "without links", below)]
 
 
@@ -183,7 +161,7 @@ def _scenes(results: Path, scenes: FrozenScenes, sizes: list[AssetSize]) -> Fold
     # Each folder holds a copy of its item and a manifest.
     count = sum(len(item["assets"]) + 2 for item in scenes.items.values())
     basis = "partly unknown" if any(size.basis == "unknown" for size in sizes) else "stated"
-    existing = _existing((results / "scenes" / name for name in scenes.items), results / "scenes")
+    existing = existing_inodes((results / "scenes" / name for name in scenes.items), results / "scenes")
     total = sum(size.bytes for size in sizes) + scenes.bytes
     return FolderForecast("scenes", len(scenes.items), count, total, existing, basis, 1 + len(scenes.items))
 
@@ -236,7 +214,7 @@ def _labels(config: Config, scenes: FrozenScenes, chips: ChipForecast | None, na
             number(scenes.frame, shapes, layout, 2, has_image=False) * len(names)
             for number in (frame_files, frame_folders)
         )
-        existing = _existing(paths, paths[0].parent)
+        existing = existing_inodes(paths, paths[0].parent)
         return FolderForecast("labels", len(names), count, chips.label_bytes, existing, "written", 1 + below)
     sampled = sample_size(config, scenes, "label") if config["label"]["asset"] else None
     store_size, basis = sampled or StoreSize(LABEL_RATE, LABEL_METADATA), "sampled" if sampled else "typical"
@@ -268,7 +246,7 @@ def _stores(
         sum(number(frame, of_store, layout, rasters, has_image=folder != "labels") for of_store in shapes)
         for number in (frame_files, frame_folders)
     )
-    existing = _existing(paths, paths[0].parent)
+    existing = existing_inodes(paths, paths[0].parent)
     return FolderForecast(folder, len(paths), count, round(total), existing, basis, 1 + below)
 
 
@@ -278,21 +256,32 @@ def _splits(config: Config, chips: ChipForecast, mapped: MappedImages) -> list[F
     names = [port.mark.name for port in stage("split").of(Output) if isinstance(port.mark, Output)]
     # Each chip has a row of numbers in the split file, and a polygon.
     size, count = 340 * int((chips.role < len(SPLITS)).sum()) + 150_000, len(names)
-    split = FolderForecast("split", 1, count, size, _existing(results / name for name in names), "typical")
+    split = FolderForecast("split", 1, count, size, existing_inodes(results / name for name in names), "typical")
     folds = config["folds"]
     if not folds:
         return [split]
     in_folds = [
         path for name in (*names, "model", "calibration.json", "metrics.json") for path in each_fold(config, name)
     ]
-    maps = [*results.glob("folds/maps-*/*/*.tif")]
-    of_maps = {folder for path in maps for folder in (path.parent, path.parents[1])}
-    existing = _existing([*map(Path, in_folds), *maps], results / "folds", *of_maps)
+    maps, of_maps = _maps_in(results / "folds")
+    existing = existing_inodes([*map(Path, in_folds), *maps], results / "folds", *of_maps)
     count += MODEL_FILES + len(config["train"]["model_files"]) + 2 + 2 * mapped.maps
     size += round(MAP_RATE * mapped.pixels * mapped.maps)
-    below = 1 + folds * (2 + mapped.maps)
-    row = FolderForecast("folds", (4 + mapped.maps) * folds, count * folds, size * folds, existing, "typical", below)
-    return [split, row]
+    of_folds = (
+        (4 + mapped.maps) * folds,
+        count * folds,
+        size * folds,
+        existing,
+        "typical",
+        1 + folds * (2 + mapped.maps),
+    )
+    return [split, FolderForecast("folds", *of_folds)]
+
+
+def _maps_in(folder: Path) -> tuple[list[Path], set[Path]]:
+    """The maps of folds, trials or members that are there, and their folders."""
+    maps = [*folder.glob("maps-*/*/*.tif")]
+    return maps, {parent for path in maps for parent in (path.parent, path.parents[1])}
 
 
 def _trainings(config: Config, mapped: MappedImages) -> list[FolderForecast]:
@@ -302,14 +291,20 @@ def _trainings(config: Config, mapped: MappedImages) -> list[FolderForecast]:
         return []
     folder, trainings = f"{kind}s", configs_of_trainings(config)
     models = [Path(path).parent for path in each_training(config, [f"{config['results']}/model/manifest.json"])]
-    maps = [*results.glob(f"{folder}/maps-*/*/*.tif")]
-    of_maps = {folder for path in maps for folder in (path.parent, path.parents[1])}
+    maps, of_maps = _maps_in(results / folder)
     pages = [results / name for name in ("trials.json", "trials.html")] if kind == "trial" else []
-    existing = _existing([*models, *pages, *maps], results / folder, *of_maps)
+    rungs = [results / "trials" / f"rung-{number}" for number, _ in enumerate(config["trials"]["rungs"])]
+    pages += [rung.with_suffix(".json") for rung in rungs]
+    models += [rung / model.name for rung in rungs for model in models]
+    existing = existing_inodes([*models, *pages, *maps], results / folder, *of_maps, *rungs)
     code = sum(len(training["train"]["model_files"]) for training in trainings.values())
     count = len(pages) + len(trainings) * (MODEL_FILES + 2 * mapped.maps) + code
     size = round(MAP_RATE * mapped.pixels * mapped.maps * len(trainings))
     below, jobs = 1 + len(trainings) * (2 + mapped.maps), len(trainings) * (1 + mapped.maps)
+    # Each rung has a model of each trial, and the checkpoint of those that were not stopped before.
+    for most in [len(trainings), *counts_of_rungs(config)][: len(rungs)]:
+        count += len(trainings) * MODEL_FILES + code + most * CHECKPOINT_FILES
+        below, jobs = below + 1 + len(trainings) + most * CHECKPOINT_FOLDERS, jobs + len(trainings) + 1
     return [FolderForecast(folder, jobs, count, size, existing, "unknown", below)]
 
 
@@ -318,18 +313,13 @@ def _job_files(
 ) -> list[FolderForecast]:
     """Files that jobs write beside their outputs: records, logs, benchmarks, state, and those of Snakemake."""
     jobs, results = sum(folder.jobs for folder in folders), Path(config["results"])
-    records = ("*.run.json", "*/*.run.json", "maps/*/**/*.run.json", "folds/*/**/*.run.json")
-    patterns = (*records, "trials/*/**/*.run.json", "members/*/**/*.run.json")
+    patterns = ["*.run.json", "*/*.run.json", *(f"{name}/*/**/*.run.json" for name in OF_SEVERAL)]
     paths = {"records": [path for pattern in patterns for path in results.glob(pattern)]}
     paths |= {name: list(results.glob(f"{name}/**/*")) for name in ("logs", "benchmarks")}
     names, of_fold = [folder.folder for folder in folders], 4 if config["folds"] else 0
     # Stages with several jobs have a folder: fetch and preprocess, composite, label, predict; and those of folds.
-    stages = (
-        1
-        + of_fold
-        + bool(kind_of_trainings(config))
-        + sum(name in names for name in ("scenes", "tiles", "composites", "labels"))
-    )
+    stages = 1 + of_fold + bool(kind_of_trainings(config)) + bool(config["trials"]["rungs"])
+    stages += sum(name in names for name in ("scenes", "tiles", "composites", "labels"))
     forecasts = []
     for name, size in BYTES_PER_JOB.items():
         # One for each job; among the logs is the name of the run's config.
@@ -350,8 +340,8 @@ def _snakemake(config: Config, jobs: int, mapped: MappedImages, *, has_search: b
     """Snakemake's own: a file for each output, one log for each run, a lock, and its folders."""
     folds = config["folds"]
     trainings = len(training_settings(config))
-    several = {"search": int(has_search), "predict": mapped.map_jobs + (folds + trainings) * mapped.maps}
-    several |= {"choose": 1} if config["trials"]["space"] else {}
+    several = {"search": int(has_search), "choose": int(bool(config["trials"]["space"]))}
+    several |= {"predict": mapped.map_jobs + (folds + trainings) * mapped.maps}
     several |= {"describe": 1} if config["model"] else {"split": 1 + folds, "export": 1, "report": 1}
     outputs = jobs + sum(count * (len(stage(name).of(Output)) - 1) for name, count in several.items()) + 2
     folder = Path(SNAKEMAKE_FOLDER)
@@ -378,20 +368,3 @@ def typical_size(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -
 def _asset_shape(item: Item, size: AssetSize) -> list[int] | None:
     shape: Any = (item["properties"] | item["assets"][size.asset]).get("proj:shape")
     return shape if isinstance(shape, list) and len(shape) == 2 and all(shape) else None
-
-
-def _existing(paths: Iterable[Path], *parents: Path, linked: bool = True) -> tuple[int, int]:
-    """Inodes and bytes of those outputs that exist, and of the folders above; without `linked` no hard links."""
-    outputs = [path for path in paths if path.is_file() or (path / MANIFEST).is_file()]
-    entries = [entry for path in outputs for entry in (path, *(path.rglob("*") if path.is_dir() else ()))]
-    entries += [parent for parent in parents if parent.is_dir()]
-    folders = sum(entry.is_dir() for entry in entries)
-    statuses = [entry.stat() for entry in entries if not entry.is_dir()]
-    counted = [status for status in statuses if linked or status.st_nlink == 1]
-    return folders + len(counted), sum(status.st_size for status in counted)
-
-
-def free_space(folder: Path) -> tuple[int, int]:
-    """Free bytes and inodes where a folder is or will be."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free, os.statvfs(existing).f_favail

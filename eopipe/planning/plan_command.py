@@ -23,7 +23,8 @@ from eopipe.models.model_files import module_of
 from eopipe.models.tasks import CHIPWISE
 from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_chips
-from eopipe.planning.disk_forecast import FolderForecast, forecast_folders, forecast_split_folders, free_space
+from eopipe.planning.disk_forecast import forecast_folders, forecast_split_folders
+from eopipe.planning.folder_forecast import FolderForecast, free_space
 from eopipe.planning.footprints import bounds_of, footprint, grid_extent
 from eopipe.planning.frozen_scenes import (
     Config,
@@ -135,13 +136,12 @@ def plan_project(arguments: argparse.Namespace) -> int:
 def stop_message(sentences: list[str]) -> str:
     """What will stop the run, a line for each reason where there are several."""
     several = "".join(f"\n  {sentence}" for sentence in dict.fromkeys(sentences))
-    return f"this will stop the run:{several}" if len(sentences) > 1 else f"this will stop the run: {sentences[0]}"
+    return f"this will stop the run:{several if len(sentences) > 1 else f' {sentences[0]}'}"
 
 
 def warnings_of(config: Config, chips: ChipForecast) -> list[str]:
     """What makes a run weak although it ends: chips in no split, a short training."""
-    length = forecast_length(config, chips)
-    return [*chips.warnings, *([length.warning] if length and length.warning else [])]
+    return [*chips.warnings, *filter(None, [getattr(forecast_length(config, chips), "warning", "")])]
 
 
 def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | None:

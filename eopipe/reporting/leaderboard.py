@@ -68,7 +68,7 @@ class Leaderboard:
             ends = format_interval(run.intervals.get(key), unit)
             score = value_text(run.scores[key], unit) + (f" ({ends})" if ends else "")
             difference = DASH if run.differences is None else difference_text(run, key, unit)
-            steps = DASH if row["steps"] is None else format_count(row["steps"])
+            steps = _steps_text(row)
             texts = map(format_setting, row["settings"].values())
             rows.append((f"{rank}. {row['name']}", score, difference, *texts, steps, format_count(row["weights"])))
         return rows
@@ -77,17 +77,39 @@ class Leaderboard:
     def sentences(self) -> list[str]:
         """How the best was chosen, and how many trials may be as good."""
         end = "lowest" if self.document["score"] in LOWER_IS_BETTER else "highest"
+        ended, count = self._whole and f" of those{self._whole}", len(self.document["trials"])
         return [
-            f"Trial {self.document['chosen']} of {len(self.document['trials'])} was chosen by the validation places "
-            f"alone, with the {end} {self.title}. No other trial was scored in the test places.",
+            f"Trial {self.document['chosen']} of {count} was chosen by the validation places alone, with the {end} "
+            f"{self.title}{ended}. No other trial was scored in the test places.",
+            *self._stopped_summary(),
             self._difference_summary(),
         ]
 
+    @property
+    def _stopped(self) -> list[dict[str, Any]]:
+        """The trials that were stopped at a rung; documents of older versions have none."""
+        return [row for row in self.document["trials"] if row.get("stopped")]
+
+    @property
+    def _whole(self) -> str:
+        """What distinguishes the trials that were trained to their end, where some were not."""
+        return " with a whole training" * bool(self._stopped)
+
+    def _stopped_summary(self) -> list[str]:
+        if not (count := len(self._stopped)):
+            return []
+        verb, end = ("was", "its") if count == 1 else ("were", "their")
+        return [
+            f"{plural(count, 'trial')} {verb} stopped before {end} end, since others had better validation scores at "
+            "the same share of their steps; such trials are listed last."
+        ]
+
     def _difference_summary(self) -> str:
-        key, others = self.document["score"], self.document["trials"][1:]
+        key = self.document["score"]
+        others = [row for row in self.document["trials"][1:] if not row.get("stopped")]
         significant = [(row["significant"] or {}).get(key) for row in others]
         if not others:
-            return "It is the only trial."
+            return f"It is the only trial{self._whole}."
         few, unknown = significant.count(False), significant.count(None)
         if unknown == len(others):
             return (
@@ -96,9 +118,19 @@ class Leaderboard:
             )
         verb = "is" if few == 1 else "are"
         sentence = (
-            f"{few} of {plural(len(others), 'other trial')} {verb} not significantly different from it: the paired "
-            "interval of the difference contains 0."
+            f"{few} of {plural(len(others), 'other trial')}{self._whole} {verb} not significantly different from it: "
+            "the paired interval of the difference contains 0."
         )
         if unknown:
             sentence += f" For {unknown} of them the difference has no interval: too few places are independent."
         return sentence
+
+
+def _steps_text(row: dict[str, Any]) -> str:
+    """The steps of a trial, of a stopped one with those of its whole training."""
+    if row["steps"] is None:
+        return DASH
+    steps, end = format_count(row["steps"]), row.get("all_steps")
+    if not row.get("stopped"):
+        return steps
+    return f"{steps} of {format_count(end)}, stopped" if end else f"{steps}, stopped"

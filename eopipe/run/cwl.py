@@ -23,7 +23,7 @@ from eopipe.publish import publish, write_json
 from eopipe.run.images import cell_names, periods, splits_images
 from eopipe.run.locate import chip_stores, in_project
 from eopipe.run.rules import names_of_parts, pinned
-from eopipe.trial_settings import kind_of_trainings, settings_text, training_settings
+from eopipe.trial_settings import MAX_RUNGS, counts_of_rungs, kind_of_trainings, settings_text, training_settings
 
 JOB = "job.yml"
 HEAD = "# Written by `eopipe cwl`"
@@ -113,6 +113,12 @@ def _general_settings(config: dict[str, Any]) -> dict[str, Any]:
         texts = [settings_text(settings) for settings in trainings.values()]
         inputs |= {"with_training": False, f"with_{kind}s": True}
         inputs |= {f"{kind}_names": [*trainings], f"{kind}_settings": texts}
+    rungs = config["trials"]["rungs"]
+    # The pipeline has as many steps as there can be rungs; fewer rungs are the last ones.
+    for rung, (share, count) in enumerate(zip(rungs, counts_of_rungs(config), strict=True)):
+        step = f"rung_{MAX_RUNGS - len(rungs) + rung}"
+        inputs |= {f"with_{step}": True, f"{step}_name": f"rung-{rung}.json"}
+        inputs |= {f"{step}_until": share, f"{step}_count": count}
     return inputs | ({"fold": [*range(config["folds"])]} if config["folds"] else {})
 
 

@@ -13,13 +13,14 @@ from typing import Any
 from eopipe.config import check
 from eopipe.config_file import read_config
 from eopipe.contract import STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
-from eopipe.errors import UsageError, some_of
+from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, visible_files
 from eopipe.run.images import is_mosaic
 from eopipe.run.locate import chip_stores
-from eopipe.trial_settings import config_of_training, kind_of_trainings, training_settings
+from eopipe.run.repeated import config_of_job
+from eopipe.trial_settings import counts_of_rungs
 
 Config = dict[str, Any]
 # Functions of a job's wildcards and input files, as Snakemake calls them.
@@ -255,56 +256,6 @@ def _file_for(path: Path) -> str:
     return str(next((path / name for name in (MANIFEST, "catalog.json") if (path / name).is_file()), path))
 
 
-def in_each(kind: str, results: str, shared: Any) -> Any:
-    """The file of a fold or trial in the place of one of the results, named as the outputs of cwl/fold.cwl.
-
-    A path gets the wildcard of that kind; a function of a job's wildcards gives the paths of the job's one.
-
-    >>> in_each("fold", "results", "results/model/manifest.json"), in_each("trial", "results", "results/metrics.json")
-    ('results/folds/model-fold-{fold}/manifest.json', 'results/trials/metrics-trial-{trial}.json')
-    """
-    if callable(shared):
-        return lambda wildcards: _formatted(kind, results, shared(wildcards), wildcards[kind])
-    name, *rest = str(shared).removeprefix(f"{results}/").split("/")
-    stem, dot, suffix = name.partition(".")
-    return "/".join([results, f"{kind}s", f"{stem}-{kind}-{{{kind}}}{dot}{suffix}", *rest])
-
-
-def _formatted(kind: str, results: str, paths: str | list[str], name: str) -> str | list[str]:
-    if isinstance(paths, str):
-        return str(in_each(kind, results, paths)).format(**{kind: name})
-    return [str(in_each(kind, results, path)).format(**{kind: name}) for path in paths]
-
-
-def each_fold(config: Config, name: str) -> list[str]:
-    """A file of the results in every fold of the cross-validation, if there is one."""
-    results, numbers = config["results"], range(config["folds"])
-    return [str(in_each("fold", results, f"{results}/{name}")).format(fold=number) for number in numbers]
-
-
-def each_training(config: Config, paths: Iterable[str], only: str = "") -> list[str]:
-    """Files of the results in every trial or member, or in those of one kind alone: all of the first one first."""
-    kind = kind_of_trainings(config)
-    if not kind or only not in ("", kind):
-        return []
-    of_training = [str(in_each(kind, config["results"], path)) for path in paths]
-    return [path.format(**{kind: name}) for name in training_settings(config) for path in of_training]
-
-
-def config_of_job(config: Config, wildcards: Any) -> Config:
-    """The config of a job: with the split of its fold, or the training of its trial or member."""
-    if fold := wildcards.get("fold", ""):
-        return config | {"split": config["split"] | {"folds": config["folds"], "fold": int(fold)}}
-    if not (name := wildcards.get("trial", "") or wildcards.get("member", "")):
-        return config
-    trainings = training_settings(config)
-    if name not in trainings:
-        raise UsageError(
-            f"there is no {kind_of_trainings(config)} {name} in the config; it has {some_of([*trainings])}"
-        )
-    return config_of_training(config, trainings[name])
-
-
 def options_of_job(config: Config, name: str, wildcards: Any) -> str:
     """The options of a job: those of its stage, and of a map its cell where a run has several, its part and places."""
     words = [options(config_of_job(config, wildcards), name)]
@@ -314,12 +265,21 @@ def options_of_job(config: Config, name: str, wildcards: Any) -> str:
         places = "val" if wildcards.get("trial", "") else "test" if wildcards.get("member", "") else ""
         of_job = {"--cell": cell, "--part": wildcards.get("part", ""), "--places": places}
         words += [f"{flag} {shlex.quote(value)}" for flag, value in of_job.items() if value]
+    if rung := wildcards.get("rung", ""):
+        share, count = config["trials"]["rungs"][int(rung)], counts_of_rungs(config)[int(rung)]
+        words += [{"train": f"--until {share}", "promote": f"--count {count}"}[name]]
     return " ".join(filter(None, words))
 
 
 def training_files(config: Config, wildcards: Any) -> dict[str, str | list[str]]:
-    """The user's own input files of a training."""
-    return named_files(config_of_job(config, wildcards), "train")
+    """The user's own input files of a training, and what a trial continues behind the rung before, if there is one."""
+    files = named_files(config_of_job(config, wildcards), "train")
+    rung = int(wildcards.get("rung", len(config["trials"]["rungs"]))) if wildcards.get("trial", "") else 0
+    if not rung:
+        return files
+    folder = f"{config['results']}/trials/rung-{rung - 1}"
+    continued = f"{folder}/model-trial-{wildcards['trial']}/{MANIFEST}"
+    return files | {"continued": continued, "promoted": f"{folder}.json"}
 
 
 def parts_of_map(config: Config, wildcards: Any) -> list[str]:

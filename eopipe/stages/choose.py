@@ -35,20 +35,25 @@ def choose(
             "multilabel, rmse for regression)"
         ),
     ] = None,
+    rungs: Annotated[
+        tuple[Path, ...],
+        Input("rungs of the trials; the model is not one of the trials that they stopped", format="application/json"),
+    ] = (),
 ) -> None:
     """Choose the model with the best score in the validation places among trials of other hyper-parameters.
 
     All trials have the same tiles, labels and split. Each map is scored on the validation places that all maps have,
     and each difference to the winner has a paired confidence interval: where that contains 0, the trials are not
-    significantly different. Of equal scores the model with fewer weights is chosen. The test places are not read, so
-    that the winner's scores there are of places that chose nothing. Raises UsageError for a score that the task does
-    not have, BadInputError where no trial has a defined score.
+    significantly different. Of equal scores the model with fewer weights is chosen. Trials that were stopped at a rung
+    are listed below the others and are never chosen. The test places are not read, so that the winner's scores there
+    are of places that chose nothing. Raises UsageError for a score that the task does not have, BadInputError where no
+    trial has a defined score or all were stopped.
     """
     from eopipe.evaluation.trials import LEADERBOARD, rank_trials
     from eopipe.publish import link_or_copy, publish, write_json
     from eopipe.reporting.trials_page import render_trials
 
-    ranked = rank_trials(models, classes, tiles, labels, chips, score)
+    ranked = rank_trials(models, classes, tiles, labels, chips, score, rungs)
     with publish(model, folder=True) as folder, publish(leaderboard) as document, publish(page) as draft:
         # Not linked: an engine may change the times of its outputs, and those of the trials must stay.
         link_or_copy(ranked.winner.folder, folder, link=False)

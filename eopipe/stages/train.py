@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from eopipe.contract import Input, Output
+from eopipe.contract import Input, Option, Output
 from eopipe.train_options import TrainKnobs, TrainOptions
 
 # 2: model.json is a STAC Item. 3: it describes the tiles of the training. 4: classes with descriptions, and the
@@ -39,16 +39,40 @@ def train(
             derived="eopipe.models.model_files:find_model_files",
         ),
     ] = (),
+    continued: Annotated[
+        Path | None,
+        Input("model folder of the same training with --until: its checkpoint is where this one starts", folder=True),
+    ] = None,
+    promoted: Annotated[
+        Path | None,
+        Input(
+            "file with the names of the folders that may continue, as {promoted: [names]}: a folder --continued that "
+            "it does not name is copied, without its checkpoint, and no step is taken",
+            format="application/json",
+        ),
+    ] = None,
+    until: Annotated[
+        float | None,
+        Option(
+            "share of the steps after which the training pauses, at the next validation; the model folder then has "
+            "the checkpoint from which another training continues",
+            of_job=True,
+            gt=0,
+            lt=1,
+        ),
+    ] = None,
     options: TrainOptions,
     knobs: TrainKnobs,
 ) -> None:
     """Train a model on chips: segmentation, classification, multilabel or regression, on any number of processes.
 
     Interrupted, it resumes from its newest checkpoint when the same command runs again, and ends with the weights of
-    an undisturbed run. Raises PreemptedError after a signal, DivergedError for a loss that is not finite.
+    an undisturbed run; so does one that pauses and is continued. Raises PreemptedError after a signal, DivergedError
+    for a loss that is not finite.
     """
     from eopipe.training.run import run
 
     inputs = {"tiles": tiles, "labels": labels, "chips": chips, "statistics": statistics}
     inputs |= {"init": init, "model_files": model_files}
-    run(inputs | {"model": model} | vars(options) | vars(knobs))
+    inputs |= {"continued": continued, "promoted": promoted}
+    run(inputs | {"model": model, "until": until} | vars(options) | vars(knobs))

@@ -52,13 +52,15 @@ class TrainingLoop:
         self.batch = min(self.settings.batch, self.loader.count("train"))
         self.per_epoch = steps_per_epoch(self.loader.count("train"), self.batch)
         self.steps = self.job.length.steps
+        # The last step of this run, which may pause before the last step of the training.
+        self.end = self.job.pause or self.steps
         torch.manual_seed(self.settings.seed)
         fit = MemoryFit(self.settings.accumulate, self.job.knobs.recompute)
         loss = loss_of(self.settings, self.job.loss_weights, self.job.target)
         self.step = TrainStep(self.job.build_model(), self.settings, loss, self.world, fit, self.job.new_head)
 
     def run(self) -> None:
-        """Train to the end, from the newest checkpoint on; leave the last one for the launcher."""
+        """Train to the end or the pause, from the newest checkpoint on; leave the last one for the launcher."""
         if restored := self.checkpoints.restore():
             self.progress, state = restored
             self.step.load(state)
@@ -72,7 +74,7 @@ class TrainingLoop:
                 log.warning("event=short_training advice=%r", warning)
         batches = timed(self.loader.stream(self.requests(self.progress.step)))
         started = time.monotonic()
-        with self.monitor.open(self.progress.step, self.steps, self.batch, self.step):
+        with self.monitor.open(self.progress.step, self.end, self.batch, self.step):
             while not self.is_done:
                 if not self.validation_due:
                     self.train_step(next(batches))
@@ -85,7 +87,7 @@ class TrainingLoop:
         """All that this worker reads from a step on: its samples of each step, and of each validation."""
         if self.validation_due:
             yield from self.validation_requests()
-        for current in range(step, self.steps):
+        for current in range(step, self.end):
             epoch, step_of_epoch = divmod(current, self.per_epoch)
             samples = self.loader.order.step(epoch, step_of_epoch, self.batch)
             yield BatchRequest("train", np.concatenate(self.local_parts(samples)), epoch)
@@ -114,8 +116,8 @@ class TrainingLoop:
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps are taken and validated, or early stopping applies."""
-        ends = self.progress.step >= self.steps or stops_early(self.progress.history, self.settings.patience)
+        """Whether all steps up to the end or the pause are taken and validated, or early stopping applies."""
+        ends = self.progress.step >= self.end or stops_early(self.progress.history, self.settings.patience)
         return ends and not self.validation_due
 
     def train_step(self, batch: Batch) -> None:

@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eopipe.checkpoints.checkpoint import best, read_part, steps
+from eopipe.checkpoints.checkpoint import best, checkpoint_name, read_part, steps
 from eopipe.checkpoints.identity import other_states, refuse_other
 from eopipe.checkpoints.manager import IDENTITY
+from eopipe.checkpoints.rungs import CHECKPOINT, adopt_checkpoint, is_ended, publish_ended, write_checkpoint
 from eopipe.chips.chips import unit_of
 from eopipe.contract import stage
+from eopipe.errors import UsageError
 from eopipe.launch.environment import ClusterEnvironment, check_step, detect_environment, parse_nodes
 from eopipe.launch.failures import STATUS
 from eopipe.launch.launch import launch
@@ -39,6 +41,9 @@ def run(values: Mapping[str, Any]) -> None:
 
     `values` are those of a call of the stage `train`.
     """
+    if is_ended(values["continued"], values["promoted"]):
+        publish_ended(values["continued"], values["model"])
+        return
     values = stage("train").with_derived(values)
     nodes = parse_nodes(values["nodes"])
     if nodes.maximum > 1 and run_on_all_nodes(values):
@@ -50,6 +55,10 @@ def run(values: Mapping[str, Any]) -> None:
     data = TrainingData.open(TrainingInputs.of(values))
     state_root = knobs.state or model.parent / f".{model.name}.state"
     job = data.job(settings, knobs, state_root, knobs.views or model.parent / f"{model.name}.views")
+    if values["until"]:
+        job = job.replace(pause=job.length.pause(values["until"]))
+    if values["continued"]:
+        job = job.replace(continued=values["continued"].resolve())
     if nodes.maximum == 1:
         train_on_one_node(data, job, model)
     elif not train_on_many_nodes(data, job, model, detect_environment(os.environ, nodes, job.state.name)):
@@ -107,7 +116,11 @@ def _launch(job: Job, token: int, environment: Mapping[str, str], member: Member
 
 
 def prepare_state(data: TrainingData, job: Job) -> None:
-    """Write what the workers read. Raises BadInputError, with what differs, if the state is another training's."""
+    """Write what the workers read, with the checkpoint of a training that is continued.
+
+    Raises BadInputError, with what differs, if the state or the checkpoint is another training's, UsageError where it
+    is beyond the pause.
+    """
     identity, path = data.identity(job), job.state / IDENTITY
     if path.exists():
         refuse_other(path, identity, read_json(path))
@@ -115,10 +128,23 @@ def prepare_state(data: TrainingData, job: Job) -> None:
         log.warning("event=other-state folder=%s differs=%r", folder.name, difference)
     with publish(path) as draft:
         write_json(draft, identity)
+    if job.continued:
+        adopt_checkpoint(job.continued, job.state, identity)
+    _refuse_later_steps(job)
     (job.state / STATUS).unlink(missing_ok=True)
     # A worker that starts again later must not read files that were edited meanwhile.
     copies = copy_files(job.architecture.files, job.state)
     job.replace(architecture=replace(job.architecture, files=copies)).write(job.state / JOB)
+
+
+def _refuse_later_steps(job: Job) -> None:
+    """Raise UsageError where the state is beyond the pause: its model would be of more steps than asked for."""
+    checkpoints = steps(job.state)
+    if job.pause and checkpoints and checkpoints[-1].name > checkpoint_name(job.pause):
+        raise UsageError(
+            f"--until pauses after step {job.pause}, but {checkpoints[-1]} is later; give a larger share, or another "
+            "--state"
+        )
 
 
 def _publish(model: Path, job: Job, data: TrainingData) -> None:
@@ -146,3 +172,6 @@ def _publish(model: Path, job: Job, data: TrainingData) -> None:
         copy_files(copies, draft)
         software = libraries(architecture.name, data.inputs.model_files)
         write_model_folder(draft, trained, weights, progress["history"], job.deciding(), worlds, data.extent, software)
+        if job.pause:
+            # After the item, which does not list it: it is nothing that a user of the model needs.
+            write_checkpoint(draft / CHECKPOINT, job.state, with_best=settings.patience > 0)

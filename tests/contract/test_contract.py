@@ -345,5 +345,5 @@ def test_the_picture_of_the_readme_has_the_stages_of_a_training_run() -> None:
     text = (ROOT / "README.md").read_text().partition("flowchart LR\n")[2].partition("```")[0]
     edges = [pair for line in text.splitlines() for pair in pairwise(line.split(" --> "))]
     names = {name.strip() for edge in edges for name in edge}
-    # describe is the report of a run without a training, choose and combine make one model of several.
-    assert names == set(STAGES) - {"describe", "choose", "combine"}
+    # describe is the report of a run without a training; promote, choose and combine make one model of several.
+    assert names == set(STAGES) - {"describe", "promote", "choose", "combine"}

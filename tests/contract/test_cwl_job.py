@@ -79,7 +79,12 @@ def words_of(name: str, values: Config) -> list[str]:
 def arguments(name: str, words: list[str]) -> Config:
     """What the stage reads in a command line, of the settings of a config."""
     definition = stage(name)
-    required = [word for p in definition.ports if p.required for word in (p.flag, "x") if p.flag not in words]
+    required = [
+        word
+        for p in definition.ports
+        if p.required and p.flag not in words
+        for word in (p.flag, "1" if p.base is int else "x")
+    ]
     values = parse(definition, [*required, *words])
     return {p.name: values[p.name] for p in definition.settings if (name, p.name) != ("crate", "engine")}
 
@@ -91,7 +96,7 @@ def of_snakemake(config: Config, name: str) -> Config:
 def assert_same_arguments(config: Config) -> None:
     written = yaml.safe_load(job_text(job(config, ROOT, ROOT / "config/config.yaml"), "config.yaml"))
     stages = steps_of(written, "finished-model" if config["model"] else "pipeline")
-    of_training = {"split", "train", "choose", "combine", "calibrate", "export", "report"}
+    of_training = {"split", "train", "promote", "choose", "combine", "calibrate", "export", "report"}
     assert {name for name, _ in stages} == {*STAGES} - (of_training if config["model"] else {"describe"})
     for name, values in stages:
         expected, actual = of_snakemake(config, name), arguments(name, words_of(name, values))

@@ -189,7 +189,10 @@ def test_the_pipeline_scatters_over_scenes_cells_and_folds() -> None:
         "predict_parts": ["cell", "ending", "part"],
         "predict": ["cell", "ending"],
         "predict_images": "image",
-        "trials": ["name", "settings"],
+        "rung_0": ["name", "settings"],
+        "rung_1": ["name", "settings", "continued"],
+        "rung_2": ["name", "settings", "continued"],
+        "trials": ["name", "settings", "continued"],
         "members": ["name", "settings"],
         "cross_validate": "fold",
     }
@@ -251,6 +254,7 @@ def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job()
     assert optional == {
         "composite": "steps/composite",
         "train": "with_training",
+        **{f"{name}_{n}": f"with_rung_{n}" for name in ("rung", "promote") for n in range(3)},
         "choose": "with_trials",
         "combine": "with_members",
         "label": "steps/label_file",

@@ -24,7 +24,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 RULES = [ROOT / "workflow/Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
 LARGEST_FUNCTION, LARGEST_FILE = 50, 400
 # Rises only with a new capability, which the commit names; falls whenever it can.
-MODULES = 300
+MODULES = 305
 LARGEST_RULE, LAMBDAS_PER_RULE, LARGEST_RULE_FILE_PYTHON = 24, 1.2, 80
 # Rules that only name targets.
 TARGETS = {"all", "fetched"}
@@ -181,7 +181,7 @@ def test_a_derived_rule_changes_files_and_not_the_command(name: str) -> None:
     lines = rules()[name]
     base = re.match(r"use rule (\w+) as", lines[0])
     assert base
-    assert name in (f"{base[1]}_fold", f"{base[1]}_part", f"{base[1]}_trial", f"{base[1]}_member")
+    assert name in (f"{base[1]}_fold", f"{base[1]}_part", f"{base[1]}_trial", f"{base[1]}_member", f"{base[1]}_rung")
     directives = {line.strip() for line in lines[1:] if re.fullmatch(r"    \w+:", line)}
     assert {"output:", "log:", "benchmark:"} <= directives
     assert not directives & {"shell:", "script:", "run:", "conda:", "threads:"}

@@ -159,6 +159,21 @@ def test_t16_two_nodes_of_slurm_meet_though_the_port_is_taken_and_an_old_meeting
 
 
 @pytest.mark.exhaustive
+def test_two_nodes_pause_and_two_nodes_continue_from_the_model_folder(
+    group: Group, alone: dict[str, bytes], tmp_path: Path
+) -> None:
+    group.let_go()
+    for job, words in (7002, ["--until", "0.4"]), (7003, ["--continued", str(tmp_path / "paused")]):
+        steps = [in_slurm(node, job) for node in (1, 0)]
+        second, first = (group.start("--nodes", "2", *words, **variables) for variables in steps)
+        assert (first.end(), second.end()) == (0, 0), first.read_log() + second.read_log()
+        if job == 7002:
+            group.training.model.rename(tmp_path / "paused")
+    assert "event=resume" in first.read_log() + second.read_log()
+    assert payload(group.training.model) == alone
+
+
+@pytest.mark.exhaustive
 def test_when_the_first_node_is_told_to_stop_or_dies_all_end_and_the_same_command_goes_on(
     group: Group, alone: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from eopipe.checkpoints import checkpoint
 from eopipe.checkpoints.checkpoint import Parts, Progress
+from eopipe.checkpoints.rungs import adopt_checkpoint, write_checkpoint
 from eopipe.checkpoints.writer import CheckpointWriter
-from eopipe.errors import BadInputError, NoSpaceError, UsageError
-from eopipe.publish import digest, write_manifest
+from eopipe.errors import BadInputError, IntegrityError, NoSpaceError, UsageError
+from eopipe.publish import digest, write_json, write_manifest
 
 IDENTITY = {"settings": {"seed": 0, "epochs": 3}, "data": {"chips": "ab"}}
 
@@ -52,6 +53,50 @@ def test_what_is_saved_is_restored_to_the_last_bit(tmp_path: Path) -> None:
 
 def test_without_a_checkpoint_there_is_nothing_to_restore(tmp_path: Path) -> None:
     assert checkpoint.restore(tmp_path, IDENTITY) is None
+
+
+def paused(model: Path) -> Path:
+    """A model folder with the checkpoints of steps 2, which has the best score, and 4."""
+    state = model.parent / "state"
+    for step, score in ((2, 0.9), (3, 0.5), (4, 0.6)):
+        checkpoint.save(state, Progress(step, score=score), parts(step), keep=1, identity=IDENTITY, token=step)
+    write_json(state / "identity.json", IDENTITY)
+    lines = [{"event": "step", "step": step, "time": 0.5} for step in range(1, 7)]
+    (state / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (model / "checkpoint").mkdir(parents=True)
+    write_checkpoint(model / "checkpoint", state, with_best=True)
+    return model
+
+
+def test_a_checkpoint_in_a_model_folder_is_copied_once_whole_and_without_what_a_run_alone_has(tmp_path: Path) -> None:
+    model, state = paused(tmp_path / "model"), tmp_path / "other"
+    # A process that was killed meanwhile had copied the first one.
+    shutil.copytree(model / "checkpoint/step-000000002", state / "step-000000002")
+    adopt_checkpoint(model, state, IDENTITY)
+    assert kept_steps(state) == [2, 4]
+    restored = checkpoint.restore(state, IDENTITY)
+    assert restored is not None
+    assert restored[0] == Progress(4, score=0.6)
+    assert same(restored[1], parts(4))
+    assert b"time" not in (state / "metrics.jsonl").read_bytes()
+    assert json.loads((state / "step-000000004/state.json").read_text())["token"] == 0
+    checkpoint.save(state, Progress(5), parts(5), keep=1, identity=IDENTITY)
+    (state / "metrics.jsonl").write_text("later")
+    adopt_checkpoint(model, state, IDENTITY)
+    assert kept_steps(state) == [2, 5]
+    assert (state / "metrics.jsonl").read_text() == "later"
+
+
+def test_a_checkpoint_in_a_model_folder_that_is_damaged_or_of_another_training_is_refused(tmp_path: Path) -> None:
+    model = paused(tmp_path / "model")
+    other = IDENTITY | {"settings": {"seed": 1, "epochs": 3}}
+    with pytest.raises(BadInputError, match=r"settings\.seed is 1 here and 0 there"):
+        adopt_checkpoint(model, tmp_path / "other", other)
+    weights = model / "checkpoint/step-000000004/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(IntegrityError, match="bytes instead of"):
+        adopt_checkpoint(model, tmp_path / "other", IDENTITY)
+    assert kept_steps(tmp_path / "other") == [2]
 
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:

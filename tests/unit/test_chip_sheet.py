@@ -12,6 +12,7 @@ from scenery import Run
 
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.splits import SPLITS
+from eopipe.models.tasks import SPREAD
 from eopipe.reporting.chip_sheet import LOCATOR, ChipSheet, choose_groups, draw_chip_sheet, locator_box, read_chip_sheet
 from eopipe.reporting.palette import SPLIT_COLORS, rgb
 from eopipe.reporting.panels import INCORRECT
@@ -31,7 +32,9 @@ def write_map(path: Path, numbers: "np.typing.NDArray[np.uint8]", grid: Any, **t
     return path
 
 
-def sheet_of(run: Run, folder: Path, tests: int = 12, task: str = "") -> tuple[ChipSheet, ChipPlaces]:
+def sheet_of(
+    run: Run, folder: Path, tests: int = 12, task: str = "", *, spread: int = 0
+) -> tuple[ChipSheet, ChipPlaces]:
     """A set of 15 chips, whose test chip number k has k wrong pixels in its map; the others are training chips."""
     write_world(folder, 3, 5)
     import_set(run, folder)
@@ -46,7 +49,11 @@ def sheet_of(run: Run, folder: Path, tests: int = 12, task: str = "") -> tuple[C
     samples = {"train": places.samples[tests:], "val": places.samples[:0], "test": places.samples[:tests]}
     both = np.stack([mapped == 0, mapped == 1]).astype(np.uint8)
     both[:, mapped == NO_LABEL] = 255
-    path = write_map(folder / "probabilities.tif", both, tiles.grid)
+    path = folder / "probabilities.tif"
+    of_members = [np.where(both[:1] == NO_LABEL, NO_LABEL, spread).astype(np.uint8)] if spread else []
+    write_map(path, np.concatenate([both, *of_members]), tiles.grid)
+    with rasterio.open(path, "r+") as file:
+        file.descriptions = (*LEGEND, *(SPREAD for _ in of_members))
     classes = write_map(folder / "classes.tif", both if task else mapped[None], tiles.grid, task=task)
     min_share = 0.05 if task else None
     sheet = read_chip_sheet(
@@ -68,6 +75,15 @@ def test_the_worst_median_and_best_test_chips_are_on_the_sheet(run: Run, tmp_pat
         assert np.flatnonzero(chip.label != chip.mapped).tolist() == [*range(chip.number)]
         assert chip.has_data.all()
         assert chip.pixels.shape == (EDGE, EDGE, 3)
+
+
+def test_the_spread_of_an_ensemble_is_no_class_of_the_sheet(run: Run, tmp_path: Path) -> None:
+    for name in ("plain", "spread"):
+        (tmp_path / name).mkdir()
+    plain, _ = sheet_of(run, tmp_path / "plain", task="multilabel")
+    other, _ = sheet_of(run, tmp_path / "spread", task="multilabel", spread=9)
+    for first, second in zip(plain.chips, other.chips, strict=True):
+        np.testing.assert_array_equal(first.mapped, second.mapped)
 
 
 def test_few_test_chips_are_all_on_the_sheet_once() -> None:

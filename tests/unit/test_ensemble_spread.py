@@ -167,13 +167,15 @@ def scored(finished: Mosaic) -> Path:
 
 def test_scores_are_those_of_a_map_without_the_spread(finished: Mosaic, tmp_path: Path) -> None:
     metrics = json.loads(scored(finished).read_text())
+    assert ("calibration" in metrics) == (task_of(finished) != "regression")
+    assert finished.calibrate("calibration.json", "--min-samples", 5) == 0
+    assert (finished.read()["temperature"] != 1) == (task_of(finished) != "regression")
+    if task_of(finished) not in ("segmentation", "multilabel"):
+        return
     (tmp_path / "classes.tif").hardlink_to(finished.folder / "map/classes.tif")
     without_last_band(finished.folder / "map/probabilities.tif", tmp_path / "probabilities.tif")
     other = finished.evaluate(tmp_path)
     assert metrics == other
-    assert ("calibration" in metrics) == (task_of(finished) != "regression")
-    assert finished.calibrate() == 0
-    assert ("why" in finished.read()) <= (task_of(finished) == "regression")
 
 
 def page_of(finished: Mosaic, name: str, folder: Path, probabilities: Path) -> str:

@@ -27,7 +27,8 @@ from eopipe.contract import Option, stage, to_args
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning.chip_forecast import chips_json, forecast_chips
-from eopipe.planning.disk_forecast import FolderForecast, typical_size
+from eopipe.planning.disk_forecast import typical_size
+from eopipe.planning.folder_forecast import FolderForecast
 from eopipe.planning.footprints import grid_extent
 from eopipe.planning.frozen_scenes import find_scenes
 from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, parse_size, plan, refusals

@@ -14,15 +14,16 @@ from chip_files import made_split
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eopipe.checkpoints.rungs import is_ended
 from eopipe.cli import main
 from eopipe.config import check, load
-from eopipe.errors import UsageError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.models import Architecture
 from eopipe.models.unet import UNet
 from eopipe.run import rules
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training.schedule import default_crop, learning_rate
-from eopipe.training_job import Settings
+from eopipe.training_job import Settings, TrainingLength
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
@@ -174,6 +175,39 @@ def test_steps_and_epochs_and_crops_of_whole_chips_exclude_each_other() -> None:
     assert sentence == "train.steps and train.epochs are both given; remove one of them"
     (sentence,) = replace(SETTINGS, task="classification", crop=8).conflicts()
     assert sentence == "train.crop is for labels of pixels, and task classification has labels of chips; remove it"
+
+
+@pytest.mark.parametrize(
+    ("share", "steps", "every", "pause"),
+    [(0.3, 20, 2, 6), (0.31, 20, 2, 8), (0.01, 20, 2, 2), (0.97, 20, 3, 20), (0.07, 100, 1, 7), (0.6, 3, 1, 2)],
+)
+def test_a_training_pauses_at_the_first_validated_step_from_a_share_on(
+    share: float, steps: int, every: int, pause: int
+) -> None:
+    assert TrainingLength(steps, every, 100, 1.0).pause(share) == pause
+
+
+def test_only_a_model_folder_that_is_not_named_ends_where_it_is(tmp_path: Path) -> None:
+    model, promoted = tmp_path / "model-trial-a", tmp_path / "promoted.json"
+    model.mkdir()
+    promoted.write_text('{"promoted": ["model-trial-b"]}')
+    with pytest.raises(BadInputError, match="is not a model folder"):
+        is_ended(model, promoted)
+    (model / "manifest.json").touch()
+    assert is_ended(model, promoted)
+    assert not is_ended(None, None)
+    for continued, names, message in (
+        (model, '{"promoted": ["model-trial-a"]}', "does not have a checkpoint"),
+        (model, '["model-trial-a"]', "does not name those that may continue"),
+        (model, '{"promoted": 1}', "does not name those that may continue"),
+    ):
+        promoted.write_text(names)
+        with pytest.raises(BadInputError, match=message):
+            is_ended(continued, promoted)
+    with pytest.raises(BadInputError, match="does not have a checkpoint"):
+        is_ended(model, None)
+    with pytest.raises(UsageError, match="give the model folder as --continued"):
+        is_ended(None, promoted)
 
 
 def test_crops_are_smaller_than_large_chips_and_as_large_as_small_ones() -> None:

@@ -13,7 +13,8 @@ from eopipe.arguments import expand_settings, parse
 from eopipe.config import check, model
 from eopipe.contract import stage
 from eopipe.errors import UsageError
-from eopipe.run.rules import each_training, options_of_job
+from eopipe.run.repeated import each_training
+from eopipe.run.rules import options_of_job
 from eopipe.trial_settings import name_of, settings_text, training_settings, trial_settings
 
 BASE: dict[str, Any] = {"search": {"catalog": "sample"}, "preprocess": {"bands": ["red"], "mask": "none"}}
@@ -99,6 +100,7 @@ def test_the_name_of_a_trial_is_by_its_settings_alone() -> None:
         ({"space": {"ema": {"low": 0, "high": 0.9, "log": True}}}, "it needs a low above 0"),
         ({"space": {"ema": {"low": 0.1, "high": 0.9}}}, "is a range without step, and sampler grid tries every value"),
         ({"space": {"seed": [*range(40)], "width": [*range(1, 40)]}}, "has 1560 combinations, and a run has at most"),
+        ({"space": {"until": [0.3, 0.5]}}, "trials.space has until, which is not an option of train"),
         ({"space": {"width": [8]}}, "has only 1 different settings for 2 trials"),
         ({"space": {"width": [8, 16]}, "count": 3}, "has 2 combinations, not trials.count 3; remove that"),
         ({"space": {"width": [8, 16]}, "sampler": "halton"}, "trials.sampler halton needs trials.count"),
@@ -149,7 +151,7 @@ def test_a_job_of_a_trial_has_the_same_arguments_in_both_engines() -> None:
         assert {k: list(v) if isinstance(v := by_snakemake[k], tuple) else v for k in of_trial} == of_trial
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"device": "cpu"}', '{"widht": 1}'])
+@pytest.mark.parametrize("text", ["{", "[1]", '{"device": "cpu"}', '{"widht": 1}', '{"until": 0.5}'])
 def test_settings_that_are_not_options_in_json_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--settings"):
         expand_settings(stage("train"), ["--width", "8", "--settings", text])

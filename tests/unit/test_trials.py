@@ -43,6 +43,7 @@ class Trials:
         store(folder / "labels/s.zarr", {"label": truth, "valid": valid}, self.names)
         self.models: list[Path] = []
         self.maps: list[Path] = []
+        self.rungs: tuple[Path, ...] = ()
         self.write_split()
 
     def write_split(self, split: str = "val") -> None:
@@ -79,16 +80,27 @@ class Trials:
         self.models.append(self.folder / name)
         self.maps.append(path)
 
+    def write_rung(self, *promoted: str) -> None:
+        """A rung that promoted the trials of these names, and stopped the others."""
+        rows = [
+            {"name": path.name, "step": 90, "score": 0.5, "weights": 10, "promoted": path.name in promoted}
+            for path in self.models
+        ]
+        path = self.folder / f"rung-{len(self.rungs)}.json"
+        write_json(path, {"promoted": list(promoted), "trials": rows, "score": "miou"})
+        self.rungs += (path,)
+
     def rank(self, score: str | None = None) -> RankedTrials:
         """The trials, the best first."""
         data = (self.folder / "s.zarr",), (self.folder / "labels/s.zarr",), self.folder / "split.json"
-        return rank_trials(self.models, self.maps, *data, score)
+        return rank_trials(self.models, self.maps, *data, score, self.rungs)
 
     def choose(self, to: Path, *more: str) -> int:
         """Run the stage; return its exit code."""
         words: list[object] = ["choose", "--models", *self.models, "--classes", *self.maps, "--model", to / "model"]
         words += ["--tiles", self.folder / "s.zarr", "--labels", self.folder / "labels/s.zarr"]
         words += ["--chips", self.folder / "split.json", "--leaderboard", to / "trials.json"]
+        words += ["--rungs", *self.rungs] if self.rungs else []
         return main([*map(str, words), "--page", str(to / "trials.html"), *more])
 
 
@@ -298,3 +310,71 @@ def test_the_scores_of_the_stage_are_those_of_the_tasks() -> None:
     port = next(port for port in stage("choose").ports if port.name == "score")
     assert set(port.choices) == {score for of_task in SCORES.values() for score in of_task}
     assert set(LOWER_IS_BETTER) < set(port.choices)
+
+
+def test_a_trial_that_was_stopped_is_never_chosen(tmp_path: Path) -> None:
+    truth = classes()
+    trials = three_trials(tmp_path, truth)
+    trials.add("early", with_errors(truth, 0.05, 4), learning_rate=0.01, width=4, seed=0, history=90)
+    trials.add("earlier", with_errors(truth, 0.4, 5), learning_rate=0.01, width=4, seed=0, history=30)
+    assert trials.rank().winner.name == "early"
+    assert not any(model.stopped for model in trials.rank().models)
+    trials.write_rung("best", "worse", "middle", "early")
+    trials.write_rung("best", "worse", "middle", "earlier")
+    assert trials.choose(tmp_path / "out") == 0
+    document = read_json(tmp_path / "out/trials.json")
+    assert document["chosen"] == "best"
+    rows = [(row["name"], row["stopped"], row["steps"], row["all_steps"]) for row in document["trials"]]
+    assert rows == [
+        ("best", False, 120, 300),
+        ("middle", False, 300, 300),
+        ("worse", False, 300, 300),
+        ("early", True, 90, 300),
+        ("earlier", True, 30, 300),
+    ]
+    page = (tmp_path / "out/trials.html").read_text()
+    assert "90 of 300, stopped" in page
+    assert page.count(", stopped<") == 2
+    assert "with the highest mIoU of those with a whole training." in page
+    assert "2 trials were stopped before their end" in page
+    assert "of 2 other trials with a whole training are not significantly different" in page
+
+
+def test_the_only_trial_with_a_whole_training_is_chosen(tmp_path: Path) -> None:
+    trials = three_trials(tmp_path)
+    trials.write_rung("worse")
+    board = Leaderboard(trials.rank().json_document(), "segmentation")
+    assert board.document["chosen"] == "worse"
+    assert board.sentences[-1] == "It is the only trial with a whole training."
+    # Documents of older versions do not have these keys.
+    for row in board.document["trials"]:
+        del row["stopped"], row["all_steps"]
+    assert "stopped" not in " ".join([*board.sentences, *(text for row in board.rows for text in row)])
+
+
+def test_rungs_that_stop_all_trials_or_are_of_others_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = three_trials(tmp_path)
+    trials.write_rung()
+    assert trials.choose(tmp_path / "out") == BadInputError.code
+    assert capsys.readouterr().err == (
+        "error: all trials were stopped at a rung; give the model of one that was trained to its end too\n"
+    )
+    row = {"name": "other", "step": 90, "score": 0.5, "weights": 10, "promoted": True}
+    write_json(trials.rungs[0], {"promoted": ["other"], "trials": [row], "score": "miou"})
+    with pytest.raises(BadInputError, match=r"rung-0.json has none of the trials worse, best, middle; give the rungs"):
+        trials.rank()
+    write_json(trials.rungs[0], {"rung": 1})
+    with pytest.raises(BadInputError, match=r"rung-0.json is not a rung of trials: "):
+        trials.rank()
+
+
+def test_a_stopped_trial_does_not_define_a_score_for_the_others(tmp_path: Path) -> None:
+    truth = np.zeros((EDGE, EDGE), np.uint8)
+    trials = Trials(tmp_path, truth)
+    trials.add("undefined", truth)
+    trials.add("defined", with_errors(truth, 0.2, 1), history=90)
+    trials.write_rung("undefined")
+    with pytest.raises(BadInputError, match=r"^kappa is not defined for any trial"):
+        trials.rank("kappa")

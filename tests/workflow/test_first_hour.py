@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from projects import DAYS, ROOT, Project, environment
+from projects import DAYS, OPTIONAL, ROOT, Project, environment
 
 from eopipe.contract import STAGES
 
@@ -192,18 +192,16 @@ def test_the_line_of_each_stage_runs_it_again_and_gives_the_same_bytes(finished:
     before = project.digests()
     # The line of crate has the path from the first project to the checkout.
     for name in STAGES:
-        if name not in ("composite", "crate", "describe", "products"):
+        if name not in OPTIONAL | {"crate"}:
             rerun(project, name)
     assert project.digests() == before
 
 
 def test_the_line_of_a_job_is_the_first_of_its_log(finished: Project) -> None:
     logs = sorted((finished.results / "logs").rglob("*.log"))
-    assert {log.relative_to(finished.results / "logs").parts[0].partition(".")[0] for log in logs} == set(STAGES) - {
-        "composite",
-        "describe",
-        "products",
-    }
+    assert {log.relative_to(finished.results / "logs").parts[0].partition(".")[0] for log in logs} == set(
+        STAGES
+    ) - OPTIONAL
     for log in logs:
         first, *others = log.read_text().splitlines()
         assert first.startswith("eopipe ")

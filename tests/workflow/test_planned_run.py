@@ -106,7 +106,7 @@ def test_the_folds_and_the_parts_of_a_map_are_predicted_too(project: Project) ->
 @pytest.mark.exhaustive
 def test_the_trials_are_predicted_too(project: Project) -> None:
     space = {"width": [4, 8], "seed": [0, 1]}
-    project.write(search={"ids": SCENES}, train={"epochs": 1, "processes": 1}, trials={"space": space})
+    project.write(search={"ids": SCENES}, train={"epochs": 4, "processes": 1}, trials={"space": space, "rungs": [0.3]})
     check_plan(project)
 
 

@@ -28,8 +28,9 @@ class Net(nn.Module):
 """
 WIDTH = {"choices": [4, 8], "when": {"architecture": "unet"}}
 SPACE = {"architecture": ["unet", "net.py:Net"], "width": WIDTH}
-TRAIN = {"epochs": 2, "batch": 8, "processes": 1, "architecture": "net.py:Net"}
+TRAIN = {"epochs": 4, "batch": 8, "processes": 1, "architecture": "net.py:Net"}
 # Without them a run has a trial for each architecture.
+RUNGS = [0.3, 0.6]
 SCENES = [f"S2_ROMANIA_{day}" for day in DAYS[:2]]
 
 
@@ -39,7 +40,7 @@ def write(folder: Path, space: dict[str, Any] = SPACE) -> Project:
     (folder / "sample").symlink_to(ROOT / "sample")
     (folder / "net.py").write_text(NET)
     project = Project(folder)
-    project.write(search={"ids": SCENES}, train=TRAIN, trials={"space": space})
+    project.write(search={"ids": SCENES}, train=TRAIN, trials={"space": space, "rungs": RUNGS})
     return project
 
 
@@ -51,11 +52,10 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-def jobs(project: Project, rule: str) -> list[str]:
-    """The trials for which a dry run lists a rule."""
+def trials_of_first_rung(project: Project) -> list[str]:
+    """The trials that a dry run trains from their first step on."""
     output = project.run("--dry-run").stdout
-    names = [re.search(r"wildcards: .*trial=(\w+)", text) for text in output.split(f"rule {rule}:")[1:]]
-    return [name[1] for name in names if name]
+    return re.findall(r"wildcards: rung=0, trial=(\w+)", output) + re.findall(r"wildcards: trial=(\w+), rung=0", output)
 
 
 def named_by(project: Project, **settings: object) -> str:
@@ -67,8 +67,17 @@ def test_the_model_of_the_run_is_the_best_trial_and_the_report_has_them_all(trie
     document = read_json(tried.results / "trials.json")
     scores = [row["scores"]["miou"] for row in document["trials"]]
     assert len(scores) == 3
-    assert scores == sorted(scores, reverse=True)
+    assert scores[1:] == sorted(scores[1:], reverse=True)
     assert document["chosen"] == document["trials"][0]["name"]
+    # Of three trials two continue behind the first rung, and one behind the second.
+    assert [row["stopped"] for row in document["trials"]] == [False, True, True]
+    steps = [row["steps"] for row in document["trials"]]
+    assert steps[0] == document["trials"][0]["all_steps"] > max(steps[1:]) > min(steps[1:])
+    for row in document["trials"]:
+        logs = "".join(path.read_text() for path in tried.results.glob(f"logs/train/*{row['name']}.log"))
+        validated = re.findall(r"event=validation step=(\d+)", logs)
+        assert sorted({*validated}) == sorted(validated), "no step is taken twice"
+        assert max(map(int, validated)) == row["steps"]
     of_trial = tried.results / f"trials/model-trial-{document['chosen']}"
     assert sha256(tried.results / "model/model.safetensors") == sha256(of_trial / "model.safetensors")
     assert read_json(tried.results / "model/trials.json") == document
@@ -89,14 +98,14 @@ def test_another_line_of_the_own_model_trains_its_trial_again_and_another_value_
     project = Project(tmp_path / "project")
     shutil.copytree(tried.folder, project.folder, symlinks=True)
     (project.folder / "net.py").write_text(NET.replace("return self.conv(x)", "return self.conv(x) * 2"))
-    assert jobs(project, "train") == jobs(project, "predict_trial") == [named_by(project, architecture="net.py:Net")]
+    assert trials_of_first_rung(project) == [named_by(project, architecture="net.py:Net")]
     assert project.planned().count("choose") == 1
     (project.folder / "net.py").write_text(NET)
     # A new modification time makes no job.
     assert project.planned() == []
     wider = {**SPACE, "width": WIDTH | {"choices": [8, 4, 12]}}
-    project.write(search={"ids": SCENES}, train=TRAIN, trials={"space": wider})
-    (new,) = jobs(project, "train")
+    project.write(search={"ids": SCENES}, train=TRAIN, trials={"space": wider, "rungs": RUNGS})
+    (new,) = trials_of_first_rung(project)
     assert new not in {row["name"] for row in read_json(project.results / "trials.json")["trials"]}
 
 

@@ -1,7 +1,7 @@
 from functools import partial
 from pathlib import Path
 from snakemake.exceptions import WorkflowError
-from eopipe.run import images as run_images, rules as eo
+from eopipe.run import images as run_images, repeated, rules as eo
 from eopipe.clusters.executor_patches import config_files, has_job_arrays, share_requests, workflow_folder
 from eopipe.errors import EopipeError
 from eopipe.run.job_logs import describe_jobs
@@ -72,9 +72,12 @@ FILES = {name: f"{RESULTS}/{path}" for name, path in eo.SHARED_FILES.items()} | 
     "classes": each_map("classes"),
     "probabilities": each_map("probabilities"),
     "maps": lambda wildcards: each_map("classes")(wildcards) + each_map("probabilities")(wildcards),
-    "fold_metrics": eo.each_fold(config, "metrics.json"),
-    "maps_of_trials": lambda wildcards: eo.each_training(config, each_map("classes")(wildcards), "trial"),
-    "member_maps": lambda wildcards: eo.each_training(config, each_map("classes")(wildcards), "member"),
+    "fold_metrics": repeated.each_fold(config, "metrics.json"),
+    "maps_of_trials": lambda wildcards: repeated.each_training(config, each_map("classes")(wildcards), "trial"),
+    "rung_models": [
+        path for rung, _ in enumerate(config["trials"]["rungs"]) for path in repeated.models_of_rung(config, rung)
+    ],
+    "member_maps": lambda wildcards: repeated.each_training(config, each_map("classes")(wildcards), "member"),
 }
 
 

@@ -17,7 +17,7 @@ rule crate:
     "Package the run as a Provenance Run Crate: data, model, maps, and every job."
     input:
         **files("frozen", "scenes", "fetched", "stores", "tiles", "labels", "model", "maps", "single"),
-        **files("catalog", "maps_of_trials", "member_maps"),
+        **files("catalog", "maps_of_trials", "rung_models", "member_maps"),
     output:
         root=f"{RESULTS}/crate/manifest.json",
     log:

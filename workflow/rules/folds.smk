@@ -1,5 +1,5 @@
 # A cross-validation beside the model: each fold is split, trained, mapped and scored as the model is.
-in_fold = partial(eo.in_each, "fold", RESULTS)
+in_fold = partial(repeated.in_each, "fold", RESULTS)
 
 
 wildcard_constraints:

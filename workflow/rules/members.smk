@@ -1,5 +1,5 @@
 # Members of an ensemble, trained with other seeds: `combine` makes one model of them, and each maps the test places.
-in_member = partial(eo.in_each, "member", RESULTS)
+in_member = partial(repeated.in_each, "member", RESULTS)
 
 
 wildcard_constraints:
@@ -27,7 +27,7 @@ use rule predict as predict_member with:
 rule combine:
     "Combine the members of an ensemble into one model, whose prediction is the mean of theirs."
     input:
-        models=eo.each_training(config, [FILES["model"]]),
+        models=repeated.each_training(config, [FILES["model"]]),
     output:
         root=FILES["model"],
     log:

@@ -3,7 +3,7 @@ FILES["onnx"], FILES["tested_model"] = f"{RESULTS}/model.onnx", []
 NAMES = "split.json split.png split.gpkg statistics.json metrics.json export.json model.onnx calibration.json".split()
 NAMES += ["report.html", "map.png", "model-card.md", "data-card.md"]
 FILES["single"] = [f"{RESULTS}/{name}" for name in NAMES] + FILES["fold_metrics"]
-FILES["single"] += eo.each_fold(config, "model/manifest.json")
+FILES["single"] += repeated.each_fold(config, "model/manifest.json")
 
 
 rule split:
@@ -33,11 +33,11 @@ rule split:
 
 
 # A run with trials or members has a training for each of them; the stage choose or combine makes the model of the run.
-KIND, TRAINED = eo.kind_of_trainings(config), FILES["model"]
+KIND, TRAINED = repeated.kind_of_trainings(config), FILES["model"]
 OF_KIND = f"/{KIND}-{{{KIND}}}" if KIND else ""
 if KIND:
-    TRAINED = eo.in_each(KIND, RESULTS, FILES["model"])
-    FILES["single"] += eo.each_training(config, [FILES["model"]])
+    TRAINED = repeated.in_each(KIND, RESULTS, FILES["model"])
+    FILES["single"] += repeated.each_training(config, [FILES["model"]])
 
 
 rule train:
@@ -58,11 +58,12 @@ rule train:
         **machine("train", "--state", f"{STATE}/train{OF_KIND}", mem_mb=eo.training_mb(config), disk_mb=1000),
         runtime=eo.training_minutes(config),  # not more in a retry, which resumes from a checkpoint
     params:
-        **params_for("train", folders=["tiles", "labels"]),
+        **params_for("train", folders=["tiles", "labels"], optional=["continued", "promoted"]),
         model=subpath(output.root, parent=True),
     shell:
         "exec eopipe train --tiles {params.tiles:q} --labels {params.labels:q} --chips {input.chips:q}"
-        " --statistics {input.statistics:q} --model {params.model:q} {params.options} {resources.knobs} > {log:q} 2>&1"
+        " --statistics {input.statistics:q} --model {params.model:q} {params.continued:q} {params.promoted:q}"
+        " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
 rule calibrate:
