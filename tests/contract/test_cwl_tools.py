@@ -113,7 +113,7 @@ def resources_of_rule(name: str, patch: pytest.MonkeyPatch) -> dict[str, Any]:
         "eo": rules,
         "config": DEMO,
         "STATE": "",
-        "OF_KIND": "",
+        "TRAINING": "train",
         "machine": partial(rules.resources_for, DEMO),
     }
     names |= {"partial": partial, "has_job_arrays": lambda workflow: False, "workflow": None}

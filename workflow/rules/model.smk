@@ -34,7 +34,7 @@ rule split:
 
 # A run with trials or members has a training for each of them; the stage choose or combine makes the model of the run.
 KIND, TRAINED = repeated.kind_of_trainings(config), FILES["model"]
-OF_KIND = f"/{KIND}-{{{KIND}}}" if KIND else ""
+TRAINING = f"train/{KIND}-{{{KIND}}}" if KIND else "train"
 if KIND:
     TRAINED = repeated.in_each(KIND, RESULTS, FILES["model"])
     FILES["single"] += repeated.each_training(config, [FILES["model"]])
@@ -48,14 +48,14 @@ rule train:
     output:
         root=TRAINED,
     log:
-        f"{RESULTS}/logs/train{OF_KIND}.log",
+        f"{RESULTS}/logs/{TRAINING}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/train{OF_KIND}.tsv"
+        f"{RESULTS}/benchmarks/{TRAINING}.tsv"
     conda:
         ENVIRONMENT
     threads: config["train"]["processes"] * config["train"]["threads"]
     resources:
-        **machine("train", "--state", f"{STATE}/train{OF_KIND}", mem_mb=eo.training_mb(config), disk_mb=1000),
+        **machine("train", "--state", f"{STATE}/{TRAINING}", mem_mb=eo.training_mb(config), disk_mb=1000),
         runtime=eo.training_minutes(config),  # not more in a retry, which resumes from a checkpoint
     params:
         **params_for("train", folders=["tiles", "labels"], optional=["continued", "promoted"]),
