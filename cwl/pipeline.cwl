@@ -1826,7 +1826,12 @@ steps:
     in:
       mem_mb: promote_mem_mb
       timelimit_s: promote_timelimit_s
-      models: rung_0/model
+      models:
+        source:
+        - rung_0/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
       count: rung_0_count
       rung_name: rung_0_name
       wanted: with_rung_0
@@ -1919,7 +1924,12 @@ steps:
       until: rung_1_until
       model_name:
         valueFrom: model-trial-$(inputs.name)
-      continued: rung_0/model
+      continued:
+        source:
+        - rung_0/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
       promoted: promote_0/rung
       wanted: with_rung_1
     out:
@@ -1934,7 +1944,12 @@ steps:
     in:
       mem_mb: promote_mem_mb
       timelimit_s: promote_timelimit_s
-      models: rung_1/model
+      models:
+        source:
+        - rung_1/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
       count: rung_1_count
       previous: promote_0/rung
       rung_name: rung_1_name
@@ -2028,7 +2043,12 @@ steps:
       until: rung_2_until
       model_name:
         valueFrom: model-trial-$(inputs.name)
-      continued: rung_1/model
+      continued:
+        source:
+        - rung_1/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
       promoted: promote_1/rung
       wanted: with_rung_2
     out:
@@ -2043,7 +2063,12 @@ steps:
     in:
       mem_mb: promote_mem_mb
       timelimit_s: promote_timelimit_s
-      models: rung_2/model
+      models:
+        source:
+        - rung_2/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
       count: rung_2_count
       previous: promote_1/rung
       rung_name: rung_2_name
@@ -2067,7 +2092,12 @@ steps:
       settings: trial_settings
       places:
         default: val
-      continued: rung_2/model
+      continued:
+        source:
+        - rung_2/model
+        linkMerge: merge_nested
+        pickValue: the_only_non_null
+        valueFrom: $(self)
       promoted: promote_2/rung
       chips: split/chips
       statistics: split/statistics
@@ -2296,6 +2326,7 @@ steps:
         - promote_2/rung
         linkMerge: merge_flattened
         pickValue: all_non_null
+        valueFrom: $(self)
       wanted: with_trials
     out:
     - model

@@ -188,12 +188,15 @@ def _training_steps(images: Cwl) -> dict[str, Cwl]:
         wires |= {"continued": {"default": None}, "promoted": {"default": None}}
         steps[f"{kind}s"] = _repeated(f"{kind}s", docs[kind], "training", training(), each, wires)
     last = MAX_RUNGS - 1
-    steps["trials"]["in"] |= {"continued": f"rung_{last}/model", "promoted": f"promote_{last}/rung"}
+    steps["trials"]["in"] |= {
+        "continued": {"source": [f"rung_{last}/model"], **ONE_MODEL},
+        "promoted": f"promote_{last}/rung",
+    }
     steps["trials"]["scatter"] = [*each["scatter"], "continued"]
     of_trials, if_trials = when("with_trials")
     of_members, if_members = when("with_members")
     chosen = images | {"models": "trials/model", "chips": "split/chips", "classes": "trials/classes"}
-    chosen |= {"rungs": {"source": [f"promote_{number}/rung" for number in range(MAX_RUNGS)], **MERGED}}
+    chosen |= {"rungs": {"source": [f"promote_{number}/rung" for number in range(MAX_RUNGS)], **MERGED, **SELF}}
     return steps | {
         "choose": stage_step("choose", chosen | of_trials, **if_trials),
         "combine": stage_step("combine", {"models": "members/model"} | of_members, **if_members),
@@ -210,12 +213,18 @@ def _rung_steps(images: Cwl) -> dict[str, Cwl]:
         each: Cwl = {"scatter": ["name", "settings"], "scatterMethod": "dotproduct"}
         before: Cwl = {}
         if number:
-            named |= {"continued": f"rung_{number - 1}/model", "promoted": f"promote_{number - 1}/rung"}
+            named |= {
+                "continued": {"source": [f"rung_{number - 1}/model"], **ONE_MODEL},
+                "promoted": f"promote_{number - 1}/rung",
+            }
             each["scatter"] = [*each["scatter"], "continued"]
             before = {"previous": f"promote_{number - 1}/rung"}
         wires = images | _split_files() | named | of_rung
         steps[f"rung_{number}"] = stage_step(f"rung_{number}", wires, of="train", **each, **condition)
-        compared = {"models": f"rung_{number}/model", "count": f"rung_{number}_count"} | before
+        compared = {
+            "models": {"source": [f"rung_{number}/model"], **ONE_MODEL},
+            "count": f"rung_{number}_count",
+        } | before
         compared |= {"rung_name": f"rung_{number}_name"} | of_rung
         steps[f"promote_{number}"] = stage_step(f"promote_{number}", compared, of="promote", **condition)
     return steps

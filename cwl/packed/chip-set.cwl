@@ -1135,7 +1135,12 @@ $graph:
       in:
         mem_mb: promote_mem_mb
         timelimit_s: promote_timelimit_s
-        models: rung_0/model
+        models:
+          source:
+          - rung_0/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         count: rung_0_count
         rung_name: rung_0_name
         wanted: with_rung_0
@@ -1219,7 +1224,12 @@ $graph:
         until: rung_1_until
         model_name:
           valueFrom: model-trial-$(inputs.name)
-        continued: rung_0/model
+        continued:
+          source:
+          - rung_0/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         promoted: promote_0/rung
         wanted: with_rung_1
       out:
@@ -1234,7 +1244,12 @@ $graph:
       in:
         mem_mb: promote_mem_mb
         timelimit_s: promote_timelimit_s
-        models: rung_1/model
+        models:
+          source:
+          - rung_1/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         count: rung_1_count
         previous: promote_0/rung
         rung_name: rung_1_name
@@ -1319,7 +1334,12 @@ $graph:
         until: rung_2_until
         model_name:
           valueFrom: model-trial-$(inputs.name)
-        continued: rung_1/model
+        continued:
+          source:
+          - rung_1/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         promoted: promote_1/rung
         wanted: with_rung_2
       out:
@@ -1334,7 +1354,12 @@ $graph:
       in:
         mem_mb: promote_mem_mb
         timelimit_s: promote_timelimit_s
-        models: rung_2/model
+        models:
+          source:
+          - rung_2/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         count: rung_2_count
         previous: promote_1/rung
         rung_name: rung_2_name
@@ -1358,7 +1383,12 @@ $graph:
         settings: trial_settings
         places:
           default: val
-        continued: rung_2/model
+        continued:
+          source:
+          - rung_2/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         promoted: promote_2/rung
         chips: split/chips
         statistics: split/statistics
@@ -1572,6 +1602,7 @@ $graph:
           - promote_2/rung
           linkMerge: merge_flattened
           pickValue: all_non_null
+          valueFrom: $(self)
         wanted: with_trials
       out:
       - model
