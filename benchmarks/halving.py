@@ -14,7 +14,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 SPACE = {"width": [4, 8, 16], "learning_rate": [0.0005, 0.002, 0.008, 0.03]}
-RUNGS, SEEDS, STEPS = [0.25, 0.5], range(4), 400
+RUNGS, KEEP, SEEDS, STEPS = [0.25, 0.5], 0.33, range(4), 400
 SCORE = "miou"
 
 
@@ -42,7 +42,7 @@ def leaderboard(folder: Path, seed: int, rungs: list[float]) -> dict[str, Any]:
     """The document of the trials of a seed."""
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
     config["train"] |= {"seed": seed, "steps": STEPS, "processes": 1}
-    config["trials"] = {"space": SPACE, "rungs": rungs}
+    config["trials"] = {"space": SPACE, "rungs": rungs, "keep": KEEP}
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "eopipe", "run", "--cores", "2", "--quiet", "--", "results/trials.json"]
