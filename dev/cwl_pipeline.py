@@ -5,11 +5,11 @@ An input of the pipeline is a setting of the config: `train_epochs` is `epochs` 
 
 from typing import Any
 
-from dev.cwl import cells_tool, entry, periods_tool, steps_tool, workflow_document
+from dev.cwl import cells_tool, entry, steps_tool, workflow_document
+from dev.cwl_repeated import composites, image_inputs, image_map, records_of
 from dev.cwl_steps import (
     EACH_FILE,
     EACH_FOLDER,
-    FOLDERS,
     JSON,
     MERGED,
     SELF,
@@ -327,11 +327,11 @@ def fold() -> Cwl:
     steps = _model_steps(images, "mosaic", "images", ("cells", "endings"), "-fold-$(inputs.fold)")
     model = output(["null", "Directory"], "model", "trained model of the fold", "", "train/model")
     outputs = {"metrics": output("File", "metrics", "scores of the fold", JSON, "evaluate/metrics"), "model": model}
-    outputs |= _records(steps)
+    outputs |= records_of(steps)
     known = {
         "fold": entry("int", "fold", "fold used for testing, from 0"),
         "folds": entry("int", "folds", "number of folds, at least 3"),
-        **_image_inputs(),
+        **image_inputs(),
     }
     return workflow_document(
         "eopipe fold",
@@ -340,29 +340,6 @@ def fold() -> Cwl:
         ("operation_2426", "operation_2428"),
         {"inputs": known | used_inputs(steps, known), "steps": steps, "outputs": outputs},
     )
-
-
-def _records(steps: dict[str, Cwl]) -> Cwl:
-    """The run records of steps, as outputs."""
-    outputs = {}
-    for name, step in steps.items():
-        record = output(["null", "File"], f"record of {name}", "run record of the job", JSON, f"{name}/record")
-        if "scatter" in step:
-            record["type"] = ["null", {"type": "array", "items": ["null", "File"]}]
-        outputs[f"{name}_record"] = record
-    return outputs
-
-
-def _image_inputs() -> Cwl:
-    """What a workflow that is repeated on the images of a run gets of them."""
-    return {
-        "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of all images"},
-        "labels": FOLDERS | {"label": "labels", "doc": "label store of all scenes, or one for each"},
-        "mosaic": entry("boolean", "mosaic", "map all images as one"),
-        "images": entry("boolean", "images", "map each image by itself"),
-        "cells": entry("string[]", "cells", "cells that have a map each; an empty text for the only cell"),
-        "endings": entry("string[]", "endings", "what the names of the maps of the cells end with"),
-    }
 
 
 def training() -> Cwl:
@@ -383,7 +360,7 @@ def training() -> Cwl:
     outputs = {
         "model": output(["null", "Directory"], "model", "trained model", "", "train/model"),
         "classes": output(EACH_FILE, "classes", "maps of the places", TIFF, CLASSES),
-        **_records(steps),
+        **records_of(steps),
     }
     known = {
         "kind": entry("string", "kind", "what the training is: trial or member"),
@@ -394,7 +371,7 @@ def training() -> Cwl:
         "promoted": entry(["null", "File"], "promoted", "last rung, which names the trials that continue", JSON),
         "chips": entry("File", "chips", "split file", JSON),
         "statistics": entry("File", "statistics", "band statistics of the training chips", JSON),
-        **_image_inputs(),
+        **image_inputs(),
     }
     return workflow_document(
         "eopipe training",
@@ -402,66 +379,4 @@ def training() -> Cwl:
         "of every output contains that of the training.",
         ("operation_2426", "operation_2423"),
         {"inputs": known | used_inputs(steps, known), "steps": steps, "outputs": outputs},
-    )
-
-
-def composites() -> Cwl:
-    """The composites of all periods."""
-    periods = periods_tool()
-    step = stage_step(
-        "composite",
-        {"tiles": "periods/groups", "composite_name": "periods/names"},
-        scatter=["tiles", "composite_name"],
-        scatterMethod="dotproduct",
-    )
-    known = {
-        "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of all scenes"},
-        "items": entry("Directory", "items", "frozen STAC Items of the run"),
-    }
-    inputs = {name: name if name in known else f"composite_{name}" for name in periods["inputs"]}
-    steps = {
-        "periods": {
-            "label": "periods",
-            "doc": periods["doc"],
-            "run": "periods.cwl",
-            "in": inputs,
-            "out": list(periods["outputs"]),
-        },
-        "composite": step,
-    }
-    outputs = {
-        "images": output(EACH_FOLDER, "composites", "one Zarr store per period", "", "composite/composite"),
-        "record": output(EACH_FILE, "records", "run records of the jobs", JSON, "composite/record"),
-    }
-    return workflow_document(
-        "eopipe composites",
-        "One composite for each period that has scenes.",
-        ("operation_3436",),
-        {"inputs": known | used_inputs(steps, known), "steps": steps, "outputs": outputs},
-    )
-
-
-def image_map() -> Cwl:
-    """The map of one image: a workflow, as CWL has no other way to make a list of it."""
-    known = {
-        "image": entry("Directory", "image", "tile store of the image"),
-        "model": entry("Directory", "model", "trained model"),
-        "calibration": entry(["null", "File"], "calibration", "temperature of the probabilities", JSON),
-        "chips": entry(["null", "File"], "chips", "split file, where places of it alone are mapped", JSON),
-        "places": entry(["null", "string"], "places", "places of the split file to map"),
-        "classes_name": entry("string", "classes", "name of the map of classes"),
-        "probabilities_name": entry("string", "probabilities", "name of the map of probabilities"),
-    }
-    wires = {name: name for name in known if name != "image"}
-    step = stage_step("predict", {"tiles": {"source": ["image"], "linkMerge": "merge_nested"}} | wires)
-    outputs = {
-        "classes": output("File", "classes", "map of classes", TIFF, "predict/classes"),
-        "probabilities": output("File", "probabilities", "map of probabilities", TIFF, "predict/probabilities"),
-        "record": output("File", "record", "run record of the job", JSON, "predict/record"),
-    }
-    return workflow_document(
-        "eopipe image map",
-        "The map of one image.",
-        ("operation_2423",),
-        {"inputs": known | used_inputs({"predict": step}, known), "steps": {"predict": step}, "outputs": outputs},
     )

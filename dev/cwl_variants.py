@@ -3,7 +3,8 @@
 from typing import Any
 
 from dev.cwl import entry, workflow_document
-from dev.cwl_pipeline import IMAGES, LABELS, composites, fold, image_map, pipeline, training
+from dev.cwl_pipeline import IMAGES, LABELS, fold, pipeline, training
+from dev.cwl_repeated import composites, image_map
 from dev.cwl_steps import FOLDERS, PACKED, SELF, Cwl, stage_step, used_inputs, when
 from eopipe.contract import stage
 from eopipe.trial_settings import MAX_RUNGS
