@@ -74,7 +74,7 @@ def member_metrics(data: EvaluationData, members: Sequence[EvaluationData]) -> d
     """
     if not members:
         return {}
-    names = ["the map", *(f"member {number}" for number in range(1, len(members) + 1))]
+    names = ["the map", *(f"member {number}" for number in range(len(members)))]
     tables = PairedTables.read([data, *members], names)
     of_members = [{key: rounded(value) for key, value in row.items()} for row in tables.scores()[1:]]
     return {"members": [{"count": tables.count, "scores": row} for row in of_members]}

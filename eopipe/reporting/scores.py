@@ -186,7 +186,7 @@ def fold_score_rows(folds: dict[str, RunMetrics], metrics: RunMetrics) -> ScoreR
 
 def member_score_rows(metrics: MetricsDocument) -> ScoreRows:
     """The same of each member of an ensemble: the standard deviation is that of trainings with other seeds."""
-    scored = {f"member {number}": (member.score, member.count) for number, member in enumerate(metrics.members, 1)}
+    scored = {f"member {number}": (member.score, member.count) for number, member in enumerate(metrics.members)}
     return _spread_rows("Member", scored, metrics)
 
 

@@ -159,7 +159,7 @@ def test_each_member_has_its_scores_of_the_test_places_beside_those_of_the_ensem
     values = [expected[key] for expected in ensemble.expected]
     assert members.cells[0].text == lines[3][1] == form(fmean(values))
     assert members.cells[0].note == f"standard deviation {form(stdev(values))}"
-    assert [line[0] for line in lines] == ["member 1", "member 2", "member 3", "mean", "standard deviation"]
+    assert [line[0] for line in lines] == ["member 0", "member 1", "member 2", "mean", "standard deviation"]
     assert [line[1] for line in lines] == [*map(form, values), form(fmean(values)), form(stdev(values))]
     assert heads[0] == "Member"
     if task == "multilabel":
@@ -194,7 +194,7 @@ def test_maps_that_are_not_those_of_members_are_refused_in_a_sentence(
     assert f"map {second} of a member shows the val places alone" in capsys.readouterr().err
     tag(second, places="", task="classification")
     assert ensemble.evaluate(first, second) == 3
-    assert "the map and member 2 cannot be compared by places: they do not have the same task" in (
+    assert "the map and member 1 cannot be compared by places: they do not have the same task" in (
         capsys.readouterr().err
     )
     tag(ensemble.whole, places="test")
