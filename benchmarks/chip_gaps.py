@@ -9,7 +9,8 @@ import time
 import numpy as np
 from pyproj import Transformer
 
-from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
+from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chip_table import ChipGround, equal_area_blocks
 
 EDGE, ZONES = 64, 12
 
@@ -34,13 +35,14 @@ def main() -> None:
     """Measure each number of chips."""
     for count in map(int, sys.argv[1:]):
         places = made_up_places(count)
-        _, blocks = np.unique(equal_area_cells(places.degrees, 50), axis=0, return_inverse=True)
+        _, blocks = np.unique(equal_area_blocks(places.degrees, 50), axis=0, return_inverse=True)
         of_block = np.random.default_rng(0).choice(3, blocks.max() + 1, p=[0.7, 0.15, 0.15])
         train, test = (np.flatnonzero(of_block[blocks.ravel()] == number) for number in (0, 2))
         # Computed once for all pairs of splits.
-        len(places.half_axes), len(places.centres)
+        ground = ChipGround.of_set(places)
+        len(ground.half_axes), len(ground.centres)
         start = time.perf_counter()
-        gaps, _ = places.gaps(train, test)
+        gaps, _ = ground.gaps(train, test)
         print(
             f"{count} chips, {len(test)} of test: {time.perf_counter() - start:.2f} s, sum of gaps {gaps.sum():.0f} m"
         )

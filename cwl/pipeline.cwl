@@ -508,9 +508,9 @@ inputs:
   split_by:
     type: string
     label: split.by
-    doc: 'group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, whose pixels
-      are masked in the chips of other splits, a column of the index of a chip set (scene or tile or region or polygon
-      or column)'
+    doc: 'group split: unit that is kept whole; a scene of a chip set is an image file, a tile is of MGRS or WRS-2,
+      a polygon of the labels, whose pixels are masked in the chips of other splits, a column of the index of a
+      chip set (scene or tile or region or polygon or column)'
     default: scene
   split_val_groups:
     type:

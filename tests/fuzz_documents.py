@@ -117,11 +117,12 @@ def chip_set(folder: Path) -> Change:
     import zarr
     from chip_files import write_pairs
 
+    from eopipe.chips.assign import assign_splits
     from eopipe.chips.chip_files import chip_pairs
     from eopipe.chips.chip_places import ChipPlaces, read_index
     from eopipe.chips.chip_set import ImportOptions, import_chips
-    from eopipe.chips.groups import split_chip_set
-    from eopipe.chips.splits import SplitPlan
+    from eopipe.chips.chip_table import ChipTable
+    from eopipe.chips.splits import SplitPlan, SplitRequest
     from eopipe.inspection.describe_store import describe_store
     from eopipe.labels.classes import Legend
     from eopipe.reporting.run_data import describe_places
@@ -145,10 +146,11 @@ def chip_set(folder: Path) -> Change:
         places = ChipPlaces.of([tiles])
         if places is None:
             return
+        table, request = ChipTable.of_set(places), SplitRequest((), (), 0.0, attribute="id", block_km=100.0)
         for plan in splits:
-            split_chip_set(places, places.samples, places.plan(plan), 100.0, None, "id")
-        _ = places.corners(0), places.sizes(0), places.id_of(places.samples[0]), outlines_of(places, places.samples)
-        describe_places(places, places.pixel_m)
+            assign_splits(table, places.plan(plan), request)
+        _ = places.corners(0), places.sizes(0), table.name(0), outlines_of(places, places.samples)
+        describe_places(places, table.ground.pixel_m)
 
     def change(dice: random.Random) -> Callable[[], Any]:
         documents = [metadata, rows, index]

@@ -18,18 +18,18 @@ statistics      band statistics of other pixels than the training chips (found w
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray
-from eopipe.chips.chip_gaps import ChipGaps
-from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.assign import day_of, groups_of
+from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.near_duplicates import ChipFingerprints, find_similar_chips
 from eopipe.chips.splits import Split, SplitPlan
 from eopipe.chips.statistics import Statistics, count_valid, samples_digest
 from eopipe.errors import IntegrityError, UsageError
-from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import Tiles
 
 KINDS = (
@@ -62,27 +62,30 @@ class Finding:
 
 @dataclass(frozen=True)
 class ChipSplit:
-    """A split to audit: samples (n, 3) of each split; name, group and day of each scene; the plan.
+    """A split to audit: the chips, the rows (n,) of each split in their table, and the plan."""
 
-    `sources` are the scenes that each scene was made from, if they are composites; `frame` has the cells of the run,
-    `places` the true places of the chips of a chip set.
-    """
-
-    samples: dict[str, IntArray]
-    scenes: list[str]
-    groups: list[str]
-    days: list[str]
+    table: ChipTable
+    rows: dict[str, IntArray]
     plan: SplitPlan
-    sources: tuple[tuple[str, ...], ...] = ()
-    frame: Frame | None = None
-    places: ChipPlaces | None = None
+
+    @cached_property
+    def samples(self) -> dict[str, IntArray]:
+        """Store, row and column (n, 3) of the chips of each split."""
+        return {name: self.table.samples[rows] for name, rows in self.rows.items()}
+
+    @cached_property
+    def days(self) -> IntArray:
+        """The day (n,) of each chip of the table, by number; that of its scene where it has no date."""
+        days = [day_of(image) or image.scene for image in self.table.images]
+        return np.asarray(np.unique(days, return_inverse=True)[1][self.table.scenes], np.int64)
+
+    def scenes(self, split: str) -> IntArray:
+        """The number (n,) of the scene of each chip of a split."""
+        return self.table.scenes[self.rows[split]]
 
     def name(self, split: str, number: int) -> str:
         """The name of a chip in findings."""
-        if self.places:
-            return f"{split} chip {self.places.id_of(self.samples[split][number])}"
-        scene, row, col = self.samples[split][number]
-        return f"{split} chip of scene {self.scenes[scene]}, row {row}, column {col}"
+        return f"{split} {self.table.name(self.rows[split][number])}"
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """The pairs of splits that both have chips."""
@@ -162,9 +165,7 @@ def _nearest(split: ChipSplit, first: str, second: str) -> tuple[Float64Array, I
 
     In a split by scene, chips of another day are far away.
     """
-    days = np.unique(split.days, return_inverse=True)[1] if split.plan.by_scene else None
-    gaps = ChipGaps(split.plan.chip, split.frame, split.places, days)
-    return gaps.nearest(split.samples[first], split.samples[second])
+    return split.table.gaps(split.rows[first], split.rows[second], split.days if split.plan.by_scene else None)
 
 
 def _shared_units(split: ChipSplit) -> list[Finding]:
@@ -172,44 +173,44 @@ def _shared_units(split: ChipSplit) -> list[Finding]:
     plan = split.plan
     findings: list[Finding] = []
     if plan.by_scene:
-        findings += _in_two_splits(split, "scene", np.arange(len(split.scenes)))
+        findings += _in_two_splits(split, "scene", [image.scene for image in split.table.images])
     if plan.method == "temporal" or (plan.method == "group" and plan.by == "tile"):
-        _, numbers = np.unique(split.groups, return_inverse=True)
-        findings += _in_two_splits(split, "group", numbers)
+        findings += _in_two_splits(split, "group", groups_of(split.table.images, plan))
     return findings
 
 
-def _in_two_splits(split: ChipSplit, kind: str, units: IntArray) -> Iterator[Finding]:
+def _in_two_splits(split: ChipSplit, kind: str, names: list[str]) -> Iterator[Finding]:
+    """Units, by name of each scene, that have chips in two splits."""
+    _, units = np.unique(names, return_inverse=True)
     for first, second in split.pairs():
-        first_units, second_units = (units[split.samples[name][:, 0]] for name in (first, second))
+        first_units, second_units = (units[split.scenes(name)] for name in (first, second))
         shared = np.isin(second_units, first_units)
         if shared.any():
             number = int(shared.argmax())
             partner = int((first_units == second_units[number]).argmax())
             pair = f"{split.name(first, partner)} and {split.name(second, number)}"
-            unit = "" if kind == "scene" else f" are both of {split.groups[split.samples[second][number, 0]]}"
+            unit = "" if kind == "scene" else f" are both of {names[split.scenes(second)[number]]}"
             yield Finding(kind, int(shared.sum()), pair + unit)
 
 
 def _shared_sources(split: ChipSplit) -> Iterator[Finding]:
     """Composites in two splits that were made from one scene, where scenes are units of the split."""
-    if not (split.plan.by_scene and split.sources):
+    sources = [image.attributes.get("scenes") or [image.scene] for image in split.table.images]
+    if not split.plan.by_scene or not any("scenes" in image.attributes for image in split.table.images):
         return
     for first, second in split.pairs():
-        firsts, seconds = (np.unique(split.samples[name][:, 0]) for name in (first, second))
+        firsts, seconds = (np.unique(split.scenes(name)) for name in (first, second))
         shared = {
             (a, b): scenes
             for b in seconds.tolist()
             for a in firsts.tolist()
-            if a != b and (scenes := sorted({*split.sources[a]} & {*split.sources[b]}))
+            if a != b and (scenes := sorted({*sources[a]} & {*sources[b]}))
         }
         if shared:
             (a, b), scenes = next(iter(shared.items()))
-            partner, number = (
-                int((split.samples[name][:, 0] == scene).argmax()) for name, scene in ((first, a), (second, b))
-            )
+            partner, number = (int((split.scenes(name) == scene).argmax()) for name, scene in ((first, a), (second, b)))
             pair = f"{split.name(first, partner)} and {split.name(second, number)}"
-            count = int(np.isin(split.samples[second][:, 0], [b for _, b in shared]).sum())
+            count = int(np.isin(split.scenes(second), [b for _, b in shared]).sum())
             yield Finding("scene", count, f"{pair} are composites that share scene {', '.join(scenes[:3])}")
 
 

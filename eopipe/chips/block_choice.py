@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array
+from eopipe.chips.assign import splits_of_chips
 from eopipe.chips.splits import (
     COLUMN_STRIPS,
     NO_SPLIT,
@@ -14,7 +15,6 @@ from eopipe.chips.splits import (
     SplitPlan,
     chip_corners,
     split_zones,
-    splits_of_chips,
 )
 
 # `split.block` and `split.chip` are at least this, and a chip is a multiple of the second.

@@ -6,7 +6,7 @@ follows the covered pixels and memory is that of a block.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,11 +14,11 @@ import numpy as np
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.chip_blocks import blocks_of, blocks_of_chips, chip_counts, class_counts
 from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chip_table import SplitImage
 from eopipe.chips.chips import class_numbers
-from eopipe.chips.groups import SplitImage
 from eopipe.chips.polygons import splits_of_pixels
-from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest, chip_corners, chip_positions
-from eopipe.tiles.grid import PixelWindow
+from eopipe.chips.splits import SPLITS, STRIPS, SplitPlan, SplitRequest, chip_corners, chip_positions
+from eopipe.tiles.grid import PixelWindow, overlaps
 from eopipe.tiles.store import LEFT_OUT, Tiles
 
 
@@ -109,14 +109,20 @@ def _corners(number: int, image: MappedImage, plan: SplitPlan, places: ChipPlace
     """Row and column (n, 2) of the chips that an image reaches, row by row, and the pixels (n,) of each."""
     if places:
         return places.corners(number), places.sizes(number)
-    if plan.chip > min(image.shape):
+    cells = [cell for cell in image.frame.cells if plan.chip <= min(cell.shape)]
+    if not cells:
         # It says why no chip fits.
-        chip_corners(image.shape, plan)
-    rows_and_columns = chip_positions(image.shape, plan)
+        chip_corners(max((cell.shape for cell in image.frame.cells), key=min), plan)
+    # Strips over several grids have no edges in common with their chips.
+    lattice = plan if len(image.frame.cells) == 1 or plan.method not in STRIPS else replace(plan, method="random")
     parts = [np.empty((0, 2), np.int64)]
-    for window in image.windows:
-        axes = (_touching(*axis, plan.chip) for axis in zip(rows_and_columns, window, strict=True))
-        parts.append(np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2))
+    for cell in cells:
+        rows_and_columns = chip_positions(cell.shape, lattice)
+        for rows, columns in (window for window in image.windows if overlaps(window, cell.window)):
+            window = rows, slice(columns.start - cell.column, columns.stop - cell.column)
+            axes = (_touching(*axis, plan.chip) for axis in zip(rows_and_columns, window, strict=True))
+            corners = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
+            parts.append(corners + np.array([0, cell.column]))
     corners = np.concatenate(parts)
     # Those of several cells too are row by row.
     corners = corners[np.lexsort((corners[:, 1], corners[:, 0]))]

@@ -1,15 +1,10 @@
-"""True places of the chips of packed stores: their slots are not places, so splits and audit compute with these.
-
-Distances are on the ellipsoid: below 50 km along the axes of a chip, so that chips that touch are 0 apart, else on a
-great circle.
-"""
+"""True places of the chips of packed stores, from the index in them: slots are not places."""
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,20 +17,15 @@ from eopipe.chips.chip_set import INDEX, INDEX_ARRAY, SLOT_STEP, STORE
 from eopipe.chips.splits import STRIPS, SplitPlan
 from eopipe.documents import OPEN, Count, PositiveCount, Text, invertible, read_document, typed_mistakes
 from eopipe.errors import BadInputError, UsageError
-from eopipe.tiles.grid import EARTH_RADIUS_M
 from eopipe.tiles.store import CHIP_SET, Tiles
 
-# WGS 84: semi-major axis in metres, and squared eccentricity.
-SEMI_MAJOR_M, SQUARED_ECCENTRICITY = 6378137.0, 6.69437999014e-3
-# Pairs of chips that are measured at a time, which bounds the memory.
-MAX_PAIRS = 1_000_000
-# From this distance on chips are points, but for their size.
-FAR_M = 50_000.0
-METHODS = ("random", "blocks", "group", *STRIPS)
+METHODS = ("random", "blocks", "temporal", "group", *STRIPS)
 # Slots of a store, as `eopipe import` writes it.
 MAX_SLOTS = (STORE // SLOT_STEP) ** 2
 # Square degrees of a chip: far below those of a pixel of a millimetre.
 MIN_AREA = 1e-18
+# Along the outline of a chip, in edges from the top left: corners and middles of the edges.
+OUTLINE = np.array([(0, 0), (1, 0), (2, 0), (2, 1), (2, 2), (1, 2), (0, 2), (0, 1)]) / 2
 
 
 PixelEdge = Annotated[PositiveCount, Field(le=4096)]
@@ -148,12 +138,12 @@ class ChipPlaces:
         return cls(slots.pop(), np.array(samples, np.int64).reshape(-1, 3), tuple(rows))
 
     def plan(self, plan: SplitPlan) -> SplitPlan:
-        """The plan with a chip for each slot. Raises UsageError for methods that need a grid, or days of scenes."""
-        by = "" if plan.method != "group" else plan.by
-        if plan.method not in METHODS or by in ("scene", "tile", "polygon"):
+        """The plan with a chip for each slot. Raises UsageError for methods that need a grid, or polygons."""
+        if plan.method not in METHODS or plan.by_polygon:
             raise UsageError(
-                f"split.method {plan.method}{f' by {by}' if by else ''} does not work on a chip set, whose chips are "
-                "at places of their own: split by blocks, strips or group (by region, or by a column such as date)"
+                f"split.method {plan.method}{' by polygon' * plan.by_polygon} does not work on a chip set, whose chips "
+                "are at places of their own with masks: split by blocks, strips, temporal or group (by scene, tile, "
+                "region, or a column such as group)"
             )
         return replace(plan, chip=self.slot, stride=self.slot, block=self.slot)
 
@@ -174,18 +164,6 @@ class ChipPlaces:
     def _by_slot(self) -> dict[tuple[int, ...], int]:
         return {tuple(row): number for number, row in enumerate(self.samples.tolist())}
 
-    def id_of(self, sample: IntArray) -> str:
-        """The id of the chip at a slot (store, row, column)."""
-        return str(self.rows[int(self.numbers(sample[None])[0])]["id"])
-
-    def column(self, name: str) -> list[str | None]:
-        """A column of the index as texts. Raises UsageError with the columns for another name."""
-        columns = sorted({key for row in self.rows for key in row} - {"transform"})
-        if name not in columns:
-            raise UsageError(f"the index of the chips has no column {name}; it has {', '.join(columns)}")
-        values = (row.get(name) for row in self.rows)
-        return [None if value is None else str(value) for value in values]
-
     @cached_property
     def degrees(self) -> Float64Array:
         """Longitude and latitude (n, 2) of the centres."""
@@ -196,14 +174,13 @@ class ChipPlaces:
         """Longitude and latitude (n, 8, 2) along the outlines: corners and middles of the edges, from the top left."""
         import shapely
 
-        steps = np.array([(0, 0), (1, 0), (2, 0), (2, 1), (2, 2), (1, 2), (0, 2), (0, 1)]) / 2
-        outlines = np.empty((len(self.rows), len(steps), 2))
+        outlines = np.empty((len(self.rows), len(OUTLINE), 2))
         crs = np.array([row["crs"] for row in self.rows], object)
         sizes = np.array([(row["width"], row["height"]) for row in self.rows], np.float64)
         transforms = np.array([row["transform"] for row in self.rows], np.float64)
         for name in sorted(set(crs.tolist())):
             chosen = np.flatnonzero(crs == name)
-            positions = steps * sizes[chosen, None]
+            positions = OUTLINE * sizes[chosen, None]
             a, b, c, d, e, f = transforms[chosen].T[:, :, None]
             x = a * positions[..., 0] + b * positions[..., 1] + c
             y = d * positions[..., 0] + e * positions[..., 1] + f
@@ -216,91 +193,3 @@ class ChipPlaces:
         if len(invalid := np.flatnonzero((shapely.area(polygons) < MIN_AREA) | ~shapely.is_valid(polygons))):
             raise BadInputError(f"the chip {self.rows[invalid[0]]['id']} has an outline without one area in degrees")
         return outlines
-
-    @cached_property
-    def centres(self) -> Float64Array:
-        """Geocentric coordinates (n, 3) of the centres in metres."""
-        return geocentric(self.degrees)
-
-    @cached_property
-    def half_axes(self) -> Float64Array:
-        """Vectors (n, 2, 3) in metres: from the centre of a chip to the middle of its right and lower edge."""
-        points = geocentric(self.outlines)
-        return np.stack([points[:, 3] - points[:, 7], points[:, 5] - points[:, 1]], 1) / 2
-
-    @cached_property
-    def half_edges(self) -> Float64Array:
-        """Half the width and half the height (n, 2) of each chip in metres."""
-        return np.asarray(np.linalg.norm(self.half_axes, axis=-1), np.float64)
-
-    @cached_property
-    def pixel_m(self) -> float:
-        """The largest edge of a pixel of the set in metres."""
-        sizes = np.array([(row["width"], row["height"]) for row in self.rows], np.float64)
-        return float((2 * self.half_edges / sizes).max())
-
-    def gaps(self, first: IntArray, second: IntArray) -> tuple[Float64Array, IntArray]:
-        """For each chip (number) of `second`: metres to the nearest chip of `first`, and its position in `first`.
-
-        The gap is negative where they overlap.
-        """
-        from scipy.spatial import cKDTree
-
-        tree = cKDTree(self.centres[first])
-        distance, nearest = tree.query(self.centres[second])
-        gaps = self._gap(first[nearest], second)
-        # Another chip may be nearer by its edges than the one with the nearest centre.
-        close = np.flatnonzero(distance < FAR_M)
-        # A chip with a smaller gap than that with the nearest centre is at most so far away, in any direction.
-        reach = 1.42 * (np.maximum(gaps[close], 0) + 2 * float(self.half_edges.max()))
-        reach = np.maximum(reach, 1.001 * distance[close])
-        counts = tree.query_ball_point(self.centres[second[close]], reach, return_length=True)
-        for part in np.split(np.arange(len(close)), np.flatnonzero(np.diff(np.cumsum(counts) // MAX_PAIRS)) + 1):
-            chips = close[part]
-            lists = tree.query_ball_point(self.centres[second[chips]], reach[part], return_sorted=True)
-            others = np.array([*chain.from_iterable(lists)], np.int64)
-            values = self._gap(first[others], np.repeat(second[chips], counts[part]))
-            ends = np.cumsum(counts[part])
-            for chip, end, count in zip(chips.tolist(), ends.tolist(), counts[part].tolist(), strict=True):
-                best = end - count + int(values[end - count : end].argmin())
-                if values[best] < gaps[chip]:
-                    gaps[chip], nearest[chip] = values[best], others[best]
-        return gaps, nearest
-
-    def _gap(self, first: IntArray, second: IntArray) -> Float64Array:
-        """Metres between chips (n,) of the same order."""
-        moved = self.centres[first] - self.centres[second]
-        halves = self.half_edges
-        axes = self.half_axes[second] / halves[second][..., None]
-        along = np.abs(np.einsum("nk,nak->na", moved, axes)) - (halves[first] + halves[second])
-        chord = np.linalg.norm(moved, axis=1)
-        arc = 2 * EARTH_RADIUS_M * np.arcsin(np.minimum(chord / (2 * EARTH_RADIUS_M), 1))
-        size = np.linalg.norm(halves[first], axis=1) + np.linalg.norm(halves[second], axis=1)
-        return np.asarray(np.where(chord < FAR_M, along.max(1), arc - size), np.float64)
-
-    def nearest_pixels(self, first: IntArray, second: IntArray) -> tuple[Float64Array, IntArray]:
-        """As `gaps`, of samples (n, 3) and in pixels of the largest edge, rounded."""
-        gaps, nearest = self.gaps(self.numbers(first), self.numbers(second))
-        return np.round(gaps / self.pixel_m), nearest
-
-
-def geocentric(degrees: Float64Array) -> Float64Array:
-    """Geocentric coordinates (…, 3) in metres of longitude and latitude (…, 2) on the ellipsoid of WGS 84."""
-    longitude, latitude = np.radians(degrees[..., 0]), np.radians(degrees[..., 1])
-    normal = SEMI_MAJOR_M / np.sqrt(1 - SQUARED_ECCENTRICITY * np.sin(latitude) ** 2)
-    across = normal * np.cos(latitude)
-    z = normal * (1 - SQUARED_ECCENTRICITY) * np.sin(latitude)
-    return np.stack([across * np.cos(longitude), across * np.sin(longitude), z], -1)
-
-
-def equal_area_cells(degrees: Float64Array, edge_km: float) -> IntArray:
-    """The cell (row, column) of each place (n, 2): rows of this height, each cut into equal parts of about this width.
-
-    Cells have the same area but for the rounding to whole numbers of a row, which matters near the poles only.
-    """
-    radius = EARTH_RADIUS_M / 1000
-    rows = np.floor(radius * np.radians(degrees[:, 1] + 90) / edge_km).astype(np.int64)
-    middle = np.minimum((rows + 0.5) * edge_km / radius, np.pi)
-    counts = np.maximum(np.round(2 * np.pi * radius * np.sin(middle) / edge_km), 1)
-    columns = np.floor((degrees[:, 0] + 180) % 360 / 360 * counts).astype(np.int64)
-    return np.stack([rows, columns], -1)

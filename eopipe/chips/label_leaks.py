@@ -13,7 +13,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.audit import ChipSplit, Finding
 from eopipe.chips.chip_blocks import blocks_of, blocks_of_chips, chip_counts, chips_in, covered_blocks, covered_pixels
-from eopipe.chips.chips import is_continuous
+from eopipe.chips.chips import chip_votes, is_continuous
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import Tiles
 
@@ -33,29 +33,70 @@ def find_repeated_places(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:
         return
     for first, second in split.pairs():
         agreement = _Agreement(len(pairs[0][1].names), is_continuous(pairs[0][1]))
-        samples, chip = split.samples[second], split.plan.chip
-        pixels, repeated = 0, np.zeros(len(samples), bool)
-        for (y, x), _ in covered_blocks(samples[:, 1:], chip):
-            labels, is_known = _first_labels(split, first, pairs, (y, x))
-            inside = chips_in(samples[:, 1:], chip, (y, x))
-            for scene in np.unique(samples[inside, 0]):
-                usable, label = _usable(split, second, pairs, scene, (y, x)), pairs[scene][1].read("label", y, x)
-                both = usable & is_known
-                agreement.add(labels[both], label[both])
-                same = both & (label == labels)
-                pixels += int(usable.sum())
-                for number in inside[samples[inside, 0] == scene].tolist():
-                    row, column = samples[number, 1] - y.start, samples[number, 2] - x.start
-                    repeated[number] |= same[max(row, 0) : row + chip, max(column, 0) : column + chip].any()
+        compare = _compare_pixels if split.table.cells else _compare_chips
+        pixels, repeated = compare(split, pairs, (first, second), agreement)
         if agreement.same and agreement.value >= SAME_LABELS:
             share, number = agreement.same / pixels, int(repeated.argmax())
-            distance = np.abs(split.samples[first][:, 1:] - split.samples[second][number, 1:]).max(1)
-            pair = f"{split.name(first, int(distance.argmin()))} and {split.name(second, number)}"
+            _, nearest = split.table.gaps(split.rows[first], split.rows[second][[number]])
+            pair = f"{split.name(first, int(nearest[0]))} and {split.name(second, number)}"
             example = (
                 f"labels of a place are the same in both splits: {100 * share:.1f} % of the {second} pixels were in "
                 f"{first} with this label, such as those of {pair}"
             )
             yield Finding("place", int(repeated.sum()), example, f"{first}-{second}", round(share, 6))
+
+
+def _compare_pixels(
+    split: ChipSplit, pairs: Pairs, names: tuple[str, str], agreement: "_Agreement"
+) -> tuple[int, BoolArray]:
+    """Compare the labels of two splits pixel by pixel of the grid.
+
+    Returns the usable pixels of the second one, and which of its chips (n,) have a label of the first.
+    """
+    first, second = names
+    samples, chip = split.samples[second], split.plan.chip
+    pixels, repeated = 0, np.zeros(len(samples), bool)
+    for (y, x), _ in covered_blocks(samples[:, 1:], chip):
+        labels, is_known = _first_labels(split, first, pairs, (y, x))
+        inside = chips_in(samples[:, 1:], chip, (y, x))
+        for scene in np.unique(samples[inside, 0]):
+            usable, label = _usable(split, second, pairs, scene, (y, x)), pairs[scene][1].read("label", y, x)
+            both = usable & is_known
+            agreement.add(labels[both], label[both])
+            same = both & (label == labels)
+            pixels += int(usable.sum())
+            for number in inside[samples[inside, 0] == scene].tolist():
+                row, column = samples[number, 1] - y.start, samples[number, 2] - x.start
+                repeated[number] |= same[max(row, 0) : row + chip, max(column, 0) : column + chip].any()
+    return pixels, repeated
+
+
+def _compare_chips(
+    split: ChipSplit, pairs: Pairs, names: tuple[str, str], agreement: "_Agreement"
+) -> tuple[int, BoolArray]:
+    """As `_compare_pixels`, of chips of a set: each of the second split with the first one of the same outline."""
+    table, (first, second) = split.table, (split.rows[name] for name in names)
+    index, partner = table.overlapping(first, second)
+    moved = np.linalg.norm(table.ground.centres[first[partner]] - table.ground.centres[second[index]], axis=1)
+    edges = np.array([(row["height"], row["width"]) for row in table.index], np.int64)
+    is_same = (moved < table.ground.pixel_m / 2) & (edges[first[partner]] == edges[second[index]]).all(1)
+    compared, position = np.unique(index[is_same], return_index=True)
+    repeated = np.zeros(len(second), bool)
+    for number, other in zip(compared.tolist(), partner[is_same][position].tolist(), strict=True):
+        (labels, is_known), (label, usable) = (
+            _labels_of_chip(pairs, table.samples[row], edges[row]) for row in (first[other], second[number])
+        )
+        both = usable & is_known
+        agreement.add(labels[both], label[both])
+        repeated[number] = (both & (label == labels)).any()
+    return int(chip_votes(pairs, table.samples[second], table.chip).sum()), repeated
+
+
+def _labels_of_chip(pairs: Pairs, sample: IntArray, edges: IntArray) -> tuple[AnyArray, BoolArray]:
+    """Labels (y, x) of a chip of these edges, and the mask of its valid, labelled pixels."""
+    store, row, column = sample.tolist()
+    (image, label), window = pairs[store], (slice(row, row + int(edges[0])), slice(column, column + int(edges[1])))
+    return label.read("label", *window), image.valid(*window) & label.valid(*window)
 
 
 class _Agreement:

@@ -8,28 +8,18 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array
+from eopipe.chips.assign import assign_splits
 from eopipe.chips.audit import ChipSplit, audit, parse_allowed
 from eopipe.chips.block_choice import describe_empty_split, plan_warnings
 from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates
-from eopipe.chips.chip_gaps import ChipGaps
 from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.chips import is_continuous, pair_stores
-from eopipe.chips.groups import SplitImage, day_of, groups_of, split_chip_set, splits_by_region, splits_of_groups
 from eopipe.chips.label_leaks import find_label_bands, find_repeated_places, find_split_polygons
 from eopipe.chips.label_range import find_autocorrelation, label_range
 from eopipe.chips.near_duplicates import fingerprint_chips
 from eopipe.chips.polygons import polygon_gaps, split_polygons
-from eopipe.chips.splits import (
-    NO_SPLIT,
-    SPLITS,
-    STRIPS,
-    Split,
-    SplitPlan,
-    SplitRequest,
-    assign_at_random,
-    split_zones,
-    splits_of_chips,
-)
+from eopipe.chips.splits import NO_SPLIT, SPLITS, Split, SplitPlan, SplitRequest
 from eopipe.chips.statistics import Statistics, measure_bands, measure_labels
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.change import FROM_TO
@@ -62,11 +52,12 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     _check_cells(pairs, plan)
     stores, classes = [image for image, _ in pairs], pairs[0][1].names
     places = ChipPlaces.of(stores)
-    plan = places.plan(plan) if places else _without_column(plan)
-    candidates, splits, polygons = place_chips(stores, [label for _, label in pairs], plan, request, places)
+    plan = places.plan(plan) if places else plan
+    candidates, table, splits, polygons = place_chips(stores, [label for _, label in pairs], plan, request, places)
     _report_left_out([store.scene for store in stores], candidates.reasons)
-    samples = {name: candidates.samples[splits == number] for number, name in enumerate(SPLITS)}
-    pixels = {name: candidates.pixels[splits == number] for number, name in enumerate(SPLITS)}
+    rows = {name: np.flatnonzero(splits == number) for number, name in enumerate(SPLITS)}
+    samples = {name: candidates.samples[of_split] for name, of_split in rows.items()}
+    pixels = {name: candidates.pixels[of_split] for name, of_split in rows.items()}
     counts = {name: rows.sum(0) for name, rows in pixels.items()}
     check_complete(samples, counts, classes, stores[0].shape, plan, is_change=FROM_TO in pairs[0][1].attributes)
     warnings = list(plan_warnings(plan, candidates.samples, splits, None if places else stores[0].shape))
@@ -82,28 +73,22 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         "classes": list(classes),
         "chip": plan.chip,
         "plan": asdict(plan) | settings,
-        "by_scene": plan.by_scene,
+        # Stores of a chip set have chips of many scenes.
+        "by_scene": plan.by_scene and places is None,
         "left_out": _left_out(stores, candidates),
         "fates": _chip_outcomes(scenes, candidates, splits),
-        "audit": audit_split(pairs, samples, plan, request, statistics, places, polygons),
+        "audit": audit_split(pairs, ChipSplit(table, rows, plan), request, statistics, polygons),
         "warnings": warnings,
         "pixels": {k: dict(zip(classes, v.sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "chips": {k: dict(zip(classes, (v > 0).sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "samples": samples,
     } | ({"polygons": polygons} if polygons else {})
     if places:
-        document["chip_set"] = {"block_km": request.block_km, "pixel_m": round(places.pixel_m, 6)}
+        document["chip_set"] = {"block_km": request.block_km, "pixel_m": round(table.ground.pixel_m, 6)}
     split = Split.model_validate(document)
     _log_split(split)
     labels = [*{label.scene: label for _, label in pairs}.values()]
     return SplitResult(split, statistics, samples, pixels, stores[0].frame, labels, places)
-
-
-def _without_column(plan: SplitPlan) -> SplitPlan:
-    """The plan of a run on a grid. Raises UsageError for a column of an index, which only a chip set has."""
-    if plan.method == "group" and plan.by == "column":
-        raise UsageError("split.by column needs a chip set (eopipe import), which has an index")
-    return plan
 
 
 def _check_cells(pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan) -> None:
@@ -111,44 +96,35 @@ def _check_cells(pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan) -> None:
     cells = [cell.id for cell in pairs[0][0].frame.cells]
     if len(cells) == 1:
         return
-    one_map_per_scene = plan.by_scene or len({label.scene for _, label in pairs}) > 1
-    reason = "labels or splits that differ from scene to scene need a map of each scene" if one_map_per_scene else ""
-    if plan.method in STRIPS:
-        reason = f"the strips of split.method {plan.method} cross one grid"
-    if reason:
+    if plan.by_scene or len({label.scene for _, label in pairs}) > 1:
         raise UsageError(
-            f"{reason}, which works on one grid only so far, but the run has the cells {', '.join(cells)}; split by "
-            "blocks, checkerboard or group by region, or set search.crs to one CRS"
+            "labels or splits that differ from scene to scene need a map of each scene, which works on one grid only "
+            f"so far, but the run has the cells {', '.join(cells)}; split by blocks, checkerboard, strips or group by "
+            "region, or set search.crs to one CRS"
         )
 
 
 def audit_split(
     pairs: list[tuple[Tiles, Tiles]],
-    samples: dict[str, IntArray],
-    plan: SplitPlan,
+    split: ChipSplit,
     request: SplitRequest,
     statistics: Statistics,
-    places: ChipPlaces | None = None,
     polygons: dict[str, list[int]] | None = None,
 ) -> dict[str, Any]:
     """The leakage audit of samples in the split file, with the range of the labels in pixels."""
-    stores = [image for image, _ in pairs]
-    days = [day_of(store) or store.scene for store in stores]
-    sources = tuple(tuple(store.attributes.get("scenes") or [store.scene]) for store in stores)
-    names, groups = [store.scene for store in stores], groups_or_names(stores, plan)
-    split = ChipSplit(samples, names, groups, days, plan, sources, stores[0].frame, places)
+    stores, plan = [image for image, _ in pairs], split.plan
     spread = {name: max(band.std, 1e-9) for name, band in statistics.bands.items()}
-    fingerprints = fingerprint_chips(stores, samples, plan.chip, spread, request.similarity)
-    fingerprints = replace(fingerprints, shares_places=plan.by_polygon, has_slots=places is not None)
+    fingerprints = fingerprint_chips(stores, split.table, split.rows, spread, request.similarity)
+    fingerprints = replace(fingerprints, shares_places=plan.by_polygon)
     windows = [window for store in stores for window in store.windows]
-    distance = label_range(pairs[0][1], windows) if plan.by_place and not places else None
+    distance = label_range(pairs[0][1], windows) if plan.by_place and split.table.cells else None
     findings = [
         *find_repeated_places(split, pairs),
         *find_split_polygons(split, pairs),
         *find_label_bands(split, pairs),
         *find_autocorrelation(split, distance, stores[0].shape),
     ]
-    gaps = polygon_gaps(pairs, polygons, samples, plan.chip) if polygons else None
+    gaps = polygon_gaps(pairs, polygons, split.samples, plan.chip) if polygons else None
     return audit(split, fingerprints, parse_allowed(request.allow), findings, gaps) | {"label_range": distance}
 
 
@@ -159,12 +135,6 @@ def _log_split(split: Split) -> None:
         log.warning("event=split_plan message=%r", sentence)
     for warning in split.audit.warnings:
         log.warning("event=leakage_audit kind=%s message=%r", warning.kind, warning.example)
-
-
-def groups_or_names(stores: list[Tiles], plan: SplitPlan) -> list[str]:
-    """The group of each scene if the plan assigns groups, else its name."""
-    grouped = plan.by_scene or (plan.method == "group" and plan.by == "tile")
-    return groups_of(stores, plan) if grouped else [store.scene for store in stores]
 
 
 def _left_out(stores: list[Tiles], candidates: CandidateChips) -> list[dict[str, Any]]:
@@ -211,41 +181,16 @@ def place_chips(
     plan: SplitPlan,
     request: SplitRequest,
     places: ChipPlaces | None = None,
-) -> tuple[CandidateChips, UInt8Array, dict[str, list[int]]]:
-    """Candidate chips, the split of each (255 for none), and the splits of the polygons where these are split."""
+) -> tuple[CandidateChips, ChipTable, UInt8Array, dict[str, list[int]]]:
+    """Candidate chips, their table, the split of each (255 for none), and those of polygons where these are split."""
     polygons = split_polygons([label for label in labels if label], plan) if plan.by_polygon else {}
     candidates = find_candidates(images, labels, plan, request, polygons, places)
-    if polygons:
-        return candidates, candidates.split_of_polygons, polygons
     if places:
-        options = request.block_km, request.regions, request.attribute
-        return candidates, split_chip_set(places, candidates.samples, plan, *options), {}
-    return candidates, assign_splits(candidates.samples, images, plan, request), {}
-
-
-def assign_splits(
-    samples: IntArray, stores: Sequence[SplitImage], plan: SplitPlan, request: SplitRequest
-) -> UInt8Array:
-    """The split of each candidate; 255 for one that is in none."""
-    splits, frame = _assign_in_frame(samples, stores, plan, request), stores[0].frame
-    # Zones of one grid keep their chips apart; tiles overlap at their edges, and so do cells.
-    needs_gaps = len(frame.cells) > 1 or (plan.method == "group" and plan.by == "tile")
-    if not (plan.by_place and needs_gaps):
-        return splits
-    return ChipGaps(plan.chip, frame).keep_apart(samples, splits, plan.buffer)
-
-
-def _assign_in_frame(
-    samples: IntArray, stores: Sequence[SplitImage], plan: SplitPlan, request: SplitRequest
-) -> UInt8Array:
-    """The split of each candidate by positions in the frame, in which cells are far apart."""
-    if plan.method == "random":
-        return assign_at_random(len(samples), plan)
-    if plan.method == "group" and plan.by == "region":
-        return splits_by_region(samples[:, 1:], request.regions, request.attribute, stores[0].frame, plan)
-    if plan.method in ("group", "temporal"):
-        return splits_of_groups(groups_of(stores, plan), plan)[samples[:, 0]]
-    return splits_of_chips(samples[:, 1:], split_zones(stores[0].shape, plan), plan)
+        table = ChipTable.of_set(places).select(places.numbers(candidates.samples))
+    else:
+        table = ChipTable.of_grids(images, candidates.samples, plan.chip)
+    splits = candidates.split_of_polygons if polygons else assign_splits(table, plan, request)
+    return candidates, table, splits, polygons
 
 
 def check_complete(

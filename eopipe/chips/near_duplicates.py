@@ -29,6 +29,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, FloatArray, IntArray, UInt64Array
 from eopipe.chips.alignment import SYMMETRIES, ChipAligner
 from eopipe.chips.chip_blocks import blocks_of_chips
+from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.chips import apply_symmetry
 from eopipe.tiles.store import Tiles
 
@@ -55,50 +56,54 @@ SAME_PLACE_CORRELATION = 0.9995
 
 @dataclass(frozen=True)
 class ChipFingerprints:
-    """Samples (n, 3), digests (n,) and unit vectors (n, features) of the chips of each split.
+    """Rows (n,) in a table, digests (n,) and unit vectors (n, features) of the chips of each split.
 
-    Chips of `chip` pixels are near duplicates from a correlation of `threshold` on, after alignment. `shares_places`:
-    a chip may be in two splits on purpose, with other labels; `has_slots`: positions are slots of a store, no places.
+    They are near duplicates from a correlation of `threshold` on, after alignment. `shares_places`: a chip may be in
+    two splits on purpose, with other labels.
     """
 
-    samples: dict[str, IntArray]
+    table: ChipTable
+    rows: dict[str, IntArray]
     digests: dict[str, UInt64Array]
     vectors: dict[str, FloatArray]
-    chip: int
     threshold: float
     aligner: ChipAligner
     shares_places: bool = False
-    has_slots: bool = False
+
+    def sample(self, split: str, number: int) -> IntArray:
+        """Store, row and column of a chip of a split."""
+        sample: IntArray = self.table.samples[self.rows[split][number]]
+        return sample
 
 
 def fingerprint_chips(
-    stores: list[Tiles], samples: dict[str, IntArray], chip: int, spread: dict[str, float], threshold: float
+    stores: list[Tiles], table: ChipTable, rows: dict[str, IntArray], spread: dict[str, float], threshold: float
 ) -> ChipFingerprints:
-    """Digests and vectors of all chips of all splits; `spread` is the standard deviation of each band."""
+    """Digests and vectors of the chips in these rows of a table; `spread` is the standard deviation of each band."""
     # The chips of all splits together, since those of one are spread over the blocks that are read.
-    rows = np.concatenate([*samples.values()])
-    digests, vectors = np.zeros(len(rows), np.uint64), np.zeros((len(rows), len(spread) * CELLS**2), np.float32)
-    for numbers, stored, valid in _read_chips(stores, rows, chip):
-        store = stores[rows[numbers[0], 0]]
+    samples, chip = table.samples[np.concatenate([*rows.values()])], table.chip
+    digests, vectors = np.zeros(len(samples), np.uint64), np.zeros((len(samples), len(spread) * CELLS**2), np.float32)
+    for numbers, stored, valid in _read_chips(stores, samples, chip):
+        store = stores[samples[numbers[0], 0]]
         digests[numbers] = [_digest(*pixels, store.scaling) for pixels in zip(stored, valid, strict=True)]
         order = [store.names.index(band) for band in spread]
         unit = np.array([store.scaling[0] / std for std in spread.values()], np.float32)
         vectors[numbers] = _structure(stored[:, order] * unit[:, None, None], valid)
-    ends = np.cumsum([len(part) for part in samples.values()])[:-1]
-    digests_of = dict(zip(samples, np.split(digests, ends), strict=True))
-    vectors_of = dict(zip(samples, np.split(vectors, ends), strict=True))
+    ends = np.cumsum([len(part) for part in rows.values()])[:-1]
+    digests_of = dict(zip(rows, np.split(digests, ends), strict=True))
+    vectors_of = dict(zip(rows, np.split(vectors, ends), strict=True))
     threshold = max(threshold, SMALL_THRESHOLD) if chip < SMALL else threshold
-    return ChipFingerprints(samples, digests_of, vectors_of, chip, threshold, ChipAligner(stores, chip, spread))
+    return ChipFingerprints(table, rows, digests_of, vectors_of, threshold, ChipAligner(stores, chip, spread))
 
 
-def _read_chips(stores: list[Tiles], rows: IntArray, chip: int) -> Iterator[tuple[IntArray, AnyArray, BoolArray]]:
+def _read_chips(stores: list[Tiles], samples: IntArray, chip: int) -> Iterator[tuple[IntArray, AnyArray, BoolArray]]:
     """Some chips of one store with their numbers: stored pixels (n, band, y, x) and valid masks (n, y, x)."""
-    order = np.argsort(rows[:, 0], kind="stable")
-    for of_scene in np.split(order, np.flatnonzero(np.diff(rows[order, 0])) + 1):
-        for index, (y, x) in blocks_of_chips(rows[of_scene, 1:], chip):
-            numbers, store = of_scene[index], stores[rows[of_scene[0], 0]]
+    order = np.argsort(samples[:, 0], kind="stable")
+    for of_scene in np.split(order, np.flatnonzero(np.diff(samples[order, 0])) + 1):
+        for index, (y, x) in blocks_of_chips(samples[of_scene, 1:], chip):
+            numbers, store = of_scene[index], stores[samples[of_scene[0], 0]]
             image, valid = store.read("image", y, x), store.valid(y, x)
-            corners = rows[numbers, 1:] - (y.start, x.start)
+            corners = samples[numbers, 1:] - (y.start, x.start)
             step = max(1, PIXELS_AT_A_TIME // chip**2)
             for begin in range(0, len(numbers), step):
                 windows = [np.s_[row : row + chip, col : col + chip] for row, col in corners[begin : begin + step]]
@@ -163,8 +168,9 @@ def find_similar_chips(
     first_digests, second_digests = fingerprints.digests[first], fingerprints.digests[second]
     is_duplicate = np.isin(second_digests, first_digests) & (second_digests != 0)
     if fingerprints.shares_places:
-        first_samples = {tuple(row) for row in fingerprints.samples[first].tolist()}
-        is_duplicate &= [tuple(row) not in first_samples for row in fingerprints.samples[second].tolist()]
+        samples = {name: fingerprints.table.samples[fingerprints.rows[name]].tolist() for name in (first, second)}
+        of_first = {tuple(sample) for sample in samples[first]}
+        is_duplicate &= [tuple(sample) not in of_first for sample in samples[second]]
     if is_duplicate.any():
         number = int(is_duplicate.argmax())
         partner = int((first_digests == second_digests[number]).argmax())
@@ -185,8 +191,8 @@ def _aligned(fingerprints: ChipFingerprints, first: str, second: str, pair: Chip
     """The correlation of a pair at full resolution; of one place on two days that of the vectors."""
     if pair.same_place:
         return pair.correlation
-    rows = fingerprints.samples[first][pair.first], fingerprints.samples[second][pair.second]
-    return fingerprints.aligner.correlate(*rows, pair.symmetry)
+    samples = fingerprints.sample(first, pair.first), fingerprints.sample(second, pair.second)
+    return fingerprints.aligner.correlate(*samples, pair.symmetry)
 
 
 @dataclass(frozen=True)
@@ -249,20 +255,18 @@ def find_pairs(fingerprints: ChipFingerprints, first: str, second: str, is_searc
     For each chip of `second` that `is_searched` the most similar ones of `first` in each symmetry; in bounded memory.
     """
     pairs: list[ChipPair] = []
-    samples, searched = fingerprints.samples, np.flatnonzero(is_searched)
+    rows, searched = fingerprints.rows, np.flatnonzero(is_searched)
     search = PartnerSearch.of(fingerprints.vectors[first])
-    least = SMALL_CORRELATION if fingerprints.chip < SMALL else CANDIDATE_CORRELATION
+    least = SMALL_CORRELATION if fingerprints.table.chip < SMALL else CANDIDATE_CORRELATION
     for chosen in (searched[begin : begin + BLOCK] for begin in range(0, len(searched), BLOCK)):
-        overlaps = _overlaps(fingerprints, first, samples[second][chosen, 1:])
+        overlaps = fingerprints.table.overlapping(rows[first], rows[second][chosen])
         for symmetry in SYMMETRIES:
             vectors = _turn(fingerprints.vectors[second][chosen], symmetry)
-            # Chips that share pixels of the grid are alike in any case.
+            # Chips that share a place are alike in any case.
             is_possible = symmetry == 0 and not fingerprints.shares_places
             minimum = SAME_PLACE_CORRELATION if is_possible else np.inf
             partners = _best_partners(search.partners(vectors, least), overlaps, minimum)
-            for index, partner, correlation, rank in partners:
-                distance = np.abs(samples[first][partner] - samples[second][chosen[index]])[1:]
-                is_same = bool((distance < fingerprints.chip).all()) and not fingerprints.has_slots
+            for index, partner, correlation, rank, is_same in partners:
                 pairs.append(ChipPair(correlation, partner, int(chosen[index]), symmetry, is_same, rank))
             pairs = sorted(pairs, key=_order)[:MAX_ALIGNED]
             if len(pairs) == MAX_ALIGNED and pairs[-1].rank == 0:
@@ -277,22 +281,22 @@ def _order(pair: ChipPair) -> tuple[int, float, int, int]:
 
 def _best_partners(
     pairs: tuple[IntArray, IntArray, FloatArray], overlaps: tuple[IntArray, IntArray], minimum: float
-) -> list[tuple[int, int, float, int]]:
-    """Index, best partners, correlations and ranks of the pairs: at most `MAX_ALIGNED`, best first.
+) -> list[tuple[int, int, float, int, bool]]:
+    """Index, best partners, correlations, ranks, and whether they share a place: at most `MAX_ALIGNED`, best first.
 
-    `overlaps` are index and partner of chips that share pixels of the grid, which need a correlation of `minimum`.
+    `overlaps` are index and partner of chips that share a place, which need a correlation of `minimum`.
     """
     index, partner, correlation = pairs
     # Numbers of chips have at most 31 bits.
     is_overlap = np.isin(index << 32 | partner, overlaps[0] << 32 | overlaps[1])
     chosen = ~is_overlap | (correlation >= minimum)
-    index, partner, correlation = index[chosen], partner[chosen], correlation[chosen]
-    order = np.lexsort((partner, -correlation, index))
-    index, partner, correlation = index[order], partner[order], correlation[order]
+    order = np.flatnonzero(chosen)
+    order = order[np.lexsort((partner[order], -correlation[order], index[order]))]
+    index, partner, correlation, is_overlap = index[order], partner[order], correlation[order], is_overlap[order]
     rank = np.arange(len(index)) - np.searchsorted(index, index)
     best = np.flatnonzero(rank < PARTNERS)
     best = best[np.lexsort((index[best], -correlation[best], rank[best]))][:MAX_ALIGNED]
-    arrays = (index, partner, correlation, rank)
+    arrays = (index, partner, correlation, rank, is_overlap)
     return list(zip(*(array[best].tolist() for array in arrays), strict=True))
 
 
@@ -300,16 +304,3 @@ def _turn(vectors: FloatArray, symmetry: int) -> FloatArray:
     """Vectors (n, features) of chips to which a symmetry of the square is applied."""
     turned = apply_symmetry(vectors.reshape(len(vectors), -1, CELLS, CELLS), symmetry)
     return np.ascontiguousarray(turned).reshape(vectors.shape)
-
-
-def _overlaps(fingerprints: ChipFingerprints, first: str, corners: IntArray) -> tuple[IntArray, IntArray]:
-    """Index in some corners (n, 2) and chip of `first` of all pairs that share pixels of the grid."""
-    from scipy.spatial import cKDTree
-
-    if fingerprints.has_slots:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    tree = cKDTree(fingerprints.samples[first][:, 1:])
-    # Corners are whole pixels.
-    lists = tree.query_ball_point(corners, fingerprints.chip - 0.5, p=np.inf)
-    index = np.repeat(np.arange(len(corners)), [len(partners) for partners in lists])
-    return index, np.array([partner for partners in lists for partner in partners], np.int64)

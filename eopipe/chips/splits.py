@@ -230,13 +230,25 @@ class SplitZones:
         return np.asarray(count == 0)
 
 
+def zones_of_grids(shapes: Sequence[tuple[int, int]], plan: SplitPlan) -> list[SplitZones]:
+    """Assign the positions of several grids to train, val and test: their blocks together, in the fractions."""
+    if plan.method == "blocks":
+        counts = [tuple(-(-edge // plan.block) for edge in shape) for shape in shapes]
+        parts = np.split(_random_blocks(shapes, plan), np.cumsum([rows * columns for rows, columns in counts])[:-1])
+        return [
+            SplitZones(part.reshape(count), plan.block, plan.block) for part, count in zip(parts, counts, strict=True)
+        ]
+    return [split_zones(shape, plan) for shape in shapes]
+
+
 def split_zones(shape: tuple[int, int], plan: SplitPlan) -> SplitZones:
     """Assign the positions of a grid to train, val and test."""
     height, width = shape
-    if plan.method in ("blocks", "checkerboard"):
+    if plan.method == "blocks":
+        return zones_of_grids([shape], plan)[0]
+    if plan.method == "checkerboard":
         rows, columns = -(-height // plan.block), -(-width // plan.block)
-        splits = (_checkerboard if plan.method == "checkerboard" else _random_blocks)(shape, plan)
-        return SplitZones(splits.reshape(rows, columns), plan.block, plan.block)
+        return SplitZones(_checkerboard(shape, plan).reshape(rows, columns), plan.block, plan.block)
     by_column = plan.method in COLUMN_STRIPS
     order = np.arange(width if by_column else height)
     splits = strips_of(order[::-1] if plan.method in ("east-west", "south-north") else order, plan)
@@ -262,9 +274,9 @@ def assign_at_random(count: int, plan: SplitPlan) -> UInt8Array:
     return splits_of_folds(folds, plan)
 
 
-def _random_blocks(shape: tuple[int, int], plan: SplitPlan) -> UInt8Array:
-    """Blocks in these fractions, at random; those that the edge of the grid cuts may contain no chip, so apart."""
-    holds_chip = _holds_chip(shape, plan)
+def _random_blocks(shapes: Sequence[tuple[int, int]], plan: SplitPlan) -> UInt8Array:
+    """Blocks in these fractions, at random; those that the edge of a grid cuts may contain no chip, so apart."""
+    holds_chip = np.concatenate([_holds_chip(shape, plan) for shape in shapes])
     order = np.random.Generator(np.random.Philox(key=plan.seed)).permutation(holds_chip.size)
     folds = np.empty(holds_chip.size, np.uint8)
     for blocks in (order[holds_chip[order]], order[~holds_chip[order]]):
@@ -362,23 +374,6 @@ def _strip_edges(splits: UInt8Array, plan: SplitPlan) -> IntArray:
         if first < stop:
             edges.append(first)
     return np.array(edges, np.int64)
-
-
-def splits_of_chips(corners: IntArray, zones: SplitZones, plan: SplitPlan) -> UInt8Array:
-    """The split of the chips at these corners; 255 for one that is in none.
-
-    A chip is entirely within its split. Test chips may touch its border; train chips keep the buffer to val and
-    test, val chips keep it to test.
-    """
-    boxes = np.hstack([corners, corners + plan.chip])
-    buffered = np.hstack([corners - plan.buffer, corners + plan.chip + plan.buffer])
-    splits = np.full(len(corners), NO_SPLIT, np.uint8)
-    for number in range(len(SPLITS)):
-        is_inside = zones.within(boxes, [number])
-        if KEPT_APART[number]:
-            is_inside &= zones.within(buffered, [n for n in KEPT_APART if n not in KEPT_APART[number]])
-        splits[is_inside] = number
-    return splits
 
 
 def read_split(path: Path) -> Split:

@@ -38,23 +38,11 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
     """
     if data.task == "regression" or not probabilities:
         return {}
-    count = len(data.groups) * len(data.frame.cells)
-    if len(probabilities) != count:
-        raise BadInputError(f"{len(probabilities)} maps of probabilities for {count} maps of classes")
-    cells = choose_cells(data)
+    cells, maps = choose_cells(data), ProbabilityMaps.of(data, probabilities)
     sums = np.zeros((len(cells.used), BINS, len(NAMES)))
-    tags: dict[str, str] = {}
-    maps: dict[tuple[int, str], Path] = {}
-    for number, path in enumerate(probabilities):
-        tags, cell = _check_map(path, data.frame, data.names)
-        maps[number // len(data.frame.cells), cell.id] = path
     for samples in test_samples(data):
-        number = samples.group.number
-        # A block is in one cell.
-        left = int(samples.cols.min())
-        cell = next(cell for cell in data.frame.cells if left < cell.window[1].stop)
-        for probability, part in read_probabilities(maps[number, cell.id], samples, cell.column):
-            index, pair = cells.index_of(number, part.rows, part.cols), (part.predicted, part.truth)
+        for probability, part in maps.read(samples):
+            index, pair = cells.index_of(part.group.number, part.rows, part.cols), (part.predicted, part.truth)
             if data.task == "multilabel":
                 pairs, truth = label_pairs(probability, part.truth > 0)
                 index, pair = np.tile(index, len(data.names)), (1 - part.predicted.T.ravel(), truth)
@@ -63,8 +51,8 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
                 sums += reliability_sums(probability, *pair, index, len(cells.used))
     if not sums[..., 0].any():
         return {}
-    temperature = float(tags["temperature"]) if "temperature" in tags else None
-    description = tags.get("calibration", "not calibrated: the mean of the model's probabilities")
+    temperature = float(maps.tags["temperature"]) if "temperature" in maps.tags else None
+    description = maps.tags.get("calibration", "not calibrated: the mean of the model's probabilities")
     summary = {"temperature": temperature, "description": description}
     summary |= {name: round(float(value[0]), 6) for name, value in reliability_measures(sums.sum(0)[None]).items()}
     return {"calibration": summary | {"bins": _bins(sums.sum(0)), "intervals": _intervals(sums, cells)}}
@@ -87,6 +75,32 @@ class EvaluatedSamples:
         return EvaluatedSamples(
             self.group, self.rows[chosen], self.cols[chosen], self.truth[chosen], self.predicted[chosen]
         )
+
+
+@dataclass(frozen=True)
+class ProbabilityMaps:
+    """The maps of probabilities of a run, by the number of the map and the cell; `tags` are those of the last."""
+
+    paths: dict[tuple[int, str], Path]
+    tags: dict[str, str]
+
+    @classmethod
+    def of(cls, data: EvaluationData, probabilities: tuple[Path, ...]) -> "ProbabilityMaps":
+        """Check them. Raises BadInputError for another number of maps, and for maps of other classes or grids."""
+        cells = len(data.frame.cells)
+        if len(probabilities) != (count := len(data.groups) * cells):
+            raise BadInputError(f"{len(probabilities)} maps of probabilities for {count} maps of classes")
+        maps = [_check_map(path, data.frame, data.names) for path in probabilities]
+        numbers = enumerate(zip(maps, probabilities, strict=True))
+        return cls({(number // cells, cell.id): path for number, ((_, cell), path) in numbers}, maps[-1][0])
+
+    def read(self, samples: EvaluatedSamples) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
+        """Probabilities (class, n) of the samples of a block, window by window of their map."""
+        if len(samples.rows):
+            # A block is in one cell.
+            left = int(samples.cols.min())
+            cell = next(cell for cell in samples.group.frame.cells if left < cell.window[1].stop)
+            yield from read_probabilities(self.paths[samples.group.number, cell.id], samples, cell.column)
 
 
 def label_pairs(probability: AnyArray, truth: BoolArray) -> tuple[AnyArray, IntArray]:
@@ -128,17 +142,12 @@ def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> tuple[dict[s
 
 
 def read_probabilities(
-    path: Path, samples: EvaluatedSamples, left: int = 0
+    path: Path, samples: EvaluatedSamples, left: int
 ) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
-    """Probabilities (class, n) of samples, window by window of a map that begins at the column `left` of the frame.
-
-    Nothing for a map without samples.
-    """
+    """Probabilities (class, n) of samples, window by window of a map that begins at the column `left` of the frame."""
     import rasterio
     from rasterio.windows import Window
 
-    if not len(samples.rows):
-        return
     with rasterio.open(path) as file:
         columns, bands = -(-file.shape[1] // EDGE), [*range(1, 1 + len(without_spread(file.descriptions)))]
         scales = np.asarray(file.scales)[: len(bands)]

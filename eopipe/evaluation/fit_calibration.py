@@ -105,7 +105,13 @@ def validation_samples(
             (replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip), places)
             for predictor, places in maps
         ]
-    boxes = [[*places.boxes(predictor.windows(), trained.chip if is_chipwise else 1)] for predictor, places in maps]
+    # Cells of a map of chips are counted from the edges of their own grid.
+    windows = [
+        [window for cell in places.labels.frame.cells for window in replace(predictor, area=cell.window).windows()]
+        for predictor, places in maps
+    ]
+    multiple = trained.chip if is_chipwise else 1
+    boxes = [[*places.boxes(of_map, multiple)] for of_map, (_, places) in zip(windows, maps, strict=True)]
     count = sum(count for of_map in boxes for _, count in of_map)
     share = 1.0 if is_chipwise else maximum / max(count, 1)
     classes = 2 if trained.task == "multilabel" else len(trained.classes)

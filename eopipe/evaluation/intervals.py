@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
-from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
+from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chip_table import equal_area_blocks
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells, Correlation, square_cells
 from eopipe.evaluation.maps import EvaluationData
@@ -143,7 +144,7 @@ def _blocks(data: EvaluationData, edge_km: float, split: str) -> Cells:
     places = ChipPlaces.of([group.stores[0] for group in data.groups])
     if places is None:
         raise BadInputError("the split is of a chip set, but the tiles are not; give the tiles that were split")
-    blocks = np.unique(equal_area_cells(places.degrees, edge_km), axis=0, return_inverse=True)[1].ravel()
+    blocks = np.unique(equal_area_blocks(places.degrees, edge_km), axis=0, return_inverse=True)[1].ravel()
     number, rows, cols = places.samples.T // [[1], [places.slot], [places.slot]]
     of_slot = np.zeros(places.samples.max(0) // [1, places.slot, places.slot] + 1, np.int64)
     of_slot[number, rows, cols] = blocks

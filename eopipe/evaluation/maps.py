@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray
-from eopipe.chips.chip_blocks import BLOCK, chips_reaching, covered_blocks, covered_pixels
+from eopipe.chips.chip_blocks import BLOCK, chips_in, chips_reaching, covered_blocks, covered_pixels
 from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.map_places import chips_of_map
@@ -213,8 +213,12 @@ class EvaluationData:
             corners = chips_of_map(self.split, name, [group.number])
             if len(group.stores) == 1:
                 corners = chips_reaching(group.stores[0].windows, corners, chip)
-            for window, covered in covered_blocks(corners, chip, multiple):
-                yield group, window, covered & self._has_polygon_of(name, group, window)
+            for cell in self.frame.cells:
+                # Cells of a map of chips are counted from the edges of their own grid.
+                of_cell = corners[chips_in(corners, 1, cell.window)] - np.array([0, cell.column])
+                for (y, x), covered in covered_blocks(of_cell, chip, multiple):
+                    window = y, slice(x.start + cell.column, x.stop + cell.column)
+                    yield group, window, covered & self._has_polygon_of(name, group, window)
 
     def area(self, name: str, group: EvaluatedMap, window: PixelWindow) -> BoolArray:
         """The mask (y, x) of the areas of a split in any window of a map."""
@@ -310,8 +314,6 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> str:
     """The task in the tags of the maps; raises BadInputError where labels or split belong to another task."""
     tags = _tags(maps[0])
     task, chip = str(tags.get("task", "segmentation")), int(tags.get("chip", split.chip))
-    if task in CHIPWISE and "cell" in tags:
-        raise BadInputError(f"map {maps[0]} is of task {task}, which is evaluated on one grid only so far")
     if is_continuous(labels) != (task == "regression"):
         kind = f"measure {labels.names[0]}" if is_continuous(labels) else "are classes"
         raise BadInputError(

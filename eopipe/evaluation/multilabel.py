@@ -14,7 +14,7 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.chips import label_sets
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import TREES, TreeBaselines
-from eopipe.evaluation.calibration import read_probabilities, test_samples
+from eopipe.evaluation.calibration import ProbabilityMaps, test_samples
 from eopipe.evaluation.intervals import Tally, choose_cells
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.measures import label_measures
@@ -111,12 +111,12 @@ def _shares(votes: IntArray) -> Float64Array:
 
 def _mapped_probabilities(data: EvaluationData, paths: tuple[Path, ...]) -> Iterator[Float64Array]:
     """For each map the published probabilities (n, class) of its test chips, in their order."""
+    maps = ProbabilityMaps.of(data, paths)
     for samples in test_samples(data):
-        path = paths[samples.group.number]
         values = np.zeros((len(samples.rows), len(data.names)))
         width = int(samples.cols.max(initial=0)) + 1
         position = samples.rows * width + samples.cols
-        for probability, part in read_probabilities(path, samples):
+        for probability, part in maps.read(samples):
             values[np.searchsorted(position, part.rows * width + part.cols)] = probability.T
         yield values
 

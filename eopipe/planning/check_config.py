@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.arguments import Parser
+from eopipe.chips.assign import assign_splits
 from eopipe.chips.block_choice import describe_empty_split, empty_splits, plan_warnings
 from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_set import INDEX
-from eopipe.chips.groups import split_chip_set
+from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.splits import SPLITS, chip_corners
 from eopipe.composites.periods import day_of, part_of, period_of
 from eopipe.config import URL_AS_PATH, validate
@@ -26,6 +27,7 @@ from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.labels.values import check_label_file, label_warnings
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
+from eopipe.planning.chip_forecast import split_arguments
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
 from eopipe.run.finished_model import SMALLEST_METRES, check_grid, finished_model_mistakes
 from eopipe.run.images import missing_parts
@@ -190,9 +192,9 @@ def split_of_chip_set(config: Config) -> list[str]:
     places = ChipPlaces.of([Tiles(folder / f"tiles/{name}.zarr") for name in chip_stores(config)])
     if places is None:
         raise BadInputError(f"{folder} has no index of its chips; run eopipe import again")
-    plan = places.plan(plan_of(split))
-    regions = Path(split["regions"]) if split["regions"] else None
-    splits = split_chip_set(places, places.samples, plan, split["block_km"], regions, split["attribute"])
+    plan, request = split_arguments(split)
+    plan = places.plan(plan)
+    splits = assign_splits(ChipTable.of_set(places), plan, request)
     for name in SPLITS:
         if name != "val" and not (splits == SPLITS.index(name)).any():
             raise BadInputError(f"split: no chip of {folder} is in the {name} split")

@@ -20,6 +20,7 @@ from eopipe.chips.label_leaks import find_split_polygons
 from eopipe.chips.make_split import check_complete, place_chips
 from eopipe.chips.polygons import labelled_ground_pixels, split_polygons
 from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest
+from eopipe.config_conflicts import plan_of
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
 from eopipe.labels.change import FROM_TO
@@ -135,7 +136,7 @@ def _forecast_split(
     places: ChipPlaces | None = None,
 ) -> ChipForecast:
     """Split the chips of images with their labels; `label_paths` are the stores of labels that were written for it."""
-    plan, request = _split_arguments(config["split"])
+    plan, request = split_arguments(config["split"])
     stores, shape = [*{label.scene: label for label in labels if label}.values()], None if places else images[0].shape
     classes = stores[0].names if stores else (UNKNOWN,)
     samples, role, pixels = np.empty((0, 3), np.int64), np.empty(0, np.uint8), np.empty((0, len(classes)), np.int64)
@@ -145,22 +146,23 @@ def _forecast_split(
     else:
         try:
             plan = places.plan(plan) if places else plan
-            candidates, role, _ = place_chips(images, labels, plan, request, places)
+            candidates, table, role, _ = place_chips(images, labels, plan, request, places)
             samples, pixels = candidates.samples, candidates.pixels
             _check_complete(samples, role, pixels, labels[0], plan, images[0].shape)
             if all(labels):
-                _check_polygons(samples, role, [*zip(images, labels, strict=True)], plan, request)
+                rows = {split: np.flatnonzero(role == number) for number, split in enumerate(SPLITS)}
+                _check_polygons(ChipSplit(table, rows, plan), [*zip(images, labels, strict=True)], request)
         except EopipeError as error:
             stops = [*stops, f"split: {error}"]
         warnings += plan_warnings(plan, samples, role, shape)
     label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in label_paths)
-    names, table = [image.scene for image in images], tuple(label_table(label_paths))
+    names, label_lines = [image.scene for image in images], tuple(label_table(label_paths))
     polygons = split_polygons(stores, plan) if plan.by_polygon else None
     train = samples[role == SPLITS.index("train")]
     ground = 0
     if stores and len(train):
         ground = labelled_ground_pixels([label for label in labels if label], train, plan.chip, polygons)
-    texts = tuple(stops), tuple(warnings), table
+    texts = tuple(stops), tuple(warnings), label_lines
     has_slots = places is not None
     return ChipForecast(plan, names, samples, role, pixels, classes, label_bytes, ground, *texts, has_slots)
 
@@ -176,22 +178,16 @@ def _check_complete(
     check_complete(by_split, counts, classes, shape, plan, is_change=is_change)
 
 
-def _check_polygons(
-    samples: IntArray, role: UInt8Array, pairs: list[tuple[Any, Any]], plan: SplitPlan, request: SplitRequest
-) -> None:
+def _check_polygons(split: ChipSplit, pairs: list[tuple[Any, Any]], request: SplitRequest) -> None:
     """Raise IntegrityError for polygons of the labels in two splits, as the audit of the stage does."""
-    by_split = {split: samples[role == number] for number, split in enumerate(SPLITS)}
-    names = [image.scene for image, _ in pairs]
-    findings = find_split_polygons(ChipSplit(by_split, names, names, names, plan), pairs)
     reasons = parse_allowed(request.allow)
-    raise_findings([finding for finding in findings if finding.kind not in reasons])
+    raise_findings([finding for finding in find_split_polygons(split, pairs) if finding.kind not in reasons])
 
 
-def _split_arguments(settings: dict[str, Any]) -> tuple[SplitPlan, SplitRequest]:
-    stride = settings["stride"] or settings["chip"]
-    values = settings | {"stride": stride, "tiles": (), "labels": ()}
-    plan, request = ({f.name: values[f.name] for f in fields(kind)} for kind in (SplitPlan, SplitRequest))
-    return SplitPlan(**plan), SplitRequest(**request)
+def split_arguments(settings: dict[str, Any]) -> tuple[SplitPlan, SplitRequest]:
+    """Plan and request of the settings of a split, without its stores."""
+    values = settings | {"tiles": (), "labels": ()}
+    return plan_of(settings), SplitRequest(**{field.name: values[field.name] for field in fields(SplitRequest)})
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def describe_test(split: Split) -> str:
         return "All scores are from polygons of the labels that were not used in training; what is around them may be."
     if "overlap" in findings:
         return "Some test chips overlap training chips, so the scores may be too high."
-    if split.by_scene:
+    if split.by_scene or split.plan.method == "temporal" or (split.plan.method, split.plan.by) == ("group", "scene"):
         return "All scores are from test scenes, which were not used in training."
     return "All scores are from test areas without training chips."
 

@@ -9,7 +9,9 @@ from eopipe.contract import Input, Option, Output
 # blocks that the grid cuts are assigned apart; the audit has more kinds. 3: chips begin at the edge of each strip or
 # block; a val split without chips is a warning. 4: gaps between polygons where these are split, and their map.
 # 5: in runs of several cells a chip that is removed at the border of a cell removes no other one.
-REVISION = 5
+# 6: in runs of several cells chips and blocks are counted from the edges of each; a chip of another grid counts with
+# the box around it on the ground.
+REVISION = 6
 
 
 def split(
@@ -65,8 +67,9 @@ def split(
     by: Annotated[
         Literal["scene", "tile", "region", "polygon", "column"],
         Option(
-            "group split: unit that is kept whole; a tile is of MGRS or WRS-2, a polygon of the labels, "
-            "whose pixels are masked in the chips of other splits, a column of the index of a chip set"
+            "group split: unit that is kept whole; a scene of a chip set is an image file, a tile is of MGRS or WRS-2, "
+            "a polygon of the labels, whose pixels are masked in the chips of other splits, a column of the index of a "
+            "chip set"
         ),
     ] = "scene",
     val_groups: Annotated[tuple[str, ...], Option("names of the validation groups", advanced=True)] = (),

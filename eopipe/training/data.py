@@ -141,9 +141,6 @@ class TrainingData:
     def _computed_from_labels(self, settings: Settings) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and deviation of the values of a regression, and weights of the classes in the loss; or empty."""
         check_labels(settings.task, self.labels)
-        if settings.task in CHIPWISE and len(cells := self.labels.frame.cells) > 1:
-            names = ", ".join(cell.id for cell in cells)
-            raise UsageError(f"train.task {settings.task} works on one grid only so far, but the run has cells {names}")
         if settings.task == "regression":
             return label_scaling(self.statistics, self.inputs.statistics), ()
         if settings.task == "multilabel":

@@ -1,12 +1,17 @@
 """Small tile and label stores whose pixels encode scene, band and position."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array, UInt16Array
-from eopipe.chips.splits import SPLITS, SplitPlan, chip_corners, split_zones, splits_of_chips
+from eopipe.chips.assign import splits_of_chips
+from eopipe.chips.chip_table import ChipTable
+from eopipe.chips.splits import SPLITS, SplitPlan, chip_corners, split_zones
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
@@ -15,6 +20,7 @@ SHAPE = (64, 48)
 SCALE, OFFSET = 0.5, -3.0
 SMALL = Layout(16, 32)
 CLASSES = ("x", "y", "z")
+WIDE = Frame((Cell("", make_grid((0.0, 0.0, 1e5, 1e5), "EPSG:32633", 10.0, (0, 0))),))
 
 
 def number(scene: str, band: str) -> UInt16Array:
@@ -54,3 +60,27 @@ def chips_by_split(shape: tuple[int, int], plan: SplitPlan) -> dict[str, IntArra
     corners = chip_corners(shape, plan)
     numbers = splits_of_chips(corners, split_zones(shape, plan), plan)
     return {name: corners[numbers == number] for number, name in enumerate(SPLITS)}
+
+
+@dataclass(frozen=True)
+class ImageOfSplit:
+    """An image as a split asks of it, without pixels."""
+
+    scene: str
+    attributes: dict[str, Any] = field(default_factory=dict)
+    frame: Frame = WIDE
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the frame."""
+        return self.frame.shape
+
+
+def table_of(
+    samples: dict[str, IntArray], chip: int, images: Sequence[ImageOfSplit] = ()
+) -> tuple[ChipTable, dict[str, IntArray]]:
+    """The table of the chips of all splits (n, 3), of scenes a, b, … where no images are given; the rows of each."""
+    every = np.concatenate([*samples.values()])
+    images = images or [ImageOfSplit(name) for name in "abcdefgh"]
+    rows = np.split(np.arange(len(every)), np.cumsum([len(part) for part in samples.values()])[:-1])
+    return ChipTable.of_grids(images, every, chip), dict(zip(samples, rows, strict=True))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenery import Completed, Run, split_outputs
-from stores import chips_by_split
+from stores import ImageOfSplit, chips_by_split, table_of
 
 from eopipe.arrays import AnyArray, Float64Array, IntArray, UInt16Array
 from eopipe.chips import near_duplicates
@@ -30,22 +30,26 @@ def split_of(
     test: list[list[int]],
     val: list[list[int]] | None = None,
     *,
-    groups: str = "ab",
-    days: str = "12",
+    tiles: str = "ab",
+    days: tuple[str, str] = ("2024-01-01", "2024-01-02"),
     **changes: Any,
 ) -> ChipSplit:
     """Samples of scenes a and b, split by strips unless a change says otherwise."""
     plan: dict[str, Any] = {"method": "west-east", "fractions": (0.6, 0.2, 0.2), "chip": CHIP, "stride": CHIP}
     plan |= {"buffer": 0, "block": 8, "folds": 0, "fold": 0, "seed": 0} | changes
     samples = {name: np.array(rows or NONE, np.int64) for name, rows in zip(SPLITS, (train, val, test), strict=True)}
-    return ChipSplit(samples, ["a", "b"], list(groups), list(days), SplitPlan(**plan))
+    images = [
+        ImageOfSplit(scene, {"datetime": day, "grid:code": tile})
+        for scene, day, tile in zip("ab", days, tiles, strict=True)
+    ]
+    return ChipSplit(*table_of(samples, CHIP, images), SplitPlan(**plan))
 
 
 PLANTED = {
     "overlap": split_of([[0, 0, 0], [0, 40, 0]], [[0, 0, 47], [1, 7, 3]]),
     "distance": split_of([[0, 0, 0]], [[0, 0, 40], [1, 0, 11]], buffer=4),
     "scene": split_of([[0, 0, 0], [1, 0, 0]], [[0, 40, 40]], method="group"),
-    "group": split_of([[0, 0, 0]], [[1, 40, 40]], method="group", by="tile", groups="xx"),
+    "group": split_of([[0, 0, 0]], [[1, 40, 40]], method="group", by="tile", tiles="xx"),
     "random": split_of([[0, 0, 0]], [[0, 0, 8]], method="random"),
 }
 PAIRS = {
@@ -76,12 +80,13 @@ def test_in_a_split_by_scene_a_position_repeats_on_other_days_but_not_on_one(met
     arguments: dict[str, Any] = {"method": method, "dates": ("2020-01-01",)}
     assert audit(split_of([[0, 0, 0]], [[1, 0, 0]], **arguments), None, {})["gap_pixels"] == {}
     with pytest.raises(IntegrityError, match="overlap"):
-        audit(split_of([[0, 0, 0]], [[1, 0, 0]], days="11", **arguments), None, {})
+        audit(split_of([[0, 0, 0]], [[1, 0, 0]], days=("2024-01-01",) * 2, **arguments), None, {})
 
 
 def test_a_day_in_train_and_test_is_found() -> None:
-    same = split_of([[0, 0, 0]], [[1, 40, 0]], method="temporal", dates=("2020-01-01",), groups="11", days="11")
-    with pytest.raises(IntegrityError, match=r"group .* are both of 1"):
+    days = ("2024-01-01",) * 2
+    same = split_of([[0, 0, 0]], [[1, 40, 0]], method="temporal", dates=("2020-01-01",), days=days)
+    with pytest.raises(IntegrityError, match=r"group .* are both of 2024-01-01"):
         audit(same, None, {})
 
 
@@ -111,7 +116,7 @@ def test_the_gap_is_that_of_the_nearest_chips_and_no_leak_is_overlooked(
 def test_chips_of_a_plan_pass(method: SplitMethod) -> None:
     plan = SplitPlan(method, (0.5, 0.2, 0.3), CHIP, 3, 5, 24, 0, 0, 0)
     samples = {name: np.insert(rows, 0, 0, axis=1) for name, rows in chips_by_split((120, 120), plan).items()}
-    report = audit(ChipSplit(samples, ["a"], ["a"], ["1"], plan), None, {})
+    report = audit(ChipSplit(*table_of(samples, CHIP), plan), None, {})
     assert report["allowed"] == []
     assert min(report["gap_pixels"].values()) >= 5
 
@@ -237,7 +242,9 @@ def test_chips_of_noise_are_not_alike_and_the_memory_does_not_matter(
     for block in (4096, 5):
         monkeypatch.setattr(near_duplicates, "BLOCK", block)
         results.append(
-            list(find_similar_chips(fingerprint_chips([store], samples, EDGE, spread, 0.98), "train", "test"))
+            list(
+                find_similar_chips(fingerprint_chips([store], *table_of(samples, EDGE), spread, 0.98), "train", "test")
+            )
         )
     assert [row[:3] for row in results[0]] == [row[:3] for row in results[1]]
     ((kind, count, (train, test), correlation),) = results[0]

@@ -10,11 +10,12 @@ import two_zones
 from hypothesis import given
 from hypothesis import strategies as st
 from pyproj import Transformer
-from scenery import Run, write_raster
+from scenery import Run, split_outputs, write_raster
 from shapely import box, transform
+from stores import ImageOfSplit, table_of
 
 import eopipe
-from eopipe.chips.chip_gaps import gaps_across_cells
+from eopipe.chips.splits import read_split
 from eopipe.cli import main
 from eopipe.errors import BadInputError
 from eopipe.evaluation.maps import EvaluatedMap
@@ -164,7 +165,9 @@ def test_the_gap_of_chips_across_the_border_is_that_on_the_ground(seed: int, chi
     for cell in frame.cells:
         rows, columns = dice.integers(0, cell.shape[0] - chip, 20), dice.integers(0, cell.shape[1] - chip, 20)
         corners.append(np.column_stack([rows, columns + cell.column]))
-    gaps, nearest = gaps_across_cells(frame, *corners, chip)
+    samples = {name: np.insert(part, 0, 0, axis=1) for name, part in zip(("west", "east"), corners, strict=True)}
+    table, chips = table_of(samples, chip, [ImageOfSplit("s", {}, frame)])
+    gaps, nearest = table.gaps(chips["west"], chips["east"])
     west, east = frame.cells
     change = Transformer.from_crs(str(east.grid.crs), str(west.grid.crs), always_xy=True)
     places = {}
@@ -286,13 +289,37 @@ def test_change_has_the_from_to_classes_of_both_cells(folder: Path, run: Run, tm
     assert change.attributes["pixels"] == {"a to a": plain["a"], "a to b": 0, "b to a": 0, "b to b": plain["b"]}
 
 
+@pytest.mark.parametrize("method", ["west-east", "south-north"])
+def test_strips_follow_each_other_on_the_ground_over_two_zones(
+    folder: Path, run: Run, tmp_path: Path, method: str
+) -> None:
+    labels(run, folder, tmp_path / "all.zarr", "--source", folder / "labels.tif", "--classes", "a", "b")
+    stores = [tiles(run, folder, scene, "grid") for scene in two_zones.SCENES]
+    arguments = ("--tiles", *stores, "--labels", tmp_path / "all.zarr", *split_outputs(tmp_path), "--chip", 16)
+    done = run("split", *arguments, "--method", method, "--buffer", 4, "--fractions", 0.5, 0.2, 0.3)
+    assert done.code == 0, done.stderr
+    split, frame = read_split(tmp_path / "split.json"), two_cells()
+    along: dict[str, list[float]] = {}
+    for name, samples in split.samples.items():
+        for _, row, column in samples.tolist():
+            cell = next(cell for cell in frame.cells if cell.column <= column < cell.window[1].stop)
+            # Chips are counted from the edges of their own grid.
+            assert (column - cell.column) % 16 in (0, cell.shape[1] % 16)
+            assert row % 16 in (0, cell.shape[0] % 16)
+            longitude, latitude = cell.degrees(*(cell.grid.affine * (column - cell.column + 8, row + 8)))
+            along.setdefault(name, []).append(longitude if method == "west-east" else latitude)
+    assert max(along["train"]) < min(along["val"]) < max(along["val"]) < min(along["test"])
+    assert split.audit.gap_pixels["train-test"] >= 4
+    assert len({column < GAP for column in split.samples["train"][:, 2]}) == (2 if method == "south-north" else 1)
+
+
 def test_what_needs_one_grid_is_refused_with_the_cells(folder: Path, run: Run, tmp_path: Path) -> None:
     labels(run, folder, tmp_path / "all.zarr", "--source", folder / "labels.tif", "--classes", "a", "b")
     stores = [tiles(run, folder, scene, "grid") for scene in two_zones.SCENES]
     outputs = [f"--{name}" for name in ("chips", "statistics", "map", "places")]
     files = [word for flag in outputs for word in (flag, str(tmp_path / flag))]
     arguments = ("split", "--tiles", *stores, "--labels", tmp_path / "all.zarr", *files, "--chip", "32")
-    for method in (("west-east",), ("temporal", "--dates", "2023-08-03"), ("group", "--by", "scene")):
+    for method in (("temporal", "--dates", "2023-08-03"), ("group", "--by", "scene")):
         done = run(*arguments, "--method", *method)
         assert done.code == 2
         assert "works on one grid only so far, but the run has the cells utm32n, utm33n" in done.stderr

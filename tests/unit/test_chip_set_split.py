@@ -1,6 +1,8 @@
 """Splits of chip sets: true places decide, not slots; blocks, groups and the audit."""
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scenery import Completed, Run, split_outputs
 
-from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
+from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chip_table import ChipGround, ChipTable, equal_area_blocks
 from eopipe.reporting.split_maps import outlines_of
 from eopipe.stac.antimeridian import common_bounds, split
 
@@ -28,7 +31,8 @@ def places_of(corners: list[tuple[str, float, float]], edge: int = 64) -> ChipPl
     for number, (crs, left, top) in enumerate(corners):
         change = Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
         longitude, latitude = change.transform(left + 5 * edge, top - 5 * edge)
-        row = {"id": str(number), "crs": crs, "transform": [10, 0, left, 0, -10, top], "height": edge, "width": edge}
+        row = {"id": str(number), "source": f"{number}.tif", "date": None, "crs": crs, "height": edge, "width": edge}
+        row["transform"] = [10, 0, left, 0, -10, top]
         rows.append(row | {"longitude": longitude, "latitude": latitude, "row": 0, "column": number * edge})
     samples = np.array([(0, 0, number * edge) for number in range(len(rows))])
     return ChipPlaces(edge, samples, tuple(rows))
@@ -44,7 +48,7 @@ def places_of(corners: list[tuple[str, float, float]], edge: int = 64) -> ChipPl
 def test_gaps_in_one_zone_are_those_in_pixels(zone: int, easting: int, northing: int, columns: int, rows: int) -> None:
     crs = f"EPSG:{32600 + zone}"
     places = places_of([(crs, easting, northing), (crs, easting + 10 * columns, northing + 10 * rows)])
-    gaps, _ = places.nearest_pixels(places.samples[:1], places.samples[1:])
+    gaps, _ = ChipTable.of_set(places).gaps(np.array([0]), np.array([1]))
     assert gaps[0] == max(abs(columns), abs(rows)) - 64
 
 
@@ -57,13 +61,14 @@ def test_a_gap_across_180_degrees_is_that_on_the_ground() -> None:
         corners.append((crs, x - 320, y + 320))
     places = places_of(corners)
     _, _, metres = Geod(ellps="WGS84").inv(-179.99, 10, 179.99, 10)
-    gaps, _ = places.gaps(np.array([0]), np.array([1]))
-    assert gaps[0] == pytest.approx(metres - 640, abs=5)
+    gaps, _ = ChipGround.of_set(places).gaps(np.array([0]), np.array([1]))
+    # The chips are turned against each other by a third of a degree, and count with the boxes around them.
+    assert metres - 648 < gaps[0] < metres - 640
 
 
 def test_far_chips_are_apart_by_a_great_circle() -> None:
     places = places_of([("EPSG:32631", 5e5, 0.0), ("EPSG:32661", 2e6, 2e6)])
-    gaps, _ = places.gaps(np.array([0]), np.array([1]))
+    gaps, _ = ChipGround.of_set(places).gaps(np.array([0]), np.array([1]))
     assert gaps[0] == pytest.approx(6371008.8 * np.pi / 2, rel=0.002)
 
 
@@ -72,7 +77,7 @@ def test_the_nearest_chip_is_that_with_the_smallest_gap() -> None:
     corners = [("EPSG:32633", x, y) for x, y in (dice.integers(0, 1000, (80, 2)) * 10 + (5e5, 5e6)).tolist()]
     places = places_of(corners)
     first, second = np.arange(40), np.arange(40, 80)
-    gaps, nearest = places.nearest_pixels(places.samples[first], places.samples[second])
+    gaps, nearest = ChipTable.of_set(places).gaps(first, second)
     xy = np.array([corner[1:] for corner in corners]) / 10
     expected = np.abs(xy[second, None] - xy[None, first]).max(-1) - 64
     assert (gaps == expected.min(1)).all()
@@ -83,7 +88,7 @@ def test_blocks_have_the_same_area_from_the_equator_to_the_polar_circle() -> Non
     dice = np.random.default_rng(2)
     z = dice.uniform(-np.sin(np.radians(66)), np.sin(np.radians(66)), 400_000)
     degrees = np.column_stack([dice.uniform(-180, 180, len(z)), np.degrees(np.arcsin(z))])
-    cells, counts = np.unique(equal_area_cells(degrees, 1000), axis=0, return_counts=True)
+    cells, counts = np.unique(equal_area_blocks(degrees, 1000), axis=0, return_counts=True)
     # Rows at the border of the band are incomplete.
     inner = counts[(cells[:, 0] > cells[:, 0].min()) & (cells[:, 0] < cells[:, 0].max())]
     expected = 1e6 / (4 * np.pi * 6371.0088**2 * np.sin(np.radians(66))) * len(z)
@@ -184,8 +189,10 @@ def test_blocks_remove_chips_within_the_buffer_of_another_split(run: Run, tmp_pa
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--method", "temporal", "--dates", "2024-01-01"), "split.method temporal does not work on a chip set"),
-        (("--method", "group", "--by", "scene"), "split.method group by scene does not work on a chip set"),
+        (("--method", "checkerboard"), "split.method checkerboard does not work on a chip set"),
+        (("--method", "group", "--by", "polygon"), "split.method group by polygon does not work on a chip set"),
+        (("--method", "temporal", "--dates", "2024-01-01"), "scene images/z00-0.tif, images/z01-0.tif, "),
+        (("--method", "group", "--by", "tile"), "scene images/z00-0.tif has no tile in grid:code or its id"),
         (
             ("--method", "group", "--by", "column", "--attribute", "colour"),
             "no column colour; it has class, column,",
@@ -200,6 +207,75 @@ def test_what_a_chip_set_cannot_be_split_by_is_one_sentence(
     code, text = split_world(run, tmp_path, *options, chips=1)
     assert sentence in text
     assert code in (2, 3)
+
+
+def write_dates(folder: Path, masks: Callable[[int, int], int], days: tuple[str, ...]) -> None:
+    """Five chips, each on several days; `masks` is the number of the mask of a place on a day."""
+    for place in range(5):
+        for number, day in enumerate(days):
+            name, left = f"p{place}-{day}", 5e5 + 20_000 * place
+            bands, _ = separable(100 * place + number)
+            _, mask = separable(masks(place, number))
+            write_chip(folder / f"images/{name}.tif", bands, names=("red", "nir"), left=left)
+            write_chip(folder / f"masks/{name}.tif", mask, left=left)
+
+
+DAYS = ("20230601", "20240601", "20250601")
+BY_DATE = ("--method", "temporal", "--dates", "2024-01-01", "2025-01-01")
+
+
+def test_a_temporal_split_of_a_chip_set_is_by_the_dates_of_its_chips(run: Run, tmp_path: Path) -> None:
+    write_dates(tmp_path, lambda place, day: 10 * place + day, DAYS)
+    done = run("split", *import_set(run, tmp_path), *split_outputs(tmp_path), *BY_DATE)
+    assert done.code == 0, done.stderr
+    ids = chips_of_splits(tmp_path)
+    assert ids == {
+        name: [f"p{place}-{day}" for place in range(5)]
+        for name, day in zip(("train", "val", "test"), DAYS, strict=True)
+    }
+
+
+def test_places_with_one_label_on_all_dates_leak_in_a_temporal_split_of_a_chip_set(run: Run, tmp_path: Path) -> None:
+    write_dates(tmp_path, lambda place, day: 10 * place if place else day, DAYS)
+    stores = import_set(run, tmp_path)
+    # A fifth of the labels is new on each day, so kappa is about 0.8.
+    assert run("split", *stores, *split_outputs(tmp_path), *BY_DATE).code == 0
+    write_dates(tmp_path, lambda place, day: 10 * place, DAYS)
+    done = run("split", *import_set(run, tmp_path), *split_outputs(tmp_path), *BY_DATE)
+    assert done.code == 4
+    example = "100.0 % of the test pixels were in train with this label, such as those of train chip p0-20230601"
+    assert "place (5 times): labels of a place are the same in both splits: " + example in done.stderr
+
+
+def test_chips_of_one_day_that_overlap_leak_in_a_split_by_scene(run: Run, tmp_path: Path) -> None:
+    write_dates(tmp_path, lambda place, day: 10 * place + day, (*DAYS[:2], "20240601b"))
+    options = ("--method", "group", "--by", "scene", "--fractions", 0.5, 0, 0.5)
+    done = run("split", *import_set(run, tmp_path), *split_outputs(tmp_path), *options)
+    assert done.code == 4
+    pair = re.search(r"overlap \(\d times\): train chip (p\d)-(\w+) and test chip (p\d)-(\w+)", done.stderr)
+    assert pair, done.stderr
+    assert pair[1] == pair[3]
+    assert {pair[2], pair[4]} == {"20240601", "20240601b"}
+
+
+def test_by_scene_the_windows_of_one_image_stay_together(run: Run, tmp_path: Path) -> None:
+    rows = []
+    for number in range(6):
+        place: dict[str, Any] = {"left": 5e5 + 20_000 * number}
+        images, masks = zip(*(separable(10 * number + part) for part in range(3)), strict=True)
+        write_chip(tmp_path / f"images/s{number}.tif", np.concatenate(images, -1), names=("red", "nir"), **place)
+        write_chip(tmp_path / f"masks/s{number}.tif", np.concatenate(masks, -1), **place)
+        files = {"image": f"images/s{number}.tif", "mask": f"masks/s{number}.tif"}
+        rows += [files | {"id": f"s{number}-{part}", "window": [EDGE * part, 0, EDGE, EDGE]} for part in range(3)]
+    (tmp_path / "windows.json").write_text(json.dumps(rows))
+    windows = ("--windows", tmp_path / "windows.json", "--classes", "land", "water")
+    assert run("import", tmp_path / "set", *windows).code == 0
+    stores = ("--tiles", tmp_path / "set/tiles/chips-0000.zarr", "--labels", tmp_path / "set/labels/chips-0000.zarr")
+    done = run("split", *stores, *split_outputs(tmp_path), "--method", "group", "--by", "scene")
+    assert done.code == 0, done.stderr
+    images_of = {name: {chip[:2] for chip in chips} for name, chips in chips_of_splits(tmp_path).items()}
+    assert [len(images_of[name]) for name in ("train", "val", "test")] == [4, 1, 1]
+    assert len(set.union(*images_of.values())) == 6
 
 
 @pytest.mark.parametrize("method", ["west-east", "east-west", "north-south", "south-north"])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import rasterio
 from scipy.ndimage import gaussian_filter, shift
+from stores import table_of
 
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.chips.alignment import ChipAligner
@@ -96,7 +97,7 @@ def test_a_changed_copy_of_a_chip_is_found(tmp_path: Path, change: str, edge: in
     train = np.concatenate([chips(edge, range(60)), [[0, row, col]]])
     samples = {"train": train, "test": np.array([[0, 40, 64], [0, 4, 66]])}
     spread = {name: band.std for name, band in measure_bands([store], samples["train"], edge).bands.items()}
-    fingerprints = fingerprint_chips([store], samples, edge, spread, THRESHOLD)
+    fingerprints = fingerprint_chips([store], *table_of(samples, edge), spread, THRESHOLD)
     results = list(find_similar_chips(fingerprints, "train", "test"))
     assert [(kind, count) for kind, count, _, _ in results] == [("near-duplicate", 1)], results
     assert results[0][2][1] == 0
@@ -107,7 +108,7 @@ def test_chips_of_west_and_east_of_real_scenes_are_not_alike(tmp_path: Path, edg
     stores = [store_of(tmp_path / f"{date}.zarr", real_scene(date)) for date in DATES]
     samples = {"train": chips(edge, range(48), len(stores)), "test": chips(edge, range(64, 100), len(stores))}
     spread = {name: band.std for name, band in measure_bands(stores, samples["train"], edge).bands.items()}
-    fingerprints = fingerprint_chips(stores, samples, edge, spread, THRESHOLD)
+    fingerprints = fingerprint_chips(stores, *table_of(samples, edge), spread, THRESHOLD)
     assert list(find_similar_chips(fingerprints, "train", "test")) == []
 
 
@@ -137,7 +138,7 @@ def similar_chips(
         name: np.array([[0, y - 8, x - 8] for y, x in rows]) for name, rows in (("train", train), ("test", test))
     }
     spread = {name: band.std for name, band in measure_bands([store], samples["train"], 16).bands.items()}
-    results = find_similar_chips(fingerprint_chips([store], samples, 16, spread, THRESHOLD), "train", "test")
+    results = find_similar_chips(fingerprint_chips([store], *table_of(samples, 16), spread, THRESHOLD), "train", "test")
     return [(kind, count) for kind, count, _, _ in results]
 
 
@@ -162,10 +163,13 @@ def test_the_pairs_that_are_aligned_are_the_first_of_all_pairs(monkeypatch: pyte
     shapes = random.normal(size=(3, 32))
     vectors = {name: random.normal(size=(200, 3)) @ shapes for name in ("train", "test")}
     vectors = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in vectors.items()}
-    samples = {name: np.zeros((200, 3), np.int64) for name in vectors}
+    # Apart, so that no pair shows one place.
+    columns = np.arange(0, 20_000, 100)
+    samples = {name: np.column_stack([0 * columns, 0 * columns + 1000 * n, columns]) for n, name in enumerate(vectors)}
+    table, rows = table_of(samples, 32)
     digests = {name: np.zeros(200, np.uint64) for name in vectors}
     aligner = ChipAligner([], 32, {})
-    fingerprints = ChipFingerprints(samples, digests, vectors, 32, 0.97, aligner, has_slots=True)
+    fingerprints = ChipFingerprints(table, rows, digests, vectors, 0.97, aligner)
     expected = []
     for symmetry in range(8):
         turned = apply_symmetry(vectors["test"].reshape(200, -1, 4, 4), symmetry).reshape(200, -1)
@@ -209,10 +213,10 @@ def test_chips_of_all_splits_are_read_once(tmp_path: Path, monkeypatch: pytest.M
         return read(tiles, name, y, x)
 
     monkeypatch.setattr(Tiles, "read", counted)
-    fingerprints = fingerprint_chips([store], samples, 16, dict.fromkeys(BANDS, 0.1), THRESHOLD)
+    fingerprints = fingerprint_chips([store], *table_of(samples, 16), dict.fromkeys(BANDS, 0.1), THRESHOLD)
     # Image and mask.
     assert pixels[0] == 2 * 128**2
     for name, rows in samples.items():
-        alone = fingerprint_chips([store], {name: rows}, 16, dict.fromkeys(BANDS, 0.1), THRESHOLD)
+        alone = fingerprint_chips([store], *table_of({name: rows}, 16), dict.fromkeys(BANDS, 0.1), THRESHOLD)
         np.testing.assert_array_equal(alone.digests[name], fingerprints.digests[name])
         np.testing.assert_array_equal(alone.vectors[name], fingerprints.vectors[name])

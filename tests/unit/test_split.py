@@ -15,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scenery import Completed, Run, covered_area, split_outputs
-from stores import chips_by_split
+from stores import chips_by_split, table_of
 
 from eopipe.arrays import AnyArray, IntArray, UInt8Array
 from eopipe.chips.chip_blocks import chip_counts
-from eopipe.chips.chip_gaps import ChipGaps
 from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import (
     NO_SPLIT,
@@ -269,7 +268,8 @@ def test_of_chips_that_are_not_kept_apart_those_with_the_fewest_to_spare_go(
 ) -> None:
     rows = np.array(chips, np.int64).reshape(-1, 4)
     samples, assigned = rows[:, :3], rows[:, 3].astype(np.uint8)
-    splits = ChipGaps(8).keep_apart(samples, assigned.copy(), buffer)
+    table, _ = table_of({"all": samples}, 8)
+    splits = table.keep_apart(assigned.copy(), buffer)
 
     def is_near(chip: int, other: int) -> bool:
         return max(abs(samples[chip, 1:] - samples[other, 1:])) < 8 + buffer

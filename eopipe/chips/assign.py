@@ -1,34 +1,35 @@
-"""Units that are assigned to splits as a whole: scenes, tiles of MGRS or WRS-2, regions, days; of a chip set blocks.
+"""The unit of each chip and the split of each unit: zones of a grid, scenes, days, tiles, regions, blocks of the Earth.
 
-The blocks of a chip set are equal-area cells of the Earth.
+On a grid, blocks and strips are zones that chips are within. Chips of a set, and strips over several grids, are
+assigned by their true places: blocks are equal-area parts of the Earth, strips have a share of the places.
 """
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray, UInt8Array
 from eopipe.chips.chip_blocks import blocks_of_chips
-from eopipe.chips.chip_gaps import ChipGaps
-from eopipe.chips.chip_places import ChipPlaces, equal_area_cells
+from eopipe.chips.chip_table import ChipTable, SplitScene, equal_area_blocks
 from eopipe.chips.splits import (
     COLUMN_STRIPS,
+    KEPT_APART,
     NO_SPLIT,
     SPLITS,
     STRIPS,
     SplitMethod,
     SplitPlan,
+    SplitRequest,
     SplitZones,
     assign_at_random,
-    splits_of_chips,
     strips_of,
+    zones_of_grids,
 )
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.stac.antimeridian import common_bounds
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import NO_LABEL
@@ -40,27 +41,75 @@ TILE_CODES = (
 )
 
 
-class SplitImage(Protocol):
-    """What a split asks of an image: a store of tiles, or one that is planned."""
+def assign_splits(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> UInt8Array:
+    """The split of each chip; 255 for one that is in none."""
+    in_zones = plan.method in ("blocks", "checkerboard", *STRIPS)
+    # A strip crosses one grid.
+    in_zones &= len(table.cells) == 1 or (len(table.cells) > 1 and plan.method not in STRIPS)
+    if plan.method == "random":
+        splits = assign_at_random(len(table.samples), plan)
+    elif in_zones:
+        splits = _splits_of_zones(table, plan)
+    elif table.cells and plan.method == "group" and plan.by == "region":
+        splits = splits_by_region(table, request.regions, request.attribute, plan)
+    elif plan.method in STRIPS:
+        splits = strips_of(order_along(table.ground.degrees, plan.method), plan)
+    else:
+        splits = _splits_of_units(_units(table, plan, request), plan, request.block_km)
+    # Zones of one grid keep their chips apart; tiles overlap at their edges, and so do grids.
+    needs_gaps = len(table.cells) != 1 or (plan.method == "group" and plan.by == "tile")
+    return table.keep_apart(splits, plan.buffer) if plan.by_place and needs_gaps else splits
 
-    @property
-    def scene(self) -> str:
-        """Its name."""
 
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """`datetime` and `grid:code`, where it has them."""
-
-    @property
-    def frame(self) -> Frame:
-        """The cells of the run."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of the frame in pixels."""
+def _splits_of_zones(table: ChipTable, plan: SplitPlan) -> UInt8Array:
+    splits = np.full(len(table.samples), NO_SPLIT, np.uint8)
+    zones = zones_of_grids([cell.shape for cell in table.cells], plan)
+    for number, (cell, of_cell) in enumerate(zip(table.cells, zones, strict=True)):
+        chosen = np.flatnonzero(table.grids == number)
+        splits[chosen] = splits_of_chips(table.samples[chosen, 1:] - (0, cell.column), of_cell, plan)
+    return splits
 
 
-def tile_of(store: SplitImage) -> str:
+def splits_of_chips(corners: IntArray, zones: SplitZones, plan: SplitPlan) -> UInt8Array:
+    """The split of the chips at these corners; 255 for one that is in none.
+
+    A chip is entirely within its split. Test chips may touch its border; train chips keep the buffer to val and
+    test, val chips keep it to test.
+    """
+    boxes = np.hstack([corners, corners + plan.chip])
+    buffered = np.hstack([corners - plan.buffer, corners + plan.chip + plan.buffer])
+    splits = np.full(len(corners), NO_SPLIT, np.uint8)
+    for number in range(len(SPLITS)):
+        is_inside = zones.within(boxes, [number])
+        if KEPT_APART[number]:
+            is_inside &= zones.within(buffered, [n for n in KEPT_APART if n not in KEPT_APART[number]])
+        splits[is_inside] = number
+    return splits
+
+
+def _units(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> list[Any]:
+    """The unit of each chip that is assigned as a whole; None of a chip in none."""
+    if plan.method == "blocks":
+        return [tuple(block) for block in equal_area_blocks(table.ground.degrees, request.block_km).tolist()]
+    if plan.method == "group" and plan.by == "column":
+        return list(table.column(request.attribute))
+    if plan.method == "group" and plan.by == "region":
+        return list(regions_of(table, request.regions, request.attribute))
+    groups = groups_of(table.images, plan)
+    return [groups[scene] for scene in table.scenes.tolist()]
+
+
+def _splits_of_units(units: Sequence[Any], plan: SplitPlan, block_km: float) -> UInt8Array:
+    """The split of each chip, given its unit."""
+    if plan.method == "temporal":
+        of_day = {day: _split_of_day(day, plan.dates) for day in set(units)}
+        return np.array([of_day[day] for day in units], np.uint8)
+    names = sorted({unit for unit in units if unit is not None})
+    assigned = _assign_blocks(names, plan, block_km) if plan.method == "blocks" else assign_groups(names, plan)
+    return np.array([assigned.get(unit, NO_SPLIT) for unit in units], np.uint8)
+
+
+def tile_of(store: SplitScene) -> str:
     """The tile of MGRS or WRS-2 of a scene: `grid:code` of its item, else from its id."""
     grid_code = str(store.attributes.get("grid:code") or "")
     tile = grid_code or next((m[1] for code in TILE_CODES if (m := code.search(store.scene))), "")
@@ -71,7 +120,7 @@ def tile_of(store: SplitImage) -> str:
     return tile.removeprefix("MGRS-").removeprefix("WRS2-")
 
 
-def day_of(store: SplitImage) -> str | None:
+def day_of(store: SplitScene) -> str | None:
     """The day (UTC) of a scene as ISO date; None without a datetime."""
     try:
         moment = datetime.fromisoformat(str(store.attributes.get("datetime") or ""))
@@ -80,23 +129,14 @@ def day_of(store: SplitImage) -> str | None:
     return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date().isoformat()
 
 
-def groups_of(stores: Sequence[SplitImage], plan: SplitPlan) -> list[str]:
+def groups_of(stores: Sequence[SplitScene], plan: SplitPlan) -> list[str]:
     """The group of each scene that the plan assigns: its day, tile or name."""
     if plan.method == "temporal":
-        days = {store.scene: day_of(store) for store in stores}
-        undated = [scene for scene, day in days.items() if day is None]
-        if undated:
-            raise BadInputError(f"scene {', '.join(undated)} has no datetime; split by position instead")
-        return [day for day in days.values() if day]
+        days = [day_of(store) for store in stores]
+        if undated := sorted({store.scene for store, day in zip(stores, days, strict=True) if day is None}):
+            raise BadInputError(f"scene {some_of(undated)} has no datetime; split by position instead")
+        return [day for day in days if day]
     return [tile_of(store) if plan.by == "tile" else store.scene for store in stores]
-
-
-def splits_of_groups(groups: list[str], plan: SplitPlan) -> UInt8Array:
-    """The split of each scene, given its group."""
-    if plan.method == "temporal":
-        return np.array([_split_of_day(day, plan.dates) for day in groups], np.uint8)
-    split = assign_groups(groups, plan)
-    return np.array([split[group] for group in groups], np.uint8)
 
 
 def _split_of_day(day: str, dates: tuple[str, ...]) -> int:
@@ -135,10 +175,8 @@ def without_empty_splits(splits: UInt8Array, plan: SplitPlan) -> UInt8Array:
     return splits
 
 
-def splits_by_region(
-    corners: IntArray, source: Path | None, attribute: str, frame: Frame, plan: SplitPlan
-) -> UInt8Array:
-    """The split of the chips at these corners (n, 2) by the regions that they are in; 255 for one that is in none.
+def splits_by_region(table: ChipTable, source: Path | None, attribute: str, plan: SplitPlan) -> UInt8Array:
+    """The split of chips on grids by the regions that they are in; 255 for one that is in none.
 
     Regions are rasterised around blocks of chips only.
     """
@@ -157,6 +195,7 @@ def splits_by_region(
     if names:
         splits = assign_groups(names, plan)
         split_of_region[: len(names)] = [splits[name] for name in names]
+    frame, corners = Frame(table.cells), table.samples[:, 1:]
     shapes = {cell.id: ClassShapes(source, cell.grid, Legend(names), attribute) for cell in frame.cells}
     split_of_chip = np.full(len(corners), NO_SPLIT, np.uint8)
     for numbers, window in blocks_of_chips(corners, plan.chip):
@@ -174,33 +213,6 @@ def splits_by_region(
     return split_of_chip
 
 
-def split_chip_set(
-    places: ChipPlaces, samples: IntArray, plan: SplitPlan, block_km: float, regions: Path | None, attribute: str
-) -> UInt8Array:
-    """The split of each candidate (n, 3) by its true place, or by its row of the index; 255 for one in none.
-
-    A strip has a share of the longitudes or latitudes that chips have.
-    """
-    if plan.method == "random":
-        return assign_at_random(len(samples), plan)
-    numbers = places.numbers(samples)
-    if plan.method in STRIPS:
-        splits = strips_of(order_along(places.degrees[numbers], plan.method), plan)
-        return ChipGaps(plan.chip, places=places).keep_apart(samples, splits, plan.buffer)
-    units = np.empty(len(samples), object)
-    if plan.method == "blocks":
-        cells = equal_area_cells(places.degrees[numbers], block_km)
-        units[:] = [tuple(cell) for cell in cells.tolist()]
-        assigned: dict[Any, int] = _assign_cells(sorted(set(units)), plan, block_km)
-    else:
-        column = places.column(attribute) if plan.by == "column" else regions_of(places, regions, attribute)
-        units[:] = [column[number] for number in numbers]
-        names = sorted({unit for unit in units if unit is not None})
-        assigned = dict(assign_groups(names, plan))
-    splits = np.array([assigned.get(unit, NO_SPLIT) for unit in units], np.uint8)
-    return ChipGaps(plan.chip, places=places).keep_apart(samples, splits, plan.buffer)
-
-
 def order_along(degrees: Float64Array, method: SplitMethod) -> IntArray:
     """Ranks of places (n, 2) from the side at which the strips of a method begin; across 180 degrees east continues."""
     longitude, latitude = degrees.T
@@ -210,18 +222,18 @@ def order_along(degrees: Float64Array, method: SplitMethod) -> IntArray:
     return np.unique(along, return_inverse=True)[1].ravel()
 
 
-def _assign_cells(cells: list[Any], plan: SplitPlan, block_km: float) -> dict[Any, int]:
+def _assign_blocks(blocks: list[Any], plan: SplitPlan, block_km: float) -> dict[Any, int]:
     needed = plan.folds or sum(fraction > 0 for fraction in plan.fractions)
-    if len(cells) < needed:
+    if len(blocks) < needed:
         raise BadInputError(
-            f"the chips are in {len(cells)} blocks of {block_km:g} km, and at least {needed} are needed; "
+            f"the chips are in {len(blocks)} blocks of {block_km:g} km, and at least {needed} are needed; "
             "choose a smaller split.block_km"
         )
-    splits = without_empty_splits(assign_at_random(len(cells), plan), plan)
-    return dict(zip(cells, splits.tolist(), strict=True))
+    splits = without_empty_splits(assign_at_random(len(blocks), plan), plan)
+    return dict(zip(blocks, splits.tolist(), strict=True))
 
 
-def regions_of(places: ChipPlaces, source: Path | None, attribute: str) -> list[str | None]:
+def regions_of(table: ChipTable, source: Path | None, attribute: str) -> list[str | None]:
     """The region of each chip: that of the polygon with its centre; None outside of all, or in several.
 
     Raises UsageError without a file, BadInputError for what is not a vector file with this attribute.
@@ -235,14 +247,14 @@ def regions_of(places: ChipPlaces, source: Path | None, attribute: str) -> list[
         raise UsageError("split.by region needs split.regions: a file of polygons, each with its name")
     features = read_features(source, attribute)
     change = Transformer.from_crs("EPSG:4326", features.crs, always_xy=True)
-    x, y = change.transform(places.degrees[:, 0], places.degrees[:, 1])
+    x, y = change.transform(table.ground.degrees[:, 0], table.ground.degrees[:, 1])
     chips, shapes = STRtree(features.shapes).query(points(x, y), predicate="intersects")
-    regions: list[str | None] = [None] * len(places.rows)
+    regions: list[str | None] = [None] * len(table.samples)
     names: dict[int, set[str]] = {}
     for chip, shape in zip(chips.tolist(), shapes.tolist(), strict=True):
         names.setdefault(chip, set()).add(str(features.values[shape]))
     for chip, options in names.items():
         regions[chip] = options.pop() if len(options) == 1 else None
-    if not Counter(region for region in regions if region is not None):
+    if all(region is None for region in regions):
         raise BadInputError(f"no chip is in a region of {source}")
     return regions
