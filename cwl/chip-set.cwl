@@ -21,6 +21,13 @@ requirements:
   StepInputExpressionRequirement: {}
   SubworkflowFeatureRequirement: {}
 inputs:
+  import_record:
+    type:
+    - 'null'
+    - File
+    label: import record
+    doc: run record of the import, with which the crate begins
+    format: iana:application/json
   tiles:
     type:
       type: array
@@ -1964,6 +1971,7 @@ steps:
       timelimit_s: crate_timelimit_s
       records:
         source:
+        - import_record
         - split/record
         - train/record
         - rung_0/record

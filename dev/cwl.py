@@ -19,9 +19,10 @@ NAMESPACES = {
     "iana": "https://www.iana.org/assignments/media-types/",
     "s": "https://schema.org/",
 }
-# The operation of each stage in EDAM: query, retrieval, standardisation, aggregation, annotation, splitting,
-# modelling, comparison, normalisation, prediction, statistics, conversion, visualisation, deposition.
+# The operation of each stage in EDAM: conversion, query, retrieval, standardisation, aggregation, annotation,
+# splitting, modelling, comparison, normalisation, prediction, statistics, conversion, visualisation, deposition.
 INTENTS = {
+    "import": "operation_3434",
     "search": "operation_0224",
     "fetch": "operation_2422",
     "preprocess": "operation_3435",
@@ -70,6 +71,8 @@ class JobNeeds:
 
 PROCESSES = "$(inputs.processes)"
 NEEDS = {
+    # A row of slots of a shard for each of two threads, with many bands.
+    "import": JobNeeds(3000, 60, max_cores=2),
     "search": JobNeeds(1000, 10),
     "fetch": JobNeeds(1000, 60),
     "preprocess": JobNeeds(1500, 20, max_cores=4),
@@ -242,6 +245,9 @@ def _input(definition: Stage, port: Port) -> dict[str, Any]:
     value = described(port)
     if _is_state(definition, port):
         return value | {"type": ["null", "Directory"]}
+    if port.positional:
+        # Behind an option with a list it would be one of its values.
+        return value | {"inputBinding": {"position": -1}}
     return value if is_listed(port) else value | {"inputBinding": {"prefix": port.flag}}
 
 
@@ -269,6 +275,9 @@ def _outputs(definition: Stage, port: Port) -> dict[str, Any]:
     if mark.each:
         each = {"type": "File[]", "label": f"{port.name}, one by one", "doc": "for a scatter"} | _format(mark)
         outputs[f"{port.name}_each"] = each | {"outputBinding": {"glob": f"{glob}/{mark.each}"}}
+    for name in mark.stores:
+        each = {"type": "Directory[]", "label": name, "doc": f"stores in {name}/ of {port.name}"}
+        outputs[name] = each | {"outputBinding": {"glob": f"{glob}/{name}/*"}}
     return outputs
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from dev.cwl import entry, workflow_document
 from dev.cwl_pipeline import IMAGES, LABELS, fold, pipeline, training
 from dev.cwl_repeated import composites, image_map
-from dev.cwl_steps import FOLDERS, PACKED, SELF, Cwl, stage_step, used_inputs, when
+from dev.cwl_steps import FOLDERS, JSON, PACKED, SELF, Cwl, stage_step, used_inputs, when
 from eopipe.contract import stage
 from eopipe.trial_settings import MAX_RUNGS
 
@@ -47,7 +47,10 @@ def chip_set() -> Cwl:
     each_store = {"mosaic": False, "images": True, "cells": [""], "endings": [""]}
     for repeated in ("cross_validate", "trials", "members"):
         steps[repeated]["in"] |= {name: {"default": value} for name, value in each_store.items()}
+    steps["crate"]["in"]["records"]["source"].insert(0, "import_record")
+    of_import = entry(["null", "File"], "import record", "run record of the import, with which the crate begins", JSON)
     known = {
+        "import_record": of_import,
         "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of the chip set"},
         "labels": FOLDERS | {"label": "labels", "doc": "label stores of the chip set"},
     }

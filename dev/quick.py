@@ -23,10 +23,10 @@ from pathlib import Path
 import grimp
 
 from eopipe.cli import COMMANDS
-from eopipe.contract import STAGES
+from eopipe.contract import STAGES, function_name
 
 ENTRIES = {name: entry.partition(":")[0] for group in COMMANDS.values() for name, (entry, _) in group.items()}
-ENTRIES |= {name: f"eopipe.stages.{name}" for name in STAGES}
+ENTRIES |= {name: f"eopipe.stages.{function_name(name)}" for name in STAGES}
 ROOT = Path(__file__).parents[1]
 DURATIONS = ROOT / "tests/durations.json"
 # Tests that only compute.

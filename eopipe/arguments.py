@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -80,7 +81,7 @@ def stage_parser(definition: Stage) -> Parser:
             continue
         group = parser.add_argument_group(title)
         for port in sorted(ports, key=lambda port: not port.required):
-            group.add_argument(port.flag, dest=port.name, **_argument(port))
+            group.add_argument(port.name if port.positional else port.flag, **_argument(port))
         if (definition.name, kind, is_advanced) == ("train", Option, True):
             text = "options by their names in JSON, in the place of the same ones before, as trials have them"
             group.add_argument(SETTINGS, metavar="JSON", help=text)
@@ -94,7 +95,11 @@ def _is_advanced(port: Port) -> bool:
 
 def _usage(definition: Stage) -> str:
     """The required ports alone: the groups below list the others."""
-    required = [f"{p.flag} {_metavar(p)}" + (" ..." if p.is_list else "") for p in definition.ports if p.required]
+    required = [
+        p.flag if p.positional else f"{p.flag} {_metavar(p)}" + (" ..." if p.is_list else "")
+        for p in definition.ports
+        if p.required
+    ]
     # argparse writes "usage: " before it.
     lines = textwrap.wrap(" ".join([*required, "[options]"]), _width() - len(f"usage: eopipe {definition.name} "))
     return f"eopipe {definition.name} " + f"\n{' ' * len(f'usage: eopipe {definition.name} ')}".join(lines)
@@ -110,22 +115,25 @@ def _width() -> int:
 
 
 def _metavar(port: Port) -> str:
+    if port.positional:
+        return port.flag
     return "NAME" if port.choices else "PATH" if is_path(port) else port.base.__name__.upper()
 
 
 def _argument(port: Port) -> dict[str, Any]:
     text = port.mark.doc.replace("%", "%%")
     if port.base is bool:
-        return {"action": "store_true", "help": text}
+        return {"dest": port.name, "action": "store_true", "help": text}
     if port.choices:
         text += f" {{{', '.join(port.choices)}}}"
     if port.required:
         text += " (required)"
     elif port.default not in (None, ()):
         text += f" [{' '.join(map(str, port.default)) if port.is_list else port.default}]"
-    return {
+    # The name of a positional one is its only text.
+    names = {} if port.positional else {"dest": port.name, "required": port.required}
+    return names | {
         "help": text,
-        "required": port.required,
         "default": argparse.SUPPRESS if port.required else port.default,
         "nargs": "+" if port.is_list else None,
         "metavar": _metavar(port),
@@ -139,6 +147,7 @@ def parse(definition: Stage, argv: Sequence[str]) -> dict[str, Any]:
     """
     from pydantic import ValidationError
 
+    _refuse_expanded(definition, argv)
     arguments = vars(stage_parser(definition).parse_args(argv))
     values, errors = {}, []
     for port in definition.ports:
@@ -149,6 +158,18 @@ def parse(definition: Stage, argv: Sequence[str]) -> dict[str, Any]:
     if errors:
         raise UsageError(f"{definition.name}: {'; '.join(errors)}")
     return definition.with_derived(values)
+
+
+def _refuse_expanded(definition: Stage, argv: Sequence[str]) -> None:
+    """Raise UsageError where the shell has put the names of files in the place of a pattern."""
+    for flag in [p.flag for p in definition.ports if isinstance(p.mark, Option) and p.mark.glob and p.flag in argv]:
+        words = [*takewhile(lambda word: not word.startswith("-"), argv[argv.index(flag) + 1 :])]
+        if len(words) > 1 and all(Path(word).is_file() for word in words[:2]):
+            pattern = str(Path(words[0]).with_name(f"*{Path(words[0]).suffix}"))
+            raise UsageError(
+                f"{flag} has {len(words)} words, such as {words[0]}, for the shell replaces a pattern by the files "
+                f"that match it; quote the pattern, as in {flag} '{pattern}'"
+            )
 
 
 def expand_lists(definition: Stage, argv: Sequence[str]) -> list[str]:
@@ -229,17 +250,21 @@ def _reason(error: "ValidationError") -> str:
 def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
     """Check that every input exists and matches its manifest.
 
-    Raises BadInputError that lists missing inputs, IntegrityError for a damaged one.
+    Raises BadInputError that lists missing inputs, IntegrityError for a damaged one, and what a stage raises for a
+    pattern or list of files.
     """
     from eopipe.publish import MANIFEST, verify
 
     missing, published = list[str](), list[Path]()
     for port in definition.of(Input):
-        value = values[port.name]
-        for path in value if port.is_list else (value,):
-            if path is not None and not path.exists():
+        paths = definition.paths(port, values)
+        if isinstance(port.mark, Input) and port.mark.files:
+            # Each file is checked where it is read.
+            continue
+        for path in paths:
+            if not path.exists():
                 missing.append(f"{port.flag} {path}")
-            elif path is not None and (path / MANIFEST).is_file():
+            elif (path / MANIFEST).is_file():
                 published.append(path)
     if missing:
         raise BadInputError(f"{definition.name}: these inputs do not exist: {some_of(missing)}")

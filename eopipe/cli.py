@@ -37,12 +37,6 @@ COMMANDS = {
         "command": ("eopipe.run.job_logs:command", "Print the command of a stage's jobs, to run one of them by hand."),
         "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPUs that jobs requested and used."),
     },
-    "data that exist already": {
-        "import": (
-            "eopipe.chips.import_command:import_command",
-            "Pack chips (pairs, folders by class, windows) into stores.",
-        ),
-    },
     "training": {
         "follow": ("eopipe.telemetry.follow:follow", "Show a training in TensorBoard, MLflow or Prometheus."),
         "rate": ("eopipe.training.lr_finder:rate", "Suggest a learning rate for a training (range test)."),
@@ -202,6 +196,8 @@ def set_up_libraries(definition: Stage) -> None:
 
 def _written(outputs: list[dict[str, Any]], values: dict[str, Any], clock: float) -> str:
     """The time since `clock`, and what a stage wrote, for its log."""
+    # Stores in an output have a path.
+    outputs = [row for row in outputs if "path" not in row]
     paths = " ".join(str(values[row["port"]]) for row in outputs)
     size, files = sum(row["bytes"] for row in outputs), sum(row["files"] for row in outputs)
     return f"seconds={time.monotonic() - clock:.1f} mb={size / 1e6:.3g} files={files} wrote={paths!r}"

@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from eopipe.errors import RefusedError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-STAGES = (
+# The stages of a run in pipeline order, each with a section in the config.
+RUN_STAGES = (
     "search",
     "fetch",
     "preprocess",
@@ -40,6 +41,10 @@ STAGES = (
     "catalog",
     "crate",
 )
+# All stages: before a run, `import` packs chips that exist already.
+STAGES = ("import", *RUN_STAGES)
+# The module and function of a stage whose name Python reserves.
+FUNCTIONS = {"import": "import_chips"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,8 @@ class Input:
 
     `user`: the config names it, no other stage writes it; `mixed`: it can be a file or a folder. `derived`: the
     function (`module:function`) that finds it by the other values of the stage; a folder is then identified by its
-    files. `nested`: CWL may give it as a list of lists.
+    files. `nested`: CWL may give it as a list of lists. `files`: the function that lists the files of it that the stage
+    reads, by all its values; the run record then has these files.
     """
 
     doc: str
@@ -58,17 +64,24 @@ class Input:
     format: str = ""
     derived: str = ""
     nested: bool = False
+    files: str = ""
 
 
 @dataclass(frozen=True)
 class Output:
-    """A file or folder that the stage writes; `each` is the glob pattern of its parts, for a scatter."""
+    """A file or folder that the stage writes; `each` is the glob pattern of its parts, for a scatter.
+
+    `stores` are folders in it with published folders, which the record lists beside it. A `positional` one is given on
+    the command line without an option.
+    """
 
     name: str
     doc: str
     folder: bool = False
     each: str = ""
     format: str = ""
+    stores: tuple[str, ...] = ()
+    positional: bool = False
 
 
 @dataclass(frozen=True, init=False)
@@ -77,18 +90,28 @@ class Option:
 
     `advanced` ones are rarely needed: the help of the stage lists them last. With `section`, the setting of this name
     in the config section of that stage applies, so that stages cannot differ in it; `train.architecture` is the setting
-    of another name. One `of_job` is set by the workflow for each job, never by the config.
+    of another name. One `of_job` is set by the workflow for each job, never by the config. A `glob` is a pattern of
+    file names, which a shell replaces by the files unless it is quoted.
     """
 
     doc: str
     advanced: bool
     section: str
     of_job: bool
+    glob: bool
     constraints: dict[str, Any] = field(hash=False)
 
     def __init__(
-        self, doc: str, *, advanced: bool = False, section: str = "", of_job: bool = False, **constraints: Any
+        self,
+        doc: str,
+        *,
+        advanced: bool = False,
+        section: str = "",
+        of_job: bool = False,
+        glob: bool = False,
+        **constraints: Any,
     ) -> None:
+        object.__setattr__(self, "glob", glob)
         object.__setattr__(self, "of_job", of_job)
         object.__setattr__(self, "doc", doc)
         object.__setattr__(self, "advanced", advanced)
@@ -121,8 +144,13 @@ class Port:
 
     @property
     def flag(self) -> str:
-        """The port's option on the command line."""
-        return "--" + self.name.replace("_", "-")
+        """The port's option on the command line; of a positional one its name in the help."""
+        return self.name.upper() if self.positional else "--" + self.name.replace("_", "-")
+
+    @property
+    def positional(self) -> bool:
+        """Whether the command line has its value without an option."""
+        return isinstance(self.mark, Output) and self.mark.positional
 
     @property
     def required(self) -> bool:
@@ -186,14 +214,26 @@ class Stage:
         results = dict(values)
         for port in self.of(Input):
             if isinstance(port.mark, Input) and port.mark.derived:
-                module, _, name = port.mark.derived.partition(":")
-                results[port.name] = getattr(importlib.import_module(module), name)(values)
+                results[port.name] = _function(port.mark.derived)(values)
         return results
+
+    def paths(self, port: Port, values: Mapping[str, Any]) -> tuple[Path, ...]:
+        """What the stage reads or writes through a port. Raises an EopipeError where its files cannot be listed."""
+        if isinstance(port.mark, Input) and port.mark.files:
+            return tuple(_function(port.mark.files)(values))
+        value = values[port.name]
+        return value if isinstance(value, tuple) else () if value is None else (value,)
 
     @property
     def settings(self) -> tuple[Port, ...]:
         """The ports that a config file sets: options, knobs and the user's own input files."""
         return tuple(p for p in self.ports if _in_config(p))
+
+
+def _function(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    """The function that a mark names as `module:function`."""
+    module, _, function = name.partition(":")
+    return cast(Callable[[Mapping[str, Any]], Any], getattr(importlib.import_module(module), function))
 
 
 def _in_config(port: Port) -> bool:
@@ -205,14 +245,23 @@ def _in_config(port: Port) -> bool:
 
 def summary(name: str) -> str:
     """The first sentence of a stage's docstring; imports none of its dependencies."""
-    module = importlib.import_module(f"eopipe.stages.{name}")
-    return (inspect.getdoc(getattr(module, name)) or "").splitlines()[0]
+    return (inspect.getdoc(_stage_function(name)) or "").splitlines()[0]
+
+
+def function_name(name: str) -> str:
+    """The name of a stage's function, and of its module."""
+    return FUNCTIONS.get(name, name)
+
+
+def _stage_function(name: str) -> Callable[..., None]:
+    module = importlib.import_module(f"eopipe.stages.{function_name(name)}")
+    return cast(Callable[..., None], getattr(module, function_name(name)))
 
 
 @cache
 def stage(name: str) -> Stage:
     """Read the definition of a stage from its function."""
-    function = getattr(importlib.import_module(f"eopipe.stages.{name}"), name)
+    function = _stage_function(name)
     hints = get_type_hints(function, include_extras=True)
     ports: list[Port] = []
     groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
@@ -261,7 +310,7 @@ def to_args(port: Port, value: Any) -> list[str]:
     words = [str(entry) for entry in (value if isinstance(value, (tuple, list)) else (value,))]
     if options := [word for word in words if is_option(word)]:
         raise RefusedError(f"{port.name} has {options[0]!r}, which a command line would take for an option")
-    return [port.flag, *words]
+    return words if port.positional else [port.flag, *words]
 
 
 def is_option(word: str) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.arguments import parse
-from eopipe.contract import STAGES, Knob, Output, Port, stage, to_args
+from eopipe.contract import STAGES, Knob, Output, Port, Stage, stage, to_args
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, is_crate, read_crate
@@ -317,19 +317,13 @@ class Repair:
                 "yours, run its command yourself"
             )
 
-    def command(self, recorded: Sequence[str]) -> list[str]:
-        """The command of a stage as it was recorded, without knobs that name folders or programs.
+    def command(self, definition: Stage, values: dict[str, Any]) -> list[str]:
+        """The command of a stage with the recorded values, without knobs that name folders or programs.
 
         Raises RefusedError where it would write outside of the folder, or run code or ask hosts that are not allowed.
         """
-        definition = stage(recorded[1])
-        try:
-            values = parse(definition, recorded[2:])
-        except SystemExit as error:
-            raise BadInputError("the command in its run record asks for help only; run the stage again") from error
-        for port in definition.of(Output):
-            if values[port.name] is not None:
-                self.check_inside(values[port.name], f"the command in its run record, eopipe {definition.name},")
+        for path in _targets(definition, values):
+            self.check_inside(path, f"the command in its run record, eopipe {definition.name},")
         if not is_permitted(values.get("architecture", ""), (self.allow_code,)):
             raise RefusedError(permission_message("its run record", values["architecture"]))
         hosts = values.get("private_hosts") or ()
@@ -341,6 +335,10 @@ class Repair:
         values |= {"allow_code": self.allow_code}
         ports = [port for port in definition.ports if not _names_place(port) or port.name in PERMITTED]
         return [definition.name, *(word for port in ports for word in to_args(port, values[port.name]))]
+
+
+def _targets(definition: Stage, values: dict[str, Any]) -> list[Path]:
+    return [path for port in definition.of(Output) if (path := values[port.name]) is not None]
 
 
 def _names_place(port: Port) -> bool:
@@ -386,12 +384,16 @@ def _rebuild(output: PublishedOutput, repair: Repair) -> None:
     command = list(output.command)
     if len(command) < 2 or command[1] not in STAGES:
         raise IntegrityError("there is no run record with its command; run the stage again")
-    flags = [port.flag for port in stage(command[1]).of(Output)]
-    targets = [Path(value) for flag, value in pairwise(command) if flag in flags]
+    definition = stage(command[1])
+    try:
+        values = parse(definition, command[2:])
+    except SystemExit as error:
+        raise BadInputError("the command in its run record asks for help only; run the stage again") from error
+    targets = _targets(definition, values)
     if output.path.resolve() not in {target.resolve() for target in targets}:
         raise BadInputError(
             f"the command in its run record writes {', '.join(map(str, targets))}; start this where the run was started"
         )
-    done = subprocess.run([sys.executable, "-P", "-m", "eopipe", *repair.command(command)], check=False)
+    done = subprocess.run([sys.executable, "-P", "-m", "eopipe", *repair.command(definition, values)], check=False)
     if done.returncode:
         raise IntegrityError(f"it could not be rebuilt: eopipe {command[1]} exited with code {done.returncode}")

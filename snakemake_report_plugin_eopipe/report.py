@@ -13,7 +13,7 @@ from eopipe.run.rules import IN_WORKFLOW, pinned, records
 from eopipe.stages.crate import crate
 
 # The outputs of these stages are identified by their digests: they are large, or the crate itself.
-NOT_IN_PAYLOAD = ("fetch", "preprocess", "composite", "label", "catalog", "crate")
+NOT_IN_PAYLOAD = ("import", "fetch", "preprocess", "composite", "label", "catalog", "crate")
 # Where run records are below the results; deeper there are only the files of stores.
 RECORD_PATTERNS = ("*.run.json", "*/*.run.json", "*/*/*.run.json")
 Records = dict[Path, dict[str, Any]]
@@ -59,7 +59,7 @@ def _collect_records(dag: Any, results: Path) -> Records:
     are found through their records.
     """
     jobs = [job for level in dag.toposorted() for job in level]
-    paths = {Path(path) for job in jobs for path in records(map(str, job.output))}
+    paths = {Path(path) for job in jobs for path in records(map(str, [*job.output, *job.input]))}
     makers: dict[str, Path] = {}
     for path in (path for pattern in RECORD_PATTERNS for path in results.glob(pattern)):
         makers |= {row["sha256"]: path for row in read_json(path)["outputs"] if row["sha256"]}

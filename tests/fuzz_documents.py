@@ -120,7 +120,7 @@ def chip_set(folder: Path) -> Change:
     from eopipe.chips.assign import assign_splits
     from eopipe.chips.chip_files import chip_pairs
     from eopipe.chips.chip_places import ChipPlaces, read_index
-    from eopipe.chips.chip_set import ImportOptions, import_chips
+    from eopipe.chips.chip_set import ImportOptions, write_chip_set
     from eopipe.chips.chip_table import ChipTable
     from eopipe.chips.splits import SplitPlan, SplitRequest
     from eopipe.inspection.describe_store import describe_store
@@ -132,7 +132,7 @@ def chip_set(folder: Path) -> Change:
 
     write_pairs(folder, [(8, 8)] * 4)
     chips = chip_pairs(str(folder / "S2/*_S2.tif"), str(folder / "labels/*_label.tif"))
-    index = import_chips(folder / "set", chips, Legend(("land", "water", "snow")), ImportOptions(group="^."))
+    index = write_chip_set(folder / "set", chips, Legend(("land", "water", "snow")), ImportOptions(group="^."))
     store, file = folder / "set/tiles/chips-0000.zarr", folder / "set/chips.json"
     metadata, rows = json.loads((store / "zarr.json").read_text()), index["chips"]
     sizes = ((0.5, 0.25, 0.25), 16, 16, 1, 16, 0, 0, 1)

@@ -1,13 +1,14 @@
 """Files of a chip set that exists already: image/mask pairs, a folder of chips for each class, or a list of windows."""
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,10 +92,16 @@ def refuse_outside(chips: Sequence[ChipFile], folders: Sequence[Path]) -> None:
     Lists and links come with the chips of other people, and what is read here is packed into what is published.
     """
     roots = [folder.resolve() for folder in folders]
+    # Of many thousand files only the links are resolved one by one.
+    resolved = cache(Path.resolve)
     for chip in chips:
         for kind, path in (("image", chip.image), ("mask", chip.mask)):
-            actual = path and path.resolve()
-            if actual is None or any(actual.is_relative_to(root) for root in roots):
+            if path is None:
+                continue
+            # Path.is_symlink raises OSError for a name that is too long.
+            is_link = path.name in ("", "..") or os.path.islink(path)  # noqa: PTH114
+            actual = path.resolve() if is_link else resolved(path.parent) / path.name
+            if any(actual.is_relative_to(root) for root in roots):
                 continue
             raise RefusedError(
                 f"chip {chip.id} has the {kind} {path}, which is {actual}, outside of {folders[0]}; if files there may "
@@ -102,12 +109,14 @@ def refuse_outside(chips: Sequence[ChipFile], folders: Sequence[Path]) -> None:
             )
 
 
-def chip_pairs(images: str, masks: str) -> list[ChipFile]:
+def chip_pairs(images: str, masks: str, root: Path | None = None) -> list[ChipFile]:
     """The images and masks of two patterns, matched by what their `*` represents, sorted by it.
 
-    Raises UsageError for a pattern without exactly one `*`; BadInputError where nothing matches, and for an image
-    without mask or a mask without image.
+    The patterns start from `root`, by default the current folder. Raises UsageError for a pattern without exactly one
+    `*`; BadInputError where nothing matches, and for an image without mask or a mask without image.
     """
+    names = partial(source_name, images, root=root), partial(source_name, masks, root=root)
+    images, masks = (str(root / pattern) if root else pattern for pattern in (images, masks))
     by_id, masks_by_id = matches_of(images), matches_of(masks)
     for pattern, matches in ((images, by_id), (masks, masks_by_id)):
         if not matches:
@@ -122,9 +131,7 @@ def chip_pairs(images: str, masks: str) -> list[ChipFile]:
             f"no file {images.replace('*', alone[0])}"
         )
     return [
-        ChipFile(
-            key, by_id[key], source_name(images, by_id[key]), masks_by_id[key], source_name(masks, masks_by_id[key])
-        )
+        ChipFile(key, by_id[key], names[0](by_id[key]), masks_by_id[key], names[1](masks_by_id[key]))
         for key in sorted(by_id)
     ]
 
@@ -148,10 +155,10 @@ def folder_of(pattern: str) -> Path:
     return Path(pattern.partition("*")[0] + "x").parent
 
 
-def source_name(pattern: str, path: Path) -> str:
+def source_name(pattern: str, path: Path, root: Path | None = None) -> str:
     """The path of a file from the folder before the `*` on, which says nothing of this machine."""
     folder = folder_of(pattern)
-    return (Path(folder.name) / path.relative_to(folder)).as_posix()
+    return (Path(folder.name) / path.relative_to((root or Path()) / folder)).as_posix()
 
 
 def class_folders(root: Path) -> tuple[tuple[str, ...], list[ChipFile]]:
@@ -181,16 +188,16 @@ def class_folders(root: Path) -> tuple[tuple[str, ...], list[ChipFile]]:
     return names, chips
 
 
-def chip_windows(path: Path) -> list[ChipFile]:
+def chip_windows(path: Path, folder: Path | None = None) -> list[ChipFile]:
     """The chips of a list in JSON: parts of larger images, as objects with id, image, window, and mask or label.
 
-    A window is [column, row, width, height] in pixels, paths are relative to the file. Raises BadInputError for
-    anything else, ids that are there twice, and a list with masks and labels.
+    A window is [column, row, width, height] in pixels, paths start from `folder`, by default that of the file. Raises
+    BadInputError for anything else, ids that are there twice, and a list with masks and labels.
     """
     rows = read_document(path, list[Any], "a list of windows")
     if not rows:
         raise BadInputError(f"{path} is not a list of windows, each with id, image, window, and mask or label")
-    chips = [_window_chip(path, number, row) for number, row in enumerate(rows)]
+    chips = [_window_chip(path, folder or path.parent, number, row) for number, row in enumerate(rows)]
     if repeated := [key for key, count in Counter(chip.id for chip in chips).items() if count > 1]:
         raise BadInputError(f"{path} has the id {repeated[0]} twice")
     if len({chip.mask is None for chip in chips}) > 1:
@@ -198,7 +205,7 @@ def chip_windows(path: Path) -> list[ChipFile]:
     return sorted(chips, key=lambda chip: chip.id)
 
 
-def _window_chip(path: Path, number: int, row: Any) -> ChipFile:
+def _window_chip(path: Path, folder: Path, number: int, row: Any) -> ChipFile:
     """The chip of an entry of a list of windows."""
     place = f"{path}, entry {number}"
     if not isinstance(row, dict) or not all(isinstance(row.get(key), str) and row[key] for key in ("id", "image")):
@@ -213,9 +220,9 @@ def _window_chip(path: Path, number: int, row: Any) -> ChipFile:
     if not is_window or min(numbers[:2]) < 0 or min(numbers[2:]) < 1:
         raise BadInputError(f"{place} needs a window: whole numbers of pixels, [column, row, width, height]")
     column, first, width, height = numbers
-    mask = path.parent / row["mask"] if "mask" in row else None
+    mask = folder / row["mask"] if "mask" in row else None
     return ChipFile(
-        *(row["id"], path.parent / row["image"], _listed_name(row["image"]), mask, _listed_name(row.get("mask", ""))),
+        *(row["id"], folder / row["image"], _listed_name(row["image"]), mask, _listed_name(row.get("mask", ""))),
         label=row.get("label", ""),
         window=(slice(first, first + height), slice(column, column + width)),
     )

@@ -302,7 +302,7 @@ def _write_index(group: "zarr.Group", rows: list[dict[str, Any]]) -> None:
     array.attrs["long_name"] = "place, source, class and counts of each chip, as JSON"
 
 
-def import_chips(target: Path, chips: Sequence[ChipFile], legend: Legend, options: ImportOptions) -> dict[str, Any]:
+def write_chip_set(target: Path, chips: Sequence[ChipFile], legend: Legend, options: ImportOptions) -> dict[str, Any]:
     """Publish a folder with the stores `tiles/` and `labels/` and the index `chips.json`; return the index.
 
     Headers of all files are read first, then a row of slots at a time. Raises BadInputError for chips of different

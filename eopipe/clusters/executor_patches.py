@@ -152,7 +152,7 @@ def begin_run(workflow: Any, config: dict[str, Any]) -> None:
     """What Snakemake does before its first job."""
     from snakemake.exceptions import WorkflowError
 
-    from eopipe.chips.import_command import hold_chip_set
+    from eopipe.chips.import_set import hold_chip_set
     from eopipe.run.project import claim_results, hold_lock, reset_future_times
 
     hold_lock()

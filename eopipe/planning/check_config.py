@@ -21,7 +21,7 @@ from eopipe.composites.periods import day_of, part_of, period_of
 from eopipe.config import URL_AS_PATH, validate
 from eopipe.config_conflicts import has_label_settings, plan_of, refusal
 from eopipe.config_file import read_config
-from eopipe.contract import STAGES, stage
+from eopipe.contract import RUN_STAGES, stage
 from eopipe.contract import is_path as is_path_port
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.labels.values import check_label_file, label_warnings
@@ -92,7 +92,7 @@ def check_file(path: Path) -> Config:
 
 def missing_files(config: Config, wrong_sections: set[str]) -> Iterator[str]:
     """A sentence for each file or folder of the user that is missing, of the wrong kind, or cannot be read."""
-    for name in STAGES:
+    for name in RUN_STAGES:
         ports = [] if name in wrong_sections else [port for port in stage(name).settings if is_path_port(port)]
         for port in ports:
             value, is_folder = config[name][port.name], getattr(port.mark, "folder", False)

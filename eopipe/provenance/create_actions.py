@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eopipe.contract import STAGES, Option, Output, Port, stage, summary
+from eopipe.contract import STAGES, Option, Output, Port, function_name, stage, summary
 from eopipe.provenance.contextual_entities import REPOSITORY
 from eopipe.provenance.data_entities import DataEntities
 from eopipe.provenance.graph import RUN_TERMS, CrateGraph, Entity, local_id
@@ -202,7 +202,7 @@ class ActionBuilder:
     def _tool(self, job: RecordedJob) -> Entity:
         """The command of a stage, in the version and commit that ran and with its libraries."""
         version, commit = job.record.version, job.record.software.get("git", "")
-        url = f"{REPOSITORY}/blob/v{version}/eopipe/stages/{job.stage}.py"
+        url = f"{REPOSITORY}/blob/v{version}/eopipe/stages/{function_name(job.stage)}.py"
         variants = self.software.setdefault(url, [])
         if job.record.software not in variants:
             variants.append(job.record.software)

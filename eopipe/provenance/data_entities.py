@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from eopipe.errors import BadInputError
 from eopipe.provenance.graph import CrateGraph, Entity, local_id
 from eopipe.provenance.jobs import RecordedData, RecordedJob
+from eopipe.provenance.redact import redact_argument
 from eopipe.publish import MANIFEST, digest, link_or_copy, read_json, size, write_manifest
 
 # A folder with more files is described as one entity, without its files.
@@ -148,7 +149,8 @@ class DataEntities:
             # A prefix of the checksum is a sufficient id; the entity holds the whole checksum.
             identifier = local_id("sha256", data.sha256[:16]) if data.sha256 else local_id("data", *data.key.split("/"))
             kind, form = ("Dataset", None) if data.folder else ("File", media_type(data.name))
-            self.entities[data.key] = self.graph.add(identifier, kind, encodingFormat=form, **_properties(data))
+            properties = _properties(data) | ({"alternateName": redact_argument(data.path)} if data.path else {})
+            self.entities[data.key] = self.graph.add(identifier, kind, encodingFormat=form, **properties)
         return self.entities[data.key]
 
     def folder_of(self, data: RecordedData) -> str:

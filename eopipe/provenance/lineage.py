@@ -22,6 +22,8 @@ from eopipe.publish import read_json
 
 # Relations of a STAC Item's links that lead to its origin, the first one preferred.
 ORIGIN_LINKS = ("self", "derived_from", "via")
+# Of more inputs of the user, as of a chip set, the first ones are listed.
+LISTED_INPUTS = 50
 Jobs = tuple[RecordedJob, ...]
 
 
@@ -150,6 +152,8 @@ def _describe_user_inputs(graph: LineageGraph, upstream: Jobs) -> Iterator[str]:
     user_inputs = {data.key: data for job in upstream for data in job.record.inputs if graph.maker(data) is None}
     if user_inputs:
         yield "from inputs of the user"
-    for data in sorted(user_inputs.values(), key=lambda data: data.name):
+    for data in sorted(user_inputs.values(), key=lambda data: data.name)[:LISTED_INPUTS]:
         content = f"sha256 {data.sha256}" if data.sha256 else f"a folder of {data.files} files, {data.bytes} bytes"
-        yield f"    {data.name}  {content}"
+        yield f"    {data.path or data.name}  {content}"
+    if (omitted := len(user_inputs) - LISTED_INPUTS) > 0:
+        yield f"    and {omitted} more"

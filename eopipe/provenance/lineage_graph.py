@@ -1,14 +1,16 @@
 """The lineage of results: the jobs of a run, linked by the content that passed from one to the next."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.provenance.crate_reader import is_crate, read_crate
 from eopipe.provenance.jobs import RecordedData, RecordedJob, read_jobs
+from eopipe.provenance.record import record_path
 from eopipe.publish import MANIFEST, RECORD, digest, is_draft, read_json, size
 
 # A result is in the folder of results, or at most two folders deeper.
@@ -65,7 +67,7 @@ def lineage_of(path: Path) -> tuple[LineageGraph, RecordedJob, RecordedData]:
         raise BadInputError(f"{path} does not exist; give a file or folder that eopipe made")
     absolute = path.resolve()
     crate = next((folder for folder in (absolute, *absolute.parents) if is_crate(folder)), None)
-    graph = _read_crate(crate) if crate else _read_results(_results_folder(absolute))
+    graph = _read_crate(crate) if crate else _read_results(_records_for(absolute))
     keys = {recorded.resolve(): key for key, recorded in graph.paths.items()}
     # A file inside of a published folder was made with the folder.
     recorded = next((parent for parent in (absolute, *absolute.parents) if parent in keys), absolute)
@@ -86,6 +88,12 @@ def _check_content(path: Path, recorded: Path, data: RecordedData) -> None:
 def _read_crate(folder: Path) -> LineageGraph:
     crate = read_crate(folder)
     return LineageGraph(crate.jobs, crate.paths)
+
+
+def _records_for(path: Path) -> list[Path]:
+    """The run records of the results that a path belongs to; a chip set has that of its import beside it."""
+    sets = [record for folder in (path, *path.parents[:DEPTH]) if _is_of("import", record := record_path(folder))]
+    return sets[:1] or sorted(_records(_results_folder(path)))
 
 
 def _results_folder(path: Path) -> Path:
@@ -112,11 +120,15 @@ def _is_of(stage: str, record: Path) -> bool:
         return False
 
 
-def _read_results(folder: Path) -> LineageGraph:
-    records = sorted(_records(folder))
-    rows = [(record.parent / row["name"], row) for record in records for row in read_json(record)["outputs"]]
+def _read_results(records: Sequence[Path]) -> LineageGraph:
+    rows = [(_output_path(record, row), row) for record in records for row in read_json(record)["outputs"]]
     paths = {row["sha256"]: path for path, row in rows if path.exists()}
     return LineageGraph(read_jobs(records), paths)
+
+
+def _output_path(record: Path, row: Mapping[str, Any]) -> Path:
+    """Where an output is, beside its record; a store in an output has a path from there."""
+    return record.parent / str(row.get("path", row["name"]))
 
 
 def _records(root: Path) -> Iterator[Path]:

@@ -19,8 +19,19 @@ from eopipe import __version__
 from eopipe.contract import Input, Output, Port, Stage, is_path
 from eopipe.errors import EopipeError, UsageError
 from eopipe.models.model_files import libraries
+from eopipe.processes import map_in_order
 from eopipe.provenance.redact import redact_for_record, redact_message, url_without_credentials
-from eopipe.publish import MANIFEST, content_digest, digest, foreign_content, publish, read_json, size, write_json
+from eopipe.publish import (
+    MANIFEST,
+    content_digest,
+    digest,
+    foreign_content,
+    publish,
+    read_json,
+    sha256,
+    size,
+    write_json,
+)
 
 # The environment variables with a scheduler's job id; PBS appends its host behind a dot.
 SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
@@ -73,18 +84,28 @@ def write_record(
 ) -> dict[str, Any]:
     """Write the record of a job that has ended, with its command; `error` is empty for one that succeeded.
 
-    Returns the record.
+    Returns the record. That of a completed job stays where a later one failed and has left its folder as it was.
     """
     outputs = stage.of(Output)
     record = _job(stage, values, arguments, start, error) | {
-        "inputs": _data(stage.of(Input), values),
-        "outputs": [] if error else _outputs(outputs, values),
+        "inputs": _data(stage, stage.of(Input), values),
+        "outputs": [] if error else _outputs(stage, values),
         "usage": _usage(),
         "software": _software() | _model_libraries(stage, values),
         "project": _project_commit(),
     }
-    _publish_record(record_path(values[outputs[0].name]), record)
+    first = values[outputs[0].name]
+    if not (error and _is_described(first)):
+        _publish_record(record_path(first), record)
     return record
+
+
+def _is_described(folder: Path) -> bool:
+    """Whether a published folder has the record of the job that wrote it."""
+    with suppress(EopipeError, OSError, KeyError, TypeError):
+        rows = read_json(record_path(folder))["outputs"]
+        return any(row["name"] == folder.name and row["sha256"] == sha256(folder / MANIFEST) for row in rows)
+    return False
 
 
 def _job(stage: Stage, values: dict[str, Any], arguments: list[str], start: str, error: str) -> dict[str, Any]:
@@ -109,21 +130,52 @@ def _publish_record(path: Path, record: dict[str, Any]) -> None:
         write_json(draft, record)
 
 
-def _data(ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = []
+def _data(stage: Stage, ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
+    existing = [(port, path) for port in ports for path in stage.paths(port, values) if _exists(path)]
+    sources = [source for port in ports if _has_files(port) and (source := values[port.name])]
+
+    def row(pair: tuple[Port, Path]) -> dict[str, Any]:
+        port, path = pair
+        return _data_row(port, path) | ({"path": _path_text(path, sources)} if _has_files(port) else {})
+
+    # A chip set has many thousand files.
+    return [*map_in_order(row, existing, threads=0)]
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises OSError for a name that is too long
+
+
+def _has_files(port: Port) -> bool:
+    return isinstance(port.mark, Input) and bool(port.mark.files)
+
+
+def _path_text(path: Path, sources: Iterable[Path]) -> str:
+    """The path of a file from a folder on that the command names, or as its list has it; else from here on."""
+    for source in sources:
+        folder, name = (source, source.name) if source.is_dir() else (source.parent, "")
+        if path.is_relative_to(folder):
+            return (Path(name) / path.relative_to(folder)).as_posix()
+    return str(redact_for_record(str(path)))
+
+
+def _outputs(stage: Stage, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The outputs; `beside` is true for those in the folder of the record, whatever path the command uses.
+
+    Behind an output are the stores in it, with their `path` from that folder.
+    """
+    ports = stage.of(Output)
+    home, rows = values[ports[0].name].parent, []
     for port in ports:
-        value = values[port.name]
-        for path in value if isinstance(value, tuple) else (value,):
-            if path is not None and path.exists():
-                rows.append(_data_row(port, path))
+        for row in _data(stage, [port], values):
+            rows += [row | {"beside": values[port.name].parent == home}, *_stores(port, values[port.name])]
     return rows
 
 
-def _outputs(ports: Sequence[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The outputs; `beside` is true for those in the folder of the record, whatever path the command uses."""
-    home = values[ports[0].name].parent
-    beside = {port.name: values[port.name] is not None and values[port.name].parent == home for port in ports}
-    return [row | {"beside": beside[row["port"]]} for row in _data(ports, values)]
+def _stores(port: Port, folder: Path) -> list[dict[str, Any]]:
+    names = port.mark.stores if isinstance(port.mark, Output) else ()
+    paths = [path.parent for name in names for path in sorted((folder / name).glob(f"*/{MANIFEST}"))]
+    return [_data_row(port, path) | {"beside": False, "path": f"{path.relative_to(folder.parent)}"} for path in paths]
 
 
 def _data_row(port: Port, path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, read_crate
 from eopipe.provenance.jobs import RecordedData
 from eopipe.provenance.record import commit
-from eopipe.provenance.rerun_jobs import FROZEN_STAGE, CrateRerun
+from eopipe.provenance.rerun_jobs import FROZEN_STAGES, CrateRerun
 from eopipe.publish import MANIFEST, content_digest, damage_message, digest, verify
 
 
@@ -116,7 +116,7 @@ def find_user_inputs(crate: RunCrate, folder: Path, inputs: Sequence[RecordedDat
     Searches at the paths that the crate's config names, then for the file name in a folder and in its subfolders.
     Raises BadInputError that lists all that are not found.
     """
-    outputs = {data.key for job in crate.jobs if job.stage != FROZEN_STAGE for data in job.record.outputs}
+    outputs = {data.key for job in crate.jobs if job.stage not in FROZEN_STAGES for data in job.record.outputs}
     available = crate.paths.keys() | outputs
     missing = {data.key: data for data in inputs if data.key not in available}
     named = [folder / text for text in _config_strings(crate)]

@@ -18,8 +18,9 @@ from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, digest, publish, read_json, write_json
 
 SUMMARY = "rerun.json"
-# This stage does not run again, since a search today may return other scenes: its result is in the crate.
-FROZEN_STAGE = "search"
+# These stages do not run again. A search today may return other scenes: its result is in the crate. A chip set is an
+# input of the run, as it was packed.
+FROZEN_STAGES = ("search", "import")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class CrateRerun:
     def __post_init__(self) -> None:
         """Select the jobs to run; raises BadInputError if there are none, or if a stage is unknown here."""
         self.available |= self.crate.paths
-        self.jobs = [job for job in self.crate.jobs if job.stage != FROZEN_STAGE and not job.failed]
+        self.jobs = [job for job in self.crate.jobs if job.stage not in FROZEN_STAGES and not job.failed]
         unknown = sorted({job.stage for job in self.jobs} - set(STAGES))
         if unknown:
             raise BadInputError(f"{self.crate.folder} has jobs of unknown stages: {', '.join(unknown)}")

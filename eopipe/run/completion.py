@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from eopipe.contract import STAGES, stage, summary
+from eopipe.contract import RUN_STAGES, STAGES, stage, summary
 
 # The word before the cursor decides first: an option with choices completes to those, other values to files.
 BASH = """\
@@ -28,7 +28,7 @@ ZSH = """\
 autoload -Uz +X compinit bashcompinit && compinit && bashcompinit
 """
 # Commands whose first argument is a stage or a shell.
-ARGUMENTS = {"command": STAGES, "help": STAGES, "completion": ("bash", "zsh", "fish")}
+ARGUMENTS = {"command": RUN_STAGES, "help": STAGES, "completion": ("bash", "zsh", "fish")}
 
 
 def script(shell: str, others: Mapping[str, str]) -> str:
@@ -39,7 +39,8 @@ def script(shell: str, others: Mapping[str, str]) -> str:
     choices = [f'      "{name} {name}") words="{" ".join(words)}" ;;' for name, words in ARGUMENTS.items()]
     for name in STAGES:
         ports = stage(name).ports
-        options.append(f'        {name}) words="{" ".join([*(port.flag for port in ports), "--help"])}" ;;')
+        flags = [*(port.flag for port in ports if not port.positional), "--help"]
+        options.append(f'        {name}) words="{" ".join(flags)}" ;;')
         rows = ((port.flag, " ".join(map(str, port.choices))) for port in ports if port.choices)
         choices += [f'      "{name} {flag}") words="{values}" ;;' for flag, values in rows]
     commands = " ".join([*STAGES, *others, "help"])
@@ -52,7 +53,7 @@ def _fish(others: Mapping[str, str]) -> str:
     for name, text in {**{name: summary(name) for name in STAGES}, **others}.items():
         lines.append(f"complete -c eopipe -n __fish_use_subcommand -a {name} -d {_quoted(text)}")
     for name in STAGES:
-        for port in stage(name).ports:
+        for port in (port for port in stage(name).ports if not port.positional):
             values = f" -x -a {_quoted(' '.join(map(str, port.choices)))}" if port.choices else ""
             condition = _quoted(f"__fish_seen_subcommand_from {name}")
             lines.append(f"complete -c eopipe -n {condition} -l {port.flag[2:]}{values} -d {_quoted(port.mark.doc)}")

@@ -16,9 +16,10 @@ import yaml
 
 from eopipe.arguments import Parser, expand_lists
 from eopipe.config import load
-from eopipe.contract import STAGES, Input, Port, stage
+from eopipe.contract import RUN_STAGES, Input, Port, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
+from eopipe.provenance.record import record_path
 from eopipe.publish import publish, write_json
 from eopipe.run.images import cell_names, periods, splits_images
 from eopipe.run.locate import chip_stores, in_project
@@ -76,7 +77,7 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
         )
     inputs = {
         f"{name}_{port.name}": _value(port, config[name][port.name], folder)
-        for name in STAGES
+        for name in RUN_STAGES
         for port in stage(name).settings
         if (name, port.name) not in FIXED and config[name][port.name] != port.default
     }
@@ -86,6 +87,8 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
     for kind in ("tiles", "labels") if config["chip_set"] else ():
         stores = [Path(config["chip_set"], kind, f"{name}.zarr") for name in chip_stores(config)]
         inputs[kind] = [_file(store, folder) for store in stores]
+    if config["chip_set"] and (record := record_path(Path(config["chip_set"]))).is_file():
+        inputs["import_record"] = _file(record, folder) | {"format": f"{IANA}application/json"}
     for kind in ("model", "calibration"):
         if config[kind]:
             inputs[kind] = _file(Path(config[kind]), folder)

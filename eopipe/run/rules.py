@@ -12,7 +12,7 @@ from typing import Any
 
 from eopipe.config import check
 from eopipe.config_file import read_config
-from eopipe.contract import STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
+from eopipe.contract import RUN_STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
 from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
@@ -68,7 +68,7 @@ def checked(values: Config, *sources: str) -> Config:
 
         check_finished_model(config)
     paths = [
-        *(path for name in STAGES for path in named_paths(config, name)),
+        *(path for name in RUN_STAGES for path in named_paths(config, name)),
         *filter(None, (config["chip_set"], config["model"])),
     ]
     if wildcards := [path for path in paths if re.search(r"\{\s*\w", path)]:
@@ -312,8 +312,10 @@ def _bytes(path: Path) -> int:
 
 
 def records(outputs: Iterable[str]) -> list[str]:
-    """The run records of the jobs that wrote these files, or the folders of these manifests."""
+    """The run records of the jobs that wrote these files, or the folders of these manifests, and of their chip set."""
     paths = [path.parent if path.name == MANIFEST else path for path in map(Path, outputs)]
+    # Stores of a chip set are two folders further down.
+    paths += [path.parents[1] for path in paths if len(path.parents) > 1 and (path.parents[1] / MANIFEST).is_file()]
     files = [path.with_name(f"{path.name}.run.json") for path in paths]
     return sorted({str(path) for path in files if path.is_file()})
 

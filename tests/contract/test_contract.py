@@ -26,7 +26,20 @@ from dev.sync import derived
 from eopipe import cli
 from eopipe.arguments import GROUPS, stage_parser
 from eopipe.config import check, load, model
-from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, _port, is_path, stage, to_args
+from eopipe.contract import (
+    RUN_STAGES,
+    STAGES,
+    Input,
+    Knob,
+    Option,
+    Output,
+    Port,
+    _port,
+    function_name,
+    is_path,
+    stage,
+    to_args,
+)
 from eopipe.errors import UsageError
 from eopipe.run.rules import options
 
@@ -53,7 +66,7 @@ def test_a_stage_is_one_function_with_its_own_name_and_a_sentence(name: str) -> 
     module = inspect.getmodule(definition.function)
     assert module is not None
     functions = [n for n, f in inspect.getmembers(module, inspect.isfunction) if f.__module__ == module.__name__]
-    assert functions == [name]
+    assert functions == [function_name(name)]
     assert definition.summary.endswith(".")
     assert definition.of(Output), "a stage has an output"
 
@@ -68,7 +81,9 @@ def test_the_cwl_tool_has_the_ports_of_the_stage(name: str) -> None:
     assert len(inputs) == len(definition.ports) + len(needs_inputs(name)) + (name == "train")
     for port in definition.ports:
         entry = inputs[f"{port.name}_name" if isinstance(port.mark, Output) else port.name]
-        if entry.inputBinding:
+        if port.positional:
+            assert (entry.inputBinding.prefix, entry.inputBinding.position) == (None, -1)
+        elif entry.inputBinding:
             assert entry.inputBinding.prefix == port.flag
         else:
             assert port.flag in tool.arguments
@@ -170,7 +185,7 @@ def test_a_config_file_that_is_not_yaml_is_code_2(tmp_path: Path, capsys: pytest
     assert "Traceback" not in capsys.readouterr().err
 
 
-SETTINGS = [(name, port) for name in STAGES for port in stage(name).settings if not is_path(port)]
+SETTINGS = [(name, port) for name in RUN_STAGES for port in stage(name).settings if not is_path(port)]
 
 
 @given(st.sampled_from(SETTINGS), st.data())
@@ -309,7 +324,7 @@ def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
     general = {"results", "state", "chip_set", "model", "calibration", "allow_code", "folds", "trials", "members"} | {
         "map_parts"
     }
-    assert set(sections) == general | {"online_nodes", "with_products", "setup", "container", *STAGES}
+    assert set(sections) == general | {"online_nodes", "with_products", "setup", "container", *RUN_STAGES}
     names = {p.name for p in stage("label").settings if isinstance(p.mark, Input)}
     assert names == {"before", "source"}
 
@@ -346,4 +361,4 @@ def test_the_picture_of_the_readme_has_the_stages_of_a_training_run() -> None:
     edges = [pair for line in text.splitlines() for pair in pairwise(line.split(" --> "))]
     names = {name.strip() for edge in edges for name in edge}
     # describe is the report of a run without a training; promote, choose and combine make one model of several.
-    assert names == set(STAGES) - {"describe", "promote", "choose", "combine"}
+    assert names == set(RUN_STAGES) - {"describe", "promote", "choose", "combine"}

@@ -22,7 +22,7 @@ from eopipe.chips.chip_set import SLOT_CRS, SlotGrid
 from eopipe.errors import BadInputError
 from eopipe.inspection.check_store import find_errors
 from eopipe.inspection.describe_store import describe_store
-from eopipe.publish import digest, find_damage
+from eopipe.publish import digest, find_damage, read_json
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.layout import store_files
 from eopipe.tiles.store import Tiles
@@ -263,7 +263,7 @@ def test_a_set_that_a_run_reads_is_not_replaced(run: Run, tmp_path: Path) -> Non
     write_pairs(tmp_path, SHAPES)
     assert import_pairs(run, tmp_path).code == 0
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    script = "import sys; from pathlib import Path; from eopipe.chips.import_command import hold_chip_set as hold\n"
+    script = "import sys; from pathlib import Path; from eopipe.chips.import_set import hold_chip_set as hold\n"
     command = [sys.executable, "-c", f"{script}hold(Path(sys.argv[1])); print('held', flush=True); input()"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     # Several runs may read a set.
@@ -429,8 +429,12 @@ def test_unfit_files_are_refused_and_named(run: Run, tmp_path: Path, fault: str,
     done = import_pairs(run, tmp_path)
     assert sentence in done.stderr
     assert done.code == code
-    assert not (tmp_path / "set").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["S2", "labels"]
+    paths = {path.name: path for path in tmp_path.iterdir()}
+    if record := paths.pop("set.run.json", None):
+        document = read_json(record)
+        assert (document["status"], document["outputs"]) == ("failed", [])
+        assert sentence in document["error"]
+    assert sorted(paths) == ["S2", "labels"]
 
 
 @pytest.mark.parametrize(
