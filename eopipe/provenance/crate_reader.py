@@ -153,6 +153,7 @@ def _recorded_data(entity: dict[str, Any], port: str) -> RecordedData:
         bytes=int(entity.get("contentSize", 0)),
         files=int(files),
         sha256=str(entity.get("sha256", "")),
+        path=str(entity.get("alternateName", "")),
     )
 
 

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Any
@@ -133,12 +134,14 @@ def _publish_record(path: Path, record: dict[str, Any]) -> None:
 def _data(stage: Stage, ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
     existing = [(port, path) for port in ports for path in stage.paths(port, values) if _exists(path)]
     sources = [source for port in ports if _has_files(port) and (source := values[port.name])]
+    text_of_folder = cache(lambda folder: _path_text(folder, sources))
 
     def row(pair: tuple[Port, Path]) -> dict[str, Any]:
         port, path = pair
-        return _data_row(port, path) | ({"path": _path_text(path, sources)} if _has_files(port) else {})
+        place = {"path": str(text_of_folder(path.parent) / path.name)} if _has_files(port) else {}
+        return _data_row(port, path) | place
 
-    # A chip set has many thousand files.
+    # A chip set has many thousand files, in few folders.
     return [*map_in_order(row, existing, threads=0)]
 
 
@@ -150,13 +153,13 @@ def _has_files(port: Port) -> bool:
     return isinstance(port.mark, Input) and bool(port.mark.files)
 
 
-def _path_text(path: Path, sources: Iterable[Path]) -> str:
-    """The path of a file from a folder on that the command names, or as its list has it; else from here on."""
+def _path_text(folder: Path, sources: Iterable[Path]) -> Path:
+    """A folder from the one on that the command names, or as a list of files has it; else from the working folder."""
     for source in sources:
-        folder, name = (source, source.name) if source.is_dir() else (source.parent, "")
-        if path.is_relative_to(folder):
-            return (Path(name) / path.relative_to(folder)).as_posix()
-    return str(redact_for_record(str(path)))
+        base, name = (source, source.name) if source.is_dir() else (source.parent, "")
+        if folder.is_relative_to(base):
+            return Path(name) / folder.relative_to(base)
+    return Path(redact_for_record(str(folder)))
 
 
 def _outputs(stage: Stage, values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -149,8 +149,8 @@ def test_the_crate_of_a_chip_set_begins_with_the_import_and_its_files(
     assert files == ["results/split.json.run.json", "set.run.json"]
     (tmp_path / "Snakefile").write_text("")
     words = ("--records", *files, "--payload", "results/split.json", "--workflow", "Snakefile")
-    made = run("crate", *words, "--crate", "crate")
-    assert made.code == 0, made.stderr
+    packaged = run("crate", *words, "--crate", "crate")
+    assert packaged.code == 0, packaged.stderr
     entities = graph_of(tmp_path / "crate")
     action = entities["#job/import"]
     sources = [entities[name] for name in references(action["object"]) if name.startswith("#sha256/")]
@@ -168,6 +168,7 @@ def test_the_crate_of_a_chip_set_begins_with_the_import_and_its_files(
     assert {digest(path) for path in stored} <= read
     text = run("lineage", "crate/split.json").stdout
     assert re.search(r"split .*\n(?: .*\n)*  import ", text), text
+    assert "    images/z00-0.tif  sha256 " in text
 
 
 def test_the_tool_gives_the_folder_first_and_returns_the_stores() -> None:

@@ -143,6 +143,12 @@ def test_report_cards_catalog_and_crate_are_of_chips(mapped: Project) -> None:
     item = json.loads((mapped.results / "catalog/tiles/chips-0000/chips-0000.json").read_text())
     assert not {"proj:code", "proj:transform"} & item["properties"].keys()
     assert (item["bbox"][2] - item["bbox"][0]) % 360 == pytest.approx(327, abs=0.01)
+    graph = json.loads((mapped.results / "crate/ro-crate-metadata.json").read_text())["@graph"]
+    action = next(entity for entity in graph if entity["@id"] == "#job/import")
+    assert sum(row["@id"].startswith("#sha256/") for row in action["object"]) == 2 * ZONES * CHIPS
+    traced = eopipe(mapped.folder, "lineage", "results/crate/metrics.json").stdout
+    assert "\n  import  " in traced, traced
+    assert "and 959 more" in traced, traced
     assert eopipe(mapped.folder, "verify", "results").returncode == 0
     assert mapped.planned() == []
 
