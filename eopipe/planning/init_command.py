@@ -16,6 +16,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vector_files import POINTS, VECTORS
 from eopipe.models.model_files import module_of
 from eopipe.planning.check_config import chip_mistakes, missing_files, model_mistakes, run_frame
+from eopipe.planning.chip_set_project import chip_set_project
 from eopipe.planning.finished_project import map_project
 from eopipe.planning.project_settings import (
     FRACTIONS,
@@ -33,6 +34,8 @@ from eopipe.publish import publish, write_json
 from eopipe.run.project import SNAKEFILE
 from eopipe.stac.query import Query, area_geometry, parse_interval
 
+# Options of scenes, which chips and the sample have.
+OF_SCENES = ("area", "bbox", "catalog", "url", "collection", "datetime", "bands")
 DATES, CLASSES = "2024-05-01/2024-09-30", ("other", "forest")
 # The configs of the embedded sample, by task.
 SAMPLES = {
@@ -125,10 +128,16 @@ def init(argv: list[str]) -> int:
         raise UsageError(f"{folder / 'config.yaml'} exists already; choose another folder or edit it")
     if options.source:
         return _init_from(options)
-    project = _sample_project(options) if options.sample else _area_project(options)
+    project = (
+        _sample_project(options)
+        if options.sample
+        else _chip_set_project(options)
+        if options.chips
+        else _area_project(options)
+    )
     # Nothing was written before all of it was right.
     project.write(folder)
-    labels = "" if options.sample else f"; put your labels at {folder / options.labels}"
+    labels = "" if options.sample or options.chips else f"; put your labels at {folder / options.labels}"
     print(f"wrote {folder / 'config.yaml'}{labels}, then:\n\n  cd {folder}")
     print("  eopipe check\n  eopipe plan\n  eopipe run")
     return 0
@@ -162,15 +171,14 @@ def _parser() -> argparse.ArgumentParser:
         help="map with a finished model: results of a run, its project folder, or the folder of a model",
     )
     add("--allow-code", help="permission to run the code of a custom model that --from names, as file.py:Class")
+    add("--chips", type=Path, help="folder of a chip set, which `eopipe import` wrote, instead of an area")
     add("--sample", action="store_true", help="the embedded sample with its labels, ready to run, instead of an area")
     return parser
 
 
 def _init_from(options: argparse.Namespace) -> int:
     """Write a project that maps with a finished model, and print the next commands."""
-    defaults = vars(_parser().parse_args([str(options.folder)]))
-    of_training = ("bands", "task", "classes", "measure", "model", "labels", "sample")
-    if used := [f"--{name}" for name in of_training if getattr(options, name) != defaults[name]]:
+    if used := _used(options, ("bands", "task", "classes", "measure", "model", "labels", "chips", "sample")):
         raise UsageError(
             f"the model of --from has its own bands and classes, and needs no labels; omit {', '.join(used)}"
         )
@@ -186,14 +194,27 @@ def _init_from(options: argparse.Namespace) -> int:
 
 def _sample_project(options: argparse.Namespace) -> ProjectFiles:
     """The demo as a project of its own, whose folder has a copy of the sample."""
-    defaults = vars(_parser().parse_args([str(options.folder)]))
-    of_scenes = ("area", "bbox", "catalog", "url", "collection", "datetime", "bands")
-    of_training = ("classes", "measure", "model", "labels")
-    if used := [f"--{name}" for name in (*of_scenes, *of_training) if getattr(options, name) != defaults[name]]:
+    if used := _used(options, (*OF_SCENES, "classes", "measure", "model", "labels", "chips")):
         raise UsageError(f"--sample has a config of its own, to be edited; omit {', '.join(used)}")
     lines = shipped(SAMPLES[options.task]).read_text(encoding="utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if not line.startswith("# yaml-language-server"))
     return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE}, has_sample=True)
+
+
+def _chip_set_project(options: argparse.Namespace) -> ProjectFiles:
+    """A project for chips that exist, with their bands, labels and places."""
+    if used := _used(options, (*OF_SCENES, "classes", "measure", "labels")):
+        raise UsageError(f"the chips of --chips have their bands, labels and places; omit {', '.join(used)}")
+    if options.task == "regression":
+        raise UsageError("--task regression is not for chip sets, whose masks are classes")
+    text = chip_set_project(options.chips, options.folder, options.task, options.model)
+    return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE})
+
+
+def _used(options: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
+    """Those of some options that are given."""
+    defaults = vars(_parser().parse_args([str(options.folder)]))
+    return [f"--{name}" for name in names if getattr(options, name) != defaults[name]]
 
 
 def _area_project(options: argparse.Namespace) -> ProjectFiles:
@@ -223,7 +244,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     if options.area and options.bbox:
         raise UsageError("init takes --area or --bbox, not both")
     if not (options.area or options.bbox or options.catalog or options.source):
-        raise UsageError("init needs --area or --bbox, or --catalog for all scenes of a folder, or --sample")
+        raise UsageError("init needs --area or --bbox, or --catalog for all scenes of a folder, --chips or --sample")
     if options.catalog and options.url:
         raise UsageError("init takes --catalog (a folder) or --url, not both")
     if options.area and not options.area.is_file():

@@ -10,6 +10,7 @@ import numpy as np
 import pyogrio.raw
 import pytest
 import shapely
+from chip_files import EDGE, import_set, write_chip, write_world
 from scenery import CRS, LEFT, TOP, Catalog, Run
 
 from eopipe.chips.block_choice import empty_splits
@@ -280,3 +281,61 @@ def test_init_prints_the_commands_of_the_readme(folder: Path, run: Run, capsys: 
     block = next(b for b in (ROOT / "README.md").read_text().split("```") if "eopipe init my-area" in b)
     lines = [line.partition("#")[0].strip() for line in block.splitlines()]
     assert commands == [line for line in lines if line.startswith(("cd ", "eopipe ")) and "eopipe init" not in line]
+
+
+def test_a_project_for_a_chip_set_splits_its_groups(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_world(folder, 6, 5)
+    import_set(run, folder)
+    assert run("init", "project", "--chips", "set", "--model", "convnext").code == 0
+    monkeypatch.chdir(folder / "project")
+    assert run("check").code == 0
+    config = load(Path("config.yaml"))
+    assert (config["split"]["method"], config["split"]["by"], config["split"]["attribute"]) == (
+        "group",
+        "column",
+        "group",
+    )
+    assert (config["train"]["task"], config["train"]["architecture"]) == ("segmentation", "convnext")
+    assert Path(config["chip_set"]).resolve() == folder / "set"
+
+
+@pytest.mark.parametrize(("step", "block_km"), [(200_000, 50), (6_000, 5), (400, 0.2)])
+def test_a_project_for_chips_by_class_has_blocks_of_their_scale(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, step: int, block_km: float
+) -> None:
+    for number in range(49):
+        place = {"left": 3e5 + step * (number % 7), "top": 5e6 - step * (number // 7)}
+        write_chip(folder / f"classes/{'ab'[number % 2]}/c{number}.tif", np.ones((EDGE, EDGE), np.uint8), **place)
+    assert run("import", "set", "--folders", "classes").code == 0
+    assert run("init", "project", "--chips", "set").code == 0
+    monkeypatch.chdir(folder / "project")
+    assert run("check").code == 0
+    config = load(Path("config.yaml"))
+    assert (config["train"]["task"], config["split"]["block_km"]) == ("classification", block_km)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence", "code"),
+    [
+        (("--bbox", *BOX), "the chips of --chips have their bands, labels and places; omit --bbox", 2),
+        (("--task", "regression"), "--task regression is not for chip sets, whose masks are classes", 2),
+        (("--sample",), "--sample has a config of its own, to be edited; omit --chips", 2),
+    ],
+)
+def test_a_chip_set_has_what_scenes_need_options_for(
+    folder: Path, run: Run, arguments: tuple[str, ...], sentence: str, code: int
+) -> None:
+    done = run("init", "project", "--chips", "set", *arguments)
+    assert (done.code, sentence in done.stderr) == (code, True), done.stderr
+    assert not (folder / "project").exists()
+
+
+def test_chips_too_near_to_each_other_are_no_project(folder: Path, run: Run) -> None:
+    for name in "ab":
+        write_chip(folder / f"classes/{name}/c.tif", np.ones((EDGE, EDGE), np.uint8))
+    assert run("import", "set", "--folders", "classes").code == 0
+    done = run("init", "project", "--chips", "set")
+    assert done.code == 2
+    assert "the chips are in 1 blocks of 0.1 km, and at least 3 are needed; import them with --group" in done.stderr
+    assert run("init", "project", "--chips", "elsewhere").code == 3
+    assert not (folder / "project").exists()
