@@ -56,7 +56,10 @@ COMMANDS = {
     },
     "clusters": {
         "profile": ("eopipe.clusters.profile_command:profile", "Write or check a Snakemake profile for a cluster."),
-        "condor": ("eopipe.clusters.htcondor:condor", "Write HTCondor submit files for a training or a map."),
+        "condor": (
+            "eopipe.clusters.htcondor:condor",
+            "Write HTCondor submit files for a training, for trials or a map.",
+        ),
     },
 }
 

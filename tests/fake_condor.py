@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import classad2
@@ -161,7 +162,12 @@ def run_dag(file: Path, folder: Path, machine: Path, meanwhile: Callable[[list[J
     nodes = {fields[1]: fields[2] for fields in lines if fields[0] in ("JOB", "PROVISIONER")}
     assert {fields[0] for fields in lines} <= {"JOB", "PROVISIONER", "RETRY", "PARENT"}
     assert all(fields[1] in nodes for fields in lines)
-    parents = {child: parent for kind, parent, *rest in lines if kind == "PARENT" for child in rest[1:]}
+    graph: dict[str, list[str]] = {name: [] for name in nodes}
+    for fields in lines:
+        if fields[0] == "PARENT":
+            position = fields.index("CHILD")
+            for child in fields[position + 1 :]:
+                graph[child] += fields[1:position]
     machine.mkdir()
     chirped = machine / "chirped"
     chirp = machine / "condor_chirp"
@@ -169,9 +175,9 @@ def run_dag(file: Path, folder: Path, machine: Path, meanwhile: Callable[[list[J
     chirp.chmod(0o755)
     first = [fields[1] for fields in lines if fields[0] == "PROVISIONER"]
     jobs = {name: submit(folder / file, folder, machine) for name, file in nodes.items()}
-    for name in sorted(nodes, key=lambda name: name not in first):
-        if name in parents:
-            assert not any(finish(jobs.pop(parents[name])))
+    for name in sorted(TopologicalSorter(graph).static_order(), key=lambda name: name not in first):
+        for parent in graph[name]:
+            assert not any(finish(jobs.pop(parent, [])))
         for job in jobs[name]:
             job.create_sandbox()
             job.start()

@@ -1,6 +1,7 @@
 """A small real data set: eight dates of the sample, cut and split through the command line."""
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,14 @@ def training(data: Data, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
     yield Training(data, tmp_path, cold_start=request.node.get_closest_marker("launch") is not None)
     for pid in workers(tmp_path):
         os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def submit_folder(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to submit from, with the inputs of a training below it."""
+    shutil.copytree(data.root, tmp_path / "submit" / "in put")
+    monkeypatch.chdir(tmp_path / "submit")
+    return tmp_path / "submit"
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """A training in HTCondor: carried to a machine and back, saved on the way, or over several machines."""
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -11,15 +10,7 @@ import pytest
 from fake_condor import Job, finish, htcondor2, run_dag, submit
 from trainings import Data, Training, payload, run_stage
 
-from eopipe.clusters.htcondor import quoted
-
-
-@pytest.fixture
-def submit_folder(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to submit from, with the inputs of a training below it."""
-    shutil.copytree(data.root, tmp_path / "submit" / "in put")
-    monkeypatch.chdir(tmp_path / "submit")
-    return tmp_path / "submit"
+from eopipe.clusters.submit_files import quoted
 
 
 def write(training: Training, *more: str) -> None:

@@ -126,7 +126,8 @@ def options(words: list[str]) -> set[str]:
 
 def first_words(words: list[str]) -> tuple[str, ...]:
     """The command, and the one below it where it has any."""
-    return tuple(words[:2] if words[0] == "profile" or words[:2] == ["condor", "predict"] else words[:1])
+    with_second = words[0] == "profile" or words[:2] in (["condor", "predict"], ["condor", "trainings"])
+    return tuple(words[:2] if with_second else words[:1])
 
 
 @cache
@@ -135,7 +136,7 @@ def options_of_eopipe(*words: str) -> set[str]:
     completed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
     known = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", completed.stdout))
     # These pass the options of others on.
-    if words[:1] == ("condor",):
+    if words in {("condor",), ("condor", "predict")}:
         return known | options_of_eopipe(*words[1:] or ("train",))
     return known | (options_of_snakemake() if words == ("run",) else set())
 

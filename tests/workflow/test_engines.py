@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from projects import ROOT, Project, commands, environment
 
 from eopipe.cli import main
@@ -260,3 +261,32 @@ def test_the_line_of_a_training_becomes_a_submit_description(finished: Project, 
     [carried] = re.findall(r"^transfer_input_files += (.*)$", description, re.MULTILINE)
     assert all((finished.folder / name).exists() for name in carried.split(", "))
     assert "transfer_output_files   = results/model, results/model.run.json\n" in description
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ["trials", "rungs", "members"])
+def test_the_plan_of_trials_or_members_becomes_one_dag(kind: str, finished: Project, tmp_path: Path) -> None:
+    trials: dict[str, Any] = {"space": {"width": [4, 8, 12]}}
+    changes = {"trials": {"trials": trials}, "rungs": {"trials": trials | {"rungs": [0.5]}}, "members": {"members": 3}}
+    folder = tmp_path / "project"
+    shutil.copytree(finished.folder, folder, symlinks=True)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | changes[kind]))
+    command = snakemake("--snakefile", ROOT / "Snakefile", "--configfile", "config.yaml", "--cores", 2)
+    run = {"cwd": folder, "env": environment(), "text": True, "timeout": 120}
+    with (folder / "plan.txt").open("w") as plan:
+        subprocess.run([*command, "--dry-run", "--printshellcmds"], stdout=plan, stderr=plan, check=True, **run)
+    condor = [sys.executable, "-m", "eopipe", "condor", "trainings", "plan.txt"]
+    subprocess.run(condor, check=True, **run)
+    dag = (folder / "condor/trainings.dag").read_text()
+    jobs = re.findall(r"^JOB (\S+) ", dag, re.MULTILINE)
+    parents = {child: names.split() for names, child in re.findall(r"^PARENT (.*) CHILD (\S+)$", dag, re.MULTILINE)}
+    assert len(jobs) == {"trials": 3, "rungs": 7, "members": 3}[kind]
+    if kind != "rungs":
+        assert not parents
+        return
+    rung = "results-trials-rung-0-json"
+    at_rung = {name for name in jobs if name.startswith("results-trials-rung-0-model-trial-")}
+    assert {*parents[rung]} == at_rung
+    for name in {*jobs} - at_rung - {rung}:
+        assert parents[name] == [name.replace("trials-", "trials-rung-0-", 1), rung]
