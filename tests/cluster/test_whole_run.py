@@ -11,12 +11,20 @@ from cluster_project import ClusterProject
 from daemons import sh, wait
 from projects import DAYS, ROOT, Project, environment
 
+from eopipe.publish import read_json
 from eopipe.run.project import SNAKEFILE
 from slurm import Cluster
 
 pytestmark = [pytest.mark.alone, pytest.mark.exhaustive, pytest.mark.same_bytes]
 # Stages that run where Snakemake runs.
 LOCAL = {"search", "fetch"}
+# Two points, of which one continues behind half of the steps.
+TRIALS = {
+    "space": {"width": [4, 8], "learning_rate": {"low": 0.001, "high": 0.03, "log": True}},
+    "sampler": "halton",
+    "count": 2,
+    "rungs": [0.5],
+}
 
 
 def new_project(folder: Path) -> Project:
@@ -28,7 +36,7 @@ def new_project(folder: Path) -> Project:
     project.write(
         search={"ids": [f"S2_ROMANIA_{day}" for day in DAYS[:2]]},
         train={"epochs": 3},
-        trials={"space": {"width": [4, 8]}},
+        trials=TRIALS,
     )
     return project
 
@@ -57,9 +65,22 @@ def test_a_run_through_slurm_from_an_empty_folder_to_the_crate_has_the_bytes_of_
     digests = laptop.digests()
     assert clustered.project.digests() == digests
     assert {"model", "metrics.json", "report.html", "trials.json"} <= {name.partition("/")[0] for name in digests}
+    rows = read_json(clustered.project.results / "trials.json")["trials"]
+    assert [row["stopped"] for row in rows] == [False, True]
     jobs = jobs_of_stages(clustered.project.results)
     assert {stage for stage, job in jobs.items() if not job} == LOCAL
-    assert {"preprocess", "label", "split", "train", "choose", "evaluate", "predict", "report", "catalog"} <= set(jobs)
+    assert {
+        "preprocess",
+        "label",
+        "split",
+        "train",
+        "promote",
+        "choose",
+        "evaluate",
+        "predict",
+        "report",
+        "catalog",
+    } <= set(jobs)
     assert all(re.fullmatch(r"slurm:\d+", job) for stage, job in jobs.items() if stage not in LOCAL)
     # The finished model maps the same scenes again, without a training.
     done = subprocess.run(

@@ -29,19 +29,30 @@ class Net(nn.Module):
 WIDTH = {"choices": [4, 8], "when": {"architecture": "unet"}}
 SPACE = {"architecture": ["unet", "net.py:Net"], "width": WIDTH}
 TRAIN = {"epochs": 4, "batch": 8, "processes": 1, "architecture": "net.py:Net"}
+HALTON = {
+    "space": {**SPACE, "learning_rate": {"low": 0.001, "high": 0.03, "log": True}},
+    "sampler": "halton",
+    "count": 3,
+    # Of its points one has each of the models.
+    "seed": 1,
+}
 # Without them a run has a trial for each architecture.
 RUNGS = [0.3, 0.6]
 SCENES = [f"S2_ROMANIA_{day}" for day in DAYS[:2]]
 
 
-def write(folder: Path, space: dict[str, Any] = SPACE) -> Project:
-    """A project with trials of a built-in model and of one of its own."""
+def write(folder: Path, **trials: Any) -> Project:
+    """A project with trials, by default of a built-in model and of one of its own."""
     folder.mkdir(exist_ok=True)
     (folder / "sample").symlink_to(ROOT / "sample")
     (folder / "net.py").write_text(NET)
     project = Project(folder)
-    project.write(search={"ids": SCENES}, train=TRAIN, trials={"space": space, "rungs": RUNGS})
+    configure(project, **trials or {"space": SPACE})
     return project
+
+
+def configure(project: Project, **trials: Any) -> None:
+    project.write(search={"ids": SCENES}, train=TRAIN, trials={**trials, "rungs": RUNGS})
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +103,17 @@ def test_the_model_of_the_run_is_the_best_trial_and_the_report_has_them_all(trie
     assert tried.planned() == []
 
 
+def test_the_times_of_a_trial_are_in_the_run_record_of_each_of_its_trainings(tried: Project) -> None:
+    for row in read_json(tried.results / "trials.json")["trials"]:
+        folders = [tried.results / "trials" / name for name in ("rung-0", "rung-1", "")]
+        records = [read_json(folder / f"model-trial-{row['name']}.run.json") for folder in folders]
+        times = [record[key] for record in records for key in ("start", "end")]
+        # A rung begins when the one before has ended.
+        assert times == sorted(times)
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", time) for time in times)
+        assert not {"start", "end"} & row.keys()
+
+
 def test_another_line_of_the_own_model_trains_its_trial_again_and_another_value_trains_one_more(
     tried: Project, tmp_path: Path
 ) -> None:
@@ -104,7 +126,7 @@ def test_another_line_of_the_own_model_trains_its_trial_again_and_another_value_
     # A new modification time makes no job.
     assert project.planned() == []
     wider = {**SPACE, "width": WIDTH | {"choices": [8, 4, 12]}}
-    project.write(search={"ids": SCENES}, train=TRAIN, trials={"space": wider, "rungs": RUNGS})
+    configure(project, space=wider)
     (new,) = trials_of_first_rung(project)
     assert new not in {row["name"] for row in read_json(project.results / "trials.json")["trials"]}
 
@@ -117,8 +139,14 @@ def test_trials_are_the_same_bytes_under_cwltool(tried: Project, tmp_path: Path)
 
 
 @pytest.mark.exhaustive
-def test_trials_are_the_same_bytes_after_kills_at_random_moments(tried: Project, tmp_path: Path) -> None:
-    project, moments = write(tmp_path / "project"), random.Random(7)
+def test_halton_trials_are_the_same_bytes_after_kills_at_random_moments(tried: Project, tmp_path: Path) -> None:
+    calm = Project(tmp_path / "calm")
+    # Tiles, labels and split are there; the trials are others.
+    shutil.copytree(tried.folder, calm.folder, symlinks=True)
+    configure(calm, **HALTON)
+    result = calm.run("--show-failed-logs", "--", "results/trials.json")
+    assert result.returncode == 0, result.stdout
+    project, moments = write(tmp_path / "project", **HALTON), random.Random(7)
     for _ in range(6):
         process = subprocess.Popen(
             project.command("--keep-going"),
@@ -136,4 +164,6 @@ def test_trials_are_the_same_bytes_after_kills_at_random_moments(tried: Project,
     result = project.run("--show-failed-logs")
     assert result.returncode == 0, result.stdout
     for name in ("trials.json", "trials.html", "model/manifest.json"):
-        assert sha256(project.results / name) == sha256(tried.results / name), name
+        assert sha256(project.results / name) == sha256(calm.results / name), name
+    rows = read_json(project.results / "trials.json")["trials"]
+    assert len({row["settings"]["learning_rate"] for row in rows}) == HALTON["count"]
