@@ -1,9 +1,10 @@
 """Temperature of the probabilities of maps, from the validation places."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from eopipe.contract import Input, Knob, Option, Output
+from eopipe.contract import Input, Option, Output
+from eopipe.ports import AllowCode, Device, Halo, Threads, Window
 
 
 def calibrate(
@@ -29,13 +30,8 @@ def calibrate(
     max_samples: Annotated[
         int, Option("maximum number of validation pixels; of more, some are drawn at random", ge=100, advanced=True)
     ] = 500_000,
-    halo: Annotated[
-        int | None,
-        Option("pixels read around each window (default: receptive-field radius)", ge=0, advanced=True),
-    ] = None,
-    window: Annotated[
-        int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
-    ] = 512,
+    halo: Halo = None,
+    window: Window = 512,
     symmetries: Annotated[
         int,
         Option(
@@ -46,19 +42,9 @@ def calibrate(
             advanced=True,
         ),
     ] = 1,
-    device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
-    allow_code: Annotated[
-        str | None,
-        Knob(
-            "permission to run the code of a custom model: the class that its model.json names, as module:Class or "
-            "file.py:Class",
-            section="train.architecture",
-            advanced=True,
-        ),
-    ] = None,
-    threads: Annotated[
-        int, Knob("windows that are predicted at a time, each by one thread; 0: one per core, at most 8", ge=0)
-    ] = 0,
+    device: Device = "auto",
+    allow_code: AllowCode = None,
+    threads: Threads = 0,
 ) -> None:
     """Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-from eopipe.contract import Input, Knob, Option, Output
+from eopipe.contract import Input, Option, Output
+from eopipe.ports import AllowCode
 
 # 2: metadata of the ONNX model, units in its check. 3: pixel size, normalisation and what QGIS reads in the metadata.
 REVISION = 3
@@ -29,15 +30,7 @@ def export(
     tolerance: Annotated[
         float, Option("maximum difference of a probability, or of a value in standard deviations of the labels", gt=0)
     ] = 1e-4,
-    allow_code: Annotated[
-        str | None,
-        Knob(
-            "permission to run the code of a custom model: the class that its model.json names, as module:Class or "
-            "file.py:Class",
-            section="train.architecture",
-            advanced=True,
-        ),
-    ] = None,
+    allow_code: AllowCode = None,
 ) -> None:
     """Export the model to ONNX and compare its output with the original on real chips.
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from eopipe.contract import Input, Knob, Option, Output
+from eopipe.contract import Input, Option, Output
+from eopipe.ports import AllowCode, Device, Halo, Threads, Window
 
 # 2: colour table of classes. 3: a digest of the scenes instead of their names where they are more than 256.
 # 4: the last bits of normalised features.
@@ -82,13 +83,8 @@ def predict(
         Literal["train", "val", "test"] | None,
         Option("places of the split file to map, in the place of everything", of_job=True),
     ] = None,
-    halo: Annotated[
-        int | None,
-        Option("pixels read around each window (default: receptive-field radius)", ge=0, advanced=True),
-    ] = None,
-    window: Annotated[
-        int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)
-    ] = 512,
+    halo: Halo = None,
+    window: Window = 512,
     symmetries: Annotated[
         int,
         Option(
@@ -99,19 +95,9 @@ def predict(
             advanced=True,
         ),
     ] = 1,
-    device: Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")] = "auto",
-    allow_code: Annotated[
-        str | None,
-        Knob(
-            "permission to run the code of a custom model: the class that its model.json names, as module:Class or "
-            "file.py:Class",
-            section="train.architecture",
-            advanced=True,
-        ),
-    ] = None,
-    threads: Annotated[
-        int, Knob("windows that are predicted at a time, each by one thread; 0: one per core, at most 8", ge=0)
-    ] = 0,
+    device: Device = "auto",
+    allow_code: AllowCode = None,
+    threads: Threads = 0,
 ) -> None:
     """Predict a seamless map of classes and their probabilities, or of values, window by window.
 

@@ -1,0 +1,23 @@
+"""Ports that several stages have, each with one definition: how a model is opened and applied to windows."""
+
+from typing import Annotated, Literal
+
+from eopipe.contract import Knob, Option
+
+Halo = Annotated[
+    int | None, Option("pixels read around each window (default: receptive-field radius)", ge=0, advanced=True)
+]
+Window = Annotated[int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")]
+AllowCode = Annotated[
+    str | None,
+    Knob(
+        "permission to run the code of a custom model: the class that its model.json names, as module:Class or "
+        "file.py:Class",
+        section="train.architecture",
+        advanced=True,
+    ),
+]
+Threads = Annotated[
+    int, Knob("windows that are predicted at a time, each by one thread; 0: one per core, at most 8", ge=0)
+]
