@@ -4,7 +4,6 @@ On a grid, blocks and strips are zones that chips are within. Chips of a set, an
 assigned by their true places: blocks are equal-area parts of the Earth, strips have a share of the places.
 """
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,15 +29,10 @@ from eopipe.chips.splits import (
     zones_of_grids,
 )
 from eopipe.errors import BadInputError, UsageError, some_of
+from eopipe.scenes.products import tile_in
 from eopipe.stac.antimeridian import common_bounds
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import NO_LABEL
-
-# Scene ids of Sentinel-2 and HLS contain a tile of MGRS (33TWL), those of Landsat path and row of WRS-2 (190028).
-TILE_CODES = (
-    re.compile(r"(?<![0-9A-Z])T?(\d{1,2}[C-HJ-NP-X][A-HJ-NP-Z][A-HJ-NP-V])(?![0-9A-Z])"),
-    re.compile(r"(?<![0-9A-Z])L[COTEM]0\d(?:_[A-Z0-9]{4})?_(\d{6})(?!\d)"),
-)
 
 
 def assign_splits(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> UInt8Array:
@@ -112,7 +106,7 @@ def _splits_of_units(units: Sequence[Any], plan: SplitPlan, block_km: float) -> 
 def tile_of(store: SplitScene) -> str:
     """The tile of MGRS or WRS-2 of a scene: `grid:code` of its item, else from its id."""
     grid_code = str(store.attributes.get("grid:code") or "")
-    tile = grid_code or next((m[1] for code in TILE_CODES if (m := code.search(store.scene))), "")
+    tile = grid_code or tile_in(store.scene)
     if not tile:
         raise BadInputError(
             f"scene {store.scene} has no tile in grid:code or its id; split by scene or by region instead"

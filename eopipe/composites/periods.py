@@ -95,17 +95,6 @@ def stack_conflict(kind: PeriodKind, stack: str, parts: tuple[str, ...] = ()) ->
     return f"composite.parts has {', '.join(unknown)}, but the {stack}s are {', '.join(PARTS[stack])}"
 
 
-def true_colour_bands(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of red, green and blue, of stacked parts of the middle one; empty where one is missing."""
-    suffixes = [name.removeprefix("red") for name in names if name == "red" or name.startswith("red_")]
-    complete = [end for end in suffixes if {f"green{end}", f"blue{end}"} <= set(names)]
-    return (
-        tuple(f"{colour}{complete[(len(complete) - 1) // 2]}" for colour in ("red", "green", "blue"))
-        if complete
-        else ()
-    )
-
-
 def channels_by_date(names: tuple[str, ...]) -> list[list[int]]:
     """The channels of each date in calendar order, with the same bands; empty if the names contain no dates."""
     split = [name.rpartition("_") for name in names]

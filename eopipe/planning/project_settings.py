@@ -11,7 +11,7 @@ from eopipe.chips.block_choice import BlockChoice, choose_block
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vector_files import refuse_xml
 from eopipe.scenes.item import Item
-from eopipe.scenes.masks import STANDARD
+from eopipe.scenes.products import STANDARD
 from eopipe.stac.antimeridian import Geometry, unwrap
 from eopipe.stac.geoparquet import from_disk
 from eopipe.stac.query import Query, area_geometry, explain_no_match

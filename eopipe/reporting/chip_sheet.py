@@ -14,7 +14,6 @@ from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import label_sets
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
-from eopipe.composites.periods import true_colour_bands
 from eopipe.models.tasks import without_spread
 from eopipe.reporting.figures import (
     FAINT,
@@ -34,6 +33,7 @@ from eopipe.reporting.panels import CORRECT, INCORRECT, stretch_contrast
 from eopipe.reporting.rasters import MapFile, Pairs, open_maps
 from eopipe.reporting.split_maps import TITLES, UNUSED_COLOR, unrolled
 from eopipe.reporting.wording import format_percent, plural
+from eopipe.scenes.products import true_colour_bands
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from functools import partial
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
-from eopipe.composites.periods import true_colour_bands
 from eopipe.reporting.decimation import decimate, read_centres
 from eopipe.reporting.panels import EncodedImage, encode_photo, stretch_contrast
+from eopipe.scenes.products import true_colour_bands
 from eopipe.tiles.store import Tiles
 
 MAX_SCENES = 60

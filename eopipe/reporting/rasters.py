@@ -11,11 +11,11 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS, Split
-from eopipe.composites.periods import true_colour_bands
 from eopipe.errors import BadInputError
 from eopipe.models.tasks import without_spread
 from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres, read_means
 from eopipe.reporting.palette import ValueScale
+from eopipe.scenes.products import true_colour_bands
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow, same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles

@@ -16,8 +16,8 @@ import numpy as np
 
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import read_json
+from eopipe.scenes.products import BandScaling
 from eopipe.scenes.radiometry import (
-    BandScaling,
     is_offset_applied,
     is_offset_unapplied,
     offset_doubt,

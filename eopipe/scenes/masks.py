@@ -12,24 +12,9 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, UInt16Array
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import SceneBand, asset_key
+from eopipe.scenes.products import STANDARD, MaskKind, Standard
 
-MaskKind = Literal["classes", "bits", "probability"]
 MaskAs = Literal["auto", "classes", "bits", "probability"]
-Standard = tuple[MaskKind, tuple[int, ...]]
-# What is masked by default: clouds, their shadows, snow, and pixels that are not measurements.
-# SCL: Sentinel-2 L2A Algorithm Theoretical Basis Document 2.10, table 3: 0 no data, 1 saturated or defective,
-#   3 cloud shadow, 8 and 9 cloud, 10 cirrus, 11 snow or ice.
-# Fmask: HLS User Guide 2.0, table 9: bit 1 cloud, 2 adjacent to cloud or shadow, 3 cloud shadow, 4 snow or ice.
-# QA_PIXEL: LSDS-1619 (Landsat 8-9 Collection 2 Level 2 product guide), table 6-2: bit 0 fill, 1 dilated cloud,
-#   2 cirrus, 3 cloud, 4 cloud shadow, 5 snow.
-STANDARD: dict[str, Standard] = {
-    "scl": ("classes", (0, 1, 3, 8, 9, 10, 11)),
-    "fmask": ("bits", (1, 2, 3, 4)),
-    "qa_pixel": ("bits", (0, 1, 2, 3, 4, 5)),
-    "cld": ("probability", ()),
-    "cloud": ("probability", ()),
-    "cloud_probability": ("probability", ()),
-}
 
 
 @dataclass(frozen=True)

@@ -1,71 +1,29 @@
 """Scale, offset and nodata of known products, where a STAC Item does not state them.
 
-Sources, by family:
-
-- `sentinel-2`: Sentinel-2 Products Specification Document (S2-PDGS-TAS-DI-PSD), and
-  https://sentiwiki.copernicus.eu/web/s2-products: quantification 10000 for reflectance, 1000 for AOT and WVP;
-  since processing baseline 04.00 (25 January 2022) reflectance has an offset of 1000; 0 is still nodata. Earlier
-  acquisitions have it too if they were processed again (Collection-1, baseline 05.00 and later).
-- `landsat`: LSDS-1619, Landsat 8-9 Collection 2 Level 2 Science Product Guide, tables 6-1 and 6-2: surface
-  reflectance DN * 0.0000275 - 0.2, surface temperature DN * 0.00341802 + 149 kelvin, fill 0; QA_PIXEL fill 1.
-- `hls-s30`, `hls-l30`: HLS User Guide 2.0, tables 6 to 9: reflectance 0.0001, thermal bands of L30 0.01 degrees
-  Celsius, angles 0.01 degrees, fill -9999 (angles 40000, Fmask 255).
-- `sentinel-1-rtc`: https://planetarycomputer.microsoft.com/dataset/sentinel-1-rtc: gamma nought as linear power,
-  fill -32768.
-
-Everything else is read as it is: the Copernicus DEM, for one, is in metres and has no nodata value.
+Since processing baseline 04.00 (25 January 2022) reflectance of Sentinel-2 has an offset of 1000; 0 is still nodata.
+Earlier acquisitions have it too if they were processed again (Collection-1, baseline 05.00 and later).
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from eopipe.scenes.products import (
+    BASELINE,
+    SENTINEL2_NAME,
+    BandScaling,
+    is_esa_product,
+    product_of,
+    sentinel2_names,
+)
+
 APPLIED = ("earthsearch:boa_offset_applied", "sentinel:boa_offset_applied")
-BASELINE = ("s2:processing_baseline", "sentinel:processing_baseline", "processing:version")
 FALSE = (False, "false", "False")
 FIRST_WITH_OFFSET, FIRST_DAY_WITH_OFFSET, SENTINEL2_OFFSET = 4.0, "20220125", -0.1
 # Names of reflectance bands, of ESA and of common names.
 REFLECTANCE = re.compile(
     r"b(0?[1-9]|1[0-2]|8a)|coastal|blue|green|red|rededge[1-3]?|nir|nir0?[89]|swir(1[126]|2[12]|[12])|cirrus"
 )
-# Name of a product: day of acquisition, and day of processing or a little later than the acquisition.
-PRODUCT = re.compile(r"S2[A-D]_MSIL(?:1C|2A)_(\d{8})T\d{6}(?:_N\d{4})?(?:_R\d{3}_T\w{5}_(\d{8})T\d{6})?")
-
-
-@dataclass(frozen=True)
-class BandScaling:
-    """Physical value = stored * scale + offset; `nodata` marks pixels without a value. None: not known."""
-
-    scale: float | None = None
-    offset: float | None = None
-    nodata: float | None = None
-
-
-# The rows of each family in order; the first whose pattern matches the whole name of the asset applies.
-PRODUCTS: dict[str, tuple[tuple[str, BandScaling], ...]] = {
-    "sentinel-2": (
-        (r"scl|visual|tci|cloud|snow|cld|cloud_probability|.*mask.*|preview|thumbnail", BandScaling()),
-        (r"aot|wvp", BandScaling(1e-3, 0.0, 0.0)),
-        (r".*", BandScaling(1e-4, 0.0, 0.0)),
-    ),
-    "landsat": (
-        (r"qa_pixel", BandScaling(nodata=1.0)),
-        (r"coastal|blue|green|red|nir08|nir|swir16|swir22|sr_b[1-7]", BandScaling(2.75e-5, -0.2, 0.0)),
-        (r"lwir|lwir11|st_b6|st_b10", BandScaling(0.00341802, 149.0, 0.0)),
-    ),
-    "hls-s30": (
-        (r"b(0[1-9]|8a|1[0-2])", BandScaling(1e-4, 0.0, -9999.0)),
-        (r"[sv][az]a", BandScaling(1e-2, 0.0, 40000.0)),
-        (r"fmask", BandScaling(nodata=255.0)),
-    ),
-    "hls-l30": (
-        (r"b1[01]", BandScaling(1e-2, 0.0, -9999.0)),
-        (r"b0[1-79]", BandScaling(1e-4, 0.0, -9999.0)),
-        (r"[sv][az]a", BandScaling(1e-2, 0.0, 40000.0)),
-        (r"fmask", BandScaling(nodata=255.0)),
-    ),
-    "sentinel-1-rtc": ((r"vv|vh|hh|hv", BandScaling(nodata=-32768.0)),),
-}
 
 
 def product_scaling(item: dict[str, Any], asset: str) -> BandScaling:
@@ -73,14 +31,13 @@ def product_scaling(item: dict[str, Any], asset: str) -> BandScaling:
 
     The offset of a Sentinel-2 reflectance is None where neither a processing baseline nor the dates decide it.
     """
-    family, name = _family(item), re.sub(r"_\d+m$", "", asset.lower())
-    rows = PRODUCTS.get(family, ())
-    scaling = next((scaling for pattern, scaling in rows if re.fullmatch(pattern, name)), BandScaling())
-    if family != "sentinel-2":
+    product, name = product_of(item), re.sub(r"_\d+m$", "", asset.lower())
+    scaling = product.scaling(name) if product else BandScaling()
+    if product is None or product.name != "sentinel-2":
         return scaling
     baseline = processing_baseline(item)
     if scaling.scale != 1e-4:
-        return scaling if baseline is not None or _is_esa_product(item) else BandScaling()
+        return scaling if baseline is not None or is_esa_product(item) else BandScaling()
     if baseline is not None:
         return replace(scaling, offset=SENTINEL2_OFFSET if baseline >= FIRST_WITH_OFFSET else 0.0)
     return replace(scaling, offset=_offset_by_dates(item)) if REFLECTANCE.fullmatch(name) else BandScaling()
@@ -91,9 +48,9 @@ def _offset_by_dates(item: dict[str, Any]) -> float | None:
 
     What was acquired earlier may have been processed again later, with the offset.
     """
-    if not _is_esa_product(item):
+    if not is_esa_product(item):
         return None
-    properties, product = item["properties"], PRODUCT.search(_product_names(item))
+    properties, product = item["properties"], SENTINEL2_NAME.search(sentinel2_names(item))
     processed = str(properties.get("s2:generation_time") or "")[:10].replace("-", "") or (product and product[2]) or ""
     if processed:
         return SENTINEL2_OFFSET if processed >= FIRST_DAY_WITH_OFFSET else 0.0
@@ -147,42 +104,9 @@ def origin_attributes(item: dict[str, Any]) -> dict[str, list[str]]:
     names = sensor if isinstance(sensor, list) else [sensor]
     lists = {
         "sensors": sorted({str(name).lower() for name in names}),
-        "baselines": [] if baseline is None or not _family(item) else [f"{baseline:05.2f}"],
+        "baselines": [] if baseline is None or product_of(item) is None else [f"{baseline:05.2f}"],
     }
     return {name: values for name, values in lists.items() if values}
-
-
-def _family(item: dict[str, Any]) -> str:
-    properties = item["properties"]
-    names = str(item["id"]).lower(), str(item.get("collection")).lower()
-    if hls := next((match for name in names if (match := re.match(r"hls2?[-._]?([sl]30)", name))), None):
-        return f"hls-{hls[1]}"
-    if str(properties.get("landsat:correction")).upper() in ("L2SP", "L2SR") or names[1].startswith("landsat-c2-l2"):
-        return "landsat"
-    if "sentinel-1-rtc" in names[1]:
-        return "sentinel-1-rtc"
-    return "sentinel-2" if _is_sentinel2(item, names[1]) else ""
-
-
-def _is_sentinel2(item: dict[str, Any], collection: str) -> bool:
-    properties = item["properties"]
-    if any(key in properties for key in BASELINE[:2]) or collection.startswith("sentinel-2") or _is_esa_product(item):
-        return True
-    return str(properties.get("platform")).lower().startswith("sentinel-2")
-
-
-def _is_esa_product(item: dict[str, Any]) -> bool:
-    """Whether an item is of a product of ESA, by its collection, its properties or the name of the product."""
-    collection = str(item.get("collection")).lower()
-    has_properties = any(key.startswith("s2:") for key in item["properties"])
-    is_known = re.match(r"sentinel-(2|s2)-(c1-)?l(1c|2a)", collection)
-    return bool(has_properties or is_known or PRODUCT.search(_product_names(item)))
-
-
-def _product_names(item: dict[str, Any]) -> str:
-    properties = item["properties"]
-    keys = ("s2:product_uri", "sentinel:product_id", "s2:product_id", "s2:datatake_id", "eopf:datatake_id")
-    return " ".join([*(str(properties.get(key) or "") for key in keys), str(item["id"])])
 
 
 def processing_baseline(item: dict[str, Any]) -> float | None:
@@ -191,5 +115,5 @@ def processing_baseline(item: dict[str, Any]) -> float | None:
     value = next((properties[key] for key in BASELINE if properties.get(key)), None)
     if number := re.fullmatch(r"\d{1,2}(\.\d+)?", str(value)):
         return float(number[0])
-    in_name = re.search(r"_N(\d\d)\.?(\d\d)(?:_|\b)", _product_names(item))
+    in_name = re.search(r"_N(\d\d)\.?(\d\d)(?:_|\b)", sentinel2_names(item))
     return float(f"{in_name[1]}.{in_name[2]}") if in_name else None

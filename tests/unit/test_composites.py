@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from scenery import Run
 
 from eopipe.composites.observations import CompositeRecipe, read_observations, rescale
-from eopipe.composites.periods import Period, day_of, part_of, period_of, stack_conflict, true_colour_bands
+from eopipe.composites.periods import Period, day_of, part_of, period_of, stack_conflict
 from eopipe.composites.write import block_edge, greenness_rank, layout_of, median, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inspection.check_store import find_errors
 from eopipe.publish import verify
+from eopipe.scenes.products import true_colour_bands
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store
@@ -543,6 +544,9 @@ def test_memory_is_bounded_by_the_budget_and_one_shard_however_many_dates(tmp_pa
             ("red_JJA", "green_JJA", "blue_JJA"),
         ),
         (("red_MAM", "red_JJA", "green_JJA", "blue_JJA"), ("red_JJA", "green_JJA", "blue_JJA")),
+        # As the Planetary Computer and HLS name them.
+        (("B02", "B03", "B04", "B08"), ("B04", "B03", "B02")),
+        (("B02_MAM", "B03_MAM", "B04_MAM", "B8A_MAM"), ("B04_MAM", "B03_MAM", "B02_MAM")),
         (("vv", "vh"), ()),
         (("red", "nir"), ()),
     ],

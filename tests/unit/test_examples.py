@@ -11,7 +11,8 @@ from eopipe.contract import stage
 from eopipe.publish import read_json
 from eopipe.scenes.item import SceneBand
 from eopipe.scenes.masks import mask_of
-from eopipe.scenes.radiometry import BandScaling, product_scaling
+from eopipe.scenes.products import BandScaling
+from eopipe.scenes.radiometry import product_scaling
 from eopipe.tiles.cells import read_frame
 
 LOCAL = {"clouds-33t", "tree-cover-values", "tree-cover-labels", "forest-chips"}

@@ -73,7 +73,7 @@ def test_numbers_for_no_data_are_no_probability() -> None:
 
 def test_an_unknown_mask_is_reported_with_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match=r"mask udm2 is not known to eopipe \(scl, fmask, qa_pixel, .* are\); set .*mask_as"
+        UsageError, match=r"mask udm2 is not known to eopipe \(fmask, qa_pixel, scl, .* are\); set .*mask_as"
     ):
         mask_of(band("udm2"))
 
