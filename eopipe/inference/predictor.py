@@ -19,6 +19,7 @@ from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import TrainedModel
 from eopipe.models.tasks import CHIPWISE, predictions
 from eopipe.processes import map_in_order
+from eopipe.tiles.cells import GAP
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import CHIP_SET, Tiles
 
@@ -283,7 +284,8 @@ def open_predictor(
 ) -> WindowPredictor:
     """A trained model on stores, sorted by scene; of a chip set a window is a slot, and has no halo.
 
-    Raises BadInputError where grids do not fit, and as `predictor_of_images`.
+    Raises BadInputError where grids do not fit, UsageError for a halo that reaches another cell, and as
+    `predictor_of_images`.
     """
     for store in stores[1:]:
         if not store.frame.is_same(stores[0].frame):
@@ -294,6 +296,10 @@ def open_predictor(
     predictor = predictor_of_images(
         trained, model, stores, window, halo, device, threads, symmetries, with_members=with_members
     )
+    if len(stores[0].frame.cells) > 1 and predictor.halo >= GAP:
+        raise UsageError(
+            f"predict.halo is {predictor.halo}: pixels of another cell begin at {GAP}; choose a smaller one"
+        )
     if not chip_set:
         return predictor
     # Neighbouring slots are not neighbours on the ground.

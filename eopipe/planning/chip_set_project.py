@@ -43,7 +43,7 @@ def chip_set_project(chip_set: Path, folder: Path, task: str, model: str) -> str
 
     Groups of the import are split where there are at least three, else blocks of the Earth. Chips with one class for
     all of their pixels, from folders or labels of windows, are classified where the task is segmentation. Raises
-    BadInputError for another folder than a chip set's, UsageError for chips that are too near to each other to be split.
+    BadInputError for another folder than a chip set's, UsageError for chips that are too near to each other for splits.
     """
     index = read_index(chip_set)
     chips: list[dict[str, Any]] = index["chips"]

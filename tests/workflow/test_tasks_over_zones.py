@@ -9,6 +9,7 @@ import rasterio
 import two_zones
 import yaml
 from projects import Project
+from scenery import Run
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.splits import read_split
@@ -67,9 +68,14 @@ def test_chips_of_two_zones_are_classified_and_scored_each_once(task: str, tmp_p
 
 
 @pytest.mark.exhaustive
-def test_values_are_mapped_and_scored_over_two_zones(tmp_path: Path) -> None:
+def test_values_are_mapped_and_scored_over_two_zones(tmp_path: Path, run: Run) -> None:
     project = run_of("regression", tmp_path)
     metrics = json.loads((project.results / "metrics.json").read_text())
     assert metrics["model"]["r2"] > 0.5
     samples = read_split(project.results / "split.json").samples["test"]
     assert metrics["test_pixels"] > 0.9 * CHIP**2 * len(np.unique(samples[:, 1:], axis=0))
+    maps = ("--classes", tmp_path / "classes.tif", "--probabilities", tmp_path / "probabilities.tif")
+    inputs = ("--model", project.results / "model", "--tiles", *sorted(project.results.glob("tiles/*.zarr")))
+    done = run("predict", *inputs, *maps, "--cell", "utm32n", "--halo", 2048)
+    assert done.code == 2
+    assert "predict.halo is 2048: pixels of another cell begin at 2048" in done.stderr
