@@ -12,7 +12,7 @@ HERE = Path(__file__).parents[1]
 sys.path[:0] = [str(HERE / "tests/cluster"), str(HERE / "tests")]
 
 import load  # noqa: E402
-import many  # noqa: E402
+import many_scenes  # noqa: E402
 from projects import environment  # noqa: E402
 
 from slurm import Cluster  # noqa: E402
@@ -20,14 +20,14 @@ from slurm import Cluster  # noqa: E402
 
 def main(folder: Path, scenes: int) -> None:
     """Fetch the scenes here, then preprocess them and their labels as jobs."""
-    many.project(folder, scenes)
+    many_scenes.project(folder, scenes)
     (folder / "slurm").symlink_to(HERE / "profiles/slurm")
     cluster = Cluster()
     cluster.start()
     try:
         run(folder, "fetched", "fetched")
         load.reset_counters()
-        targets = [*many.tiles(folder), "results/labels/all.zarr/manifest.json"]
+        targets = [*many_scenes.tiles(folder), "results/labels/all.zarr/manifest.json"]
         run(folder, "preprocess", *targets)
         for kind, count in load.calls().items():
             print(f"{count:6} {kind}")

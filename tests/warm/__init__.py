@@ -37,6 +37,8 @@ def close_session() -> None:
     if (folder / "pid").exists():
         os.kill(int((folder / "pid").read_text()), 9)
     for server in _servers:
+        # One that did not become ready in time has no number there.
+        server.kill()
         server.wait()
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -55,7 +57,7 @@ def commands() -> Path:
             until = time.monotonic() + START_S
             while not ready.exists():
                 assert server.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < until
+                assert time.monotonic() < until, f"no warm server in {START_S} s: {(folder / 'log').read_text()}"
                 time.sleep(0.05)
     return folder / "bin"
 
