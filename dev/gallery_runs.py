@@ -202,8 +202,9 @@ def model_of(folder: Path) -> Path:
 def measured(folder: Path) -> dict[str, Any]:
     """Task, classes, scenes and main scores of a run that has ended."""
     import eopipe
+    from eopipe.evaluation.score_list import HAVE_UNIT
     from eopipe.models.model_folder import read_model_card
-    from eopipe.reporting.scores import UNIT_MEASURES, measures_of
+    from eopipe.reporting.scores import measures_of
     from eopipe.reporting.wording import scored_size
 
     card, results = read_model_card(model_of(folder)), folder / "results"
@@ -213,7 +214,7 @@ def measured(folder: Path) -> dict[str, Any]:
     metrics = eopipe.read_metrics(results)
     names, unit = dict(measures_of(metrics.task)), metrics.content.unit
     main: dict[str, str] = {
-        name: f"{names[name]}{f' ({unit})' * (name in UNIT_MEASURES)}" for name in MEASURES[metrics.task]
+        name: f"{names[name]}{f' ({unit})' * (name in HAVE_UNIT)}" for name in MEASURES[metrics.task]
     }
     overall = [score for score in metrics.scores if not score.class_name and score.name in main]
     overall += [gain for name in main for gain in metrics.gain(name).values()]

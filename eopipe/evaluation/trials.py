@@ -14,6 +14,7 @@ from eopipe.evaluation.intervals import rounded
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.paired import PairedTables, RunComparison, RunScores
 from eopipe.evaluation.rungs import stopped_trials
+from eopipe.evaluation.score_list import LOWER_IS_BETTER, ranking_scores
 from eopipe.models.model_folder import HISTORY, read_model_card, weights_file
 from eopipe.publish import read_json, sha256
 
@@ -22,15 +23,6 @@ PLACES = "val"
 LEADERBOARD = "trials.json"
 # What a workflow puts before the name of a trial in that of its model folder.
 TRIAL = "model-trial-"
-# The scores of each task that can rank trials, the default first.
-OF_CLASSES = ("miou", "accuracy", "f1_macro", "kappa")
-SCORES: dict[str, tuple[str, ...]] = {
-    "segmentation": OF_CLASSES,
-    "classification": OF_CLASSES,
-    "multilabel": ("f1_macro", "f1_micro", "subset_accuracy", "hamming_loss"),
-    "regression": ("rmse", "mae", "r2"),
-}
-LOWER_IS_BETTER = ("rmse", "mae", "hamming_loss")
 
 
 @dataclass(frozen=True)
@@ -188,9 +180,10 @@ def _check_maps(trial: TrialModel, run: EvaluationData) -> None:
 
 def _score_of(task: str, score: str | None) -> str:
     """A score of a task, by default its first. Raises UsageError for a score of another task."""
-    if score and score not in SCORES[task]:
-        raise UsageError(f"task {task} does not have the score {score}; choose by {', '.join(SCORES[task])}")
-    return score or SCORES[task][0]
+    options = ranking_scores(task)
+    if score and score not in options:
+        raise UsageError(f"task {task} does not have the score {score}; choose by {', '.join(options)}")
+    return score or options[0]
 
 
 def _loss(value: float, key: str) -> float:

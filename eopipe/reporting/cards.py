@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from eopipe import __version__
-from eopipe.evaluation.metrics_document import ClassMeasure, Measure
+from eopipe.evaluation.metrics_document import ClassMeasure
+from eopipe.evaluation.score_list import SCORES
 from eopipe.reporting import data_tables
 from eopipe.reporting import scores as score_tables
 from eopipe.reporting.data_tables import TextRow
@@ -37,13 +38,6 @@ UNSTATED = "not stated (set {name} in the config)"
 HUB_LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "gpl-3.0", "bsd-3-clause")
 HUB_TASKS = {"segmentation": "image-segmentation", "classification": "image-classification"}
 HUB_TASKS |= {"multilabel": "image-classification"}
-HUB_METRICS: dict[Measure, str] = {
-    "accuracy": "accuracy",
-    "miou": "mean_iou",
-    "f1_macro": "f1",
-    "rmse": "rmse",
-    "mae": "mae",
-}
 HUB_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 # Scores of a class with less than this share of the test pixels are uncertain.
 RARE_SHARE = 0.01
@@ -195,9 +189,9 @@ def _data_text(run: RunData) -> Iterator[str]:
 def _model_front_matter(run: RunData) -> dict[str, Any]:
     task = HUB_TASKS.get(run.task)
     metrics = [
-        {"type": HUB_METRICS[key], "value": value, "name": name}
-        for key, name in score_tables.measures_of(run.task)
-        if key in HUB_METRICS and (value := run.metrics.model.score(key)) is not None
+        {"type": score.hub, "value": value, "name": score.title}
+        for score in SCORES[run.task]
+        if score.hub and (value := run.metrics.model.score(score.key)) is not None
     ]
     dataset = {"type": "eopipe", "name": f"test areas of {run.collections}, {run.period}"}
     front_matter: dict[str, Any] = _hub_licence(run.statements.license) | {"library_name": "eopipe"}

@@ -10,6 +10,7 @@ from eopipe import __version__
 from eopipe.evaluation.intervals import LEVEL
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.paired import RunComparison
+from eopipe.evaluation.score_list import HAVE_UNIT
 from eopipe.models.tasks import CHIPWISE
 from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres
 from eopipe.reporting.leaderboard import difference_text, value_text
@@ -17,7 +18,7 @@ from eopipe.reporting.page import STYLE, page_environment, page_source, scale_ba
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import ImagePanel, PanelGroup, encode_classes, outline
 from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MAX_MAPS, bounding_window, read_map_image
-from eopipe.reporting.scores import UNIT_MEASURES, measures_of
+from eopipe.reporting.scores import measures_of
 from eopipe.reporting.wording import plural
 from eopipe.text_table import TextRow
 from eopipe.tiles.grid import pixel_metres
@@ -59,7 +60,7 @@ def score_table(comparison: RunComparison, names: Sequence[str], data: Evaluatio
     rows = [tuple(heads)]
     for key, title in titles.items():
         if key in comparison.runs[0].scores:
-            unit = data.unit if key in UNIT_MEASURES else ""
+            unit = data.unit if key in HAVE_UNIT else ""
             values = [value_text(run.scores[key], unit) for run in comparison.runs]
             differences = [difference_text(run, key, unit) for run in comparison.runs[1:]]
             rows.append((title, *values, *differences))

@@ -7,8 +7,8 @@ import numpy as np
 
 from eopipe.evaluation.intervals import LEVEL
 from eopipe.evaluation.paired import RunScores
-from eopipe.evaluation.trials import LOWER_IS_BETTER
-from eopipe.reporting.scores import UNIT_MEASURES, measures_of
+from eopipe.evaluation.score_list import HAVE_UNIT, LOWER_IS_BETTER
+from eopipe.reporting.scores import measures_of
 from eopipe.reporting.wording import (
     DASH,
     format_count,
@@ -62,7 +62,7 @@ class Leaderboard:
     def rows(self) -> list[tuple[str, ...]]:
         """Of each trial rank and name, score, difference to the best, settings that differ, and size as text."""
         key = self.document["score"]
-        unit, rows = self.unit if key in UNIT_MEASURES else "", list[tuple[str, ...]]()
+        unit, rows = self.unit if key in HAVE_UNIT else "", list[tuple[str, ...]]()
         for rank, row in enumerate(self.document["trials"], 1):
             run = RunScores.of_document(row)
             ends = format_interval(run.intervals.get(key), unit)

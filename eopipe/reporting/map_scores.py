@@ -5,7 +5,7 @@ from typing import Any
 from eopipe.evaluation.metrics_document import ClassMeasure, FinishedMetrics
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.scores import MEASURES, no_interval_text
-from eopipe.reporting.verdict import CLASS_MEASURES, not_mapped_text
+from eopipe.reporting.verdict import not_mapped_text, verdict_measures
 from eopipe.reporting.wording import (
     calibration_text,
     format_count,
@@ -26,7 +26,7 @@ def headline_of(metrics: FinishedMetrics) -> str:
         return f"Not one pixel has both a label and a prediction. {TESTED}"
     texts = [
         f"{title} {format_score(scores.score(key))}{f' ({interval})' if interval else ''}"
-        for key, title in CLASS_MEASURES
+        for key, title in verdict_measures("segmentation")
         for interval in [format_interval(metrics.intervals.model.get(key))]
     ]
     return f"Scores on {scored_size(metrics)}: {', '.join(texts)}.{not_mapped_text(metrics)} {TESTED}"

@@ -18,6 +18,7 @@ from eopipe.evaluation.metrics_document import (
     ScoreIntervals,
     ValueMetrics,
 )
+from eopipe.evaluation.score_list import HAVE_UNIT, SCORES
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.figures import FAINT, ONE, TWO
 from eopipe.reporting.palette import ValueScale
@@ -36,18 +37,16 @@ from eopipe.reporting.wording import (
 )
 
 MAX_POINTS = 200
-MEASURES: NamedMeasures = (("accuracy", "Accuracy"), ("miou", "mIoU"), ("f1_macro", "Macro F1"), ("kappa", "Kappa"))
-VALUE_MEASURES: NamedMeasures = (("rmse", "RMSE"), ("mae", "MAE"), ("bias", "Bias"), ("r2", "R²"))
-LABEL_MEASURES: NamedMeasures = (
-    ("f1_micro", "Micro F1"),
-    ("f1_macro", "Macro F1"),
-    ("subset_accuracy", "Subset accuracy"),
-    ("hamming_loss", "Hamming loss"),
-    ("mean_average_precision", "mAP"),
-)
+
+
+def measures_of(task: str) -> NamedMeasures:
+    """The keys of the scores and their names."""
+    return tuple((score.key, score.title) for score in SCORES[task])
+
+
+MEASURES, LABEL_MEASURES, VALUE_MEASURES = map(measures_of, ("segmentation", "multilabel", "regression"))
 ScoreOf = Callable[[Measure], float | None]
 ScoreRows = tuple[tuple[str, ...], list[tuple[str, ...]]]
-UNIT_MEASURES: tuple[Measure, ...] = ("rmse", "mae", "bias")
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,6 @@ class TableRow:
     name: str
     note: str
     cells: list[TableCell]
-
-
-def measures_of(task: str) -> NamedMeasures:
-    """The keys of the scores and their names."""
-    return {"regression": VALUE_MEASURES, "multilabel": LABEL_MEASURES}.get(task, MEASURES)
 
 
 def named_methods(metrics: ComparedMetrics[S], simple: str, note: str) -> list[tuple[str, str, S]]:
@@ -104,7 +98,7 @@ def _score_cell(value: float | None, best: float | None) -> TableCell:
 def with_intervals(metrics: RunMetrics, rows: list[TableRow], measures: NamedMeasures) -> list[TableRow]:
     """The model's row with an interval below each score, its members, and last the model minus each tree baseline."""
     intervals = metrics.intervals
-    unit = {key: metrics.unit if key in UNIT_MEASURES else "" for key, _ in measures}
+    unit = {key: metrics.unit if key in HAVE_UNIT else "" for key, _ in measures}
     cells = [
         replace(cell, note=format_interval(intervals.model.get(key), unit[key]))
         for cell, (key, _) in zip(rows[0].cells, measures, strict=True)
@@ -222,7 +216,7 @@ def _deviation(values: list[float]) -> float | None:
 
 
 def _score_text(value: float | None, key: Measure, metrics: MetricsDocument) -> str:
-    return format_value(value, metrics.unit) if key in UNIT_MEASURES else format_score(value)
+    return format_value(value, metrics.unit) if key in HAVE_UNIT else format_score(value)
 
 
 def confusion_rows(metrics: ClassMetrics) -> list[TableRow]:

@@ -19,6 +19,7 @@ from eopipe.evaluation.metrics_document import (
     ScoresOfLabels,
     ValueMetrics,
 )
+from eopipe.evaluation.score_list import LOWER_IS_BETTER, SCORES
 from eopipe.reporting.wording import (
     THIN_SPACE,
     TREES,
@@ -33,9 +34,6 @@ from eopipe.reporting.wording import (
 # A significant difference below one point in both measures is called slight.
 SLIGHT_DIFFERENCE = 0.01
 NamedMeasures = tuple[tuple[Measure, str], ...]
-CLASS_MEASURES: NamedMeasures = (("accuracy", "accuracy"), ("miou", "mIoU"))
-LABEL_MEASURES: NamedMeasures = (("f1_micro", "micro F1"), ("f1_macro", "macro F1"))
-VALUE_MEASURES: NamedMeasures = (("rmse", "RMSE"),)
 SEEDS = "The intervals are those of this map: they do not include the spread over seeds"
 NO_INTERVAL = "without a confidence interval"
 Tone = Literal["good", "mixed", "bad"]
@@ -69,7 +67,7 @@ class Comparison:
 
 def verdict(metrics: RunMetrics) -> Verdict:
     """Compare the model with the best trees and with the simple baseline by the intervals of its gains."""
-    measures = _measures(metrics)
+    measures = verdict_measures(metrics.task)
     if metrics.model.score(measures[0][0]) is None:
         text = f"Not one {metrics.sample} of the test areas has both a label and a prediction."
         return Verdict("mixed", "The model could not be scored.", text)
@@ -136,17 +134,17 @@ def majority_text(metrics: LabelMetrics) -> str:
     return join_words([f"“{name}”" for name in metrics.simple.labels]) or "no label"
 
 
-def _measures(metrics: RunMetrics) -> NamedMeasures:
-    by_task = {"regression": VALUE_MEASURES, "multilabel": LABEL_MEASURES}
-    return by_task.get(metrics.task, CLASS_MEASURES)
+def verdict_measures(task: str) -> NamedMeasures:
+    """The keys of the scores that a verdict compares, and their names in a sentence."""
+    return tuple((score.key, score.name) for score in SCORES[task] if score.in_verdict)
 
 
 def _compare(metrics: RunMetrics, keys: dict[Measure, Method], name: str) -> Comparison:
     """Compare with a baseline by the intervals of the gains; `keys` has the baseline of each measure."""
-    measures = _measures(metrics)
+    measures = verdict_measures(metrics.task)
     intervals = {title: metrics.intervals.gains(keys[measure]).get(measure) for measure, title in measures}
     # A lower error is the better one.
-    sense = -1 if measures is VALUE_MEASURES else 1
+    sense = -1 if measures[0][0] in LOWER_IS_BETTER else 1
     signs = {title: sense * _sign(interval) for title, interval in intervals.items()}
     better, worse = ([title for title, sign in signs.items() if sign == s] for s in (1, -1))
     if better and worse:
@@ -174,7 +172,7 @@ def _difference(metrics: RunMetrics, key: Method, measure: Measure) -> float:
 def _gain_note(metrics: RunMetrics, key: Method, measure: Measure) -> str:
     """The gain with its interval: `gain -0.004, 95 %: -0.022 to 0.010`."""
     interval, gain = metrics.intervals.gains(key).get(measure), _difference(metrics, key, measure)
-    title = "" if measure == "accuracy" else f" of {dict(_measures(metrics))[measure]}"
+    title = "" if measure == "accuracy" else f" of {dict(verdict_measures(metrics.task))[measure]}"
     text, form = f"gain{title} {format_gain(gain)}", format_gain
     if measure == "rmse":
         text, form = f"difference in RMSE {format_value(gain, metrics.unit)}", "{:.4g}".format
@@ -212,7 +210,7 @@ def _text(metrics: RunMetrics) -> str:
         if _sign(metrics.intervals.gains(best).get("accuracy")):
             text += _error_ratio(metrics.model.accuracy, metrics.trees[best].accuracy, TREES[best])
     gains = [metrics.intervals.gains(key) for key in (*TREES, "simple")]
-    if any(of_baseline.get(measure) for of_baseline in gains for measure, _ in _measures(metrics)):
+    if any(of_baseline.get(measure) for of_baseline in gains for measure, _ in verdict_measures(metrics.task)):
         return text
     reason = metrics.intervals.reason or "the metrics contain none"
     return f"{text} Without a confidence interval the differences may be chance: {reason}."

@@ -15,7 +15,8 @@ from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
-from eopipe.evaluation.trials import LEADERBOARD, LOWER_IS_BETTER, SCORES, RankedTrials, rank_trials
+from eopipe.evaluation.score_list import LOWER_IS_BETTER, SCORES, ranking_scores
+from eopipe.evaluation.trials import LEADERBOARD, RankedTrials, rank_trials
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import MANIFEST, publish, read_json, write_json
@@ -308,8 +309,8 @@ def test_the_maps_of_at_most_four_trials_are_side_by_side(tmp_path: Path) -> Non
 
 def test_the_scores_of_the_stage_are_those_of_the_tasks() -> None:
     port = next(port for port in stage("choose").ports if port.name == "score")
-    assert set(port.choices) == {score for of_task in SCORES.values() for score in of_task}
-    assert set(LOWER_IS_BETTER) < set(port.choices)
+    assert set(port.choices) == {key for task in SCORES for key in ranking_scores(task)}
+    assert set(port.choices) > LOWER_IS_BETTER
 
 
 def test_a_trial_that_was_stopped_is_never_chosen(tmp_path: Path) -> None:
