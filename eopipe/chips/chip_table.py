@@ -24,7 +24,7 @@ from eopipe.tiles.grid import EARTH_RADIUS_M, pixel_metres
 # WGS 84: semi-major axis in metres, and squared eccentricity.
 SEMI_MAJOR_M, SQUARED_ECCENTRICITY = 6378137.0, 6.69437999014e-3
 # Pairs of chips that are measured at a time, which bounds the memory.
-MAX_PAIRS = 1_000_000
+MAX_PAIRS = 250_000
 # From this distance on chips are points, but for their size.
 FAR_M = 50_000.0
 # A distance that no two chips of one day have, in pixels or metres.
