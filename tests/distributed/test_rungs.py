@@ -88,6 +88,7 @@ def test_a_training_that_stops_early_in_a_rung_takes_no_step_in_a_later_one(data
     assert payload(train_in_rungs(data, tmp_path, settings, ("0.9", None))) == payload(whole.model)
 
 
+@pytest.mark.exhaustive
 def test_a_rung_that_is_killed_and_run_again_gives_the_same_and_goes_on(
     data: Data, tmp_path: Path, undisturbed: dict[str, bytes]
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_rung_that_is_killed_and_run_again_gives_the_same_and_goes_on(
     assert payload(last.model) == undisturbed
 
 
+@pytest.mark.exhaustive
 def test_only_the_same_training_continues_and_one_that_is_not_promoted_is_copied(
     data: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -165,6 +165,7 @@ def scored(finished: Mosaic) -> Path:
     return finished.folder / "map/metrics.json"
 
 
+@pytest.mark.exhaustive
 def test_scores_are_those_of_a_map_without_the_spread(finished: Mosaic, tmp_path: Path) -> None:
     metrics = json.loads(scored(finished).read_text())
     assert ("calibration" in metrics) == (task_of(finished) != "regression")
@@ -241,5 +242,5 @@ def test_samples_of_probabilities_have_a_number_for_each_class(finished: Mosaic)
 
     path: Any = finished.folder / "map/probabilities.tif"
     samples: Any = Samples()
-    ((numbers, _),) = read_probabilities(path, samples)
+    ((numbers, _),) = read_probabilities(path, samples, 0)
     assert len(numbers) == (2 if task_of(finished) == "regression" else 3)

@@ -13,6 +13,9 @@ from eopipe.publish import read_json, sha256
 
 MEMBERS = 3
 
+# One run for all of them.
+pytestmark = pytest.mark.exhaustive(by="members")
+
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Project:
@@ -63,7 +66,6 @@ def test_the_scores_of_the_members_are_beside_those_of_their_mean(ensemble: Proj
     assert ensemble.planned() == []
 
 
-@pytest.mark.exhaustive
 def test_an_ensemble_is_the_same_bytes_under_cwltool(ensemble: Project, tmp_path: Path) -> None:
     outputs = by_cwltool(ensemble, tmp_path)
     for name in ("model/manifest.json", "metrics.json", "report.html"):
