@@ -265,12 +265,15 @@ class EvaluationData:
 
 
 def check_whole(maps: tuple[Path, ...]) -> None:
-    """Raise BadInputError for a map of the places of one split, which `predict --places` makes."""
+    """Raise BadInputError for a map of the places of one split, which `predict --places` makes.
+
+    Without the rest it has no scores beside those of baselines, and no areas.
+    """
     for path in maps:
         if places := places_of(path):
             raise BadInputError(
-                f"map {path} shows the {places} places alone, but baselines and scores need the training and the test "
-                "places; give a map of everything, by predict without --places"
+                f"map {path} shows the {places} places alone, and a map of everything is needed; give that of predict "
+                "without --places"
             )
 
 

@@ -45,10 +45,12 @@ def catalog(
     multihashes, and files are hard-linked where the file system allows: treat them as read-only. Raises BadInputError
     for maps of other tiles, or tiles of other scenes, than those given.
     """
+    from eopipe.evaluation.maps import check_whole
     from eopipe.models.model_folder import model_item, read_model_card
     from eopipe.publish import publish
     from eopipe.stac.catalog import CatalogInputs, CatalogText, write_catalog
 
+    check_whole(classes)
     card = read_model_card(model)
     inputs = CatalogInputs(model_item(model), card, classes, probabilities, tiles, scenes, metrics, onnx)
     with publish(catalog, folder=True) as draft:

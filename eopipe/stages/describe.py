@@ -42,9 +42,11 @@ def describe(
     Raises BadInputError for maps, model, tiles and scores that do not belong together, UsageError for colors that do
     not match the classes.
     """
+    from eopipe.evaluation.maps import check_whole
     from eopipe.publish import publish
     from eopipe.reporting.map_page import MapInputs, read_map_run, render_map, write_map_picture
 
+    check_whole(classes)
     run = read_map_run(MapInputs(model, classes, probabilities, tiles, scenes, metrics), title, attribution, colors)
     with publish(page) as page_draft, publish(picture) as picture_draft:
         page_draft.write_text(render_map(run), encoding="utf-8")

@@ -46,10 +46,12 @@ def products(
     have no place on the Earth, for zones without polygons or wholly outside of the maps; UsageError where nothing
     would be made.
     """
+    from eopipe.evaluation.maps import check_whole
     from eopipe.publish import publish
     from eopipe.reporting.finished_maps import read_finished_maps
     from eopipe.reporting.products import ZoneFile, write_products
 
+    check_whole(classes)
     maps = read_finished_maps(classes, probabilities)
     zone_file = ZoneFile(zones, zone_name, zone_layer) if zones else None
     with publish(products, folder=True) as draft:

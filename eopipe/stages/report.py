@@ -74,11 +74,13 @@ def report(
     BadInputError for maps, splits and scores that do not belong together, UsageError for colors that do not
     match the classes.
     """
+    from eopipe.evaluation.maps import check_whole
     from eopipe.publish import publish
     from eopipe.reporting import cards
     from eopipe.reporting.page import render, write_picture
     from eopipe.reporting.run_data import AuthorStatements, ReportInputs, read_run
 
+    check_whole(classes)
     inputs = ReportInputs(metrics, model, chips, classes, probabilities, tiles, labels, scenes, fold_metrics)
     run = read_run(inputs, title, attribution, colors, AuthorStatements(use, limits, author, license))
     of_model, of_data = cards.model_card(run), cards.data_card(run)

@@ -229,15 +229,27 @@ def test_places_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.Captu
     assert not any(path.exists() for path in (tmp_path / "c.tif", tmp_path / "p.tif"))
 
 
-def test_a_map_of_places_is_not_evaluated_as_a_map_of_everything(
+def test_a_map_of_places_is_not_taken_for_a_map_of_everything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), scenes(tmp_path, 1)
     labels = write_labels(tmp_path / "labels.zarr", np.zeros((80, 72), np.uint8), ("a", "b"))
     split = write_split(tmp_path / "split.json", ["s0"], [[0, 8, 8]])
     for name in ("val", "test"):
-        classes, _ = predict(tmp_path / name, model, tiles, *of_places(split, name))
-        inputs = ["--classes", classes, "--tiles", *tiles, "--labels", labels, "--chips", split]
-        assert stage("evaluate", *inputs, "--metrics", tmp_path / "metrics.json") != 0
-        assert f"shows the {name} places alone" in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "metrics.json").exists()
+        classes, probabilities = predict(tmp_path / name, model, tiles, *of_places(split, name))
+        maps, stores = ["--classes", classes], ["--tiles", *tiles, "--labels", labels, "--chips", split]
+        both, of_model = [*maps, "--probabilities", probabilities], ["--model", model]
+        pages = [
+            word for port in ("page", "picture", "model-card", "data-card") for word in (f"--{port}", tmp_path / port)
+        ]
+        for command in (
+            ["evaluate", *maps, *stores, "--metrics", tmp_path / "metrics.json"],
+            ["products", *both, "--products", tmp_path / "products"],
+            ["catalog", *both, *of_model, "--tiles", *tiles, "--catalog", tmp_path / "catalog"],
+            ["report", *both, *of_model, *stores, "--metrics", split, *pages],
+            ["describe", *both, *of_model, "--tiles", *tiles, *pages[:4]],
+        ):
+            assert stage(*command) != 0
+            assert f"shows the {name} places alone" in " ".join(capsys.readouterr().err.split()), command[0]
+    for port in ("metrics.json", "products", "catalog", "page"):
+        assert not (tmp_path / port).exists()
