@@ -1,4 +1,4 @@
-"""Each task over two UTM zones: the maps of both cells, their scores on every test chip or pixel, and the report."""
+"""Each task over two UTM zones and on chip sets: the maps, their scores on every test chip or pixel, and the report."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 import rasterio
 import two_zones
 import yaml
+from chip_files import EDGE, separable, write_chip
 from projects import Project
 from scenery import Run
 
@@ -79,3 +80,54 @@ def test_values_are_mapped_and_scored_over_two_zones(tmp_path: Path, run: Run) -
     done = run("predict", *inputs, *maps, "--cell", "utm32n", "--halo", 2048)
     assert done.code == 2
     assert "predict.halo is 2048: pixels of another cell begin at 2048" in done.stderr
+
+
+def chips_of_classes(folder: Path) -> tuple[str, ...]:
+    """Chips by class, which the difference of two bands tells; the options of their import."""
+    for number in range(48):
+        dice, kind = np.random.default_rng(number), number % 2
+        bands = 1000 + dice.normal(0, 60, (2, EDGE, EDGE)) + np.array([200 * kind, -200 * kind])[:, None, None]
+        place = {
+            "left": 3e5 + 20_000 * (number // 2 % 6),
+            "top": 5e6 - 20_000 * (number // 12),
+            "names": ("red", "nir"),
+        }
+        write_chip(folder / f"classes/{'ab'[kind]}/c{number:02d}.tif", bands.astype(np.uint16), **place)
+    return "--folders", "classes"
+
+
+def chips_with_masks(folder: Path) -> tuple[str, ...]:
+    """Chips with masks of squares, some of them with one class alone; the options of their import."""
+    for number in range(48):
+        bands, mask = separable(number)
+        if number % 3 == 0:
+            bands, mask = np.broadcast_to(bands[:, :1, :1], bands.shape), np.full_like(mask, mask[0, 0])
+        place = {"left": 3e5 + 20_000 * (number % 12), "top": 5e6 - 20_000 * (number // 12)}
+        write_chip(folder / f"images/c{number:02d}.tif", np.ascontiguousarray(bands), names=("red", "nir"), **place)
+        write_chip(folder / f"masks/c{number:02d}.tif", mask, **place)
+    return "--images", "images/*.tif", "--masks", "masks/*.tif", "--classes", "a", "b"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("task", ["classification", "multilabel"])
+def test_a_chip_set_goes_from_its_files_to_the_scores_of_a_task(
+    task: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = chips_of_classes(tmp_path) if task == "classification" else chips_with_masks(tmp_path)
+    assert run("import", "set", *options).code == 0
+    # Chips of folders are classified without another word.
+    assert run("init", "project", "--chips", "set", *(("--task", task) if task == "multilabel" else ())).code == 0
+    project = Project(tmp_path / "project")
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    assert config["train"]["task"] == task
+    config["train"] |= {"epochs": 20, "width": 8, "depth": 2}
+    (project.folder / "config.yaml").write_text(yaml.safe_dump(config))
+    done = project.run()
+    assert done.returncode == 0, done.stdout
+    metrics = json.loads((project.results / "metrics.json").read_text())
+    # A map of a store has each chip in its slot, so that all test chips are counted, each once.
+    assert metrics["test_chips"] == len(read_split(project.results / "split.json").samples["test"]) > 0
+    score = "accuracy" if task == "classification" else "f1_micro"
+    assert metrics["model"][score] > metrics["majority"][score]
+    assert "test chips" in (project.results / "report.html").read_text()
