@@ -121,7 +121,7 @@ def test_a_chip_set_goes_from_its_files_to_the_scores_of_a_task(
     project = Project(tmp_path / "project")
     config = yaml.safe_load((project.folder / "config.yaml").read_text())
     assert config["train"]["task"] == task
-    config["train"] |= {"epochs": 20, "width": 8, "depth": 2}
+    config["train"] |= {"epochs": 40, "batch": 8, "width": 8, "depth": 2}
     (project.folder / "config.yaml").write_text(yaml.safe_dump(config))
     done = project.run()
     assert done.returncode == 0, done.stdout
