@@ -33,7 +33,7 @@ NICENESS = 10
 # Files of a suite are a group as long as they take less than this together.
 GROUP_S = 150.0
 # Of the exhaustive tests near a change, on both lanes.
-NEAR_S, NEAR_STEPS = 120.0, 2
+NEAR_S, NEAR_STEPS = 60.0, 2
 # A Slurm of its own in a network of its own, where this machine allows that; else one after the other.
 APART = TESTS / "cluster/apart"
 # One process for the tests of one launch of every training, of one run of an example, and of one STAC API.
