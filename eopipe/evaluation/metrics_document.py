@@ -104,11 +104,13 @@ class ScoreIntervals(_Part):
     """Intervals of the scores and gains by their keys (`iou`, `iou:name`), None below six independent pieces.
 
     `level` is 0 where no interval was measured. `reason` and `missing` (by score) say why there are none; `range` is
-    the distance over which errors are correlated, in pixels.
+    the distance over which errors are correlated, in pixels, `independent` the number of independent pieces to which
+    the test areas amount, by comparison.
     """
 
     level: Number = 0
     method: str = ""
+    independent: dict[str, Number] = {}
     range: Number | None = None
     reason: str = ""
     missing: dict[str, str] = {}

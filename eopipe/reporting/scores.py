@@ -150,7 +150,17 @@ def interval_note(metrics: RunMetrics) -> str:
     """What the intervals of the table are, or why it has none, as sentences."""
     if not any(metrics.intervals.model.values()):
         return no_interval_text(metrics.intervals)
-    return f"Below a score is its confidence interval of {100 * metrics.intervals.level:.0f} %. {seeds_text(metrics)}"
+    level = f"Below a score is its confidence interval of {100 * metrics.intervals.level:.0f} %."
+    return f"{level} {_width_text(metrics.intervals)}{seeds_text(metrics)}"
+
+
+def _width_text(intervals: ScoreIntervals) -> str:
+    """Why the intervals are as wide as they are, as a sentence; empty where it was not measured."""
+    if (pieces := intervals.independent.get("model")) is None:
+        return ""
+    alike = f", since errors are alike over up to {intervals.range:.0f} pixels" if intervals.range else ""
+    cure = "more test areas, far from each other, make the intervals narrower"
+    return f"The test areas amount to about {pieces:.0f} independent pieces{alike}: {cure}. "
 
 
 def scene_score_rows(metrics: RunMetrics) -> ScoreRows:

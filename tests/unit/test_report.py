@@ -337,6 +337,13 @@ def test_intervals_are_beside_the_scores_and_a_difference_that_may_be_chance_has
     low, high = metrics["intervals"]["model"]["accuracy"]
     _, text, _ = run.report()
     assert f"<small>{low:.3f} to {high:.3f}</small>" in text
+    counted = {"independent": {"model": 38.7}, "range": 72.8}
+    run.edit("metrics", lambda content: content["intervals"].update(counted))
+    _, with_count, _ = run.report(name="count")
+    assert (
+        "The test areas amount to about 39 independent pieces, since errors are alike over up to 73 pixels: more test "
+        "areas, far from each other, make the intervals narrower."
+    ) in Tags(with_count).text
     assert "Model minus per-pixel trees" in text
     assert "Model minus trees with texture and season" in text
     assert "<small>boosted trees on texture</small>" in text
