@@ -347,10 +347,15 @@ def _maps_of_cells(paths: tuple[Path, ...], stores: list[Tiles], names: tuple[st
 
 
 def _tags(path: Path) -> dict[str, str]:
+    """The tags of a map. Raises BadInputError for a file that is not one."""
     import rasterio
+    from rasterio.errors import RasterioIOError
 
-    with rasterio.open(path) as file:
-        tags: dict[str, str] = file.tags()
+    try:
+        with rasterio.open(path) as file:
+            tags: dict[str, str] = file.tags()
+    except RasterioIOError as error:
+        raise BadInputError(f"{path} cannot be read as a map: {error}") from error
     return tags
 
 
