@@ -99,7 +99,15 @@ def _splits_of_units(units: Sequence[Any], plan: SplitPlan, block_km: float) -> 
         of_day = {day: _split_of_day(day, plan.dates) for day in set(units)}
         return np.array([of_day[day] for day in units], np.uint8)
     names = sorted({unit for unit in units if unit is not None})
-    assigned = _assign_blocks(names, plan, block_km) if plan.method == "blocks" else assign_groups(names, plan)
+    if plan.method != "blocks":
+        assigned = assign_groups(names, plan)
+    elif len(names) < (needed := _splits_to_fill(plan)):
+        raise BadInputError(
+            f"the chips are in {len(names)} blocks of {block_km:g} km, and at least {needed} are needed; "
+            "choose a smaller split.block_km"
+        )
+    else:
+        assigned = _assign_at_random(names, plan)
     return np.array([assigned.get(unit, NO_SPLIT) for unit in units], np.uint8)
 
 
@@ -149,14 +157,23 @@ def assign_groups(groups: Sequence[str], plan: SplitPlan) -> dict[str, int]:
     if plan.test_groups:
         named = dict.fromkeys(plan.val_groups, 1) | dict.fromkeys(plan.test_groups, 2)
         return {name: named.get(name, 0) for name in names}
-    needed = plan.folds or sum(fraction > 0 for fraction in plan.fractions)
+    needed = _splits_to_fill(plan)
     if len(names) < needed:
         raise BadInputError(
             f"{len(names)} groups ({', '.join(names)}) cannot fill {needed} splits; "
             "set a fraction to 0, choose fewer folds, or split by a smaller unit"
         )
-    splits = without_empty_splits(assign_at_random(len(names), plan), plan)
-    return dict(zip(names, splits.tolist(), strict=True))
+    return _assign_at_random(names, plan)
+
+
+def _splits_to_fill(plan: SplitPlan) -> int:
+    return plan.folds or sum(fraction > 0 for fraction in plan.fractions)
+
+
+def _assign_at_random(units: Sequence[Any], plan: SplitPlan) -> dict[Any, int]:
+    """The split of each unit, at random and none of them empty."""
+    splits = without_empty_splits(assign_at_random(len(units), plan), plan)
+    return dict(zip(units, splits.tolist(), strict=True))
 
 
 def without_empty_splits(splits: UInt8Array, plan: SplitPlan) -> UInt8Array:
@@ -214,17 +231,6 @@ def order_along(degrees: Float64Array, method: SplitMethod) -> IntArray:
     along = (longitude - west) % 360 if method in COLUMN_STRIPS else -latitude
     along = -along if method in ("east-west", "south-north") else along
     return np.unique(along, return_inverse=True)[1].ravel()
-
-
-def _assign_blocks(blocks: list[Any], plan: SplitPlan, block_km: float) -> dict[Any, int]:
-    needed = plan.folds or sum(fraction > 0 for fraction in plan.fractions)
-    if len(blocks) < needed:
-        raise BadInputError(
-            f"the chips are in {len(blocks)} blocks of {block_km:g} km, and at least {needed} are needed; "
-            "choose a smaller split.block_km"
-        )
-    splits = without_empty_splits(assign_at_random(len(blocks), plan), plan)
-    return dict(zip(blocks, splits.tolist(), strict=True))
 
 
 def regions_of(table: ChipTable, source: Path | None, attribute: str) -> list[str | None]:

@@ -103,6 +103,10 @@ def sentinel2_names(item: dict[str, Any]) -> str:
     return " ".join([*(str(properties.get(key) or "") for key in keys), str(item["id"])])
 
 
+HLS_ANGLES_AND_MASK = (
+    (r"[sv][az]a", BandScaling(1e-2, 0.0, 40000.0)),
+    (r"fmask", BandScaling(nodata=255.0)),
+)
 # The first whose items an item is one of.
 PRODUCTS = (
     Product(
@@ -110,8 +114,7 @@ PRODUCTS = (
         _is_hls("s30"),
         (
             (r"b(0[1-9]|8a|1[0-2])", BandScaling(1e-4, 0.0, -9999.0)),
-            (r"[sv][az]a", BandScaling(1e-2, 0.0, 40000.0)),
-            (r"fmask", BandScaling(nodata=255.0)),
+            *HLS_ANGLES_AND_MASK,
         ),
         FMASK,
         MGRS_TILE,
@@ -123,8 +126,7 @@ PRODUCTS = (
         (
             (r"b1[01]", BandScaling(1e-2, 0.0, -9999.0)),
             (r"b0[1-79]", BandScaling(1e-4, 0.0, -9999.0)),
-            (r"[sv][az]a", BandScaling(1e-2, 0.0, 40000.0)),
-            (r"fmask", BandScaling(nodata=255.0)),
+            *HLS_ANGLES_AND_MASK,
         ),
         FMASK,
         MGRS_TILE,
