@@ -54,6 +54,7 @@ def train_in_rungs(data: Data, root: Path, settings: tuple[str, ...], shares: tu
     return before
 
 
+@pytest.mark.exhaustive(by="rungs")
 def test_a_training_in_rungs_ends_with_the_bytes_of_an_undisturbed_one(
     data: Data, tmp_path: Path, undisturbed: dict[str, bytes]
 ) -> None:

@@ -93,6 +93,7 @@ def test_it_is_one_more_band_with_a_name_and_other_models_have_none(task: str, t
             assert without_spread(file.descriptions) == bands
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", NAMES)
 def test_a_map_of_parts_has_the_bytes_of_the_whole_and_places_have_its_values(task: str, tmp_path: Path) -> None:
     tiles, model = scenes(tmp_path, 2), combine(tmp_path / "model", *write_members(tmp_path, task))
@@ -197,6 +198,7 @@ def page_of(finished: Mosaic, name: str, folder: Path, probabilities: Path) -> s
     return (folder / "page.html").read_text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["report", "describe"])
 def test_pages_show_the_spread_beside_the_map_and_say_what_it_is(finished: Mosaic, name: str, tmp_path: Path) -> None:
     probabilities = finished.folder / "map/probabilities.tif"

@@ -169,6 +169,7 @@ CONDOR += ["--probabilities", "out/probabilities.tif"]
 INPUTS = ["--model", "in $put/model", "--tiles", "in $put/s0.zarr", "in $put/s1.zarr"]
 
 
+@pytest.mark.exhaustive
 def test_jobs_of_htcondor_make_the_map_of_one_job(submit_folder: Path, tmp_path: Path) -> None:
     assert stage(*CONDOR, *INPUTS) == 0
     assert [job.item for job in submit(submit_folder / "condor/parts.sub", submit_folder, tmp_path)] == [

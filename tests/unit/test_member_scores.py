@@ -133,6 +133,7 @@ def rows_of(metrics: Any) -> list[TableRow]:
     return next(rows(metrics) for kind, rows in functions.items() if isinstance(metrics, kind))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", ["segmentation", "classification", "multilabel", "regression"])
 def test_each_member_has_its_scores_of_the_test_places_beside_those_of_the_ensemble(tmp_path: Path, task: str) -> None:
     ensemble = Ensemble(tmp_path / "run", task)

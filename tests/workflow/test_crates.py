@@ -58,6 +58,7 @@ def test_the_crate_of_a_run_names_the_version_of_snakemake(finished: Project) ->
     assert (engine["softwareVersion"], engine["description"]) == (version("snakemake"), "Workflow engine: snakemake")
 
 
+@pytest.mark.exhaustive
 def test_the_crate_of_a_run_has_what_the_profiles_require_and_recommend(crate: Path, cache: Path) -> None:
     # The most specific profile includes the checks of the others, and the recommended ones the required, as the next
     # test shows.

@@ -46,6 +46,7 @@ def mapped(demo: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
+@pytest.mark.exhaustive(by="finished model")
 def test_the_scenes_of_a_training_get_the_map_of_the_training_run(demo: Project, mapped: Project) -> None:
     for name in MAPS:
         assert sha256(mapped.results / f"maps/mosaic/{name}") == sha256(demo.results / f"maps/mosaic/{name}"), name
@@ -78,6 +79,7 @@ def test_a_run_that_is_killed_while_it_maps_makes_only_the_parts_that_are_missin
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
+@pytest.mark.exhaustive(by="finished model")
 def test_a_run_of_a_finished_model_has_no_labels_and_no_scores_and_ends_with_report_catalog_and_crate(
     mapped: Project,
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_run_that_was_not_checked_is_refused_for_a_season_without_a_scene_befo
     assert not (project.results / "scenes").exists()
 
 
+@pytest.mark.exhaustive(by="finished model")
 def test_another_year_is_mapped_without_the_scenes_of_the_training(finished: Project, tmp_path: Path) -> None:
     done = init("year", "--from", finished.folder, "--datetime", "2020-01-01/2020-12-31", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -73,6 +73,7 @@ def test_the_blocks_of_the_page_run(demo: Project, monkeypatch: pytest.MonkeyPat
             exec(compile(block, "docs/python.md", "exec"), {})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", sorted((ROOT / "docs/notebooks").glob("*.ipynb")), ids=lambda path: str(path.stem))
 def test_the_cells_of_a_notebook_run_after_the_demo(path: Path, demo: Project, tmp_path: Path) -> None:
     for name in ("results", "sample"):

@@ -175,6 +175,7 @@ def rerun(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> Rerun:
     return Rerun(folder / "crate-again", result.stdout, result.returncode)
 
 
+@pytest.mark.exhaustive(by="rerun")
 def test_the_rerun_of_a_crate_in_another_folder_is_identical(rerun: Rerun, finished: Project) -> None:
     assert rerun.code == 0, rerun.output
     jobs = 2 * len(DAYS) + 9
@@ -191,6 +192,7 @@ def test_the_rerun_of_a_crate_in_another_folder_is_identical(rerun: Rerun, finis
     assert {"classes", "probabilities", "model", "metrics", "model_card"} <= {row["output"] for row in outputs}
 
 
+@pytest.mark.exhaustive(by="rerun")
 def test_a_second_rerun_keeps_the_outputs_of_the_first(rerun: Rerun) -> None:
     before = {path: path.stat().st_mtime_ns for path in rerun.folder.rglob("*.run.json")}
     assert len(before) == 2 * len(DAYS) + 9

@@ -358,6 +358,7 @@ def test_the_list_of_rules_has_a_sentence_for_each() -> None:
     assert all(text.endswith(".") for text in descriptions.values())
 
 
+@pytest.mark.exhaustive
 def test_a_config_that_switches_products_on_makes_them_and_nothing_else_again(
     finished: Project, tmp_path: Path
 ) -> None:

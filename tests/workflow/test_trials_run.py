@@ -13,6 +13,7 @@ from projects import DAYS, ROOT, Project, by_cwltool, environment, kill_tree
 
 from eopipe.publish import read_json, sha256
 
+pytestmark = pytest.mark.exhaustive(by="trials")
 NET = """\
 from torch import nn
 
@@ -131,14 +132,12 @@ def test_another_line_of_the_own_model_trains_its_trial_again_and_another_value_
     assert new not in {row["name"] for row in read_json(project.results / "trials.json")["trials"]}
 
 
-@pytest.mark.exhaustive
 def test_trials_are_the_same_bytes_under_cwltool(tried: Project, tmp_path: Path) -> None:
     outputs = by_cwltool(tried, tmp_path)
     for name in ("trials.json", "trials.html", "model/manifest.json", "metrics.json"):
         assert sha256(outputs / name) == sha256(tried.results / name), name
 
 
-@pytest.mark.exhaustive
 def test_halton_trials_are_the_same_bytes_after_kills_at_random_moments(tried: Project, tmp_path: Path) -> None:
     calm = Project(tmp_path / "calm")
     # Tiles, labels and split are there; the trials are others.
