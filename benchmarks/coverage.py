@@ -21,10 +21,10 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
 from eopipe.evaluation.correlation import Cells, Correlation, square_cells
 from eopipe.evaluation.intervals import correlated_pieces, intervals, measure_pieces
-from eopipe.evaluation.measures import class_measures
+from eopipe.tasks.classes import ClassTables
 
 NAMES = ("water", "land")
-MEASURES = class_measures(NAMES)
+MEASURES = ClassTables(NAMES)
 ERRORS, FIRST_CLASS, NUGGET = (0.05, 0.06), 0.3, 0.2
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from eopipe.evaluation.metrics_document import Measure
+from eopipe.tasks.task import Measure
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "config/examples"
@@ -202,10 +202,10 @@ def model_of(folder: Path) -> Path:
 def measured(folder: Path) -> dict[str, Any]:
     """Task, classes, scenes and main scores of a run that has ended."""
     import eopipe
-    from eopipe.evaluation.score_list import HAVE_UNIT
     from eopipe.models.model_folder import read_model_card
     from eopipe.reporting.scores import measures_of
     from eopipe.reporting.wording import scored_size
+    from eopipe.tasks import HAVE_UNIT
 
     card, results = read_model_card(model_of(folder)), folder / "results"
     record = {"task": card["task"], "classes": card["classes"], "scenes": len([*results.glob("items/*.geojson")])}

@@ -14,8 +14,8 @@ from eopipe.reporting.map_page import MapInputs, read_map_run
 from eopipe.reporting.maps import NO_DATA, MapContent, add_legend, cell_panels
 from eopipe.reporting.palette import ValueScale, rgb
 from eopipe.reporting.rasters import map_files, page_decimation, read_map
-from eopipe.reporting.run_data import map_bands
 from eopipe.reporting.scores import scale_of
+from eopipe.tasks import TASKS
 
 # In inches, at 200 dots.
 WIDTH, TALLEST, GAP, RAMP_HEIGHT, TEXT_SIZE = 1.8, 1.8, 0.06, 0.1, 8
@@ -66,7 +66,7 @@ def read_content(folder: Path, model: Path) -> MapContent:
     if scale and (results / "metrics.json").is_file():
         # The report's scale is that of the labels, of which a model alone knows mean and deviation.
         scale = scale_of(read_metrics(results / "metrics.json"))
-        files = map_files(classes, probabilities, run.stores, map_bands(run.classes, is_regression=True))
+        files = map_files(classes, probabilities, run.stores, TASKS[run.model["task"]].second_bands(run.classes))
         decimation = page_decimation(files, run.stores)
         no_role = np.full(decimation.shape, NO_SPLIT, np.uint8)
         chip = run.model["chip"]

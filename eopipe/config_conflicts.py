@@ -18,10 +18,10 @@ from eopipe.labels.values import option_conflicts
 from eopipe.labels.vector_files import VECTORS, source_conflicts
 from eopipe.models import MODELS_WITH_HEAD
 from eopipe.models.model_files import module_of
-from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import asset_key
 from eopipe.stac.choose_grid import UTM, check_crs
 from eopipe.stac.query import area_geometry, parse_interval
+from eopipe.tasks import TASKS
 from eopipe.trial_settings import Trials, as_options, format_settings, trial_settings
 
 # Sentences about trials, of which hundreds may have the same mistake.
@@ -206,7 +206,7 @@ def plan_of(split: dict[str, Any]) -> SplitPlan:
 def _chip_conflicts(split: dict[str, Any], train: dict[str, Any]) -> list[str]:
     if split["chip"] % 2 ** train["depth"]:
         return [f"split.chip {split['chip']} cannot be halved {train['depth']} times (train.depth)"]
-    if train["task"] in CHIPWISE and split["by"] == "polygon":
+    if TASKS[train["task"]].is_of_chips and split["by"] == "polygon":
         return [f"split.by polygon masks pixels of chips, so it cannot be used with train.task {train['task']}"]
     return []
 
@@ -243,9 +243,9 @@ def _train_conflicts(train: dict[str, Any], label: dict[str, Any]) -> list[str]:
         errors.append(
             f"train.model_files is for the code of a custom model, and {train['architecture']} is built in; remove it"
         )
-    if task == "regression" and not measure:
-        errors.append("train.task regression needs label.measure, the name of the quantity that the labels hold")
-    if measure and task != "regression":
+    if not TASKS[task].has_classes and not measure:
+        errors.append(f"train.task {task} needs label.measure, the name of the quantity that the labels hold")
+    if measure and TASKS[task].has_classes:
         errors.append(f"label.measure gives continuous labels, but train.task {task} needs classes; use regression")
     return errors
 
@@ -267,7 +267,7 @@ def _predict_conflicts(predict: dict[str, Any]) -> list[str]:
 def _product_conflicts(
     is_on: bool, products: dict[str, Any], label: dict[str, Any], train: dict[str, Any]
 ) -> list[str]:
-    if not is_on or products["zones"] or not (label["measure"] or train["task"] == "multilabel"):
+    if not is_on or products["zones"] or not (label["measure"] or TASKS[train["task"]].has_label_sets):
         return []
     return [
         "with_products of values, or of several labels for each chip, has only the statistics of zones; set "

@@ -67,3 +67,16 @@ def format_table(rows: Iterable[TextRow], left: tuple[int, ...]) -> list[str]:
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     formats = [f"{'<' if column in left else '>'}{width}" for column, width in enumerate(widths)]
     return ["  ".join(f"{cell:{form}}" for cell, form in zip(row, formats, strict=True)).rstrip() for row in cells]
+
+
+def html_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A title and a table as HTML, for a notebook; all texts are escaped."""
+    from markupsafe import Markup
+
+    head = Markup("").join(Markup("<th>{}</th>").format(text) for text in heads)
+    body = Markup("").join(
+        Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(text) for text in row))
+        for row in rows
+    )
+    table = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(head, body)
+    return str(Markup("<p><b>{}</b></p>{}").format(title, table))

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from eopipe.contract import Knob, Option
 
+TaskName = Literal["segmentation", "classification", "multilabel", "regression"]
 LossName = Literal["cross_entropy", "focal", "dice", "lovasz", "huber", "mse", "binary_cross_entropy", "binary_focal"]
 ClassWeights = Literal["none", "fourth_root", "sqrt", "balanced"]
 
@@ -15,7 +16,7 @@ class TrainOptions:
     """What decides the weights, besides the data."""
 
     task: Annotated[
-        Literal["segmentation", "classification", "multilabel", "regression"],
+        TaskName,
         Option(
             "learning task: the class of each pixel, the majority class of each chip, all classes of each chip "
             "(multilabel), or the value of each pixel"

@@ -20,8 +20,9 @@ from eopipe.launch.scratch import local_path
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import read_weights
-from eopipe.models.tasks import CHIPWISE, LOSSES, WEIGHTED_LOSSES, task_conflicts
 from eopipe.publish import read_json, write_json
+from eopipe.tasks import TASKS
+from eopipe.tasks.task import WEIGHTED_LOSSES
 from eopipe.tiles.store import Tiles
 from eopipe.train_options import ClassWeights, LossName, TrainKnobs, TrainOptions
 
@@ -58,7 +59,7 @@ class TrainingLength:
         """The length of the training of a model with these settings; None where they do not have it."""
         if not {"steps", "labelled", "passes"} <= settings.keys():
             return None
-        unit = "chips" if task in CHIPWISE else "labelled pixels"
+        unit = "chips" if TASKS[task].is_of_chips else "labelled pixels"
         return cls(settings["steps"], 1, settings["labelled"], settings["passes"], unit)
 
     def __str__(self) -> str:
@@ -117,7 +118,7 @@ class Settings(TrainOptions):
     def __post_init__(self) -> None:
         """Check all values. Raises UsageError for wrong ones."""
         values = _checked("options", vars(self))
-        values["loss"] = values["loss"] or LOSSES[values["task"]][0]
+        values["loss"] = values["loss"] or TASKS[values["task"]].losses[0]
         default_weights = "fourth_root" if values["loss"] in WEIGHTED_LOSSES else "none"
         values["class_weights"] = values["class_weights"] or default_weights
         vars(self).update(values)
@@ -129,12 +130,13 @@ class Settings(TrainOptions):
 
     def conflicts(self) -> list[str]:
         """Settings that exclude each other, a sentence each."""
-        sentences = task_conflicts(self.task, self.loss, self.class_weights) + self._weights_conflicts()
+        task = TASKS[self.task]
+        sentences = task.conflicts(self.loss, self.class_weights) + self._weights_conflicts()
         if self.steps and self.epochs:
             sentences.append("train.steps and train.epochs are both given; remove one of them")
-        if self.task in CHIPWISE and self.crop:
+        if task.is_of_chips and self.crop:
             sentences.append(f"train.crop is for labels of pixels, and task {self.task} has labels of chips; remove it")
-        if self.task != "multilabel" and self.min_share != TrainOptions.min_share:
+        if not task.has_label_sets and self.min_share != TrainOptions.min_share:
             sentences.append(f"train.min_share is for task multilabel and has no effect on {self.task}; remove it")
         return sentences + (self._deterministic_conflicts() if self.deterministic else [])
 
@@ -183,7 +185,7 @@ def options_without_effect(task: str, deterministic: bool) -> tuple[str, ...]:
 
     And those of another task.
     """
-    other_tasks = () if task == "multilabel" else ("min_share",)
+    other_tasks = () if TASKS[task].has_label_sets else ("min_share",)
     return (("processes", "nodes") if deterministic else ("shards",)) + other_tasks
 
 

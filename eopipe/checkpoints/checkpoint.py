@@ -18,6 +18,7 @@ from eopipe.checkpoints.identity import refuse_other
 from eopipe.checkpoints.sharded import ShardIndex, TensorShard, join_shards, shard_folder, shard_index
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.publish import MANIFEST, foreign_content, publish, read_json, remove_folder, sha256, verify, write_json
+from eopipe.tasks import SCORES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +28,7 @@ Parts = dict[str, "dict[str, Tensor]"]
 LATEST = "latest.json"
 HEADER = "eopipe"
 # Validation scores with their sign: higher is better.
-SCORES = {"miou": 1, "f1_macro": 1, "rmse": -1}
+SIGNS: dict[str, int] = {score.key: -1 if score.is_lower_better else 1 for score in SCORES if score.is_main}
 
 
 @dataclass
@@ -65,12 +66,12 @@ class Progress:
 def validation_score(val: dict[str, Any] | None) -> float | None:
     """One number for the scores of a validation (higher is better): mIoU, macro F1 of chips, or RMSE negated."""
     name = validation_score_name(val)
-    return SCORES[name] * float(val[name]) if val and name else None
+    return SIGNS[name] * float(val[name]) if val and name else None
 
 
 def validation_score_name(val: dict[str, Any] | None) -> str | None:
     """The name of that score; None where a validation has none that is defined."""
-    return next((name for name in SCORES if val and val.get(name) is not None), None)
+    return next((name for name in SIGNS if val and val.get(name) is not None), None)
 
 
 def _selection_score(row: dict[str, Any]) -> float:

@@ -8,7 +8,8 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.chip_blocks import blocks_of_chips, class_counts
 from eopipe.errors import BadInputError
-from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.tasks.classes import majority_class
+from eopipe.tiles.store import Tiles
 
 
 def pair_stores(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple[Tiles, Tiles]]:
@@ -92,20 +93,6 @@ def apply_symmetry(array: AnyArray, symmetry: int) -> AnyArray:
     if symmetry & 4:
         array = array.swapaxes(-1, -2)
     return array[..., :: -1 if symmetry & 2 else 1, :: -1 if symmetry & 1 else 1]
-
-
-def majority_class(counts: AnyArray) -> IntArray:
-    """The most frequent class of each row of pixel counts (n, class), the lowest of equals; 255 without pixels."""
-    return np.where(counts.any(1), counts.argmax(1), NO_LABEL).astype(np.int64)
-
-
-def label_sets(counts: AnyArray, min_share: float) -> BoolArray:
-    """The labels of chips (n, class) from pixel counts (n, class): classes with at least `min_share` of the pixels.
-
-    Rows without a pixel are left out.
-    """
-    counts = counts[counts.any(1)]
-    return np.asarray(counts / counts.sum(1, keepdims=True) >= min_share)
 
 
 def cell_votes(

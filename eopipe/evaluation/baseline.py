@@ -36,7 +36,7 @@ class TreeBaselines:
         if data.only_tests:
             return cls({}, len(data.names), "")
         seeds = [int(state) for state in np.random.SeedSequence(seed).generate_state(FITS)]
-        classes = 0 if data.task == "regression" else len(data.names)
+        classes = len(data.names) if data.task.has_classes else 0
         fits: dict[str, list[Any]] = {name: [] for name in TREES}
         for own_seed, (features, truth) in zip(seeds, training_pixels(data, max_pixels, seeds), strict=True):
             for name in TREES:

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.chips.chips import label_sets
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells
 from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_cells, design_effect
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
-from eopipe.models.tasks import CHIPWISE, without_spread
+from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Cell, Frame
 
 BINS, EDGE = 15, 1024
@@ -36,14 +35,14 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
 
     Empty for a regression, and without maps of probabilities. Raises BadInputError for maps of other classes.
     """
-    if data.task == "regression" or not probabilities:
+    if not data.task.has_classes or not probabilities:
         return {}
     cells, maps = choose_cells(data), ProbabilityMaps.of(data, probabilities)
     sums = np.zeros((len(cells.used), BINS, len(NAMES)))
     for samples in test_samples(data):
         for probability, part in maps.read(samples):
             index, pair = cells.index_of(part.group.number, part.rows, part.cols), (part.predicted, part.truth)
-            if data.task == "multilabel":
+            if data.task.has_label_sets:
                 pairs, truth = label_pairs(probability, part.truth > 0)
                 index, pair = np.tile(index, len(data.names)), (1 - part.predicted.T.ravel(), truth)
                 sums += reliability_sums(pairs, *pair, index, len(cells.used))
@@ -114,15 +113,13 @@ def label_pairs(probability: AnyArray, truth: BoolArray) -> tuple[AnyArray, IntA
 
 def test_samples(data: EvaluationData) -> Iterator[EvaluatedSamples]:
     """The samples of the test areas of each map, block by block."""
-    if data.task not in CHIPWISE:
+    if not data.task.is_of_chips:
         for pixels in data.pixels("test"):
             truth, mapped = (numbers.astype(np.int64) for numbers in (pixels.truth, pixels.mapped))
             yield EvaluatedSamples(pixels.group, pixels.rows, pixels.cols, truth, mapped)
         return
     for chips in data.chips("test"):
-        is_set = data.task == "multilabel"
-        truth = label_sets(chips.votes, data.min_share).astype(np.int64) if is_set else chips.truth
-        yield EvaluatedSamples(chips.group, chips.rows, chips.cols, truth, chips.mapped)
+        yield EvaluatedSamples(chips.group, chips.rows, chips.cols, data.chip_truth(chips), chips.mapped)
 
 
 def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> tuple[dict[str, str], Cell]:

@@ -12,9 +12,9 @@ from eopipe.arrays import IntArray
 from eopipe.composites.periods import channels_by_date
 from eopipe.evaluation.baseline import training_pixels
 from eopipe.evaluation.maps import EvaluationData
+from eopipe.tasks.classes import ClassTables, confusion_matrix
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL
-from eopipe.training.metrics import confusion_matrix, scores
 
 METHOD = "post-classification comparison of boosted trees on the bands of the first and of the last date"
 
@@ -58,7 +58,7 @@ def change_scores(confusion: IntArray, classes: int) -> dict[str, Any]:
             for truth in (~is_change, is_change)
         ]
     )
-    values = scores(table, ("no change", "change"))
+    values = ClassTables(("no change", "change")).document(table.ravel())
     changed = int(confusion[is_change].sum())
     correct = int(np.diag(confusion)[is_change].sum())
     of_change = {key: values["per_class"]["change"][key] for key in ("f1", "precision", "recall", "iou", "pixels")}

@@ -8,21 +8,19 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import IntArray
-from eopipe.chips.chips import majority_class
 from eopipe.chips.statistics import Moments
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.baseline import TREES, TreeBaselines
 from eopipe.evaluation.change import change_metrics
 from eopipe.evaluation.intervals import Tally, choose_cells, rounded
 from eopipe.evaluation.maps import EvaluationData, places_of
-from eopipe.evaluation.measures import VALUES, Measures, class_measures, label_measures
 from eopipe.evaluation.multilabel import multilabel_metrics
 from eopipe.evaluation.paired import PairedTables
+from eopipe.tasks.classes import majority_class
+from eopipe.tasks.task import Compared
 from eopipe.tiles.store import NO_LABEL
-from eopipe.training.metrics import scores, value_parts, value_scores
 
 log = logging.getLogger("eopipe")
-METHODS, VALUE_METHODS = ("model", *TREES, "majority"), ("model", *TREES, "mean")
 # What the metrics say of the baselines where no label trains.
 NO_BASELINES = "none: a baseline needs labels to train with, and all labels of this run are test labels"
 
@@ -32,19 +30,23 @@ def evaluate_maps(
 ) -> dict[str, Any]:
     """The content of a metrics file; average precisions need the maps of probabilities."""
     trees = TreeBaselines.fit(data, max_pixels, seed)
-    if data.task == "multilabel":
+    if data.task.has_label_sets:
         metrics, tally = multilabel_metrics(data, trees, probabilities)
-        return metrics | _scene_scores(data, tally, label_measures(data.names))
-    if data.from_to and data.task == "segmentation":
-        metrics = _segmentation_metrics(data, trees)
-        confusions = {name: np.array(metrics[name]["confusion"]) for name in METHODS}
-        return metrics | change_metrics(data, confusions, max_pixels, seed)
-    functions = {
-        "segmentation": _segmentation_metrics,
-        "classification": _classification_metrics,
-        "regression": _regression_metrics,
-    }
-    return functions[data.task](data, trees)
+        return metrics | _scene_scores(data, tally)
+    if not data.task.has_classes:
+        return _regression_metrics(data, trees)
+    if data.task.is_of_chips:
+        return _classification_metrics(data, trees)
+    metrics = _segmentation_metrics(data, trees)
+    if data.from_to:
+        confusions = {name: np.array(metrics[name]["confusion"]) for name in _methods(data)}
+        metrics |= change_metrics(data, confusions, max_pixels, seed)
+    return metrics
+
+
+def _methods(data: EvaluationData) -> tuple[str, ...]:
+    """What is compared with the labels: the model and, where labels train, the baselines."""
+    return ("model",) if data.only_tests else ("model", *TREES, data.task.simple_baseline[0])
 
 
 def maps_of_members(maps: tuple[Path, ...], count: int) -> list[tuple[Path, ...]]:
@@ -81,9 +83,9 @@ def member_metrics(data: EvaluationData, members: Sequence[EvaluationData]) -> d
 
 
 def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
-    cells, classes, is_compared = choose_cells(data), len(data.names), not data.only_tests
-    majority = int(_truth_counts(data, "train").argmax()) if is_compared else None
-    tally = Tally.empty(cells, METHODS if is_compared else METHODS[:1], len(data.groups), classes**2)
+    cells, tables = choose_cells(data), data.task.tables(data.names)
+    majority = None if data.only_tests else int(_truth_counts(data, "train").argmax())
+    tally = Tally.empty(cells, _methods(data), len(data.groups), tables)
     for pixels in data.pixels("test"):
         truth, number = pixels.truth.astype(np.int64), pixels.group.number
         index = cells.index_of(number, pixels.rows, pixels.cols)
@@ -92,35 +94,35 @@ def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[st
         )
         predictions |= trees.predict(pixels.group, pixels.rows, pixels.cols)
         for name, predicted in predictions.items():
-            tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
+            tally.add(name, number, tables.of_cells(cells, index, Compared(truth, predicted)))
     metrics = _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_cell["model"].sum())}
     if not data.from_to:
         metrics |= _not_mapped(data)
     trees.add_methods(metrics)
-    metrics |= {} if is_compared else {"baselines": NO_BASELINES}
+    metrics |= {"baselines": NO_BASELINES} if data.only_tests else {}
     return metrics
 
 
 def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     """Scores over whole cells of the map; the trees' class of a cell is the majority over its labelled pixels."""
-    cells, classes, edge = choose_cells(data), len(data.names), data.split.chip
-    train = sum(np.bincount(chips.truth, minlength=classes) for chips in data.chips("train"))
+    cells, tables, edge = choose_cells(data), data.task.tables(data.names), data.split.chip
+    train = sum(np.bincount(data.chip_truth(chips), minlength=len(data.names)) for chips in data.chips("train"))
     majority = int(np.argmax(train))
-    tally = Tally.empty(cells, METHODS, len(data.groups), classes**2)
+    tally = Tally.empty(cells, _methods(data), len(data.groups), tables)
     for chips in data.chips("test"):
-        truth, number = chips.truth, chips.group.number
+        truth, number = data.chip_truth(chips), chips.group.number
         index = cells.index_of(number, chips.rows, chips.cols)
         predictions = {"model": chips.mapped, "majority": np.full(truth.shape, majority)}
         predictions |= {name: majority_class(votes) for name, votes in trees.votes(chips).items()}
         for name, predicted in predictions.items():
-            tally.add(name, number, cells.count_pairs(index, truth * classes + predicted, classes**2))
+            tally.add(name, number, tables.of_cells(cells, index, Compared(truth, predicted)))
     if not tally.by_cell["model"].any():
         raise BadInputError(
             f"no cell of {edge} pixels of the map is completely inside the test areas; "
             "choose a split.stride that divides split.chip, or larger test areas"
         )
     metrics = _class_metrics(data, tally, majority) | {
-        "task": data.task,
+        "task": data.task.name,
         "test_chips": int(tally.by_cell["model"].sum()),
     }
     metrics |= _not_mapped(data)
@@ -141,35 +143,32 @@ def _not_mapped(data: EvaluationData) -> dict[str, Any]:
 
 
 def _class_metrics(data: EvaluationData, tally: Tally, majority: int | None) -> dict[str, Any]:
-    classes = len(data.names)
-    metrics: dict[str, Any] = {
-        name: scores(table.sum(0).reshape(classes, classes), data.names) for name, table in tally.by_cell.items()
-    }
+    metrics = tally.documents()
     if majority is not None:
         metrics["majority"]["class"] = data.names[majority]
-    uncertainty = tally.uncertainty(data.split.chip, class_measures(data.names))
-    scenes = _scene_scores(data, tally, class_measures(data.names))
-    return {"classes": list(data.names), "maps": len(data.groups)} | metrics | uncertainty | scenes
+    uncertainty = tally.uncertainty(data.split.chip) | _scene_scores(data, tally)
+    return {"classes": list(data.names), "maps": len(data.groups)} | metrics | uncertainty
 
 
 def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     """Scores of values, compared with the mean of the training labels and with boosted trees."""
     train = Moments.merged(Moments.of(pixels.truth.astype(np.float64)) for pixels in data.pixels("train"))
     mean, cells = float(f"{train.mean:.9g}"), choose_cells(data)
-    tally = Tally.empty(cells, VALUE_METHODS, len(data.groups), 6, np.float64)
+    tables = data.task.tables(data.names)
+    tally = Tally.empty(cells, _methods(data), len(data.groups), tables)
     for pixels in data.pixels("test"):
         truth, number = pixels.truth, pixels.group.number
         index = cells.index_of(number, pixels.rows, pixels.cols)
         predictions = {"model": pixels.mapped, "mean": np.full(truth.shape, mean)}
         predictions |= trees.predict(pixels.group, pixels.rows, pixels.cols)
         for name, predicted in predictions.items():
-            tally.add(name, number, cells.sum_parts(index, value_parts(truth, predicted, mean)))
-    metrics: dict[str, Any] = {name: value_scores(total.sum(0)) for name, total in tally.by_cell.items()}
+            tally.add(name, number, tables.of_cells(cells, index, Compared(truth, predicted, mean)))
+    metrics = tally.documents()
     metrics["mean"]["value"] = round(mean, 6)
     trees.add_methods(metrics)
     low, high = (float(f"{v:.9g}") for v in (train.low, train.high))
-    metrics |= {"task": data.task, "unit": data.unit, "range": [low, high]}
-    metrics |= tally.uncertainty(data.split.chip, VALUES) | _scene_scores(data, tally, VALUES)
+    metrics |= {"task": data.task.name, "unit": data.unit, "range": [low, high]}
+    metrics |= tally.uncertainty(data.split.chip) | _scene_scores(data, tally)
     return {
         "classes": list(data.names),
         "maps": len(data.groups),
@@ -177,12 +176,12 @@ def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str,
     } | metrics
 
 
-def _scene_scores(data: EvaluationData, tally: Tally, measures: Measures) -> dict[str, Any]:
+def _scene_scores(data: EvaluationData, tally: Tally) -> dict[str, Any]:
     """The model's scores of each test scene by date, where scenes are split; otherwise nothing."""
     if not data.split.by_scene:
         return {}
     table = tally.by_map
-    scores_by_scene, sizes = measures.scores(table), measures.sizes(table)
+    scores_by_scene, sizes = tally.tables.scores(table), tally.tables.sizes(table)
     scenes = [
         {
             "scene": group.stores[0].scene,

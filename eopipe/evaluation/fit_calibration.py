@@ -8,7 +8,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.chip_blocks import covered_pixels, windows_with_chips
-from eopipe.chips.chips import cell_votes, label_sets, majority_class
+from eopipe.chips.chips import cell_votes
 from eopipe.chips.map_places import chips_of_map
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split
@@ -17,7 +17,9 @@ from eopipe.inference.mosaic import task_probabilities
 from eopipe.inference.predictor import WindowPredictor
 from eopipe.inference.temperature import METHOD, apply_temperature, fit_temperature
 from eopipe.models.model_folder import TrainedModel
-from eopipe.models.tasks import CHIPWISE
+from eopipe.tasks import TASKS
+from eopipe.tasks.classes import majority_class
+from eopipe.tasks.label_sets import label_sets
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -99,8 +101,8 @@ def validation_samples(
 
     Only boxes around validation places are predicted. Of more pixels than the maximum some are drawn at random.
     """
-    is_chipwise = trained.task in CHIPWISE
-    if is_chipwise:
+    task = TASKS[trained.task]
+    if task.is_of_chips:
         maps = [
             (replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip), places)
             for predictor, places in maps
@@ -110,11 +112,11 @@ def validation_samples(
         [window for cell in places.labels.frame.cells for window in replace(predictor, area=cell.window).windows()]
         for predictor, places in maps
     ]
-    multiple = trained.chip if is_chipwise else 1
+    multiple = trained.chip if task.is_of_chips else 1
     boxes = [[*places.boxes(of_map, multiple)] for of_map, (_, places) in zip(windows, maps, strict=True)]
     count = sum(count for of_map in boxes for _, count in of_map)
-    share = 1.0 if is_chipwise else maximum / max(count, 1)
-    classes = 2 if trained.task == "multilabel" else len(trained.classes)
+    share = 1.0 if task.is_of_chips else maximum / max(count, 1)
+    classes = 2 if task.has_label_sets else len(trained.classes)
     parts = [LabelledSamples(np.zeros((classes, 0), np.float32), np.zeros(0, np.int64))]
     for number, ((predictor, places), of_map) in enumerate(zip(maps, boxes, strict=True)):
         of_boxes = replace(predictor, boxes=tuple(box for box, _ in of_map))
@@ -126,10 +128,11 @@ def _samples_of_map(
     predictor: WindowPredictor, places: ValidationPlaces, trained: TrainedModel, share: float, map_number: int
 ) -> Iterator[LabelledSamples]:
     """The samples of a map, box by box; of pixels a random share, which the numbers of map and box decide."""
+    task = TASKS[trained.task]
     for number, (y, x, probability, scene_count) in enumerate(task_probabilities(predictor, trained)):
         label, labelled = places.labelled(y, x)
         usable = labelled & (scene_count > 0)
-        if trained.task in CHIPWISE:
+        if task.is_of_chips:
             area, edge = places.area(y, x), places.edge
             chosen, votes = cell_votes(label, usable, area, edge, len(trained.classes), places.min_pixels)
             rows, cols = (edge * index for index in np.divmod(chosen, label.shape[1] // edge))
@@ -139,7 +142,7 @@ def _samples_of_map(
             rows, cols = np.nonzero(usable & (generator.random(usable.shape) < share))
             truth = label[rows, cols].astype(np.int64)
         sample = probability[:, rows, cols]
-        if trained.task == "multilabel":
+        if task.has_label_sets:
             sample, truth = label_pairs(sample, label_sets(votes, trained.min_share))
         yield LabelledSamples(sample, truth)
 
@@ -158,14 +161,15 @@ def calibration_document(
     samples: LabelledSamples, trained: TrainedModel, maps: MapsOfCalibration, minimum: int
 ) -> dict[str, Any]:
     """The content of a calibration file: the temperature, and the calibration of the samples before and after."""
-    unit, count = "chip" if trained.task in CHIPWISE else "pixel", len(samples.truth)
+    task = TASKS[trained.task]
+    unit, count = task.sample, len(samples.truth)
     # Each label of a chip is a sample.
-    count //= len(trained.classes) if trained.task == "multilabel" else 1
+    count //= len(trained.classes) if task.has_label_sets else 1
     document: dict[str, Any] = {"method": METHOD, "model": maps.model, "task": trained.task, "scenes": maps.scenes}
     document |= {} if maps.is_mosaic else {"maps": "each image"}
     document |= {"symmetries": maps.symmetries} if maps.symmetries > 1 else {}
     document |= {"classes": list(trained.classes), f"{unit}s": count}
-    if trained.task == "regression":
+    if not task.has_classes:
         return document | _uncalibrated("a regression has values instead of probabilities")
     if not count:
         return document | _uncalibrated("the split has no labelled and valid validation place")

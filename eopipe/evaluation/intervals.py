@@ -22,8 +22,9 @@ from eopipe.chips.chip_table import equal_area_blocks
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells, Correlation, square_cells
 from eopipe.evaluation.maps import EvaluationData
-from eopipe.evaluation.measures import MACRO, SHARES, Measures
-from eopipe.models.tasks import CHIPWISE
+from eopipe.tasks import SCALES
+from eopipe.tasks.classes import MACRO
+from eopipe.tasks.task import Scale, Tables
 from eopipe.tiles.grid import PixelWindow
 
 LEVEL, MIN_PIECES = 0.95, 6
@@ -43,6 +44,14 @@ COMPARISONS = {
 CONCENTRATION_POWER, MIN_FREEDOM = 0.85, 3.0
 # A wider interval of a share, or of kappa, says nothing.
 MAX_WIDTH = 0.9
+# The lowest and the highest score on a scale.
+LIMITS: dict[Scale, tuple[float, float]] = {
+    "share": (0.0, 1.0),
+    "agreement": (-1.0, 1.0),
+    "error": (0.0, np.inf),
+    "explained": (-np.inf, 1.0),
+    "signed": (-np.inf, np.inf),
+}
 
 Intervals = dict[str, list[float] | None]
 
@@ -78,7 +87,7 @@ class Pieces:
         """Some of the pieces."""
         return replace(self, cells=replace(self.cells, used=self.cells.used[chosen]))
 
-    def class_squares(self, model: AnyArray, measures: Measures) -> dict[str, int]:
+    def class_squares(self, model: AnyArray, measures: Tables) -> dict[str, int]:
         """In how many chip-sized squares, or maps, the labels have each class."""
         squares, contains = self.cells.squares(self.chip), measures.contains(model)
         return {name: len(np.unique(squares[contains[:, n]])) for n, name in enumerate(measures.classes)}
@@ -86,17 +95,18 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Tally:
-    """Tables of the test pixels: of each method by cell, the model's also by map. The model is the first method."""
+    """Tables of the test samples: of each method by cell, the model's also by map. The model is the first method."""
 
     cells: Cells
+    tables: Tables
     by_cell: dict[str, AnyArray]
     by_map: AnyArray
 
     @classmethod
-    def empty(cls, cells: Cells, methods: tuple[str, ...], maps: int, width: int, dtype: Any = np.int64) -> "Tally":
-        """Tables of zeros, of `width` numbers for each cell or map."""
-        by_cell = {name: np.zeros((len(cells.used), width), dtype) for name in methods}
-        return cls(cells, by_cell, np.zeros((maps, width), dtype))
+    def empty(cls, cells: Cells, methods: tuple[str, ...], maps: int, tables: Tables) -> "Tally":
+        """Tables of zeros for each cell or map."""
+        by_cell = {name: np.zeros((len(cells.used), tables.width), tables.dtype) for name in methods}
+        return cls(cells, tables, by_cell, np.zeros((maps, tables.width), tables.dtype))
 
     def add(self, method: str, number: int, table: AnyArray) -> None:
         """Add the table (cell, …) of a method and a map."""
@@ -104,8 +114,13 @@ class Tally:
         if method == "model":
             self.by_map[number] += table.sum(0)
 
-    def uncertainty(self, chip: int, measures: Measures) -> dict[str, Any]:
+    def documents(self) -> dict[str, Any]:
+        """The scores of each method."""
+        return {name: self.tables.document(table.sum(0)) for name, table in self.by_cell.items()}
+
+    def uncertainty(self, chip: int) -> dict[str, Any]:
         """Intervals of the scores and gains, and the scores of each quarter of the test areas."""
+        measures = self.tables
         is_used = measures.sizes(self.by_cell["model"]) > 0
         if not is_used.any():
             return {"intervals": {"reason": "not one test pixel has both a label and a prediction"}, "regions": []}
@@ -133,7 +148,7 @@ def choose_cells(data: EvaluationData, places: str = "test") -> Cells:
 
     # A chip of a classifier is one sample.
     chip = data.split.chip
-    cells = square_cells(windows(), data.frame.shape[1], chip, chip if data.task in CHIPWISE else 1)
+    cells = square_cells(windows(), data.frame.shape[1], chip, chip if data.task.is_of_chips else 1)
     if data.split.by_scene and len(tested) >= MIN_PIECES:
         return Cells(0, 0, np.array(sorted(tested)))
     return cells
@@ -152,14 +167,14 @@ def _blocks(data: EvaluationData, edge_km: float, split: str) -> Cells:
     return Cells(0, 0, used, of_slot, places.slot, f"blocks of {edge_km:g} km")
 
 
-def measure_pieces(cells: Cells, chip: int, tables: dict[str, AnyArray], measures: Measures) -> Pieces:
+def measure_pieces(cells: Cells, chip: int, tables: dict[str, AnyArray], measures: Tables) -> Pieces:
     """Measure the correlation of the errors of some cells; whole maps are taken as independent."""
     if not cells.edge:
         return Pieces(cells, chip, {COMPARISONS.get(name, name): 1.0 for name in tables})
     return correlated_pieces(Correlation(cells), chip, tables, measures)
 
 
-def correlated_pieces(correlation: Correlation, chip: int, tables: dict[str, AnyArray], measures: Measures) -> Pieces:
+def correlated_pieces(correlation: Correlation, chip: int, tables: dict[str, AnyArray], measures: Tables) -> Pieces:
     """The cells of a correlation as pieces, with the design effects of the errors and of their differences."""
     model, *baselines = (measures.errors(table) for table in tables.values())
     likelihood = correlation.likelihood(np.stack([model, *(model - baseline for baseline in baselines)]))
@@ -176,7 +191,7 @@ def design_effect(cells: Cells, field: Float64Array, weights: Float64Array) -> f
     return float(correlation.design_effects(weights, correlation.likelihood(field[None]))[0])
 
 
-def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Measures) -> dict[str, Intervals]:
+def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Tables) -> dict[str, Intervals]:
     """Intervals of the model's scores and of its gains over each baseline, by comparison and score.
 
     Tables are (piece, …): those of the model first, then those of the baselines, as in `pieces.effects`.
@@ -197,24 +212,26 @@ def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Measures) -
             events = {name: value - other_errors[name] for name, value in errors.items()}
         effect = pieces.effects[comparison]
         freedom = {name: _freedom(len(model), value, effect) for name, value in events.items()}
-        kind = {key: "gain" if number else key.partition(":")[0] for key in scores}
+        scales: dict[str, Scale] = {key: "signed" if number else _scale(key) for key in scores}
         result[comparison] = {
-            key: None if key in rare else _interval(kind[key], score, parts[key], effect, freedom[_class(key)])
+            key: None if key in rare else _interval(scales[key], score, parts[key], effect, freedom[_class(key)])
             for key, score in scores.items()
         }
         if number:
             result[comparison] = {
-                key: ends and _possible_gain(key.partition(":")[0], others[key], ends)
-                for key, ends in result[comparison].items()
+                key: ends and _possible_gain(_scale(key), others[key], ends) for key, ends in result[comparison].items()
             }
     return result
 
 
-def _possible_gain(kind: str, baseline: float, ends: list[float]) -> list[float]:
+def _scale(key: str) -> Scale:
+    """The scale of a score; the scores of classes are shares."""
+    return SCALES.get(key, "share")
+
+
+def _possible_gain(scale: Scale, baseline: float, ends: list[float]) -> list[float]:
     """The part of the interval of a gain that a model can reach, whose own score has limits."""
-    lowest, highest = {"kappa": (-1.0, 1.0), "r2": (-np.inf, 1.0), "rmse": (0.0, np.inf), "mae": (0.0, np.inf)}.get(
-        kind, (0.0, 1.0) if kind in SHARES else (-np.inf, np.inf)
-    )
+    lowest, highest = LIMITS[scale]
     return [round(float(np.clip(end, lowest - baseline, highest - baseline)), 6) + 0.0 for end in ends]
 
 
@@ -223,7 +240,7 @@ def _class(key: str) -> str:
     return key.partition(":")[2]
 
 
-def _influences(tables: AnyArray, measures: Measures) -> tuple[dict[str, float], dict[str, Float64Array]]:
+def _influences(tables: AnyArray, measures: Tables) -> tuple[dict[str, float], dict[str, Float64Array]]:
     """Scores of all pieces, and how much each piece moves them (jackknife)."""
     total, count = tables.sum(0), len(tables)
     scores = {key: float(value[0]) for key, value in measures.scores(total[None]).items()}
@@ -239,7 +256,9 @@ def _freedom(count: int, events: Float64Array, effect: float) -> float:
     return max(min(count / effect, participation / float(effect**CONCENTRATION_POWER)) - 1, MIN_FREEDOM)
 
 
-def _interval(kind: str, score: float, influences: Float64Array, effect: float, freedom: float) -> list[float] | None:
+def _interval(
+    scale: Scale, score: float, influences: Float64Array, effect: float, freedom: float
+) -> list[float] | None:
     """The interval of a score from the influences of the pieces; None where too few are independent."""
     # The quantile of Student's t; scipy.stats takes a second to import.
     from scipy.special import stdtrit
@@ -250,23 +269,23 @@ def _interval(kind: str, score: float, influences: Float64Array, effect: float, 
     # For independent pieces of one size this is the usual variance of a mean.
     error = float(np.sqrt((influences**2).sum() * len(influences) / (independent - 1)))
     margin = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
-    low, high = sorted(_ends(kind, score, margin, independent))
-    if kind in (*SHARES, "kappa") and high - low > MAX_WIDTH:
+    low, high = sorted(_ends(scale, score, margin, independent))
+    if scale in ("share", "agreement") and high - low > MAX_WIDTH:
         return None
     return [round(low, 6) + 0.0, round(high, 6) + 0.0]
 
 
-def _ends(kind: str, score: float, margin: float, independent: float) -> tuple[float, float]:
+def _ends(scale: Scale, score: float, margin: float, independent: float) -> tuple[float, float]:
     """The ends of an interval on the scale of its score."""
-    if kind in ("gain", "bias"):
+    if scale == "signed":
         return score - margin, score + margin
-    if kind in ("rmse", "mae"):
+    if scale == "error":
         factor = _exp(margin / score) if score else 1.0
         return score / factor, score * factor
-    if kind == "r2":
+    if scale == "explained":
         factor = _exp(margin / (1 - score)) if score < 1 else 1.0
         return 1 - (1 - score) * factor, 1 - (1 - score) / factor
-    if kind == "kappa":
+    if scale == "agreement":
         low, high = _ends("share", (1 + score) / 2, margin / 2, independent)
         return 2 * low - 1, 2 * high - 1
     if not 0 < score < 1:
@@ -282,7 +301,7 @@ def _exp(value: float) -> float:
     return float(np.exp(min(max(value, -500.0), 500.0)))
 
 
-def _rare_scores(pieces: Pieces, model: AnyArray, measures: Measures) -> Iterator[tuple[str, str]]:
+def _rare_scores(pieces: Pieces, model: AnyArray, measures: Tables) -> Iterator[tuple[str, str]]:
     """Scores that depend on a class in too few squares, with the class; means depend on every class that occurs."""
     squares, scores = pieces.class_squares(model, measures), measures.scores(model.sum(0)[None])
     rare = [name for name, count in squares.items() if count < MIN_PIECES and np.isfinite(scores[f"iou:{name}"][0])]
@@ -293,7 +312,7 @@ def _rare_scores(pieces: Pieces, model: AnyArray, measures: Measures) -> Iterato
             yield key, min(rare, key=squares.__getitem__)
 
 
-def _reasons(pieces: Pieces, model: AnyArray, measures: Measures, ends: Intervals) -> dict[str, Any]:
+def _reasons(pieces: Pieces, model: AnyArray, measures: Tables, ends: Intervals) -> dict[str, Any]:
     """Why scores have no interval: all of them (`reason`), or some (`missing`, by score)."""
     independent = pieces.count / pieces.effects["model"]
     if independent < MIN_PIECES:
@@ -311,7 +330,7 @@ def _reasons(pieces: Pieces, model: AnyArray, measures: Measures, ends: Interval
     return {"missing": missing} if any(ends.values()) else {"missing": missing, "reason": few}
 
 
-def _regions(pieces: Pieces, model: AnyArray, measures: Measures) -> list[dict[str, Any]]:
+def _regions(pieces: Pieces, model: AnyArray, measures: Tables) -> list[dict[str, Any]]:
     """The model's scores in each quarter of the test areas, with intervals where enough pieces are independent.
 
     Empty where whole maps are the pieces.
@@ -335,7 +354,7 @@ def _regions(pieces: Pieces, model: AnyArray, measures: Measures) -> list[dict[s
     ]
 
 
-def _region(pieces: Pieces, model: AnyArray, measures: Measures) -> dict[str, Any]:
+def _region(pieces: Pieces, model: AnyArray, measures: Tables) -> dict[str, Any]:
     scores = {key: rounded(values[0]) for key, values in measures.scores(model.sum(0)[None]).items()}
     only_model = replace(pieces, effects={"model": pieces.effects["model"]})
     ends = intervals(only_model, {"model": model}, measures)["model"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray
 from eopipe.chips.chip_blocks import BLOCK, chips_in, chips_reaching, covered_blocks, covered_pixels
-from eopipe.chips.chips import cell_votes, is_continuous, majority_class, pair_stores, unit_of
+from eopipe.chips.chips import cell_votes, is_continuous, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.map_places import chips_of_map
 from eopipe.chips.polygons import splits_of_pixels
@@ -18,9 +18,12 @@ from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.evaluation.features import PixelFeatures
 from eopipe.labels.change import FROM_TO
-from eopipe.models.tasks import CHIPWISE
 from eopipe.scenes.item import read_item, tagged_scenes
 from eopipe.stac.mlm import to_card
+from eopipe.tasks import SEGMENTATION, task_of_map
+from eopipe.tasks.classes import majority_class
+from eopipe.tasks.label_sets import label_sets
+from eopipe.tasks.task import Task
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow, blocks_around
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -64,9 +67,9 @@ class EvaluatedMap:
         if (reached := self.frame.part_in_cell((y, x))) is None:
             return np.full(shape, NO_LABEL, np.uint8)
         cell, (rows, columns) = reached
-        file, is_multilabel = _opened(self.paths[cell.id])
+        file, has_label_sets = _opened(self.paths[cell.id])
         window = Window.from_slices(rows, slice(columns.start - cell.column, columns.stop - cell.column))
-        part = np.asarray(file.read(None if is_multilabel else 1, window=window))
+        part = np.asarray(file.read(None if has_label_sets else 1, window=window))
         if (rows, columns) == (y, x):
             return part
         mapped = np.full((*part.shape[:-2], *shape), np.nan if part.dtype.kind == "f" else NO_LABEL, part.dtype)
@@ -91,7 +94,7 @@ def _opened(path: Path) -> tuple[Any, bool]:
     import rasterio
 
     file = rasterio.open(path)
-    return file, file.tags().get("task") == "multilabel"
+    return file, task_of_map(file.tags(), path).has_label_sets
 
 
 def has_value(numbers: AnyArray) -> BoolArray:
@@ -131,11 +134,6 @@ class AreaChips:
     mapped: AnyArray
     pixels: tuple[IntArray, IntArray, IntArray]
 
-    @property
-    def truth(self) -> IntArray:
-        """The majority class (n,) of the labelled pixels."""
-        return majority_class(self.votes)
-
 
 @dataclass(frozen=True)
 class EvaluationData:
@@ -144,7 +142,7 @@ class EvaluationData:
     groups: list[EvaluatedMap]
     names: tuple[str, ...]
     split: Split
-    task: str = "segmentation"
+    task: Task = SEGMENTATION
     unit: str = ""
     min_share: float = 0.0
     # The classes of both dates where the labels are from-to classes.
@@ -205,7 +203,7 @@ class EvaluationData:
         cell is cut by a block.
         """
         chip = self.split.chip
-        multiple = chip if self.task in CHIPWISE else 1
+        multiple = chip if self.task.is_of_chips else 1
         for group in self.groups:
             if self.only_tests:
                 yield from _labelled_areas(group) if name == "test" else ()
@@ -219,6 +217,12 @@ class EvaluationData:
                 for (y, x), covered in covered_blocks(of_cell, chip, multiple):
                     window = y, slice(x.start + cell.column, x.stop + cell.column)
                     yield group, window, covered & self._has_polygon_of(name, group, window)
+
+    def chip_truth(self, chips: AreaChips) -> IntArray:
+        """The majority class (n,) of chips; with several labels for each chip 1 present and 0 absent (n, class)."""
+        if self.task.has_label_sets:
+            return label_sets(chips.votes, self.min_share).astype(np.int64)
+        return majority_class(chips.votes)
 
     def area(self, name: str, group: EvaluatedMap, window: PixelWindow) -> BoolArray:
         """The mask (y, x) of the areas of a split in any window of a map."""
@@ -313,19 +317,19 @@ def _labelled_areas(group: EvaluatedMap) -> Iterator[tuple[EvaluatedMap, PixelWi
         yield group, (y, x), has_value(group.truth(y, x))
 
 
-def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> str:
+def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> Task:
     """The task in the tags of the maps; raises BadInputError where labels or split belong to another task."""
     tags = _tags(maps[0])
-    task, chip = str(tags.get("task", "segmentation")), int(tags.get("chip", split.chip))
-    if is_continuous(labels) != (task == "regression"):
+    task, chip = task_of_map(tags, maps[0]), int(tags.get("chip", split.chip))
+    if is_continuous(labels) == task.has_classes:
         kind = f"measure {labels.names[0]}" if is_continuous(labels) else "are classes"
         raise BadInputError(
-            f"map {maps[0]} is of task {task}, but the labels {kind}; give the labels that the model was trained on"
+            f"map {maps[0]} is of task {task.name}, but the labels {kind}; give the labels of the model's training"
         )
-    if split.plan.method == ONLY_TESTS and (task != "segmentation" or labels.attributes.get(FROM_TO)):
-        kind = "of change" if task == "segmentation" else f"of task {task}"
+    if split.plan.method == ONLY_TESTS and (task is not SEGMENTATION or labels.attributes.get(FROM_TO)):
+        kind = "of change" if task is SEGMENTATION else f"of task {task.name}"
         raise BadInputError(
-            f"map {maps[0]} is {kind}; labels without a training test only maps of the task segmentation"
+            f"map {maps[0]} is {kind}; labels without a training test only maps of the task {SEGMENTATION.name}"
         )
     if chip != split.chip:
         raise BadInputError(f"map {maps[0]} has cells of {chip} pixels, the split chips of {split.chip}")
@@ -368,7 +372,7 @@ def _check_map(path: Path, stores: list[Tiles], names: tuple[str, ...]) -> str:
         cell = stores[0].frame.cell(tags.get("cell", ""))
         if file.shape != cell.shape or not file.transform.almost_equals(cell.grid.affine):
             raise BadInputError(f"map {path.name} is not on the grid of scene {stores[0].scene}")
-        if tags.get("task") == "multilabel" and file.descriptions != names:
+        if task_of_map(tags, path).has_label_sets and file.descriptions != names:
             bands = ", ".join(str(name) for name in file.descriptions)
             raise BadInputError(f"map {path} has the labels {bands}; the label stores have {', '.join(names)}")
     scene_names = [store.scene for store in stores]

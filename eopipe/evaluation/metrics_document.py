@@ -6,13 +6,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, Field
 
 from eopipe.documents import OPEN, Count, Number, Text, read_document, read_model
-from eopipe.models.tasks import CHIPWISE, Task
+from eopipe.tasks import TASKS
+from eopipe.tasks.task import ClassMeasure, Measure
+from eopipe.train_options import TaskName
 
-ClassMeasure = Literal["iou", "precision", "recall", "f1"]
-OfClasses = Literal["accuracy", "miou", "f1_macro", "kappa"]
-OfLabels = Literal["f1_micro", "f1_macro", "subset_accuracy", "hamming_loss", "mean_average_precision"]
-OfValues = Literal["rmse", "mae", "bias", "r2"]
-Measure = OfClasses | OfLabels | OfValues
 # `simple` predicts the same everywhere: the most frequent class or labels, or the mean of the labels.
 Method = Literal["model", "pixel_baseline", "texture_baseline", "simple"]
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
@@ -224,7 +221,7 @@ class _LabelPairs(_Part):
 
 
 class _Tasked(_Part):
-    task: Task = "segmentation"
+    task: TaskName = "segmentation"
 
 
 class MetricsDocument(_Tasked):
@@ -248,7 +245,7 @@ class MetricsDocument(_Tasked):
     @property
     def sample(self) -> str:
         """What the scores count: pixel or chip."""
-        return "chip" if self.task in CHIPWISE else "pixel"
+        return TASKS[self.task].sample
 
     def json_document(self) -> dict[str, Any]:
         """The content of the file."""

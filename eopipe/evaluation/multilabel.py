@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.chips.chips import label_sets
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import TREES, TreeBaselines
 from eopipe.evaluation.calibration import ProbabilityMaps, test_samples
 from eopipe.evaluation.intervals import Tally, choose_cells
 from eopipe.evaluation.maps import EvaluationData
-from eopipe.evaluation.measures import label_measures
-from eopipe.models.tasks import PRESENCE
-from eopipe.training.metrics import label_scores, label_table_width, label_tables
+from eopipe.tasks.label_sets import PRESENCE, label_sets
+from eopipe.tasks.task import Compared
 
-METHODS, MAX_EXAMPLES = ("model", *TREES, "majority"), 12
+MAX_EXAMPLES = 12
 
 
 @dataclass(frozen=True)
@@ -53,17 +51,17 @@ def multilabel_metrics(
             "choose a split.stride that divides split.chip, or larger test areas"
         )
     tally = _tally(data, chips)
-    metrics: dict[str, Any] = {name: label_scores(table.sum(0), data.names) for name, table in tally.by_cell.items()}
+    metrics = tally.documents()
     for name, scores in metrics.items():
         _add_precision(scores, chips.truth, chips.scores.get(name), data.names)
     metrics["majority"]["labels"] = [n for n, share in zip(data.names, frequencies, strict=True) if share >= PRESENCE]
     metrics["majority"]["frequencies"] = [round(float(share), 6) for share in frequencies]
     trees.add_methods(metrics, ", and the shares of their classes in each chip")
-    metrics |= tally.uncertainty(data.split.chip, label_measures(data.names))
+    metrics |= tally.uncertainty(data.split.chip)
     if "missing" in metrics["intervals"]:
         reason = "average precision depends on the order of all chips, so it is not a sum over pieces"
         metrics["intervals"]["missing"] |= {"mean_average_precision": reason}
-    described = {"classes": list(data.names), "maps": len(data.groups), "task": data.task}
+    described = {"classes": list(data.names), "maps": len(data.groups), "task": data.task.name}
     described |= {"min_share": data.min_share, "threshold": PRESENCE, "test_chips": len(chips.truth)}
     pairs = {"truth": _cooccurrence(chips.truth), "predicted": _cooccurrence(chips.predicted["model"])}
     return described | metrics | {"cooccurrence": pairs, "examples": _examples(data, chips)}, tally
@@ -122,14 +120,13 @@ def _mapped_probabilities(data: EvaluationData, paths: tuple[Path, ...]) -> Iter
 
 
 def _tally(data: EvaluationData, chips: LabelScores) -> Tally:
-    cells, width = choose_cells(data), label_table_width(len(data.names))
-    tally = Tally.empty(cells, METHODS, len(data.groups), width)
+    cells, tables = choose_cells(data), data.task.tables(data.names)
+    tally = Tally.empty(cells, ("model", *TREES, data.task.simple_baseline[0]), len(data.groups), tables)
     for number in range(len(data.groups)):
         of_map = chips.places[:, 0] == number
         index = cells.index_of(number, *chips.places[of_map, 1:].T)
         for name, predicted in chips.predicted.items():
-            tables = label_tables(chips.truth[of_map], predicted[of_map])
-            tally.add(name, number, cells.sum_parts(index, tables.T.astype(np.float64)).astype(np.int64))
+            tally.add(name, number, tables.of_cells(cells, index, Compared(chips.truth[of_map], predicted[of_map])))
     return tally
 
 

@@ -13,14 +13,11 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray
-from eopipe.chips.chips import label_sets
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells
 from eopipe.evaluation.intervals import Intervals, choose_cells, intervals, measure_pieces, rounded
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData, has_value
-from eopipe.evaluation.measures import VALUES, Measures, class_measures, label_measures
-from eopipe.models.tasks import CHIPWISE
-from eopipe.training.metrics import label_tables, value_parts
+from eopipe.tasks.task import Compared, Tables
 
 # The name of the first run among the tables of a difference.
 FIRST = "first"
@@ -96,7 +93,7 @@ class PairedTables:
     tables: list[AnyArray]
     cells: Cells
     chip: int
-    measures: Measures
+    measures: Tables
     count: int
 
     @classmethod
@@ -108,7 +105,7 @@ class PairedTables:
         """
         for run, name in zip(runs[1:], names[1:], strict=True):
             _check_comparable(runs[0], run, f"{names[0]} and {name}", split)
-        first, measures = runs[0], _measures(runs[0])
+        first, measures = runs[0], runs[0].task.tables(runs[0].names)
         cells = choose_cells(first, split)
         tables, offset, count = list[AnyArray](), 0.0, 0
         for samples in _shared_samples(runs, names, split):
@@ -117,7 +114,9 @@ class PairedTables:
             # Sums of values are about a number near their mean, for their precision.
             offset = offset if count else float(samples.truth.mean())
             index, count = cells.index_of(samples.number, samples.rows, samples.cols), count + len(samples.truth)
-            parts = [_table(first, cells, index, (samples.truth, mapped), offset) for mapped in samples.mapped]
+            parts = [
+                measures.of_cells(cells, index, Compared(samples.truth, mapped, offset)) for mapped in samples.mapped
+            ]
             tables = [table + part for table, part in zip(tables, parts, strict=True)] if tables else parts
         if not tables:
             raise BadInputError(
@@ -158,7 +157,7 @@ def _check_comparable(first: EvaluationData, other: EvaluationData, names: str, 
             [_images(group, first) for group in first.groups] == [_images(group, other) for group in other.groups]
         ),
     }
-    if first.task in CHIPWISE:
+    if first.task.is_of_chips:
         same[f"{split} chips"] = np.array_equal(first.split.samples[split], other.split.samples[split])
         same["size of chips"] = first.split.chip == other.split.chip
         same["min_share"] = first.min_share == other.min_share
@@ -171,18 +170,12 @@ def _images(group: EvaluatedMap, run: EvaluationData) -> list[str]:
     return [] if len(run.groups) == 1 else [store.scene for store in group.stores]
 
 
-def _measures(run: EvaluationData) -> Measures:
-    if run.task == "regression":
-        return VALUES
-    return (label_measures if run.task == "multilabel" else class_measures)(run.names)
-
-
 def _shared_samples(runs: Sequence[EvaluationData], names: Sequence[str], split: str) -> Iterator[SharedSamples]:
     """The samples of a split of the first run that the others have in theirs too, block by block."""
     first = runs[0]
-    if first.task in CHIPWISE:
+    if first.task.is_of_chips:
         for chips in first.chips(split):
-            truth = label_sets(chips.votes, first.min_share) if first.task == "multilabel" else chips.truth
+            truth = first.chip_truth(chips)
             groups, labelled = [run.groups[chips.group.number] for run in runs], chips.pixels[:2]
             labels = _at(groups[0], *labelled)[1]
             for group, name in zip(groups[1:], names[1:], strict=True):
@@ -237,21 +230,7 @@ def _in_split(run: EvaluationData, group: EvaluatedMap, split: str, places: tupl
     return inside
 
 
-def _table(
-    run: EvaluationData, cells: Cells, index: IntArray, pair: tuple[AnyArray, AnyArray], offset: float
-) -> AnyArray:
-    """What samples add to the table (cell, ...) of a run, by the cell, truth and prediction of each."""
-    truth, mapped = pair
-    if run.task == "regression":
-        return cells.sum_parts(index, value_parts(truth, mapped, offset))
-    if run.task == "multilabel":
-        tables = label_tables(truth, mapped > 0)
-        return np.rint(cells.sum_parts(index, tables.T.astype(np.float64))).astype(np.int64)
-    count = len(run.names)
-    return cells.count_pairs(index, truth.astype(np.int64) * count + mapped.astype(np.int64), count**2)
-
-
-def _run_scores(cells: Cells, chip: int, measures: Measures, table: AnyArray, first: AnyArray | None) -> RunScores:
+def _run_scores(cells: Cells, chip: int, measures: Tables, table: AnyArray, first: AnyArray | None) -> RunScores:
     """Scores of a run by its table (cell, ...), and their differences to those of the first run."""
     tables = {"model": table} | ({} if first is None else {FIRST: first})
     ends = intervals(measure_pieces(cells, chip, tables, measures), tables, measures)
@@ -263,5 +242,5 @@ def _run_scores(cells: Cells, chip: int, measures: Measures, table: AnyArray, fi
     return RunScores(scores, ends["model"], differences, ends[FIRST])
 
 
-def _scores(table: AnyArray, measures: Measures) -> dict[str, float]:
+def _scores(table: AnyArray, measures: Tables) -> dict[str, float]:
     return {key: float(value[0]) for key, value in measures.scores(table.sum(0)[None]).items()}

@@ -14,9 +14,9 @@ from eopipe.evaluation.intervals import rounded
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.paired import PairedTables, RunComparison, RunScores
 from eopipe.evaluation.rungs import stopped_trials
-from eopipe.evaluation.score_list import LOWER_IS_BETTER, ranking_scores
 from eopipe.models.model_folder import HISTORY, read_model_card, weights_file
 from eopipe.publish import read_json, sha256
+from eopipe.tasks import LOWER_IS_BETTER, TASKS
 
 PLACES = "val"
 # The document of the trials in the folder of the chosen model.
@@ -148,7 +148,7 @@ def rank_trials(
         of_trial = tuple(maps[number * count : (number + 1) * count])
         runs.append(EvaluationData.read(of_trial, tiles, labels, chips))
         _check_maps(trial, runs[-1])
-    key = _score_of(runs[0].task, score)
+    key = _score_of(runs[0].task.name, score)
     tables = PairedTables.read(runs, [trial.name for trial in trials], PLACES)
     losses = [_loss(scores[key], key) for scores in tables.scores()]
     if not any(math.isfinite(loss) for loss, trial in zip(losses, trials, strict=True) if not trial.stopped):
@@ -168,9 +168,9 @@ def _read_trials(models: Sequence[Path], rungs: Sequence[Path]) -> list[TrialMod
 
 def _check_maps(trial: TrialModel, run: EvaluationData) -> None:
     """Raise BadInputError for maps that a model cannot have made."""
-    if (trial.task, trial.classes) != (run.task, run.names):
+    if (trial.task, trial.classes) != (run.task.name, run.names):
         kinds = [
-            f"{task} of {', '.join(names)}" for task, names in ((trial.task, trial.classes), (run.task, run.names))
+            f"{task} of {', '.join(names)}" for task, names in ((trial.task, trial.classes), (run.task.name, run.names))
         ]
         raise BadInputError(
             f"model {trial.name} is of {kinds[0]}, its maps and labels are of {kinds[1]}; give the maps of each model "
@@ -180,7 +180,7 @@ def _check_maps(trial: TrialModel, run: EvaluationData) -> None:
 
 def _score_of(task: str, score: str | None) -> str:
     """A score of a task, by default its first. Raises UsageError for a score of another task."""
-    options = ranking_scores(task)
+    options = TASKS[task].ranking_scores()
     if score and score not in options:
         raise UsageError(f"task {task} does not have the score {score}; choose by {', '.join(options)}")
     return score or options[0]

@@ -16,9 +16,11 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.mosaic import task_predictions, task_predictor
 from eopipe.inference.predictor import WindowPredictor
 from eopipe.inference.temperature import Calibration, apply_label_temperature, apply_temperature
-from eopipe.models.tasks import PRESENCE, SPREAD
 from eopipe.publish import publish
 from eopipe.scenes.item import scene_tags
+from eopipe.tasks import TASKS
+from eopipe.tasks.label_sets import PRESENCE
+from eopipe.tasks.task import SPREAD
 from eopipe.tiles.cells import Cell
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL
@@ -249,20 +251,21 @@ def map_files(
     of_members: dict[str, Any] = {"members": trained.members} if is_ensemble else {}
     spread = (SPREAD,) * is_ensemble
     names, tags = trained.classes, dict[str, Any](scene_tags(scenes))
-    if trained.task == "regression":
+    task = TASKS[trained.task]
+    if not task.has_classes:
         name, unit = names[0], trained.unit
         tags = {"quantity": name, "unit": unit} | tags | {"task": trained.task} | of_map
         values = MapFormat("float32", math.nan, (name,), tags, units=(unit,))
-        bands = (f"standard deviation of {name}", "scenes", *spread)
+        bands = (*task.second_bands(names), *spread)
         units = (unit, "1", *(unit for _ in spread))
         return values, MapFormat("float32", math.nan, bands, tags | of_members, units=units)
-    if trained.task == "multilabel":
+    if task.has_label_sets:
         tags |= {"task": trained.task, "chip": trained.chip, "min_share": trained.min_share} | of_map
         first = MapFormat("uint8", NO_LABEL, names, tags)
     else:
         legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
         tags = {"classes": legend} | tags | of_map
-        tags |= {"task": trained.task, "chip": trained.chip} if trained.task == "classification" else {}
+        tags |= {"task": trained.task, "chip": trained.chip} if task.is_of_chips else {}
         first = MapFormat("uint8", NO_LABEL, ("class",), tags, colors)
     fitted = tags | of_members | (calibration.tags if calibration else {})
     return first, MapFormat("uint16", NO_PROBABILITY, (*names, *spread), fitted, scale=1 / SCALE)
@@ -277,21 +280,20 @@ def stored(
     that the map has, with several labels for each chip the largest over the classes, or that of their values. A
     calibration changes the probabilities and not the spread.
     """
-    is_covered = scene_count > 0
-    if trained.task == "regression":
+    is_covered, task = scene_count > 0, TASKS[trained.task]
+    if not task.has_classes:
         no_value = np.float32(math.nan)
         deviation = np.stack([prediction[1], scene_count, *prediction[2:]]).astype(np.float32)
         return np.where(is_covered, prediction[:1], no_value), np.where(is_covered, deviation, no_value)
     prediction, deviations = prediction[: len(trained.classes)], prediction[len(trained.classes) :]
-    if trained.task == "multilabel":
+    if task.has_label_sets:
         numbers: AnyArray = prediction >= PRESENCE
         calibrated = apply_label_temperature(prediction, calibration.temperature if calibration else 1.0)
     else:
         numbers = prediction.argmax(0)[None]
         calibrated = apply_temperature(prediction, calibration.temperature) if calibration else prediction
     if len(deviations):
-        is_multilabel = trained.task == "multilabel"
-        spread = deviations.max(0)[None] if is_multilabel else np.take_along_axis(deviations, numbers, 0)
+        spread = deviations.max(0)[None] if task.has_label_sets else np.take_along_axis(deviations, numbers, 0)
         calibrated = np.concatenate([calibrated, spread])
     classes = np.where(is_covered, numbers, NO_LABEL).astype(np.uint8)
     return classes, np.where(is_covered, np.rint(calibrated * SCALE), NO_PROBABILITY).astype(np.uint16)

@@ -8,7 +8,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from eopipe.inference.predictor import WindowPredictor, check_finite, read_padded
-from eopipe.models.tasks import CHIPWISE
+from eopipe.tasks import TASKS
 from eopipe.tiles.grid import PixelWindow
 
 if TYPE_CHECKING:
@@ -117,18 +117,18 @@ def _expand(numbers: AnyArray, chip: int) -> AnyArray:
 
 def task_predictor(predictor: WindowPredictor, trained: "TrainedModel") -> WindowPredictor:
     """The predictor with windows of whole `cells` for a chip classifier."""
-    if trained.task not in CHIPWISE:
+    if not TASKS[trained.task].is_of_chips:
         return predictor
     return replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
 
 
 def task_predictions(predictor: WindowPredictor, trained: "TrainedModel") -> Iterator[WindowResult]:
     """The `values` of a regression, else the `task_probabilities`; of a `task_predictor`."""
-    return values(predictor) if trained.task == "regression" else task_probabilities(predictor, trained)
+    return task_probabilities(predictor, trained) if TASKS[trained.task].has_classes else values(predictor)
 
 
 def task_probabilities(predictor: WindowPredictor, trained: "TrainedModel") -> Iterator[WindowResult]:
     """The `probabilities` of pixels, or of the `cells` of a chip classifier."""
-    if trained.task not in CHIPWISE:
+    if not TASKS[trained.task].is_of_chips:
         return probabilities(predictor, len(trained.classes))
     return cells(task_predictor(predictor, trained), len(trained.classes), trained.chip)

@@ -17,8 +17,8 @@ from eopipe.errors import BadInputError, DivergedError, UsageError
 from eopipe.inference.symmetries import check_symmetries, mean_prediction
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import TrainedModel
-from eopipe.models.tasks import CHIPWISE, predictions
 from eopipe.processes import map_in_order
+from eopipe.tasks import TASKS
 from eopipe.tiles.cells import GAP
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.store import CHIP_SET, Tiles
@@ -254,7 +254,7 @@ def load_predict_function(
         if with_members and trained.members > 1:
             output = member_predictions(trained, copies.module, pixels)
         else:
-            output = predictions(trained.task, copies.module(pixels), trained.target)
+            output = TASKS[trained.task].predictions(copies.module(pixels), trained.target)
         outputs: FloatArray = output.cpu().numpy()
         return outputs
 
@@ -265,9 +265,9 @@ def member_predictions(trained: TrainedModel, ensemble: "Ensemble", pixels_NCHW:
     """The predictions of an ensemble, and then those of each of its members, one after the other as channels."""
     import torch
 
-    outputs_MNCHW = ensemble.member_outputs(pixels_NCHW)
-    outputs = (ensemble.mean_output(outputs_MNCHW), *outputs_MNCHW)
-    return torch.cat([predictions(trained.task, output, trained.target) for output in outputs], 1)
+    outputs_MNCHW, task = ensemble.member_outputs(pixels_NCHW), TASKS[trained.task]
+    outputs = (task.mean_output(outputs_MNCHW), *outputs_MNCHW)
+    return torch.cat([task.predictions(output, trained.target) for output in outputs], 1)
 
 
 def open_predictor(
@@ -326,7 +326,7 @@ def predictor_of_images(
     """
     check_symmetries(symmetries)
     overlap = 0
-    if trained.task not in CHIPWISE and (trained.window or trained.architecture.sees_whole_window):
+    if not TASKS[trained.task].is_of_chips and (trained.window or trained.architecture.sees_whole_window):
         if halo is not None:
             raise UsageError("windows of this model overlap by half and are blended, so there is no halo; remove it")
         overlap = trained.window or -(-window // (2 * trained.architecture.factor)) * 2 * trained.architecture.factor

@@ -17,10 +17,10 @@ from eopipe.chips.chips import Normaliser, pair_stores
 from eopipe.chips.splits import Split, read_split
 from eopipe.chips.statistics import band_normaliser, read_statistics
 from eopipe.errors import BadInputError, UsageError
-from eopipe.inspection.notebook import html_table
 from eopipe.loader.loader import ChipLoader
 from eopipe.loader.prefetch import BatchRequest
 from eopipe.publish import MANIFEST
+from eopipe.text_table import html_table
 from eopipe.tiles.store import Tiles
 from eopipe.training_job import Knobs, Pairs, Settings
 

@@ -10,8 +10,8 @@ from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.mosaic import task_predictions, task_predictor
 from eopipe.inference.predictor import predictor_of_images
-from eopipe.inspection.notebook import html_table
 from eopipe.models.model_folder import TrainedModel, model_id, read_trained_model
+from eopipe.text_table import html_table
 from eopipe.tiles.grid import PixelWindow
 
 if TYPE_CHECKING:

@@ -9,11 +9,13 @@ import numpy as np
 
 from eopipe.arrays import IntArray
 from eopipe.errors import BadInputError
-from eopipe.evaluation.metrics_document import Measure, Method, RunMetrics, ScoresOfClasses
+from eopipe.evaluation.metrics_document import Method, RunMetrics, ScoresOfClasses
 from eopipe.evaluation.metrics_document import read_metrics as read_document
-from eopipe.inspection.notebook import html_table
 from eopipe.reporting.scores import measures_of
 from eopipe.reporting.wording import TREES
+from eopipe.tasks import TASKS
+from eopipe.tasks.task import Measure
+from eopipe.text_table import html_table
 
 # What evaluate scores, by its key, with a plain name.
 METHODS: dict[Method, str] = {"model": "model", **TREES, "simple": "majority class"}
@@ -126,7 +128,7 @@ class Metrics:
     def _scores(self) -> Iterator[Score]:
         ends = self.content.intervals.model
         for key, scores in self.content.methods.items():
-            is_mean = key == "simple" and self.task == "regression"
+            is_mean = key == "simple" and not TASKS[self.task].has_classes
             method, intervals = MEAN if is_mean else METHODS[key], ends if key == "model" else {}
             for measure, _ in measures_of(self.task):
                 yield Score(method, "", measure, scores.score(measure), *(intervals.get(measure) or (None, None)))

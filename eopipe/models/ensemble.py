@@ -5,14 +5,12 @@ Neural Information Processing Systems 30, arXiv:1612.01474). It gives logits as 
 needs to know nothing of it.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from eopipe.models.tasks import CHIPWISE, chip_logits
+from eopipe.tasks import TASKS
 
 
 class Ensemble(nn.Module):
@@ -24,29 +22,16 @@ class Ensemble(nn.Module):
 
     def __init__(self, members: Iterable[nn.Module], task: str) -> None:
         super().__init__()
-        self.members, self.task = nn.ModuleList(members), task
+        self.members, self.task = nn.ModuleList(members), TASKS[task]
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Logits (N, classes, H, W) or (N, classes, 1, 1), or values (N, 1, H, W) of a regression."""
-        return self.mean_output(self.member_outputs(x_NCHW))
+        return self.task.mean_output(self.member_outputs(x_NCHW))
 
     def member_outputs(self, x_NCHW: Tensor) -> Tensor:
         """The outputs (member, N, channel, H, W) of the members, of chips (member, N, channel, 1, 1)."""
-        outputs_NCHW = [member(x_NCHW).float() for member in self.members]
-        if self.task in CHIPWISE:
-            # The logits of a chip are a mean over its pixels, before they become probabilities.
-            outputs_NCHW = [chip_logits(output_NCHW) for output_NCHW in outputs_NCHW]
-        return torch.stack(outputs_NCHW)
-
-    def mean_output(self, outputs_MNCHW: Tensor) -> Tensor:
-        """The output of the ensemble for those of its members."""
-        if self.task == "regression":
-            return outputs_MNCHW.mean(0)
-        if self.task == "multilabel":
-            # The logit of a mean is log(sum of p) - log(sum of 1 - p).
-            present = functional.logsigmoid(outputs_MNCHW).logsumexp(0)
-            return present - functional.logsigmoid(-outputs_MNCHW).logsumexp(0)
-        return outputs_MNCHW.log_softmax(2).logsumexp(0) - math.log(len(self.members))
+        # The logits of a chip are a mean over its pixels, before they become probabilities.
+        return torch.stack([self.task.pooled(member(x_NCHW).float()) for member in self.members])
 
 
 def ensemble_weights(weights: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

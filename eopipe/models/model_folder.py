@@ -18,6 +18,7 @@ from eopipe.scenes.item import read_item, safe_href
 from eopipe.stac.mlm import ONNX, is_model, to_card, to_item
 from eopipe.stac.static import scan
 from eopipe.stac.write import ItemExtent
+from eopipe.tasks import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,9 +122,10 @@ def write_model_folder(
     card |= {"software": software} if software else {}
     card |= {"window": trained.window} if trained.window else {}
     card |= {"members": trained.members} if trained.members > 1 else {}
-    if trained.task == "regression":
+    task = TASKS[trained.task]
+    if not task.has_classes:
         card |= {"target": trained.target, "unit": trained.unit}
-    if trained.task == "multilabel":
+    if task.has_label_sets:
         card["min_share"] = trained.min_share
     if trained.trained_on:
         card["trained_on"] = asdict(trained.trained_on)

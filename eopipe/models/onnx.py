@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from eopipe.arrays import FloatArray
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.models.model_folder import TrainedModel
-from eopipe.models.tasks import CHIPWISE, predictions
+from eopipe.tasks import TASKS
 from eopipe.tiles.store import Tiles
 
 # The names that the plugin Deepness has for the tasks that it knows.
@@ -28,7 +28,7 @@ class ExportedModel(nn.Module):
 
     def __init__(self, trained: TrainedModel, folder: Path) -> None:
         super().__init__()
-        self.model, self.task, self.target = trained.build(folder), trained.task, trained.target
+        self.model, self.task, self.target = trained.build(folder), TASKS[trained.task], trained.target
         for layer in self.model.modules():
             # torch.export does not trace the fused attention of transformers with dynamic shapes.
             if callable(set_attention := getattr(layer, "set_attn_implementation", None)):
@@ -40,8 +40,8 @@ class ExportedModel(nn.Module):
         """Probabilities or values; pixels that are not finite are replaced by the mean of the band."""
         mean, std = self.get_buffer("mean"), self.get_buffer("std")
         scaled = torch.where(torch.isfinite(image), (image - mean) / std, torch.zeros_like(image))
-        outputs = predictions(self.task, self.model(scaled), self.target)
-        return outputs.flatten(1) if self.task in CHIPWISE else outputs
+        outputs = self.task.predictions(self.model(scaled), self.target)
+        return outputs.flatten(1) if self.task.is_of_chips else outputs
 
 
 def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) -> None:
@@ -66,7 +66,7 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) ->
                 (example,),
                 target,
                 input_names=["image"],
-                output_names=["values" if trained.task == "regression" else "probabilities"],
+                output_names=["probabilities" if TASKS[trained.task].has_classes else "values"],
                 opset_version=opset,
                 dynamo=True,
                 dynamic_shapes=(sizes,),
@@ -105,7 +105,7 @@ def metadata(trained: TrainedModel) -> dict[str, str]:
     """
     classes = json.dumps(trained.classes, ensure_ascii=False)
     described = {"bands": json.dumps(trained.bands), "classes": classes, "task": trained.task}
-    described |= {"min_share": str(trained.min_share)} if trained.task == "multilabel" else {}
+    described |= {"min_share": str(trained.min_share)} if TASKS[trained.task].has_label_sets else {}
     described |= {"chip": str(trained.chip)} | units(trained) | _deepness(trained)
     described |= {"mean": json.dumps(trained.normaliser.mean), "std": json.dumps(trained.normaliser.std)}
     described |= {"members": str(trained.members)} if trained.members > 1 else {}
@@ -146,7 +146,7 @@ def check_onnx(target: Path, trained: TrainedModel, folder: Path, tiles: Tiles, 
     """
     import onnxruntime
 
-    unit = trained.target[1] if trained.task == "regression" else 1.0
+    unit = 1.0 if TASKS[trained.task].has_classes else trained.target[1]
     session = onnxruntime.InferenceSession(target, providers=["CPUExecutionProvider"])
     model, largest, count = ExportedModel(trained, folder).eval(), 0.0, 0
     for image in _chips(tiles, trained):

@@ -13,6 +13,7 @@ from eopipe.config import validate
 from eopipe.errors import UsageError
 from eopipe.planning.check_config import split_of_chip_set
 from eopipe.planning.project_settings import FRACTIONS
+from eopipe.tasks import TASKS
 
 # Edges of blocks in km, the first with enough of them is chosen: a seventh of 40 are six, which an interval needs.
 BLOCKS_KM, ENOUGH_BLOCKS, LEAST_BLOCKS = (50, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1), 40, 3
@@ -47,7 +48,7 @@ def chip_set_project(chip_set: Path, folder: Path, task: str, model: str) -> str
     """
     index = read_index(chip_set)
     chips: list[dict[str, Any]] = index["chips"]
-    if task == "segmentation" and not any("mask" in chip for chip in chips):
+    if not TASKS[task].is_of_chips and not any("mask" in chip for chip in chips):
         task = "classification"
     text = TEMPLATE.format(
         chip_set=json.dumps(os.path.relpath(chip_set, folder)),

@@ -33,6 +33,7 @@ from eopipe.planning.project_settings import (
 from eopipe.publish import publish, write_json
 from eopipe.run.project import SNAKEFILE
 from eopipe.stac.query import Query, area_geometry, parse_interval
+from eopipe.tasks import TASKS
 
 # Options of scenes, which chips and the sample have.
 OF_SCENES = ("area", "bbox", "catalog", "url", "collection", "datetime", "bands")
@@ -205,7 +206,7 @@ def _chip_set_project(options: argparse.Namespace) -> ProjectFiles:
     """A project for chips that exist, with their bands, labels and places."""
     if used := _used(options, (*OF_SCENES, "classes", "measure", "labels")):
         raise UsageError(f"the chips of --chips have their bands, labels and places; omit {', '.join(used)}")
-    if options.task == "regression":
+    if not TASKS[options.task].has_classes:
         raise UsageError("--task regression is not for chip sets, whose masks are classes")
     text = chip_set_project(options.chips, options.folder, options.task, options.model)
     return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE})
@@ -249,10 +250,11 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise UsageError("init takes --catalog (a folder) or --url, not both")
     if options.area and not options.area.is_file():
         raise BadInputError(f"there is no file {options.area}; give the area as GeoJSON, GeoPackage or Shapefile")
-    if options.measure and options.task != "regression":
+    has_classes = TASKS[options.task].has_classes
+    if options.measure and has_classes:
         raise UsageError("--measure is for --task regression; name --classes for the other tasks")
-    if options.classes and options.task == "regression":
-        raise UsageError("--task regression has no classes; name the quantity of the labels with --measure")
+    if options.classes and not has_classes:
+        raise UsageError(f"--task {options.task} has no classes; name the quantity of the labels with --measure")
 
 
 def _area(options: argparse.Namespace) -> ProjectArea | None:
@@ -303,12 +305,12 @@ def _config_text(
     """The template with values; JSON strings and lists are YAML, so nothing needs quotes by hand."""
     is_small = area is not None and area.square_kilometres < SMALL_KM2
     fetch = ["", "fetch:", "  windows: true                    # only the blocks of the files that the area needs", ""]
-    if options.task == "regression":
+    if not TASKS[options.task].has_classes:
         legend = [f"  measure: {json.dumps(options.measure or 'value')}", "  attribute: value"]
     else:
         legend = [f"  classes: {json.dumps(list(options.classes or CLASSES))}", "  attribute: class"]
     return TEMPLATE.format(
-        products="" if options.task in ("multilabel", "regression") else PRODUCTS,
+        products=PRODUCTS if TASKS[options.task].maps_classes else "",
         search="\n".join(_search_lines(source, area, dates, options)),
         fetch="\n".join(fetch if is_small and source.windows else [""]),
         bands=json.dumps(source.bands),

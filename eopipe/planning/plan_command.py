@@ -20,7 +20,6 @@ from eopipe.errors import BadInputError, NoSpaceError, UsageError
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.models.model_files import module_of
-from eopipe.models.tasks import CHIPWISE
 from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_chips
 from eopipe.planning.disk_forecast import forecast_folders, forecast_split_folders
@@ -40,6 +39,7 @@ from eopipe.planning.plan_figure import write_plan_figure
 from eopipe.publish import publish, refuse_foreign, write_json
 from eopipe.run.finished_model import check_grid, finished_model_mistakes
 from eopipe.run.locate import in_project
+from eopipe.tasks import TASKS
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Cell
 from eopipe.training.schedule import MOST_STEPS, default_batch, default_crop, training_length
@@ -148,14 +148,14 @@ def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | Non
     """The length of the training; None where it depends on labels that are not there yet, or there are no chips."""
     train, count, chip = config["train"], chips.count("train"), chips.plan.chip
     train = train | {"batch": train["batch"] or default_batch(train["task"], chip)}
-    if not count or not (chips.has_labels or train["task"] in CHIPWISE):
+    if not count or not (chips.has_labels or TASKS[train["task"]].is_of_chips):
         return None
     labelled, drawn = chips.ground_pixels, sum(pixels for *_, pixels in chips.class_counts("train")) / count
     crop = train["crop"]
     if crop is None and not module_of(train["architecture"]):
         crop = default_crop(chip)
     drawn *= (crop / chip) ** 2 if crop else 1
-    return training_length(train, count, *((count, 1.0) if train["task"] in CHIPWISE else (labelled, drawn)))
+    return training_length(train, count, *((count, 1.0) if TASKS[train["task"]].is_of_chips else (labelled, drawn)))
 
 
 def length_line(config: Config, chips: ChipForecast) -> str:

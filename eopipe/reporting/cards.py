@@ -10,12 +10,11 @@ from typing import Any
 import yaml
 
 from eopipe import __version__
-from eopipe.evaluation.metrics_document import ClassMeasure
-from eopipe.evaluation.score_list import SCORES
 from eopipe.reporting import data_tables
 from eopipe.reporting import scores as score_tables
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
+from eopipe.reporting.scores import OF_CLASS
 from eopipe.reporting.verdict import seeds_text, verdict
 from eopipe.reporting.wording import (
     DASH,
@@ -31,13 +30,13 @@ from eopipe.reporting.wording import (
     scored_size,
     split_warnings,
 )
+from eopipe.tasks import TASKS
+from eopipe.tasks.task import ClassMeasure
 from eopipe.text_table import escape_markdown
 
 UNSTATED = "not stated (set {name} in the config)"
 # The licences that Hugging Face lists; any other one is given by its name.
 HUB_LICENCES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "gpl-3.0", "bsd-3-clause")
-HUB_TASKS = {"segmentation": "image-segmentation", "classification": "image-classification"}
-HUB_TASKS |= {"multilabel": "image-classification"}
 HUB_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 # Scores of a class with less than this share of the test pixels are uncertain.
 RARE_SHARE = 0.01
@@ -187,10 +186,10 @@ def _data_text(run: RunData) -> Iterator[str]:
 
 
 def _model_front_matter(run: RunData) -> dict[str, Any]:
-    task = HUB_TASKS.get(run.task)
+    task = TASKS[run.task].hub
     metrics = [
         {"type": score.hub, "value": value, "name": score.title}
-        for score in SCORES[run.task]
+        for score in TASKS[run.task].scores
         if score.hub and (value := run.metrics.model.score(score.key)) is not None
     ]
     dataset = {"type": "eopipe", "name": f"test areas of {run.collections}, {run.period}"}
@@ -297,7 +296,7 @@ def _overall_table(run: RunData) -> CardTable:
 
 def _class_table(run: RunData) -> CardTable:
     """IoU (F1 of several labels), precision and recall of each class with their intervals; empty for values."""
-    first: ClassMeasure = "f1" if run.task == "multilabel" else "iou"
+    first = TASKS[run.task].class_score
     keys: tuple[ClassMeasure, ...] = (first, "precision", "recall")
     intervals, per_class = run.metrics.intervals.model, run.metrics.model.per_class
     rows = []
@@ -305,7 +304,7 @@ def _class_table(run: RunData) -> CardTable:
         scores = per_class[name]
         cells = [f"{_figures(scores.score(key))} {_interval(intervals.get(f'{key}:{name}'))}" for key in keys]
         rows.append((name, *cells, format_count(scores.support)))
-    heads = ("Class", "F1" if first == "f1" else "IoU", "Precision", "Recall", f"Test {run.metrics.sample}s")
+    heads = ("Class", OF_CLASS[first], "Precision", "Recall", f"Test {run.metrics.sample}s")
     return CardTable("Scores of each class, with intervals", heads, rows)
 
 
@@ -389,5 +388,5 @@ def _data_front_matter(run: RunData) -> dict[str, Any]:
     chips = sum(len(rows) for rows in run.split.samples.values())
     size = next((category for limit, category in HUB_SIZES if chips < limit), "n>1M")
     front_matter: dict[str, Any] = {"pretty_name": run.title} | _hub_licence(run.statements.license)
-    front_matter |= {"task_categories": [HUB_TASKS[run.task]]} if run.task in HUB_TASKS else {}
+    front_matter |= {"task_categories": [hub]} if (hub := TASKS[run.task].hub) else {}
     return front_matter | {"size_categories": [size], "tags": ["earth-observation", "remote-sensing", "stac", "zarr"]}

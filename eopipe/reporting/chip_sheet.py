@@ -12,9 +12,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
 from eopipe.chips.chip_places import ChipPlaces
-from eopipe.chips.chips import label_sets
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
-from eopipe.models.tasks import without_spread
 from eopipe.reporting.figures import (
     FAINT,
     INK,
@@ -34,6 +32,8 @@ from eopipe.reporting.rasters import MapFile, Pairs, open_maps
 from eopipe.reporting.split_maps import TITLES, UNUSED_COLOR, unrolled
 from eopipe.reporting.wording import format_percent, plural
 from eopipe.scenes.products import true_colour_bands
+from eopipe.tasks.label_sets import label_sets
+from eopipe.tasks.task import without_spread
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ChipSheet:
     places: ChipPlaces
     splits: UInt8Array
     groups: dict[str, list[SheetChip]]
-    is_multilabel: bool
+    has_label_sets: bool
     image_name: str
 
     @property
@@ -228,7 +228,7 @@ def _rows(sheet: ChipSheet, legend: dict[str, str]) -> dict[str, list[UInt8Array
         sheet.image_name: [np.where(c.has_data[..., None], c.pixels, colors[NO_LABEL]) for c in sheet.chips],
         "Label": [colors[chip.label] for chip in sheet.chips],
     }
-    if sheet.is_multilabel:
+    if sheet.has_label_sets:
         return rows | {"Most probable class": [colors[chip.mapped] for chip in sheet.chips]}
     rows["Map"] = [colors[chip.mapped] for chip in sheet.chips]
     tested = [(chip.label != NO_LABEL) & (chip.mapped != NO_LABEL) for chip in sheet.chips]
@@ -248,7 +248,7 @@ def _add_headers(figure: "Figure", sheet: ChipSheet, lefts: list[float], top: fl
                 add_text(figure, name, (left, top), WIDTH, 9)
             text = f"{number}  {sheet.places.rows[chip.number]['id']}"
             below = add_text(figure, shorten_to_width(text, 7, edge), (left, below), WIDTH, 7)
-            unit = "of labels wrong" if sheet.is_multilabel else "wrong"
+            unit = "of labels wrong" if sheet.has_label_sets else "wrong"
             add_text(figure, f"{format_percent(chip.error)} {unit}", (left, below), WIDTH, 7, FAINT)
 
 
@@ -260,7 +260,7 @@ def _legends(sheet: ChipSheet, legend: dict[str, str]) -> list[list[tuple[str, s
     ]
     unused = int((sheet.splits == NO_SPLIT).sum())
     splits += [(f"in no split, {plural(unused, 'chip')}", UNUSED_COLOR)] if unused else []
-    errors = [] if sheet.is_multilabel else [("correct", CORRECT), ("incorrect", INCORRECT)]
+    errors = [] if sheet.has_label_sets else [("correct", CORRECT), ("incorrect", INCORRECT)]
     return [[*legend.items(), ("no data or no label", NO_DATA)], errors, splits]
 
 

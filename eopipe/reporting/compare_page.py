@@ -10,16 +10,15 @@ from eopipe import __version__
 from eopipe.evaluation.intervals import LEVEL
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.paired import RunComparison
-from eopipe.evaluation.score_list import HAVE_UNIT
-from eopipe.models.tasks import CHIPWISE
 from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres
 from eopipe.reporting.leaderboard import difference_text, value_text
 from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import ImagePanel, PanelGroup, encode_classes, outline
 from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MAX_MAPS, bounding_window, read_map_image
-from eopipe.reporting.scores import measures_of
+from eopipe.reporting.scores import OF_CLASS, measures_of
 from eopipe.reporting.wording import plural
+from eopipe.tasks import HAVE_UNIT
 from eopipe.text_table import TextRow
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL
@@ -44,18 +43,16 @@ class ComparedPanels(NamedTuple):
 
 def size_text(comparison: RunComparison, data: EvaluationData, split: str) -> str:
     """On how many samples the scores rest, as text."""
-    unit = "chip" if data.task in CHIPWISE else "pixel"
     pieces = plural(comparison.pieces, "piece")
-    return f"{plural(comparison.count, f'{PLACES[split]} {unit}')} that all runs have, in {pieces}"
+    return f"{plural(comparison.count, f'{PLACES[split]} {data.task.sample}')} that all runs have, in {pieces}"
 
 
 def score_table(comparison: RunComparison, names: Sequence[str], data: EvaluationData) -> list[tuple[str, ...]]:
     """Rows of scores, heads first: of each run, then of each other run minus the first, with the paired interval."""
     heads = ["Score", *names, *(f"{name} minus {names[0]} ({100 * LEVEL:.0f} %)" for name in names[1:])]
-    titles = dict(measures_of(data.task)) | {
-        f"{key}:{name}": f"{title} {name}"
-        for name in data.names
-        for key, title in ((("f1", "F1"),) if data.task == "multilabel" else (("iou", "IoU"),))
+    class_score = data.task.class_score
+    titles = dict(measures_of(data.task.name)) | {
+        f"{class_score}:{name}": f"{OF_CLASS[class_score]} {name}" for name in data.names
     }
     rows = [tuple(heads)]
     for key, title in titles.items():
@@ -71,13 +68,13 @@ def read_panels(runs: Sequence[EvaluationData], names: Sequence[str], split: str
     """The maps of runs with their places of a split; none of several labels for each chip. At most six of each run."""
     first, groups = runs[0], list[PanelGroup]()
     frame, decimation = first.frame, decimate(first.frame.shape, LONGEST_EDGE_OF_MANY)
-    scale = _scale_of(first, split) if first.task == "regression" else None
+    scale = None if first.task.has_classes else _scale_of(first, split)
     colors = scale.colors if scale else class_colors(first.names, ())
-    for number in [] if first.task == "multilabel" else _shown_maps(first):
+    for number in [] if first.task.has_label_sets else _shown_maps(first):
         maps = [run.groups[number] for run in runs]
         heading = "" if len(first.groups) == 1 else maps[0].stores[0].scene
         groups.append(_map_panels(first, maps, names, decimation, (heading, split, colors, scale)))
-    legend = {} if scale or first.task == "multilabel" else dict(zip(first.names, colors, strict=True))
+    legend = {} if scale or first.task.has_label_sets else dict(zip(first.names, colors, strict=True))
     return ComparedPanels(groups, legend, decimation.step * pixel_metres(frame.cells[0].grid)[0])
 
 

@@ -12,15 +12,15 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, ObjectArray, UInt8Array
 from eopipe.errors import BadInputError
-from eopipe.models.tasks import without_spread
 from eopipe.reporting.rasters import grid_of
+from eopipe.tasks import task_of_map
+from eopipe.tasks.task import Task, without_spread
 from eopipe.tiles.grid import PixelWindow, same_grid
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-REGRESSION, MULTILABEL = "regression", "multilabel"
 # Edge of a window in pixels.
 WINDOW = 512
 # Pixels between two whose area is measured; the scale of a projection changes by less than 1e-5 between them.
@@ -44,7 +44,7 @@ class FinishedMap:
     classes: Path
     probabilities: Path
     grid: "GeoBox"
-    task: str
+    task: Task
     names: tuple[str, ...]
     colors: tuple[tuple[int, int, int], ...] = ()
 
@@ -94,9 +94,9 @@ def _read_pair(classes: Path, probabilities: Path, *, is_only: bool) -> Finished
             raise BadInputError(
                 f"{classes} has no place on the Earth: products are of maps of scenes, not of chip sets"
             )
-        task = tags.get("task", "segmentation")
-        names = numbers.descriptions if task in (REGRESSION, MULTILABEL) else without_spread(shares.descriptions)
-        if task == REGRESSION:
+        task = task_of_map(tags, classes)
+        names = without_spread(shares.descriptions) if task.maps_classes else numbers.descriptions
+        if not task.has_classes:
             names = [f"{names[0]} ({unit})" if (unit := numbers.units[0]) else names[0]]
         colors = ()
         if numbers.count == 1 and numbers.colorinterp[0].name == "palette":

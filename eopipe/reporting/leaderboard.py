@@ -7,7 +7,6 @@ import numpy as np
 
 from eopipe.evaluation.intervals import LEVEL
 from eopipe.evaluation.paired import RunScores
-from eopipe.evaluation.score_list import HAVE_UNIT, LOWER_IS_BETTER
 from eopipe.reporting.scores import measures_of
 from eopipe.reporting.wording import (
     DASH,
@@ -19,6 +18,7 @@ from eopipe.reporting.wording import (
     format_value,
     plural,
 )
+from eopipe.tasks import HAVE_UNIT, LOWER_IS_BETTER
 
 
 def value_text(value: float, unit: str) -> str:

@@ -28,13 +28,13 @@ from eopipe.reporting.rasters import MapFile, MapView, map_files, open_maps, pag
 from eopipe.reporting.run_data import (
     describe_cells,
     describe_days,
-    map_bands,
     map_heading,
     panels_of_cells,
     views_of_cells,
 )
 from eopipe.reporting.verdict import Verdict
 from eopipe.reporting.wording import TIMES, format_count, format_percent, format_score, format_setting, plural
+from eopipe.tasks import TASKS
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -93,9 +93,9 @@ class MapRun:
         return pixel_metres(self.frame.cells[0].grid)
 
     @property
-    def is_multilabel(self) -> bool:
+    def has_label_sets(self) -> bool:
         """Whether a map has several labels for each chip."""
-        return bool(self.model["task"] == "multilabel")
+        return TASKS[self.model["task"]].has_label_sets
 
     @property
     def is_compared(self) -> bool:
@@ -138,7 +138,7 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
     stores = sorted(map(Tiles, inputs.tiles), key=lambda store: store.scene)
     classes, dates, scale = tuple(model["classes"]), item_dates(items), _scale_of(model)
     palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
-    of_maps = map_files(inputs.classes, inputs.probabilities, stores, map_bands(classes, is_regression=bool(scale)))
+    of_maps = map_files(inputs.classes, inputs.probabilities, stores, TASKS[model["task"]].second_bands(classes))
     of_maps.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
     decimation, quality = page_decimation(of_maps, stores), read_quality(stores, dates)
     no_role = np.full(decimation.shape, NO_SPLIT, np.uint8)
@@ -214,7 +214,7 @@ def class_pixels(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> I
 
 def _scale_of(model: dict[str, Any]) -> ValueScale | None:
     """Colours of continuous values: two standard deviations of the training labels around their mean."""
-    if model["task"] != "regression":
+    if TASKS[model["task"]].has_classes:
         return None
     mean, std = model["target"]
     return ValueScale(mean - 2 * std, mean + 2 * std, model["unit"])

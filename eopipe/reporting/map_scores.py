@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from eopipe.evaluation.metrics_document import ClassMeasure, FinishedMetrics
+from eopipe.evaluation.metrics_document import FinishedMetrics
 from eopipe.reporting.data_tables import TextRow
-from eopipe.reporting.scores import MEASURES, no_interval_text
+from eopipe.reporting.scores import MEASURES, OF_CLASS, no_interval_text
 from eopipe.reporting.verdict import not_mapped_text, verdict_measures
 from eopipe.reporting.wording import (
     calibration_text,
@@ -16,7 +16,6 @@ from eopipe.reporting.wording import (
 
 TESTED = "All labels of this run are test labels: this model used none of them in this run."
 ELSEWHERE = "Where they are those of its training, or are next to those, the scores are too high for new places."
-OF_CLASS: dict[ClassMeasure, str] = {"iou": "IoU", "precision": "Precision", "recall": "Recall", "f1": "F1"}
 
 
 def headline_of(metrics: FinishedMetrics) -> str:

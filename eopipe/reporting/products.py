@@ -17,8 +17,6 @@ from eopipe.inference.map_files import NO_PROBABILITY, SCALE, MapFormat, new_map
 from eopipe.labels.vectors import read_features, to_grid
 from eopipe.publish import link_or_copy
 from eopipe.reporting.finished_maps import (
-    MULTILABEL,
-    REGRESSION,
     FinishedMap,
     open_map,
     pixel_hectares,
@@ -31,7 +29,6 @@ from eopipe.tiles.store import NO_LABEL
 
 # Polygons in memory at a time, beside the map itself.
 POLYGONS_PER_WRITE = 20_000
-NOT_CLASSES = (REGRESSION, MULTILABEL)
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,11 @@ def write_products(folder: Path, maps: Sequence[FinishedMap], minimum_ha: float,
     """
     if zones:
         write_zones(folder / "zones.csv", maps, zones)
-    if maps[0].task in NOT_CLASSES:
+    if not maps[0].task.maps_classes:
         if not zones:
             raise UsageError(
-                f"maps of the task {maps[0].task} have no product but the statistics of zones; give --zones, a vector "
-                "file of polygons"
+                f"maps of the task {maps[0].task.name} have no product but the statistics of zones; give --zones, a "
+                "vector file of polygons"
             )
         return
     for finished in maps:
@@ -224,7 +221,7 @@ def write_zones(path: Path, maps: Sequence[FinishedMap], zones: ZoneFile) -> Non
 
 def _columns(finished: FinishedMap) -> list[str]:
     """The columns of a table of zones behind the areas."""
-    if finished.task == REGRESSION:
+    if not finished.task.has_classes:
         return [f"mean {finished.names[0]}", f"std {finished.names[0]}"]
     return [f"{name} {unit}" for unit in ("ha", "share") for name in finished.names]
 
@@ -232,7 +229,7 @@ def _columns(finished: FinishedMap) -> list[str]:
 def _cells(finished: FinishedMap, sums: Float64Array) -> list[str]:
     """The cells of these columns, by the sums of a zone; empty where it has no mapped pixel."""
     mapped_ha = float(sums[0])
-    if finished.task == REGRESSION:
+    if not finished.task.has_classes:
         if not mapped_ha:
             return ["", ""]
         mean = sums[1] / mapped_ha
@@ -251,7 +248,7 @@ def _zone_sums(finished: FinishedMap, shapes: ObjectArray) -> Float64Array:
 
     is_on_map = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
     zones = np.flatnonzero(is_on_map)
-    sums = np.zeros((len(shapes), 3 if finished.task == REGRESSION else 1 + len(finished.names)), np.float64)
+    sums = np.zeros((len(shapes), 1 + len(finished.names) if finished.task.has_classes else 3), np.float64)
     tree, affine = STRtree(shapes[zones]), finished.grid.affine
     with open_map(finished.classes) as file:
         for y, x in windows(file.shape):
@@ -259,7 +256,7 @@ def _zone_sums(finished: FinishedMap, shapes: ObjectArray) -> Float64Array:
             near = zones[np.sort(tree.query(box(left, bottom, right, top)))]
             if not near.size:
                 continue
-            numbers = read_part(file, y, x) if finished.task in NOT_CLASSES else finished.read_classes(file, y, x)[None]
+            numbers = finished.read_classes(file, y, x)[None] if finished.task.maps_classes else read_part(file, y, x)
             hectares = pixel_hectares(finished.grid, y, x)
             origin = affine * affine.translation(x.start, y.start)
             for zone in near.tolist():
@@ -270,12 +267,12 @@ def _zone_sums(finished: FinishedMap, shapes: ObjectArray) -> Float64Array:
 
 def _sums_of(finished: FinishedMap, numbers: AnyArray, hectares: Float64Array) -> Float64Array:
     """The sums of some pixels: stored numbers (band, pixel) and hectares (pixel)."""
-    if finished.task == REGRESSION:
+    if not finished.task.has_classes:
         is_mapped = np.isfinite(numbers[0])
         weights, values = hectares[is_mapped], numbers[0, is_mapped].astype(np.float64)
         return np.array([weights.sum(), weights @ values, weights @ values**2])
     is_mapped = numbers[0] != NO_LABEL
     weights, mapped = hectares[is_mapped], numbers[:, is_mapped]
-    if finished.task == MULTILABEL:
+    if finished.task.has_label_sets:
         return np.array([weights.sum(), *(mapped == 1) @ weights])
     return np.array([weights.sum(), *np.bincount(mapped[0], weights, minlength=len(finished.names))])

@@ -12,10 +12,11 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.errors import BadInputError
-from eopipe.models.tasks import without_spread
 from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres, read_means
 from eopipe.reporting.palette import ValueScale
 from eopipe.scenes.products import true_colour_bands
+from eopipe.tasks import TASKS, task_of_map
+from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow, same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -74,6 +75,7 @@ def open_maps(paths: tuple[Path, ...], frame: Frame) -> Iterator[FrameRaster]:
                 source = stack.enter_context(rasterio.open(path))
             except RasterioIOError as error:
                 raise BadInputError(f"{path} cannot be read as a map: {error}") from error
+            task_of_map(source.tags(), path)
             cell = frame.cell(source.tags().get("cell", ""))
             if cell.id in maps or not same_grid(grid_of(source), cell.grid):
                 raise BadInputError(f"the map {path} is on another grid than the tiles; predict on the run's grid")
@@ -109,7 +111,7 @@ class MapImage:
     @property
     def presence(self) -> UInt8Array | None:
         """The labels (class, y, x) of a map of several labels for each chip; None for a map of classes."""
-        return self.stored.astype(np.uint8) if self.tags.get("task") == "multilabel" else None
+        return self.stored.astype(np.uint8) if TASKS[self.tags.get("task", "segmentation")].has_label_sets else None
 
     @property
     def most_probable(self) -> UInt8Array:

@@ -42,6 +42,7 @@ from eopipe.reporting.split_maps import split_roles
 from eopipe.reporting.verdict import headline, value_headline
 from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
 from eopipe.stac.antimeridian import common_bounds
+from eopipe.tasks import TASKS
 from eopipe.telemetry.journal import METRICS, read_journal
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import pixel_metres
@@ -202,7 +203,7 @@ def read_run(
     pairs, items = pair_stores(inputs.tiles, inputs.labels), read_items(inputs.scenes)
     check_scenes(split, pairs)
     dates, scale, stores = item_dates(items), scale_of(metrics), [tiles for tiles, _ in pairs]
-    files = map_files(inputs.classes, inputs.probabilities, stores, map_bands(classes, is_regression=bool(scale)))
+    files = map_files(inputs.classes, inputs.probabilities, stores, TASKS[metrics.task].second_bands(classes))
     files.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
     selected, decimation = select_maps(files, split), page_decimation(files, stores)
     palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
@@ -243,11 +244,6 @@ def read_run(
         leaderboard=Leaderboard(read_json(trials), metrics.task, unit) if trials.is_file() else None,
         scale=scale,
     )
-
-
-def map_bands(classes: tuple[str, ...], *, is_regression: bool) -> tuple[str, ...]:
-    """The names of the bands of a map of probabilities, which for a regression has a deviation and a number."""
-    return (f"standard deviation of {classes[0]}", "scenes") if is_regression else classes
 
 
 def _common_classes(classes: dict[str, list[str]]) -> tuple[str, ...]:

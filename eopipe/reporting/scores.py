@@ -11,14 +11,12 @@ from markupsafe import Markup
 from eopipe.evaluation.metrics_document import (
     ClassMetrics,
     ComparedMetrics,
-    Measure,
     MetricsDocument,
     RunMetrics,
     S,
     ScoreIntervals,
     ValueMetrics,
 )
-from eopipe.evaluation.score_list import HAVE_UNIT, SCORES
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.figures import FAINT, ONE, TWO
 from eopipe.reporting.palette import ValueScale
@@ -35,16 +33,19 @@ from eopipe.reporting.wording import (
     format_value,
     plural,
 )
+from eopipe.tasks import HAVE_UNIT, TASKS
+from eopipe.tasks.task import ClassMeasure, Measure
 
 MAX_POINTS = 200
 
 
 def measures_of(task: str) -> NamedMeasures:
     """The keys of the scores and their names."""
-    return tuple((score.key, score.title) for score in SCORES[task])
+    return tuple((score.key, score.title) for score in TASKS[task].scores)
 
 
 MEASURES, LABEL_MEASURES, VALUE_MEASURES = map(measures_of, ("segmentation", "multilabel", "regression"))
+OF_CLASS: dict[ClassMeasure, str] = {"iou": "IoU", "precision": "Precision", "recall": "Recall", "f1": "F1"}
 ScoreOf = Callable[[Measure], float | None]
 ScoreRows = tuple[tuple[str, ...], list[tuple[str, ...]]]
 

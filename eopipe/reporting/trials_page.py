@@ -26,7 +26,7 @@ def render_trials(ranked: RankedTrials) -> str:
         "run": {"title": f"Trial {ranked.winner.name}, the best of {len(ranked.models)}"},
         "names": names,
         "caption": f"Scores on {size_text(ranked.comparison, first, PLACES)}",
-        "leaderboard": Leaderboard(ranked.json_document(), first.task, first.unit),
+        "leaderboard": Leaderboard(ranked.json_document(), first.task.name, first.unit),
         "scores": score_table(compared, names, first),
         "notes": [NOTE, BIAS],
     }

@@ -11,7 +11,6 @@ from typing import Literal
 from eopipe.evaluation.metrics_document import (
     ClassMetrics,
     LabelMetrics,
-    Measure,
     Method,
     MetricsDocument,
     RunMetrics,
@@ -19,7 +18,6 @@ from eopipe.evaluation.metrics_document import (
     ScoresOfLabels,
     ValueMetrics,
 )
-from eopipe.evaluation.score_list import LOWER_IS_BETTER, SCORES
 from eopipe.reporting.wording import (
     THIN_SPACE,
     TREES,
@@ -30,6 +28,8 @@ from eopipe.reporting.wording import (
     join_words,
     scored_size,
 )
+from eopipe.tasks import LOWER_IS_BETTER, TASKS
+from eopipe.tasks.task import Measure
 
 # A significant difference below one point in both measures is called slight.
 SLIGHT_DIFFERENCE = 0.01
@@ -136,7 +136,7 @@ def majority_text(metrics: LabelMetrics) -> str:
 
 def verdict_measures(task: str) -> NamedMeasures:
     """The keys of the scores that a verdict compares, and their names in a sentence."""
-    return tuple((score.key, score.name) for score in SCORES[task] if score.in_verdict)
+    return tuple((score.key, score.name) for score in TASKS[task].scores if score.in_verdict)
 
 
 def _compare(metrics: RunMetrics, keys: dict[Measure, Method], name: str) -> Comparison:

@@ -12,6 +12,7 @@ from eopipe.models.model_files import is_permitted
 from eopipe.models.model_folder import CARD, TrainedModel, model_id, read_trained_model
 from eopipe.publish import MANIFEST
 from eopipe.reporting.palette import class_colors
+from eopipe.tasks import SEGMENTATION
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import pixel_metres
 
@@ -87,9 +88,12 @@ def _label_mistakes(trained: TrainedModel, label: dict[str, Any]) -> list[str]:
     """Why labels cannot test the map of a model; nothing without labels."""
     if not has_label_settings(label):
         return []
-    if trained.task != "segmentation" or label["before"]:
-        kind = f"the model is of task {trained.task}" if trained.task != "segmentation" else "label.before is set"
-        return [f"labels test only maps of the task segmentation, without label.before, and {kind}; remove label"]
+    is_other = trained.task != SEGMENTATION.name
+    if is_other or label["before"]:
+        kind = f"the model is of task {trained.task}" if is_other else "label.before is set"
+        return [
+            f"labels test only maps of the task {SEGMENTATION.name}, without label.before, and {kind}; remove label"
+        ]
     if label["measure"]:
         return [f"label.measure gives values of {label['measure']}, but the model maps {_list(trained.classes)}"]
     if tuple(label["classes"]) != trained.classes:

@@ -37,6 +37,7 @@ from eopipe.reporting.wording import TREES, describe_test
 from eopipe.run.rules import named_paths
 from eopipe.scenes.item import read_item
 from eopipe.stac.mlm import to_card
+from eopipe.tasks import TASKS
 from eopipe.training_job import TrainingLength
 
 LOCK = Path(".snakemake/eopipe.lock")
@@ -311,8 +312,7 @@ def _scores(path: Path) -> list[str]:
     if "baselines" in read_json(path):
         return ["", f"Scores of the map. {TESTED}", f"  {_score(read_finished_metrics(path).model, '')}"]
     metrics = read_metrics(path)
-    last = {"regression": "mean of labels", "multilabel": "frequent labels"}.get(metrics.task, "majority class")
-    names = {"model": "this model", **TREES, "simple": last}
+    names = {"model": "this model", **TREES, "simple": TASKS[metrics.task].simple_baseline[1]}
     lines = [f"  {names[key]:<29} {_score(scores, metrics.unit)}" for key, scores in metrics.methods.items()]
     return ["", *_test_areas(path.parent / "split.json"), *lines, "", verdict(metrics).headline]
 

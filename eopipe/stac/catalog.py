@@ -41,6 +41,7 @@ from eopipe.stac.write import (
     item_path,
     link,
 )
+from eopipe.tasks import TASKS
 from eopipe.tiles.store import CHIP_SET, NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
 COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 ZARR = "application/vnd.zarr; version=3"
-# Names of the two rasters of a map: assets as a later search selects them.
-RASTERS = {"regression": ("values", "spread"), "multilabel": ("labels", "probabilities")}
 
 
 @dataclass(frozen=True)
@@ -247,13 +246,14 @@ def _map_item(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], in
     item.add_link(link("derived_from", f"../../model/{inputs.model_item.name}", ITEM, "the model"))
     origins = [_tiles_name(store.scene, cell.id) for store in mapped]
     item.add_links([link("derived_from", f"../../tiles/{s}/{s}.json", ITEM, f"tiles of {s}") for s in origins])
-    for key, path in zip(RASTERS.get(card["task"], ("classes", "probabilities")), pair, strict=True):
+    task = TASKS[card["task"]]
+    for key, path in zip(task.rasters, pair, strict=True):
         target = draft / "maps" / name / f"{key}.tif"
         link_or_copy(path, target)
         item.add_asset(key, _raster(target, key, _resolution(cell.grid)))
-    if card["task"] == "multilabel":
+    if task.has_label_sets:
         _add_presence(item)
-    elif card["task"] != "regression":
+    elif task.has_classes:
         _add_classes(item, draft / "maps" / name / "classes.tif", card["classes"])
     _add_renders(item)
     return item

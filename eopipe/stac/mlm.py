@@ -15,18 +15,12 @@ from eopipe.errors import BadInputError
 from eopipe.publish import files, sha256
 from eopipe.scenes.item import Item
 from eopipe.stac.write import FILE, MLM, RASTER, ItemExtent, add_raster_bands, asset, class_objects, document, slug
+from eopipe.tasks import TASKS
 
 if TYPE_CHECKING:
     import pystac
 
-# Names of the MLM extension for the tasks of eopipe, and the axes of the output.
-TASKS = {
-    "segmentation": ("semantic-segmentation", ["batch", "class", "height", "width"]),
-    "classification": ("scene-classification", ["batch", "class"]),
-    "multilabel": ("classification", ["batch", "class"]),
-    "regression": ("regression", ["batch", "channel", "height", "width"]),
-}
-BY_MLM_TASK = {name: task for task, (name, _) in TASKS.items()}
+BY_MLM_TASK = {task.mlm[0]: task for task in TASKS.values()}
 SAFETENSORS = "application/vnd.safetensors"
 ONNX = "application/onnx"
 MEDIA_TYPES = {
@@ -59,7 +53,7 @@ def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent
             f"{', '.join(card['classes'])}.",
             "mlm:name": f"eopipe {slug(card['architecture'], 'model')} {card['task']}",
             "mlm:architecture": card["architecture"],
-            "mlm:tasks": [TASKS[card["task"]][0]],
+            "mlm:tasks": [TASKS[card["task"]].mlm[0]],
             "mlm:framework": "PyTorch",
             "mlm:framework_version": _three_numbers(version("torch")),
             "mlm:total_parameters": card["parameters"],
@@ -122,10 +116,11 @@ def _input(card: dict[str, Any]) -> dict[str, Any]:
 
 
 def _output(card: dict[str, Any]) -> dict[str, Any]:
-    task, axes = TASKS[card["task"]]
+    task = TASKS[card["task"]]
+    name, axes = task.mlm[0], [*task.mlm[1]]
     shape = [-1, len(card["classes"]), card["chip"], card["chip"]][: len(axes)]
-    output = {"tasks": [task], "result": {"shape": shape, "dim_order": axes, "data_type": "float32"}}
-    if card["task"] == "regression":
+    output = {"tasks": [name], "result": {"shape": shape, "dim_order": axes, "data_type": "float32"}}
+    if not task.has_classes:
         return output | {"name": card["classes"][0], "unit": card["unit"], "classification:classes": []}
     # The extension refers to version 1.1 of the classification extension, which requires descriptions.
     classes = class_objects(card["classes"], "description")
@@ -174,17 +169,17 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
             "classes": [_class_name(entry) for entry in output["classification:classes"]],
             "parameters": properties["mlm:total_parameters"],
             "settings": settings,
-            "task": task,
+            "task": task.name,
         }
         if TRAINED_ON in properties:
             card["trained_on"] = properties[TRAINED_ON]
         if MEMBERS in properties:
             card["members"] = properties[MEMBERS]
-        if task == "regression":
+        if not task.has_classes:
             card |= {"classes": [output["name"]], "unit": output["unit"]}
         card |= {key: module[key] for key in CUSTOM if key in module}
-        card |= {MIN_SHARE: module[MIN_SHARE]} if task == "multilabel" else {}
-        card |= {key: module[key] for key in (*MODULE[:3], *(MODULE[3:] if task == "regression" else ()))}
+        card |= {MIN_SHARE: module[MIN_SHARE]} if task.has_label_sets else {}
+        card |= {key: module[key] for key in (*MODULE[:3], *(() if task.has_classes else MODULE[3:]))}
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise BadInputError(f"{path} lacks {error}, which eopipe needs of a model; use one that train wrote") from error
     wrong_keys = [key for key, is_right in _TYPES.items() if key in card and not is_right(card[key])]

@@ -72,6 +72,7 @@ def calibrate(
     from eopipe.inference.predictor import open_predictor
     from eopipe.models.model_folder import model_id, read_trained_model
     from eopipe.publish import publish, write_json
+    from eopipe.tasks import TASKS
 
     trained, pairs, split = read_trained_model(model, allow_code), pair_stores(tiles, labels), read_split(chips)
     check_scenes(split, pairs)
@@ -81,7 +82,7 @@ def calibrate(
         split.is_mosaic and len({label.path for label in labels_of_images}) == 1,
     )
     samples = LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), np.zeros(0, np.int64))
-    if trained.task != "regression":
+    if TASKS[trained.task].has_classes:
         if label_store.names != trained.classes or split.chip != trained.chip:
             raise BadInputError(
                 f"labels of {', '.join(label_store.names)} in chips of {split.chip} pixels do not fit the model, "

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from eopipe.chips.audit import check_statistics
-from eopipe.chips.chips import Normaliser, chip_classes, chip_votes, is_continuous, label_sets, pair_stores
+from eopipe.chips.chips import Normaliser, chip_classes, chip_votes, is_continuous, pair_stores
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import Split, read_split
@@ -25,9 +25,11 @@ from eopipe.models import Architecture
 from eopipe.models.build import unwrapped_name
 from eopipe.models.model_files import libraries
 from eopipe.models.model_folder import read_trained_model
-from eopipe.models.tasks import CHIPWISE, WEIGHT_POWERS
 from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
+from eopipe.tasks import TASKS
+from eopipe.tasks.label_sets import label_sets
+from eopipe.tasks.task import WEIGHT_POWERS, Task
 from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run, fixed_window, head_tensors
 from eopipe.training.schedule import default_batch, default_crop, training_length
@@ -140,14 +142,14 @@ class TrainingData:
 
     def _computed_from_labels(self, settings: Settings) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and deviation of the values of a regression, and weights of the classes in the loss; or empty."""
-        check_labels(settings.task, self.labels)
-        if settings.task == "regression":
+        task = TASKS[settings.task]
+        check_labels(task, self.labels)
+        if not task.has_classes:
             return label_scaling(self.statistics, self.inputs.statistics), ()
-        if settings.task == "multilabel":
+        if task.has_label_sets:
             counts, total = count_label_sets(self.split, self.pairs, settings.min_share)
             return (), label_weights(settings, counts, total)
-        in_chips = settings.task == "classification"
-        counts = count_chips(self.split, self.pairs) if in_chips else self.split.pixels["train"]
+        counts = count_chips(self.split, self.pairs) if task.is_of_chips else self.split.pixels["train"]
         return (), loss_weights(settings, counts, self.labels.names)
 
     def _new_head(self, architecture: Architecture) -> tuple[str, ...]:
@@ -163,7 +165,7 @@ class TrainingData:
         """Edge in pixels of the crops; 0 for whole chips. Raises UsageError for crops that the chips do not have."""
         chip, step = self.split.chip, architecture.factor
         if settings.crop is None:
-            fits = settings.task not in CHIPWISE and architecture.takes_any_window and chip % step == 0
+            fits = not TASKS[settings.task].is_of_chips and architecture.takes_any_window and chip % step == 0
             return min(chip, -(-default_crop(chip) // step) * step) if fits else 0
         if settings.crop > chip or settings.crop % step:
             raise UsageError(f"train.crop is {settings.crop}; choose a multiple of {step} up to {chip}, the split.chip")
@@ -171,7 +173,7 @@ class TrainingData:
 
     def _length(self, settings: Settings, crop: int) -> TrainingLength:
         samples = self.split.samples["train"]
-        if settings.task in CHIPWISE:
+        if TASKS[settings.task].is_of_chips:
             return training_length(vars(settings), len(samples), len(samples), 1.0)
         labels = [label for _, label in self.pairs]
         labelled = labelled_ground_pixels(labels, samples, self.split.chip, self.split.polygons)
@@ -260,16 +262,16 @@ def weights_normaliser(of_chips: Normaliser, bands: tuple[str, ...], settings: S
     return Normaliser(tuple(mean for mean, _ in pairs), tuple(std for _, std in pairs))
 
 
-def check_labels(task: str, labels: Tiles) -> None:
+def check_labels(task: Task, labels: Tiles) -> None:
     """Raise BadInputError for values where a task needs classes, and the reverse."""
-    if is_continuous(labels) and task != "regression":
+    if is_continuous(labels) and task.has_classes:
         raise BadInputError(
-            f"{labels.path} measures {labels.names[0]}, and train.task {task} needs classes; "
+            f"{labels.path} measures {labels.names[0]}, and train.task {task.name} needs classes; "
             "set train.task to regression, or label without --measure"
         )
-    if not is_continuous(labels) and task == "regression":
+    if not is_continuous(labels) and not task.has_classes:
         raise BadInputError(
-            f"{labels.path} holds the classes {', '.join(labels.names)}, and train.task regression needs numbers; "
+            f"{labels.path} holds the classes {', '.join(labels.names)}, and train.task {task.name} needs numbers; "
             "give label.measure"
         )
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from eopipe.models.tasks import chip_logits, pixel_outputs
+from eopipe.tasks import TASKS
+from eopipe.tasks.task import Task, chip_logits, pixel_outputs
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -36,18 +37,19 @@ def loss_of(settings: "Settings", weights: tuple[float, ...] = (), target: tuple
         "huber": huber,
         "mse": mse,
     }
-    if settings.task == "multilabel":
+    task = TASKS[settings.task]
+    if task.has_label_sets:
         return lambda outputs, labels: losses[settings.loss](
             chip_logits(outputs)[..., 0, 0], label_sets(labels, outputs.shape[1], settings.min_share)
         )
-    return _for_task(losses[settings.loss], settings.task, target)
+    return _for_task(losses[settings.loss], task, target)
 
 
-def _for_task(loss: Loss, task: str, target: tuple[float, ...]) -> Loss:
+def _for_task(loss: Loss, task: Task, target: tuple[float, ...]) -> Loss:
     """The loss of chips by the majority of their pixels, of values in deviations from their mean, or of pixels."""
-    if task == "classification":
+    if task.is_of_chips:
         return lambda outputs, labels: loss(chip_logits(outputs), majority(labels, outputs.shape[1])[:, None, None])
-    if task == "regression":
+    if not task.has_classes:
         mean, std = target
         return lambda outputs, labels: loss(
             _at_least_float32(pixel_outputs(outputs, labels)[:, 0]), (labels - mean) / std

@@ -9,8 +9,8 @@ from eopipe.checkpoints.identity import differences
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, RefusedError, UsageError, model_code_error
 from eopipe.models import Architecture
 from eopipe.models.model_folder import CARD, read_model_card, read_trained_model
-from eopipe.models.tasks import CHIPWISE
 from eopipe.publish import verify
+from eopipe.tasks import TASKS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -109,13 +109,13 @@ def dry_run(module: "nn.Module", architecture: Architecture, chip: int, task: st
         frames = in_model.frames if in_model else ()
         raise ModelCodeError(sentence + _first_layer(module, architecture), frames) from error
     # Smaller maps are resized to the chip, and the output for a chip is the mean over its pixels.
-    is_of_chip = not edges and task not in CHIPWISE
+    is_of_chip = not edges and not TASKS[task].is_of_chips
     shape, expected = (batch, classes, *((1, 1) if is_of_chip else (chip, chip))), (1, architecture.classes, chip, chip)
     if shape != expected:
         last = f"its last layer needs {architecture.classes} channels, which its parameter `classes` would say"
         cure = "one output for a whole chip is train.task classification or multilabel" if is_of_chip else last
         raise UsageError(f"model {name} gives {shape} instead of {expected} (batch, class, row, column); {cure}")
-    if task in CHIPWISE or not any(chip % edge for edge in edges):
+    if TASKS[task].is_of_chips or not any(chip % edge for edge in edges):
         return ""
     return (
         f"model {name} gives maps of {edges[0]} x {edges[1]} pixels for chips of {chip} x {chip}, which are stretched "

@@ -27,6 +27,7 @@ from eopipe.models.input_check import ORDINARY, TileProperties
 from eopipe.models.model_files import copy_files, libraries, module_of
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import publish, read_json, write_json
+from eopipe.tasks import TASKS
 from eopipe.telemetry.follow import follower
 from eopipe.telemetry.journal import METRICS, published_lines
 from eopipe.training.data import TrainingData, TrainingInputs
@@ -160,7 +161,7 @@ def _publish(model: Path, job: Job, data: TrainingData) -> None:
     trained_on = TileProperties.of([image for image, _ in data.pairs], ranges)
     task = (settings.task, job.target, unit_of(data.labels), trained_on)
     trained = TrainedModel(architecture, job.bands, data.labels.names, job.normaliser, job.chip, *task)
-    if settings.task == "multilabel":
+    if TASKS[settings.task].has_label_sets:
         trained = replace(trained, min_share=settings.min_share)
     if module_of(architecture.name):
         trained = replace(trained, window=fixed_window(architecture.build(), architecture, job.chip))

@@ -6,7 +6,7 @@ from typing import Any
 
 from eopipe.checkpoints.checkpoint import validation_score
 from eopipe.loader.order import steps_per_epoch
-from eopipe.models.tasks import CHIPWISE
+from eopipe.tasks import TASKS
 from eopipe.training_job import FEWEST_STEPS, Settings, TrainingLength
 
 # The default length: steps for each square root of the labelled pixels, within limits. Chosen on four labelled
@@ -26,7 +26,7 @@ def default_crop(chip: int) -> int:
 
 def default_batch(task: str, chip: int) -> int:
     """Default chips of a step, of chips with an edge of `chip` pixels."""
-    return min(max(BATCH, BATCH_PIXELS // chip**2), LARGEST_BATCH) if task in CHIPWISE else BATCH
+    return min(max(BATCH, BATCH_PIXELS // chip**2), LARGEST_BATCH) if TASKS[task].is_of_chips else BATCH
 
 
 def default_steps(labelled: int) -> int:
@@ -40,7 +40,7 @@ def training_length(train: Mapping[str, Any], chips: int, labelled: int, labelle
     Its batch must be set. `labelled_per_chip` is the mean number of labelled pixels of a chip, with each date; of a
     task with labels for whole chips `labelled` is their number, and this 1.
     """
-    batch, is_chipwise = min(train["batch"], max(1, chips)), train["task"] in CHIPWISE
+    batch, is_chipwise = min(train["batch"], max(1, chips)), TASKS[train["task"]].is_of_chips
     if train["epochs"]:
         validate_every = steps_per_epoch(chips, batch)
         steps = train["epochs"] * validate_every

@@ -11,17 +11,13 @@ from torch import Tensor
 
 from eopipe.errors import DivergedError
 from eopipe.launch.world import World
-from eopipe.models.tasks import chip_logits, pixel_outputs
+from eopipe.tasks import TASKS
+from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.tasks.label_sets import LabelTables, label_tables
+from eopipe.tasks.task import chip_logits, pixel_outputs
+from eopipe.tasks.values import ValueTables
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import label_sets, majority
-from eopipe.training.metrics import (
-    confusion_matrix,
-    label_scores,
-    label_table_width,
-    label_tables,
-    scores,
-    value_scores,
-)
 from eopipe.training_job import Job
 
 if TYPE_CHECKING:
@@ -54,7 +50,7 @@ class ClassValidation:
         """
         check_outputs(int(world.sum(torch.tensor(self.not_finite, device=world.device))))
         total = world.sum(torch.from_numpy(self.counts).to(world.device)).cpu().numpy()
-        values = scores(total, tuple(map(str, range(self.classes))))
+        values = ClassTables(self.names).document(total.ravel())
         # Of the classes that the labels have.
         absent = np.flatnonzero(total.any(1) & ~total.any(0)).tolist()
         never = {"never_predicted": [self.names[number] for number in absent]} if absent else {}
@@ -66,7 +62,8 @@ class LabelSetValidation:
 
     def __init__(self, job: Job) -> None:
         self.classes, self.min_share = job.architecture.classes, job.settings.min_share
-        self.table = np.zeros(label_table_width(self.classes), np.int64)
+        self.tables = LabelTables(job.pairs[0][1].names)
+        self.total = np.zeros(self.tables.width, np.int64)
         self.not_finite = 0
 
     def update(self, outputs_NCHW: Tensor, batch: "Batch") -> Tensor:
@@ -76,14 +73,14 @@ class LabelSetValidation:
         labelled = truth[:, 0] != NO_LABEL
         self.not_finite += int((labelled & ~torch.isfinite(logits).all(1)).sum())
         pair = (truth[labelled] == 1, logits[labelled] >= 0)
-        self.table += label_tables(*(part.cpu().numpy() for part in pair)).sum(0)
+        self.total += label_tables(*(part.cpu().numpy() for part in pair)).sum(0)
         return logits.argmax(1)[:, None, None].expand_as(labels)
 
     def compute(self, world: World) -> dict[str, Any]:
         """Micro and macro F1 and the share of correct sets. All workers must call this together."""
         check_outputs(int(world.sum(torch.tensor(self.not_finite, device=world.device))))
-        total = world.sum(torch.from_numpy(self.table).to(world.device)).cpu().numpy()
-        values = label_scores(total, tuple(map(str, range(self.classes))))
+        total = world.sum(torch.from_numpy(self.total).to(world.device)).cpu().numpy()
+        values = self.tables.document(total)
         return {name: values[name] for name in ("f1_micro", "f1_macro", "subset_accuracy")}
 
 
@@ -109,7 +106,7 @@ class ValueValidation:
         """RMSE, MAE and bias in the unit of the labels, and R². All workers must call this together."""
         sums = world.sum(self.sums).cpu().numpy()
         check_outputs(int((~np.isfinite(sums).all(1)).sum()))
-        return value_scores(sums.sum(0))
+        return ValueTables().document(sums.sum(0))
 
 
 def check_outputs(count: int) -> None:
@@ -123,9 +120,7 @@ def check_outputs(count: int) -> None:
 
 def validation_of(job: Job, chips: int, device: torch.device) -> ClassValidation | LabelSetValidation | ValueValidation:
     """The validation for a job's task, over a number of validation chips."""
-    task = job.settings.task
-    if task == "regression":
+    task = TASKS[job.settings.task]
+    if not task.has_classes:
         return ValueValidation(job, chips, device)
-    if task == "multilabel":
-        return LabelSetValidation(job)
-    return ClassValidation(job, whole=task == "classification")
+    return LabelSetValidation(job) if task.has_label_sets else ClassValidation(job, whole=task.is_of_chips)

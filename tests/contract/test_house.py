@@ -15,6 +15,7 @@ import pytest
 
 from dev import quick
 from eopipe.contract import STAGES, stage
+from eopipe.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = sorted((ROOT / "eopipe").rglob("*.py"))
@@ -86,6 +87,18 @@ def test_functions_and_files_stay_small() -> None:
 
 def test_the_number_of_modules_rises_only_with_a_new_capability() -> None:
     assert len(PACKAGE) == MODULES
+
+
+def test_no_task_is_compared_by_its_name() -> None:
+    # What differs between tasks is a property or a method of the task.
+    compared = [
+        f"{path}:{node.lineno}"
+        for path in PACKAGE
+        for node in nodes(path)
+        if isinstance(node, ast.Compare)
+        and any(isinstance(part, ast.Constant) and part.value in TASKS for part in ast.walk(node))
+    ]
+    assert compared == []
 
 
 def test_folders_stay_flat_and_names_say_something() -> None:

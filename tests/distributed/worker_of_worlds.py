@@ -19,9 +19,9 @@ from eopipe.launch.world import World, exit_now, join_world
 from eopipe.loader.loader import Batch
 from eopipe.loader.prefetch import BatchRequest
 from eopipe.models import Architecture
+from eopipe.tasks.classes import ClassTables, confusion_matrix
 from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import MemoryFit
-from eopipe.training.metrics import confusion_matrix, scores
 from eopipe.training.parallel import full_tensor
 from eopipe.training.partition import partition
 from eopipe.training.step import TrainStep
@@ -106,7 +106,7 @@ def measure(train_step: TrainStep, settings: Settings, world: World) -> dict[str
                 labelled = batch.labels_NHW != 255
                 predicted = model(batch.images_NCHW).argmax(1)
                 counts += confusion_matrix(batch.labels_NHW[labelled].numpy(), predicted[labelled].numpy(), 2)
-    return scores(world.sum(torch.from_numpy(counts)).numpy(), ("0", "1"))
+    return ClassTables(("0", "1")).document(world.sum(torch.from_numpy(counts)).numpy().ravel())
 
 
 def digest(train_step: TrainStep) -> str:

@@ -30,10 +30,10 @@ from eopipe.labels.change import from_to, from_to_names
 from eopipe.publish import write_json
 from eopipe.reporting.change import change_sections
 from eopipe.scenes.item import scene_tags
+from eopipe.tasks.classes import confusion_matrix
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
-from eopipe.training.metrics import confusion_matrix
 
 SHAPE, CLASSES = (64, 64), ("forest", "field", "water")
 GRID = GeoBox(SHAPE, Affine(20.0, 0.0, 500000.0, 0.0, -20.0, 5000000.0), "EPSG:32633")

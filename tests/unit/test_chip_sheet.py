@@ -12,12 +12,12 @@ from scenery import Run
 
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.splits import SPLITS
-from eopipe.models.tasks import SPREAD
 from eopipe.reporting.chip_sheet import LOCATOR, ChipSheet, choose_groups, draw_chip_sheet, locator_box, read_chip_sheet
 from eopipe.reporting.palette import SPLIT_COLORS, rgb
 from eopipe.reporting.panels import INCORRECT
 from eopipe.reporting.rasters import MapFile
 from eopipe.reporting.split_maps import unrolled
+from eopipe.tasks.task import SPREAD
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 LEGEND = {"land": "#e69f00", "water": "#0072b2"}

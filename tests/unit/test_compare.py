@@ -16,9 +16,12 @@ from eopipe.errors import BadInputError
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.paired import compare_runs
 from eopipe.reporting.compare_page import read_panels, render_comparison, score_table, size_text
+from eopipe.tasks import TASKS
+from eopipe.tasks.classes import ClassTables
+from eopipe.tasks.label_sets import LabelTables, label_tables
+from eopipe.tasks.values import ValueTables, value_parts
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
-from eopipe.training.metrics import label_scores, label_tables, scores, value_parts, value_scores
 
 EDGE, CHIP, CLASSES = 128, 8, ("water", "land", "wood")
 EAST = [(0, row, col) for row in range(0, EDGE, CHIP) for col in range(EDGE // 2, EDGE, CHIP)]
@@ -51,7 +54,7 @@ def run_of(folder: Path, truth: AnyArray, mapped: AnyArray, task: str = "segment
     document = made_split(chip=CHIP, samples={"train": [], "val": [], "test": EAST} | split)
     map_ = EvaluatedMap(0, {"": folder / "map.tif"}, [image], label)
     names, unit = (("height",), "m") if is_value else (CLASSES, "")
-    return EvaluationData([map_], names, document, task, unit, 0.3)
+    return EvaluationData([map_], names, document, TASKS[task], unit, 0.3)
 
 
 def classes(seed: int = 0) -> AnyArray:
@@ -76,7 +79,7 @@ def test_scores_are_those_of_each_map_and_a_better_map_is_significant(tmp_path: 
     east = np.s_[:, EDGE // 2 :]
     for run, mapped in zip(compared.runs, maps, strict=True):
         counts = np.bincount(truth[east].ravel() * 3 + mapped[east].ravel(), minlength=9).reshape(3, 3)
-        expected = scores(counts, CLASSES)
+        expected = ClassTables(CLASSES).document(counts.ravel())
         assert run.scores["miou"] == pytest.approx(expected["miou"], abs=1e-6)
         assert run.scores["iou:wood"] == pytest.approx(expected["per_class"]["wood"]["iou"], abs=1e-6)
     first, other = compared.runs
@@ -126,7 +129,7 @@ def test_values_and_chips_are_compared_by_their_own_scores(tmp_path: Path) -> No
     east = np.s_[:, EDGE // 2 :]
     for run, mapped in zip(compare_runs(runs, NAMES).runs, maps, strict=True):
         sums = value_parts(heights[east].ravel(), mapped[east].ravel(), 20.0).sum(1)
-        assert run.scores["rmse"] == pytest.approx(value_scores(sums)["rmse"], abs=1e-6)
+        assert run.scores["rmse"] == pytest.approx(ValueTables().document(sums)["rmse"], abs=1e-6)
     assert score_table(compare_runs(runs, NAMES), NAMES, runs[0])[1][3].startswith("-1.0")
     # A chip has one class in these maps, as in those of a classifier.
     truth = classes()
@@ -142,7 +145,9 @@ def test_values_and_chips_are_compared_by_their_own_scores(tmp_path: Path) -> No
     present = np.stack([truth == n for n in range(3)])[:, ::8, EDGE // 2 :: 8].reshape(3, -1).T
     for run, labels in zip(compared.runs, sets, strict=True):
         tables = label_tables(present, labels[:, ::8, EDGE // 2 :: 8].reshape(3, -1).T > 0)
-        assert run.scores["f1_micro"] == pytest.approx(label_scores(tables.sum(0), CLASSES)["f1_micro"], abs=1e-6)
+        assert run.scores["f1_micro"] == pytest.approx(
+            LabelTables(CLASSES).document(tables.sum(0))["f1_micro"], abs=1e-6
+        )
     assert read_panels(runs, NAMES, "test").groups == []
 
 

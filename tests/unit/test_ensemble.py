@@ -31,9 +31,9 @@ from eopipe.models.model_folder import (
     read_weights,
     write_model_folder,
 )
-from eopipe.models.tasks import predictions
 from eopipe.publish import publish
 from eopipe.scenes.item import read_item
+from eopipe.tasks import TASKS
 from eopipe.telemetry.journal import METRICS
 from eopipe.training.model_checks import check_init_folder
 
@@ -109,7 +109,7 @@ def test_predictions_are_the_mean_of_those_of_the_members_and_not_of_their_logit
     images = torch.from_numpy(np.random.default_rng(0).normal(size=(4, len(BANDS), 16, 24)).astype(np.float32))
     module = trained.build(tmp_path / "model")
     with torch.inference_mode():
-        actual = predictions(task, module(images), trained.target).numpy()
+        actual = TASKS[task].predictions(module(images), trained.target).numpy()
         outputs = np.stack([read_trained_model(path).build(path)(images).numpy() for path in members])
     expected = np.mean([probabilities(task, output) for output in outputs], 0)
     np.testing.assert_allclose(actual, expected, atol=1e-5 if task != "regression" else 1e-4)
@@ -150,7 +150,9 @@ def test_an_output_of_a_member_that_is_not_finite_is_not_hidden() -> None:
     good, bad = torch.nn.Conv2d(1, 2, 1), torch.nn.Conv2d(1, 2, 1)
     torch.nn.init.constant_(bad.weight, torch.nan)
     for task in NAMES:
-        assert torch.isnan(predictions(task, Ensemble([good, bad], task)(torch.ones(1, 1, 2, 2)), (0.0, 1.0))).all()
+        assert torch.isnan(
+            TASKS[task].predictions(Ensemble([good, bad], task)(torch.ones(1, 1, 2, 2)), (0.0, 1.0))
+        ).all()
 
 
 def test_the_order_of_members_changes_nothing_but_rounding_and_the_same_order_no_byte(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from test_task_maps import scenes, stage
 from eopipe.arrays import AnyArray, Float64Array
 from eopipe.evaluation.calibration import read_probabilities
 from eopipe.models.model_folder import model_id, read_trained_model
-from eopipe.models.tasks import SPREAD, without_spread
 from eopipe.publish import write_json
+from eopipe.tasks.task import SPREAD, without_spread
 
 CALIBRATION = {"temperature": 2.0, "scenes": ["s0", "s1"], "summary": "of this test"}
 

@@ -10,11 +10,11 @@ from benchmarks.coverage import SCENARIOS, simulate, simulate_independent
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.evaluation.correlation import Cells, Correlation, square_cells
 from eopipe.evaluation.intervals import Pieces, Tally, intervals, measure_pieces
-from eopipe.evaluation.measures import VALUES, class_measures
-from eopipe.training.metrics import confusion_matrix, scores, value_parts, value_scores
+from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.tasks.values import ValueTables, value_parts
 
 NAMES = ("water", "land")
-MEASURES = class_measures(NAMES)
+MEASURES, VALUES = ClassTables(NAMES), ValueTables()
 EDGE, SIDE = 10, 12
 CELLS = Cells(SIDE, EDGE, np.arange(SIDE**2))
 
@@ -33,7 +33,7 @@ def tables_of(errors: AnyArray, is_water: AnyArray | None = None, pixels: int = 
 def measured(table: AnyArray, baseline: AnyArray | None = None, cells: Cells = CELLS, chip: int = EDGE) -> Any:
     """What a metrics file says of a model, and of a baseline that is the model unless another is compared."""
     by_cell = {"model": table, "pixel_baseline": table if baseline is None else baseline}
-    return Tally(cells, by_cell, table[:1]).uncertainty(chip, MEASURES)
+    return Tally(cells, MEASURES, by_cell, table[:1]).uncertainty(chip)
 
 
 def noise(seed: int, rate: float = 0.1) -> Float64Array:
@@ -116,7 +116,7 @@ def test_a_class_that_does_not_occur_leaves_the_mean_its_interval() -> None:
     table = np.zeros((SIDE**2, 3, 3), np.int64)
     table[:, :2, :2] = tables_of(noise(5)).reshape(-1, 2, 2)
     tables = {"model": table.reshape(-1, 9)}
-    measures = class_measures(names)
+    measures = ClassTables(names)
     result = intervals(measure_pieces(CELLS, EDGE, tables, measures), tables, measures)["model"]
     assert result["iou:ice"] is None
     assert result["miou"] is not None
@@ -188,8 +188,11 @@ def test_the_scores_of_a_table_are_the_scores_that_evaluate_reports() -> None:
     random = np.random.default_rng(1)
     truth, predicted = random.integers(0, 3, (2, 500))
     names = ("a", "b", "c")
-    expected, table = scores(confusion_matrix(truth, predicted, 3), names), confusion_matrix(truth, predicted, 3)
-    values = {key: float(value[0]) for key, value in class_measures(names).scores(table.reshape(1, 9)).items()}
+    expected, table = (
+        ClassTables(names).document(confusion_matrix(truth, predicted, 3).ravel()),
+        confusion_matrix(truth, predicted, 3),
+    )
+    values = {key: float(value[0]) for key, value in ClassTables(names).scores(table.reshape(1, 9)).items()}
     for key in ("accuracy", "miou", "f1_macro", "kappa"):
         assert values[key] == pytest.approx(expected[key], abs=1e-6)
     for name, key in product(names, ("iou", "precision", "recall", "f1")):
@@ -206,7 +209,7 @@ def values_of(seed: int, error: float = 1.0) -> Float64Array:
 
 def test_values_have_intervals_of_their_own_scores() -> None:
     tables = {"model": values_of(2), "pixel_baseline": values_of(3, 1.5)}
-    whole = value_scores(tables["model"].sum(0))
+    whole = VALUES.document(tables["model"].sum(0))
     assert {key: value[0] for key, value in VALUES.scores(tables["model"].sum(0)[None]).items()} == pytest.approx(
         whole, abs=1e-6
     )

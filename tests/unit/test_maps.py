@@ -32,9 +32,9 @@ from eopipe.models.unet import UNet, unet_radius
 from eopipe.publish import publish
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.scenes.item import scene_tags, tagged_scenes
+from eopipe.tasks.classes import ClassTables, confusion_matrix
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
-from eopipe.training.metrics import confusion_matrix, scores
 
 BANDS, CLASSES = ("red", "nir"), ("land", "water")
 LAYOUT = Layout(32, 64)
@@ -232,7 +232,7 @@ def test_a_model_whose_weights_were_changed_is_refused(tmp_path: Path, capsys: p
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=60))
 def test_scores_are_what_counting_by_hand_gives(pairs: list[tuple[int, int]]) -> None:
     truth, predicted = (np.array(part) for part in zip(*pairs, strict=True))
-    metrics = scores(confusion_matrix(truth, predicted, 3), ("a", "b", "c"))
+    metrics = ClassTables(("a", "b", "c")).document(confusion_matrix(truth, predicted, 3).ravel())
     assert metrics["accuracy"] == pytest.approx((truth == predicted).mean(), abs=1e-6)
     for number, name in enumerate("abc"):
         both, either = (
@@ -244,7 +244,7 @@ def test_scores_are_what_counting_by_hand_gives(pairs: list[tuple[int, int]]) ->
 
 
 def test_kappa_of_a_map_that_knows_nothing_is_zero() -> None:
-    metrics = scores(np.array([[0, 632], [0, 2440]]), CLASSES)
+    metrics = ClassTables(CLASSES).document(np.array([0, 632, 0, 2440]))
     assert metrics["kappa"] == 0.0
     assert metrics["per_class"]["land"]["precision"] is None
 

@@ -12,20 +12,19 @@ from hypothesis import strategies as st
 from sklearn import metrics as sklearn
 from torch import nn
 
-from eopipe.chips.chips import label_sets as label_sets_of_counts
 from eopipe.config import check
 from eopipe.evaluation.calibration import label_pairs
-from eopipe.evaluation.measures import label_measures
 from eopipe.evaluation.metrics_document import LabelMetrics
 from eopipe.evaluation.multilabel import average_precision
 from eopipe.inference.temperature import apply_label_temperature, fit_temperature
-from eopipe.models.tasks import predictions
 from eopipe.reporting.multilabel import cooccurrence_rows, label_method_rows
 from eopipe.run.rules import options
+from eopipe.tasks import TASKS
+from eopipe.tasks.label_sets import LabelTables, label_tables
+from eopipe.tasks.label_sets import label_sets as label_sets_of_counts
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.data import label_weights
 from eopipe.training.losses import label_sets, loss_of, positive_weights
-from eopipe.training.metrics import label_scores, label_tables
 from eopipe.training_job import Settings
 
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1, task="multilabel")
@@ -76,7 +75,7 @@ def test_the_loss_is_that_of_torch_with_weights_of_the_positive_chips_and_adds_u
 def test_probabilities_of_labels_are_sigmoids_of_the_mean_logits() -> None:
     outputs = torch.randn(2, 3, 4, 4)
     expected = outputs.mean((2, 3), keepdim=True).sigmoid()
-    torch.testing.assert_close(predictions("multilabel", outputs, ()), expected)
+    torch.testing.assert_close(TASKS["multilabel"].predictions(outputs, ()), expected)
 
 
 def test_chips_with_and_without_a_class_weigh_alike_where_classes_are_balanced() -> None:
@@ -97,7 +96,7 @@ def test_scores_of_labels_are_those_of_scikit_learn_however_they_are_cut(seed: i
     pieces = zip(np.array_split(truth, parts), np.array_split(predicted, parts), strict=True)
     counts = np.sum([label_tables(x, y).sum(0) for x, y in pieces], 0)
     names = NAMES[:classes]
-    result = label_scores(counts, names)
+    result = LabelTables(names).document(counts)
 
     def same(value: float | None, expected: float) -> bool:
         return bool(np.isnan(expected)) if value is None else value == pytest.approx(expected, abs=1e-6)
@@ -111,7 +110,7 @@ def test_scores_of_labels_are_those_of_scikit_learn_however_they_are_cut(seed: i
     for number, name in enumerate(names):
         for key, values in zip(("precision", "recall", "f1", "chips"), scores, strict=True):
             assert same(result["per_class"][name][key], values[number])
-    measured = label_measures(names).scores(counts[None])
+    measured = LabelTables(names).scores(counts[None])
     for key in ("f1_micro", "f1_macro", "hamming_loss", "subset_accuracy"):
         assert same(result[key], float(measured[key][0]))
     for name in names:
@@ -128,7 +127,7 @@ def test_average_precision_is_the_sum_of_precisions_at_each_step_of_the_recall()
 
 def test_errors_of_a_piece_are_the_share_of_incorrect_labels() -> None:
     truth, predicted = np.array([[1, 0, 1], [0, 0, 1]]), np.array([[1, 1, 0], [0, 0, 1]])
-    measures, tables = label_measures(NAMES[:3]), label_tables(truth, predicted)
+    measures, tables = LabelTables(NAMES[:3]), label_tables(truth, predicted)
     assert measures.errors(tables) == pytest.approx([2 / 3, 0])
     assert measures.incorrect(tables)[""].tolist() == [2, 0]
     assert measures.incorrect(tables)["water"].tolist() == [1, 0]

@@ -28,9 +28,9 @@ from eopipe.reporting.wording import DASH
 from eopipe.run.project import summary
 from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent
+from eopipe.tasks.classes import ClassTables, confusion_matrix
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
-from eopipe.training.metrics import confusion_matrix, scores
 
 Edit = Callable[[Any], None]
 LAYOUT = Layout(chunk=64, shard=512)
@@ -131,7 +131,8 @@ def write_scores(path: Path, classes: tuple[str, ...], truth: AnyArray, predicte
         "pixel_baseline": blurred(truth, len(classes), baseline, 9),
         "texture_baseline": blurred(truth, len(classes), baseline - 0.1, 10),
     }
-    metrics = {k: scores(confusion_matrix(truth[known], v[known], len(classes)), classes) for k, v in guesses.items()}
+    counts = {k: confusion_matrix(truth[known], v[known], len(classes)).ravel() for k, v in guesses.items()}
+    metrics = {k: ClassTables(classes).document(table) for k, table in counts.items()}
     metrics["majority"]["class"], metrics["pixel_baseline"]["method"] = classes[0], "boosted trees"
     metrics["texture_baseline"]["method"] = "boosted trees on texture"
     intervals = {"level": 0.95, "method": "of this test", "range": 12.0, "model": {}, "missing": {}}

@@ -16,13 +16,14 @@ from sklearn import metrics as sklearn
 from torch import nn
 
 from eopipe.checkpoints.checkpoint import Progress, validation_score
-from eopipe.chips.chips import majority_class
 from eopipe.config import check
 from eopipe.errors import UsageError
-from eopipe.models.tasks import chip_logits, predictions, task_conflicts
+from eopipe.tasks import TASKS
+from eopipe.tasks.classes import ClassTables, confusion_matrix, majority_class
+from eopipe.tasks.task import chip_logits
+from eopipe.tasks.values import ValueTables, value_parts
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import cross_entropy, huber, loss_of, majority
-from eopipe.training.metrics import confusion_matrix, scores, value_parts, value_scores
 from eopipe.training.schedule import best_validation
 from eopipe.training_job import Settings
 
@@ -80,9 +81,9 @@ def test_the_loss_of_pixels_is_bit_for_bit_what_it_was() -> None:
 
 def test_answers_are_probabilities_of_pixels_or_chips_or_values_in_their_unit() -> None:
     outputs = torch.randn(2, 3, 4, 4)
-    assert torch.equal(predictions("segmentation", outputs, ()), outputs.softmax(1))
-    assert torch.equal(predictions("classification", outputs, ()), chip_logits(outputs).softmax(1))
-    assert torch.equal(predictions("regression", outputs[:, :1], (50.0, 20.0)), outputs[:, :1] * 20 + 50)
+    assert torch.equal(TASKS["segmentation"].predictions(outputs, ()), outputs.softmax(1))
+    assert torch.equal(TASKS["classification"].predictions(outputs, ()), chip_logits(outputs).softmax(1))
+    assert torch.equal(TASKS["regression"].predictions(outputs[:, :1], (50.0, 20.0)), outputs[:, :1] * 20 + 50)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-1e4, 1e4), st.integers(1, 6))
@@ -94,7 +95,7 @@ def test_scores_of_values_are_those_of_torchmetrics_and_scikit_learn_however_the
     truth = rng.normal(mean, 10, 60)
     predicted = truth + rng.normal(1, 5, 60)
     pieces = zip(np.array_split(truth, parts), np.array_split(predicted, parts), strict=True)
-    result = value_scores(np.sum([value_parts(t, f, mean).sum(1) for t, f in pieces], 0))
+    result = ValueTables().document(np.sum([value_parts(t, f, mean).sum(1) for t, f in pieces], 0))
     x, y = torch.from_numpy(predicted), torch.from_numpy(truth)
     assert result["rmse"] == pytest.approx(float(oracle.mean_squared_error(x, y, squared=False)), abs=1e-5)
     assert result["mae"] == pytest.approx(float(oracle.mean_absolute_error(x, y)), abs=1e-5)
@@ -110,7 +111,7 @@ def test_scores_of_classes_are_those_of_torchmetrics(seed: int, classes: int) ->
     rng = np.random.default_rng(seed)
     truth, predicted = rng.integers(0, classes, (2, 300))
     counts = confusion_matrix(truth, predicted, classes)
-    result = scores(counts, tuple("abcdefgh"[:classes]))
+    result = ClassTables(tuple("abcdefgh"[:classes])).document(counts.ravel())
     x, y = torch.from_numpy(predicted), torch.from_numpy(truth)
     options = {"task": "multiclass", "num_classes": classes}
     assert counts.tolist() == oracle.confusion_matrix(x, y, **options).tolist()
@@ -121,8 +122,8 @@ def test_scores_of_classes_are_those_of_torchmetrics(seed: int, classes: int) ->
 
 
 def test_scores_of_no_value_and_of_values_that_are_all_alike_are_not_defined() -> None:
-    assert value_scores(np.zeros(6)) == {"rmse": None, "mae": None, "bias": None, "r2": None}
-    constant = value_scores(value_parts(np.full(4, 7.0), np.full(4, 8.0), 7.0).sum(1))
+    assert ValueTables().document(np.zeros(6)) == {"rmse": None, "mae": None, "bias": None, "r2": None}
+    constant = ValueTables().document(value_parts(np.full(4, 7.0), np.full(4, 8.0), 7.0).sum(1))
     assert constant == {"rmse": 1.0, "mae": 1.0, "bias": 1.0, "r2": None}
 
 
@@ -139,12 +140,12 @@ def test_the_best_validation_of_a_regression_has_the_lowest_rmse_and_that_of_chi
 
 
 def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
-    assert task_conflicts("segmentation", "lovasz", "balanced") == []
-    assert task_conflicts("regression", None, "none") == []
-    assert task_conflicts("classification", "lovasz", "none") == [
+    assert TASKS["segmentation"].conflicts("lovasz", "balanced") == []
+    assert TASKS["regression"].conflicts(None, "none") == []
+    assert TASKS["classification"].conflicts("lovasz", "none") == [
         "train.loss lovasz is not for task classification; use cross_entropy or focal"
     ]
-    assert len(task_conflicts("regression", "focal", "balanced")) == 2
+    assert len(TASKS["regression"].conflicts("focal", "balanced")) == 2
     assert replace(SETTINGS, task="regression", class_weights="none").conflicts() == [
         "train.loss cross_entropy is not for task regression; use huber or mse"
     ]

@@ -15,20 +15,20 @@ from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
-from eopipe.evaluation.score_list import LOWER_IS_BETTER, SCORES, ranking_scores
 from eopipe.evaluation.trials import LEADERBOARD, RankedTrials, rank_trials
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import MANIFEST, publish, read_json, write_json
 from eopipe.reporting.leaderboard import Leaderboard
 from eopipe.reporting.trials_page import render_trials
+from eopipe.tasks import LOWER_IS_BETTER, TASKS
 
 VAL, TEST = np.s_[:, : EDGE // 2], np.s_[:, EDGE // 2 :]
 
 
 def rows_of(ranked: RankedTrials) -> list[tuple[str, ...]]:
     """Heads and rows of the leaderboard."""
-    board = Leaderboard(ranked.json_document(), ranked.runs[0].task, ranked.runs[0].unit)
+    board = Leaderboard(ranked.json_document(), ranked.runs[0].task.name, ranked.runs[0].unit)
     return [board.heads, *board.rows]
 
 
@@ -309,7 +309,7 @@ def test_the_maps_of_at_most_four_trials_are_side_by_side(tmp_path: Path) -> Non
 
 def test_the_scores_of_the_stage_are_those_of_the_tasks() -> None:
     port = next(port for port in stage("choose").ports if port.name == "score")
-    assert set(port.choices) == {key for task in SCORES for key in ranking_scores(task)}
+    assert set(port.choices) == {key for task in TASKS.values() for key in task.ranking_scores()}
     assert set(port.choices) > LOWER_IS_BETTER
 
 

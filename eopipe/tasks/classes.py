@@ -1,0 +1,152 @@
+"""Tasks with one class for each pixel or chip, whose tables are confusion matrices."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.tasks.task import CellSums, Compared, NamedScore, Tables, Task, share, six_digits
+from eopipe.tiles.store import NO_LABEL
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Means over the classes, with the score of a class.
+MACRO = {"miou": "iou", "f1_macro": "f1"}
+
+
+class ClassTables(Tables):
+    """Confusion matrices (truth, prediction), row by row."""
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        super().__init__(classes)
+        self.width = len(classes) ** 2
+
+    def of_cells(self, cells: CellSums, index: IntArray, samples: Compared) -> AnyArray:
+        """Counts of the pairs of class numbers."""
+        truth, predicted = samples.truth.astype(np.int64), samples.predicted.astype(np.int64)
+        return cells.count_pairs(index, truth * len(self.classes) + predicted, self.width)
+
+    def parts(self, tables: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array]:
+        """Correct, true and predicted samples of each class (n, class)."""
+        counts = self._matrices(tables)
+        return np.diagonal(counts, axis1=1, axis2=2), counts.sum(2), counts.sum(1)
+
+    def formulas(self, tables: AnyArray) -> tuple[dict[str, Float64Array], dict[str, Float64Array]]:
+        """Accuracy, Cohen's kappa and means over the classes; IoU, precision, recall and F1 of each class."""
+        correct, truth, predicted = self.parts(tables)
+        per_class = {
+            # The Jaccard index.
+            "iou": share(correct, truth + predicted - correct),
+            "precision": share(correct, predicted),
+            "recall": share(correct, truth),
+            "f1": share(2 * correct, truth + predicted),
+        }
+        macro = {key: _mean(per_class[of_class]) for key, of_class in MACRO.items()}
+        return self._overall(tables, macro), per_class
+
+    def document(self, total: AnyArray) -> dict[str, Any]:
+        """The scores with those of each class, and the matrix; a mean is over the rounded scores of the classes."""
+        overall, per_class = self.formulas(total[None])
+        rows = [
+            {key: six_digits(values[0, number]) for key, values in per_class.items()}
+            for number in range(len(self.classes))
+        ]
+        scores: dict[str, Any] = {key: six_digits(value[0]) for key, value in overall.items()}
+        for key in MACRO.keys() & scores.keys():
+            defined = [value for row in rows if (value := row[MACRO[key]]) is not None]
+            scores[key] = round(sum(defined) / len(defined), 6) if defined else None
+        counts, supports = self._counts(total)
+        described = zip(self.classes, rows, supports, strict=True)
+        return scores | counts | {"per_class": {name: row | support for name, row, support in described}}
+
+    def sizes(self, tables: AnyArray) -> Float64Array:
+        """The number of samples (n,)."""
+        return np.asarray(self._matrices(tables).sum((1, 2)))
+
+    def decisions(self, tables: AnyArray) -> Float64Array:
+        """The number of decisions (n,), each correct or not: one for each sample."""
+        return self.sizes(tables)
+
+    def errors(self, tables: AnyArray) -> Float64Array:
+        """The share of incorrect decisions (n,); 0 without samples."""
+        return np.nan_to_num(share(self._mistakes(tables), self.decisions(tables)))
+
+    def incorrect(self, tables: AnyArray) -> dict[str, Float64Array]:
+        """Incorrect decisions (n,), and those where truth or prediction, but not both, are a class."""
+        correct, truth, predicted = self.parts(tables)
+        return self._by_class(self._mistakes(tables), truth + predicted - 2 * correct)
+
+    def correct(self, tables: AnyArray) -> dict[str, Float64Array]:
+        """Correct decisions (n,), and those where a class is there."""
+        return self._by_class(self.decisions(tables) - self._mistakes(tables), self.parts(tables)[0])
+
+    def contains(self, tables: AnyArray) -> BoolArray:
+        """Whether the labels have each class (n, class)."""
+        return np.asarray(self.parts(tables)[1] > 0)
+
+    def _by_class(self, everything: Float64Array, classes: Float64Array) -> dict[str, Float64Array]:
+        return {"": everything} | {name: classes[:, number] for number, name in enumerate(self.classes)}
+
+    def _matrices(self, tables: AnyArray) -> Float64Array:
+        return tables.reshape(len(tables), len(self.classes), len(self.classes)).astype(np.float64)
+
+    def _mistakes(self, tables: AnyArray) -> Float64Array:
+        return np.asarray(self.sizes(tables) - self.parts(tables)[0].sum(1))
+
+    def _overall(self, tables: AnyArray, macro: dict[str, Float64Array]) -> dict[str, Float64Array]:
+        correct, truth, predicted = self.parts(tables)
+        total = self.sizes(tables)
+        agreed, chance = share(correct.sum(1), total), share((truth * predicted).sum(1), total**2)
+        return {"accuracy": agreed, **macro, "kappa": share(agreed - chance, 1 - chance)}
+
+    def _counts(self, total: AnyArray) -> tuple[dict[str, Any], list[dict[str, int]]]:
+        """What a document has beside the scores, and beside those of each class."""
+        supports = [{"pixels": int(count)} for count in self.parts(total[None])[1][0]]
+        return {"confusion": total.reshape(len(self.classes), -1).tolist()}, supports
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassTask(Task):
+    """One class for each pixel, or for each chip."""
+
+    scores: ClassVar[tuple[NamedScore, ...]] = (
+        NamedScore("accuracy", "Accuracy", in_verdict=True, hub="accuracy"),
+        NamedScore("miou", "mIoU", is_main=True, in_verdict=True, hub="mean_iou"),
+        NamedScore("f1_macro", "Macro F1", hub="f1"),
+        NamedScore("kappa", "Kappa", scale="agreement"),
+    )
+    simple_baseline: ClassVar[tuple[str, str]] = ("majority", "majority class")
+    rasters: ClassVar[tuple[str, str]] = ("classes", "probabilities")
+
+    def tables(self, names: Sequence[str]) -> ClassTables:
+        """Confusion matrices of these classes."""
+        return ClassTables(names)
+
+    def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":  # noqa: ARG002 - of values
+        """Probabilities that add up to 1."""
+        return self.pooled(outputs_NCHW).softmax(1)
+
+    def mean_output(self, outputs_MNCHW: "Tensor") -> "Tensor":
+        """Logits whose softmax is the mean of the members' probabilities."""
+        return outputs_MNCHW.log_softmax(2).logsumexp(0) - math.log(len(outputs_MNCHW))
+
+
+def confusion_matrix(truth: AnyArray, predicted: AnyArray, classes: int) -> IntArray:
+    """Count pixels by (truth, predicted); both hold class numbers of the same shape."""
+    pairs = truth.astype(np.int64).ravel() * classes + predicted.astype(np.int64).ravel()
+    return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+
+
+def majority_class(counts: AnyArray) -> IntArray:
+    """The most frequent class of each row of pixel counts (n, class), the lowest of equals; 255 without pixels."""
+    return np.where(counts.any(1), counts.argmax(1), NO_LABEL).astype(np.int64)
+
+
+def _mean(per_class: Float64Array) -> Float64Array:
+    """The mean over the classes with a defined score."""
+    is_defined = np.isfinite(per_class)
+    return share(np.where(is_defined, per_class, 0).sum(1), is_defined.sum(1).astype(np.float64))

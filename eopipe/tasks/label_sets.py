@@ -1,0 +1,127 @@
+"""The task with several labels for each chip, whose tables count the correct and incorrect ones of each class."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.tasks.classes import ClassTables
+from eopipe.tasks.task import CellSums, ClassMeasure, Compared, NamedScore, Task, share
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# A class is in the labels of a chip where its probability is at least this.
+PRESENCE = 0.5
+
+
+class LabelTables(ClassTables):
+    """Sums of `label_tables` (n, 3 * class + 2); each class of a chip is a decision.
+
+    F1 of a class is 2 TP / (2 TP + FP + FN). Micro F1 has the counts of all classes added up; macro F1 is the mean of
+    the classes' F1 where it is defined, which is where a class is in the truth or in the prediction. Subset accuracy is
+    the share of chips whose set of labels is completely correct, the Hamming loss the share of incorrect decisions.
+    """
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        super().__init__(classes)
+        self.width = 3 * len(classes) + 2
+
+    def of_cells(self, cells: CellSums, index: IntArray, samples: Compared) -> AnyArray:
+        """Sums over the chips."""
+        return np.rint(
+            cells.sum_parts(index, label_tables(samples.truth, samples.predicted).T.astype(np.float64))
+        ).astype(np.int64)
+
+    def parts(self, tables: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array]:
+        """Chips (n, class) that have a class in truth and prediction, in the truth, and in the prediction."""
+        positive, false, missed = self._thirds(tables)
+        return positive, positive + missed, positive + false
+
+    def sizes(self, tables: AnyArray) -> Float64Array:
+        """The number of chips (n,)."""
+        return np.asarray(tables[:, -1], np.float64)
+
+    def decisions(self, tables: AnyArray) -> Float64Array:
+        """The number of chips times classes (n,)."""
+        return self.sizes(tables) * len(self.classes)
+
+    def _thirds(self, tables: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array]:
+        count = len(self.classes)
+        positive, false, missed = (tables[:, start * count :][:, :count].astype(np.float64) for start in range(3))
+        return positive, false, missed
+
+    def _mistakes(self, tables: AnyArray) -> Float64Array:
+        _, false, missed = self._thirds(tables)
+        return np.asarray((false + missed).sum(1))
+
+    def _overall(self, tables: AnyArray, macro: dict[str, Float64Array]) -> dict[str, Float64Array]:
+        twice, mistakes = 2 * self.parts(tables)[0].sum(1), self._mistakes(tables)
+        return {
+            "f1_micro": share(twice, twice + mistakes),
+            "f1_macro": macro["f1_macro"],
+            "subset_accuracy": share(tables[:, -2].astype(np.float64), self.sizes(tables)),
+            "hamming_loss": share(mistakes, self.decisions(tables)),
+        }
+
+    def _counts(self, total: AnyArray) -> tuple[dict[str, Any], list[dict[str, int]]]:
+        _, truth, predicted = self.parts(total[None])
+        pairs = zip(truth[0], predicted[0], strict=True)
+        return {}, [{"chips": int(chips), "predicted_chips": int(of_map)} for chips, of_map in pairs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSetTask(Task):
+    """Several labels for each chip."""
+
+    has_label_sets: ClassVar[bool] = True
+    scores: ClassVar[tuple[NamedScore, ...]] = (
+        NamedScore("f1_micro", "Micro F1", in_verdict=True),
+        NamedScore("f1_macro", "Macro F1", is_main=True, in_verdict=True, hub="f1"),
+        NamedScore("subset_accuracy", "Subset accuracy"),
+        NamedScore("hamming_loss", "Hamming loss", is_lower_better=True),
+        # It needs the maps of probabilities.
+        NamedScore("mean_average_precision", "mAP", can_rank=False),
+    )
+    class_score: ClassVar[ClassMeasure] = "f1"
+    simple_baseline: ClassVar[tuple[str, str]] = ("majority", "frequent labels")
+    rasters: ClassVar[tuple[str, str]] = ("labels", "probabilities")
+
+    def tables(self, names: Sequence[str]) -> LabelTables:
+        """Tables of these classes."""
+        return LabelTables(names)
+
+    def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":  # noqa: ARG002 - of values
+        """Probabilities that are independent of each other (sigmoid) and do not add up to 1."""
+        return self.pooled(outputs_NCHW).sigmoid()
+
+    def mean_output(self, outputs_MNCHW: "Tensor") -> "Tensor":
+        """Logits whose sigmoid is the mean of the members' probabilities."""
+        from torch.nn import functional
+
+        # The logit of a mean is log(sum of p) - log(sum of 1 - p).
+        present = functional.logsigmoid(outputs_MNCHW).logsumexp(0)
+        return present - functional.logsigmoid(-outputs_MNCHW).logsumexp(0)
+
+
+def label_tables(truth: AnyArray, predicted: AnyArray) -> IntArray:
+    """What each of n chips adds to the counts of `LabelTables` (n, 3 * class + 2); truth and prediction (n, class).
+
+    True positives, false positives and false negatives of each class, whether the set of labels is correct, and 1.
+    Sums of rows add up.
+    """
+    truth, predicted = truth.astype(bool), predicted.astype(bool)
+    parts = (truth & predicted, ~truth & predicted, truth & ~predicted)
+    exact = (truth == predicted).all(1)[:, None]
+    return np.hstack([*parts, exact, np.ones_like(exact)]).astype(np.int64)
+
+
+def label_sets(counts: AnyArray, min_share: float) -> BoolArray:
+    """The labels of chips (n, class) from pixel counts (n, class): classes with at least `min_share` of the pixels.
+
+    Rows without a pixel are left out.
+    """
+    counts = counts[counts.any(1)]
+    return np.asarray(counts / counts.sum(1, keepdims=True) >= min_share)

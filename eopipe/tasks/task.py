@@ -1,0 +1,242 @@
+"""What differs between tasks: the outputs of a model, the scores, and the tables that these follow from.
+
+Every model returns maps (N, channel, H, W), and the task decides what they are. The logits of a chip are the mean over
+its pixels (global average pooling, Lin et al. 2014, arXiv:1312.4400), so each built-in model fits each task.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.errors import UsageError
+from eopipe.train_options import TaskName
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OfClasses = Literal["accuracy", "miou", "f1_macro", "kappa"]
+OfLabels = Literal["f1_micro", "f1_macro", "subset_accuracy", "hamming_loss", "mean_average_precision"]
+OfValues = Literal["rmse", "mae", "bias", "r2"]
+Measure = OfClasses | OfLabels | OfValues
+# From 0 to 1, from -1 to 1 (kappa), from 0 without an end, up to 1 (R²), and without ends.
+Scale = Literal["share", "agreement", "error", "explained", "signed"]
+ClassMeasure = Literal["iou", "precision", "recall", "f1"]
+# The last band of the second file of a map, with probabilities or deviations, where the model is an ensemble.
+SPREAD = "spread of members"
+# Losses that take weights of classes, and the power of the inverse frequency of each kind of weights.
+WEIGHTED_LOSSES = ("cross_entropy", "focal", "binary_cross_entropy", "binary_focal")
+WEIGHT_POWERS = {"none": 0.0, "fourth_root": 0.25, "sqrt": 0.5, "balanced": 1.0}
+
+
+@dataclass(frozen=True)
+class NamedScore:
+    """A score over all classes: its key in a metrics file, and its title in tables.
+
+    Trials can be ranked by it where `can_rank`, by default by the one that is `main`; the verdict on a model compares
+    those `in_verdict`. `has_unit`: it is in the unit of the labels; `hub` is its name in a model card of a hub. Its
+    interval is computed on its `scale`.
+    """
+
+    key: Measure
+    title: str
+    is_main: bool = False
+    can_rank: bool = True
+    in_verdict: bool = False
+    is_lower_better: bool = False
+    has_unit: bool = False
+    hub: str = ""
+    scale: Scale = "share"
+
+    @property
+    def name(self) -> str:
+        """The title within a sentence.
+
+        >>> NamedScore("f1_micro", "Micro F1").name, NamedScore("rmse", "RMSE").name
+        ('micro F1', 'RMSE')
+        """
+        return self.title if self.title.isupper() else self.title[0].lower() + self.title[1:]
+
+
+class Compared(NamedTuple):
+    """Truth and prediction of samples (n,), of several labels for each chip (n, class).
+
+    Sums of values are about an offset near their mean, for their precision.
+    """
+
+    truth: AnyArray
+    predicted: AnyArray
+    offset: float = 0.0
+
+
+class CellSums(Protocol):
+    """The cells in which samples are counted, each of which has an index."""
+
+    def count_pairs(self, index: IntArray, pair: IntArray, pairs: int) -> IntArray:
+        """Counts (cell, pair) of samples (n,)."""
+
+    def sum_parts(self, index: IntArray, parts: Float64Array) -> Float64Array:
+        """Sums (cell, part) of parts (part, n)."""
+
+
+class Tables(ABC):
+    """What samples (pixels, or chips) add to tables of `width` numbers, and the scores of sums of tables.
+
+    Methods take many tables (n, width) at a time. Keys of `incorrect` and `correct` are the names of the classes, and
+    empty for all samples. Scores are computed here since counts, and sums of whole chips, add up to the same bits on
+    any number of workers, which the single-precision states of torchmetrics do not; the tests compare the two.
+    """
+
+    width: int
+    dtype: Any = np.int64
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self.classes = tuple(classes)
+
+    @abstractmethod
+    def of_cells(self, cells: CellSums, index: IntArray, samples: Compared) -> AnyArray:
+        """The tables (cell, width) of samples with a cell each."""
+
+    @abstractmethod
+    def formulas(self, tables: AnyArray) -> tuple[dict[str, Float64Array], dict[str, Float64Array]]:
+        """The scores (n,), and those of each class (n, class); NaN where one is not defined."""
+
+    @abstractmethod
+    def document(self, total: AnyArray) -> dict[str, Any]:
+        """The scores of one table (width,) as an entry of a metrics file, with six digits; None where undefined."""
+
+    @abstractmethod
+    def sizes(self, tables: AnyArray) -> Float64Array:
+        """The number of samples (n,)."""
+
+    @abstractmethod
+    def errors(self, tables: AnyArray) -> Float64Array:
+        """The mean error (n,); 0 without samples."""
+
+    @abstractmethod
+    def incorrect(self, tables: AnyArray) -> dict[str, Float64Array]:
+        """What is incorrect (n,)."""
+
+    @abstractmethod
+    def correct(self, tables: AnyArray) -> dict[str, Float64Array]:
+        """What is correct (n,)."""
+
+    @abstractmethod
+    def contains(self, tables: AnyArray) -> BoolArray:
+        """Whether the labels have each class (n, class)."""
+
+    def scores(self, tables: AnyArray) -> dict[str, Float64Array]:
+        """The scores (n,), for a class as `iou:name`; NaN where one is not defined."""
+        overall, per_class = self.formulas(tables)
+        return overall | {
+            f"{key}:{name}": values[:, number]
+            for key, values in per_class.items()
+            for number, name in enumerate(self.classes)
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """A task by its name in `train.task`.
+
+    `is_of_chips`: a model has one output for each chip, and the cells of its maps have the size of a chip. The first of
+    its `losses` is the default. `mlm` is its name in the MLM extension of STAC with the axes of the output, `hub` its
+    name on the Hugging Face Hub.
+    """
+
+    name: TaskName
+    is_of_chips: bool
+    losses: tuple[str, ...]
+    mlm: tuple[str, tuple[str, ...]]
+    hub: str = ""
+    # Whether labels are classes, not values; and whether a chip may have several of them.
+    has_classes: ClassVar[bool] = True
+    has_label_sets: ClassVar[bool] = False
+    scores: ClassVar[tuple[NamedScore, ...]]
+    # The score of a class beside its precision and recall.
+    class_score: ClassVar[ClassMeasure] = "iou"
+    # The baseline that predicts the same everywhere: its key in a metrics file, and its name.
+    simple_baseline: ClassVar[tuple[str, str]]
+    # The names of the two rasters of a map: assets as a later search selects them.
+    rasters: ClassVar[tuple[str, str]]
+
+    @abstractmethod
+    def tables(self, names: Sequence[str]) -> Tables:
+        """The tables of samples with these names of classes."""
+
+    @abstractmethod
+    def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":
+        """Class probabilities of pixels (N, class, H, W) or of chips (N, class, 1, 1), or values (N, 1, H, W).
+
+        Values are in the unit of the labels, whose mean and standard deviation are `target`.
+        """
+
+    @abstractmethod
+    def mean_output(self, outputs_MNCHW: "Tensor") -> "Tensor":
+        """The output (N, channel, H, W) of an ensemble for the outputs of its members."""
+
+    def second_bands(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The names of the bands of the second file of a map: probabilities of the classes, or what values have."""
+        return names
+
+    @property
+    def sample(self) -> str:
+        """What scores count."""
+        return "chip" if self.is_of_chips else "pixel"
+
+    @property
+    def maps_classes(self) -> bool:
+        """Whether the first file of a map is one band of class numbers, not of values or a band for each label."""
+        return self.has_classes and not self.has_label_sets
+
+    def pooled(self, outputs_NCHW: "Tensor") -> "Tensor":
+        """The outputs of pixels, or of whole chips (N, channel, 1, 1)."""
+        return chip_logits(outputs_NCHW) if self.is_of_chips else outputs_NCHW
+
+    def ranking_scores(self) -> list[str]:
+        """The keys of the scores by which trials can be ranked, the default first."""
+        scores = [score for score in self.scores if score.can_rank]
+        return [score.key for score in sorted(scores, key=lambda score: not score.is_main)]
+
+    def conflicts(self, loss: str | None, class_weights: str) -> list[str]:
+        """Settings of a training that do not fit, a sentence each."""
+        sentences = []
+        if loss and loss not in self.losses:
+            sentences.append(f"train.loss {loss} is not for task {self.name}; use {' or '.join(self.losses)}")
+        if not self.has_classes and class_weights != "none":
+            sentences.append(
+                f"train.class_weights {class_weights} needs classes, and {self.name} has none; set it to none"
+            )
+        return sentences
+
+
+def without_spread(bands: Sequence[str | None]) -> tuple[str | None, ...]:
+    """The names of the bands of the second file of a map, without the one that only maps of ensembles have."""
+    return tuple(bands[:-1] if bands and bands[-1] == SPREAD else bands)
+
+
+def chip_logits(outputs_NCHW: "Tensor") -> "Tensor":
+    """Logits of whole chips (N, class, 1, 1) in single precision: the mean over the pixels."""
+    return outputs_NCHW.float().mean((2, 3), keepdim=True)
+
+
+def pixel_outputs(outputs_NCHW: "Tensor", like_NHW: "Tensor") -> "Tensor":
+    """The outputs unchanged. Raises UsageError where the model returns one output per chip instead of per pixel."""
+    if outputs_NCHW.shape[2:] != like_NHW.shape[-2:]:
+        raise UsageError(
+            "the model returns one output for a whole chip; that is train.task classification or multilabel"
+        )
+    return outputs_NCHW
+
+
+def share(part: Float64Array, whole: Float64Array) -> Float64Array:
+    """Part / whole (n, ...); NaN where the whole is 0."""
+    return np.asarray(np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0))
+
+
+def six_digits(value: float) -> float | None:
+    """A score as metrics files have it; None for NaN."""
+    return None if np.isnan(value) else round(float(value), 6)
