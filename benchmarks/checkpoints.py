@@ -2,7 +2,7 @@
 
     python benchmarks/checkpoints.py [FOLDER] [--widths 16 64] [--rounds 5]
 
-The state is that of a U-Net trained with AdamW: weights and two moments. The training waits only for `copy`; files,
+The state belongs to a U-Net trained with AdamW: weights and two moments. The training waits only for `copy`; files,
 digests, fsync and rename run in a thread. Restoring checks every digest, with the files still in the page cache.
 `bare` is `torch.save` of the same tensors, neither synced nor checked. The sizes are measured in alternation; prints
 the medians of the rounds in Markdown.

@@ -4,7 +4,7 @@
 
 Errors are a Gaussian field with an exponential correlation of some range and 20 % nugget, above the threshold that
 leaves 5 % of the pixels wrong; the baseline's errors (6 %) are correlated with them; 30 % of the pixels are of the
-first class, in places twice as long as the range. The truth is that of the process. `given` is the share of maps for
+first class, in places twice as long as the range. The truth is taken from the process. `given` is the share of maps for
 which eopipe states an interval, and coverage is counted over these; `percentile` is a bootstrap of 400 draws over the
 fixed pieces. Prints a table in Markdown.
 """

@@ -27,7 +27,7 @@ KINDS = {"country": (100_000, 64, 64, 4096, 8192), "granule": (10_980, 10_980, 2
 SCENES = {"country": (1000, 3000, 10_000), "granule": (1, 3, 6)}
 # A country has 100 rows of 100 places.
 PLACES, STEP = 100, 1000
-# Prints the peak of its memory in KiB; what wait4 says of a child is that of this process too.
+# Prints the peak of its memory in KiB; the figure of wait4 for a child includes this process.
 PEAK = "print(next(row.split()[1] for row in open('/proc/self/status') if row.startswith('VmHWM')))"
 STARTED = f"import sys; from eopipe.cli import main; code = main(sys.argv[1:]); {PEAK}; sys.exit(code)"
 ALLOWED = ("duplicate: made up", "near-duplicate: made up", "autocorrelation: made up")

@@ -5,7 +5,7 @@
 Builds in CACHE (once) a scene of 10 bands and trains a U-Net on chips of 256 x 256 x 10 of it, each configuration in a
 process of its own. `in memory` trains on one batch that stays on the GPU: the upper limit. `from disk` reads shuffled
 blocks as `eopipe train` does. `waiting` is the share of that time in which the loop waits for a batch, with the GPU
-idle; `busy` the share of the time in which kernels run, by torch's profiler. Peak memory is that of torch's
+idle; `busy` the share of the time in which kernels run, by torch's profiler. Peak memory is measured by torch's
 allocator. The table is Markdown.
 """
 

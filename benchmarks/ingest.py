@@ -5,7 +5,7 @@
 Builds a scene in CACHE (once): 4 bands at 10 m, 6 at 20 m and SCL at 20 m, spatially autocorrelated like real ones, as
 deflate COGs. Then every contestant runs in its own process, one after the other, round by round, so that a change of
 the machine's load affects all of them. All resample to 10 m by `--how` (SCL: nearest). Times are without imports; peak
-memory is that of the process. Prints Markdown.
+memory is measured for the whole process. Prints Markdown.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def measure(name: str, folder: Path, grid: Any, resampling: str) -> None:
     CONTESTANTS[name](Job(folder, grid, out, resampling))
     seconds = time.perf_counter() - begin
     shutil.rmtree(out)
-    # The maximum of getrusage may be that of the parent process before the fork.
+    # The maximum of getrusage may come from the parent process before the fork.
     high_water_mark = next(
         line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
     )

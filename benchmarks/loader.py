@@ -6,7 +6,7 @@ Builds in CACHE (once) a scene of 10 bands of uint16 that compresses as real one
 as a tile store, as deflate COGs, and as the chunks or shards that a peer needs. A contestant runs each time in a
 process of its own, round by round, so that a change of the machine's load affects all of them. It yields batches of 32
 chips of 256 x 256 x 10 as uint16 for `--epochs` epochs; the first, with the start of its workers and a colder
-cache, is reported separately, the figure is that of the others. `aligned` chips are on the chunks of the store,
+cache, is reported separately; the figure is for the others. `aligned` chips are on the chunks of the store,
 `random` ones anywhere. eopipe and memory yield label and valid mask too, the peers the image alone. Tables are
 Markdown.
 
@@ -15,7 +15,7 @@ they require builds of other packages. A peer that is not installed is reported 
 
 eopipe's cache budget covers its live blocks and not the scene, unless the scene is small. `memory` is a DataLoader
 over arrays in memory: the upper limit without reading. `first epoch` and `CPU ms per chip` (of all processes, after the
-first epoch: what other load affects least) are those of the run with the fewest workers.
+first epoch: what other load affects least) come from the run with the fewest workers.
 """
 
 import argparse

@@ -125,7 +125,7 @@ def compare(names: list[str], folder: Path, rounds: int) -> dict[str, list[dict[
 
 
 def table(title: str, results: dict[str, list[dict[str, float]]], pixels: int) -> str:
-    """Medians, and the ratio of eopipe's CPU seconds to those of another as median of the ratios of the rounds."""
+    """Medians, and the ratio of eopipe's CPU seconds to another program's, as median of the ratios of the rounds."""
     header = [title, "s", "range", "CPU s", "CPU us per pixel", "CPU of eopipe x", "peak MiB"]
     lines = [header, ["---", *["---:"] * (len(header) - 1)]]
     for name, rows in results.items():

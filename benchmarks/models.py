@@ -3,7 +3,7 @@
 Whole runs up to the scores, with no setting under `train` but seed and architecture: of the embedded sample in both
 directions, of two made-up landscapes, and of configs that are given. In one landscape the classes have the same values
 and another texture, in the other the same values in another season. It prints accuracy and mIoU, the mean and the range
-over the seeds; the trees are those of the first seed, since nothing but their own seed changes them.
+over the seeds; the trees are from the first seed, since nothing but their own seed changes them.
 """
 
 import argparse

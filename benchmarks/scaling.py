@@ -3,10 +3,10 @@
     python benchmarks/scaling.py [--processes 1 2] [--rounds 1] [--price 2.5] -- --tiles … --labels … --chips …
         --statistics … --epochs 4 [any other port of eopipe train]
 
-The global batch is constant (strong scaling), so every run computes the same training. Speed is that of the steps
+The global batch is constant (strong scaling), so every run computes the same training. Speed is measured over the steps
 between the first and the last of each interval between validations, without the first one: neither start nor
-validation counts. Energy is that of the whole run, start included: of the processor by RAPL where its counters are
-readable, of GPUs by their power, sampled by nvidia-smi once a second. The table is Markdown.
+validation counts. Energy is measured over the whole run, start included: of the processor by RAPL where its counters
+are readable, of GPUs by their power, sampled by nvidia-smi once a second. The table is Markdown.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python benchmarks/strategies.py [--width 16] [--chip 64] [--batch 16] [--rounds 5] [--steps 5] [--device auto]
 
 Starts one and two processes through torchrun. Each round times a few steps of every strategy, so that other load
-of the machine affects all alike; prints the median of the rounds in Markdown. On a GPU the peak is that of the
-strategy; on a CPU it is that of the process since its start, the same in all rows of a table.
+of the machine affects all alike; prints the median of the rounds in Markdown. On a GPU the peak is the strategy's
+own; on a CPU it is the peak of the process since its start, the same in all rows of a table.
 """
 
 import argparse

@@ -70,7 +70,7 @@ def start(project: Project, *command: str) -> "subprocess.Popen[bytes]":
 
 
 def run(project: Project, *command: str) -> None:
-    """Run a command in a project to its end, by default that of Snakemake."""
+    """Run a command in a project to its end, by default Snakemake's command."""
     if start(project, *command or project.command()).wait(PATIENCE_S):
         sys.exit(f"{project.folder / 'run.log'} says why the run failed")
 

@@ -876,8 +876,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -1649,8 +1649,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -3853,8 +3853,8 @@ $graph:
         type: array
         items: string
       label: allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
       inputBinding:
         prefix: --allow
@@ -4103,7 +4103,7 @@ $graph:
           - 'null'
           - File
       label: member maps
-      doc: 'maps of the members of an ensemble: those of the first member first'
+      doc: 'maps of an ensemble''s members: all maps of the first member first'
       format: iana:image/tiff
       default: []
     baseline_pixels:

@@ -581,8 +581,8 @@ inputs:
       type: array
       items: string
     label: predict.allow
-    doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind of
-      pixel-size, unit, level'
+    doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of pixel-size,
+      unit, level'
     default: []
   predict_halo:
     type:

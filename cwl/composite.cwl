@@ -59,7 +59,7 @@ inputs:
   composite_name:
     type: string
     label: composite
-    doc: tile store of the period, which replaces those of its scenes
+    doc: tile store of the period, which replaces the stores of its scenes
     default: composite.zarr
     inputBinding:
       prefix: --composite
@@ -126,7 +126,7 @@ outputs:
   composite:
     type: Directory
     label: composite
-    doc: tile store of the period, which replaces those of its scenes
+    doc: tile store of the period, which replaces the stores of its scenes
     outputBinding:
       glob: $(inputs.composite_name)
   record:

@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe describe
-doc: Write the report of maps that a finished model made of other scenes than those of its training, and a map sheet.
+doc: Write the report of maps that a finished model made of scenes other than its training scenes, and a map sheet.
 intent:
 - edam:operation_0337
 s:license: https://spdx.org/licenses/Apache-2.0

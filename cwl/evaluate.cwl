@@ -136,7 +136,7 @@ inputs:
         - 'null'
         - File
     label: member maps
-    doc: 'maps of the members of an ensemble: those of the first member first'
+    doc: 'maps of an ensemble''s members: all maps of the first member first'
     format: iana:image/tiff
     default: []
   baseline_pixels:

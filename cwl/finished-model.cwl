@@ -476,8 +476,8 @@ inputs:
       type: array
       items: string
     label: predict.allow
-    doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind of
-      pixel-size, unit, level'
+    doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of pixel-size,
+      unit, level'
     default: []
   predict_halo:
     type:
@@ -1127,7 +1127,7 @@ steps:
     - record
   describe:
     label: describe
-    doc: Write the report of maps that a finished model made of other scenes than those of its training, and a map
+    doc: Write the report of maps that a finished model made of scenes other than its training scenes, and a map
       sheet.
     run: describe.cwl
     when: $(inputs.wanted)

@@ -70,8 +70,8 @@ inputs:
     - 'null'
     - Directory
     label: root
-    doc: 'folder that patterns, and the paths of a list of windows, start from (default: the current one, that of
-      the list)'
+    doc: 'folder that patterns, and the paths of a list of windows, start from (default: the current one, or the
+      list''s)'
     inputBinding:
       prefix: --root
   folders:
@@ -181,7 +181,7 @@ inputs:
     - 'null'
     - string
     label: collection
-    doc: 'name of the chip set in report, cards and crate (default: that of its folder)'
+    doc: 'name of the chip set in report, cards and crate (default: the folder''s)'
     inputBinding:
       prefix: --collection
   allow_folder:
@@ -189,7 +189,7 @@ inputs:
       type: array
       items: string
     label: allow folder
-    doc: folders outside of that of the chips, or of the list of windows, to which its paths and links may lead
+    doc: folders outside of the chips' folder, or of the list of windows, to which its paths and links may lead
     default: []
     inputBinding:
       prefix: --allow-folder

@@ -7,7 +7,7 @@ $namespaces:
   s: https://schema.org/
 label: eopipe training
 doc: 'One of several trainings: a model with settings of its own, mapped on the places where it is scored; the name
-  of every output contains that of the training.'
+  of every output contains the training''s name.'
 intent:
 - edam:operation_2426
 - edam:operation_2423
@@ -422,8 +422,8 @@ inputs:
       type: array
       items: string
     label: predict.allow
-    doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind of
-      pixel-size, unit, level'
+    doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of pixel-size,
+      unit, level'
     default: []
   predict_halo:
     type:

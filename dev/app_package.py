@@ -1,7 +1,7 @@
 """CWL documents of more than one process: the packed pipeline, and EO Application Packages (OGC 20-089).
 
 A platform stages a STAC catalog in and a STAC catalog out, so a package begins with the search in a staged folder and
-ends with the catalog of the results. Its steps are those of `cwl/pipeline.cwl` that the last one needs.
+ends with the catalog of the results. Its steps are the steps of `cwl/pipeline.cwl` that the last one needs.
 """
 
 from collections.abc import Iterator

@@ -227,7 +227,7 @@ def cwl_type(port: Port) -> Any:
         # Two enums of two documents are never the same type in CWL, so choices are strings.
         kind = "string" if is_path(port) or port.choices else KINDS[port.base]
     if isinstance(port.mark, Input) and port.mark.nested:
-        # Jobs that did not run have none, and those of the images of each fold or trial are lists of lists.
+        # Jobs that did not run have none, and outputs for the images of each fold or trial are lists of lists.
         kind = ["null", kind, {"type": "array", "items": ["null", kind]}]
     kind = {"type": "array", "items": kind} if port.is_list else kind
     if port.optional:

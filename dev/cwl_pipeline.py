@@ -376,7 +376,7 @@ def training() -> Cwl:
     return workflow_document(
         "eopipe training",
         "One of several trainings: a model with settings of its own, mapped on the places where it is scored; the name "
-        "of every output contains that of the training.",
+        "of every output contains the training's name.",
         ("operation_2426", "operation_2423"),
         {"inputs": known | used_inputs(steps, known), "steps": steps, "outputs": outputs},
     )

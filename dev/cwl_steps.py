@@ -21,13 +21,13 @@ PACKED = "packed/pipeline.cwl"
 
 
 def tools() -> dict[str, Cwl]:
-    """All tools by the names of their files: those of the stages, and three that decide on steps of the pipeline."""
+    """All tools by the names of their files: one for each stage, and three that decide on steps of the pipeline."""
     small = {"steps": steps_tool(), "cells": cells_tool(), "periods": periods_tool()}
     return {name: tool(stage(name)) for name in STAGES} | small
 
 
 def settings(name: str) -> list[Port]:
-    """The ports of a stage that a config sets, in its own section or in that of another stage."""
+    """The ports of a stage that a config sets, in its own section or in another stage's."""
     shared = [port for port in stage(name).of(Option, Knob) if port.section]
     return [*stage(name).settings, *shared]
 
@@ -106,7 +106,7 @@ def pipeline_inputs() -> Cwl:
 
 
 def plain_step(name: str, document: Cwl, **wires: Any) -> Cwl:
-    """A step of a small tool; its inputs without a wire are those of the pipeline."""
+    """A step of a small tool; its inputs without a wire are inputs of the pipeline."""
     inputs = {key: wires.get(key, key) for key in document["inputs"]}
     outputs = list(document["outputs"])
     return {"label": name, "doc": document["doc"], "run": f"{name}.cwl", "in": inputs, "out": outputs}

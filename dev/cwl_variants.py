@@ -11,7 +11,7 @@ from eopipe.trial_settings import MAX_RUNGS
 
 # The workflows of a whole run, each also in one file.
 WHOLE = ("pipeline", "chip-set", "finished-model")
-# What a chip set replaces: steps of scenes, those of one map of all images, and what needs a place on the Earth.
+# What a chip set replaces: steps of scenes, steps of one map of all images, and what needs a place on the Earth.
 OF_SCENES = (
     *("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"),
     *("predict_parts", "predict", "products"),

@@ -1,6 +1,6 @@
 """`python -m dev.figures RESULTS`: the figures of the concept pages, as SVG, from a finished run of the demo.
 
-Pixels, chips, splits, losses and jobs are those of the run; the labels beside them are written here. The same run gives
+Pixels, chips, splits, losses and jobs come from the run; the labels beside them are written here. The same run gives
 the same bytes.
 """
 

@@ -178,7 +178,7 @@ def finish(name: str, cache: Path) -> Path:
     example, folder = next(example for example in SHOWN if example.name == name), cache / name
     if (folder / "times.json").is_file():
         return folder
-    # The time of a run that was interrupted is not that of the example.
+    # The time of a run that was interrupted does not count for the example.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     example.write(folder)

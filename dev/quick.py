@@ -61,7 +61,7 @@ DERIVED = ("workflow/", "profiles/", "cwl/", "config/", "docs/", "README.md", "p
 
 
 def changed() -> list[str]:
-    """The files that differ from HEAD; of a clean checkout those of the last commit, all if it has no parent."""
+    """The files that differ from HEAD; of a clean checkout the files of the last commit, all if it has no parent."""
     listed = git("diff", "--name-only", "HEAD") + git("ls-files", "--others", "--exclude-standard")
     return listed or git("diff-tree", "--root", "--no-commit-id", "--name-only", "-r", "-m", "--first-parent", "HEAD")
 

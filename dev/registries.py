@@ -19,7 +19,7 @@ ENGINES = {
 }
 # The pages that registries show.
 PAGES = ("README.md", "CITATION.cff", "LICENSE", "config/README.md")
-# Registries require a date: that of the first release, which does not change with each commit.
+# Registries require a date: the day of the first release, which does not change with each commit.
 PUBLISHED = "2026-11-21"
 
 

@@ -16,7 +16,7 @@ NOTEBOOK = re.compile(r"(?<=\]\()(notebooks/[\w-]+)\.ipynb(?=\))")
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
-    """Add a page for each notebook, with the outputs that it has, and those of the root that the navigation has."""
+    """Add a page for each notebook, with the outputs that it has, and the pages of the root that the navigation has."""
     from mkdocs.structure.files import File
 
     for path in sorted(Path(config["docs_dir"]).glob("notebooks/*.ipynb")):

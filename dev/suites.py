@@ -3,7 +3,7 @@
 A test marked `exhaustive` (kills, engines, journeys, parameters of worlds) is left out by `make test`, and belongs to
 one of twelve slices by the hash of its name. `make test SLICE=0` adds that slice, and the exhaustive tests nearest to
 what changed since `tests/slice` did. With --record the duration of each test is written to tests/durations.json, with
---record-missing those of tests without one.
+--record-missing only of tests without one.
 """
 
 import argparse
@@ -104,7 +104,7 @@ def _sum(seconds: dict[str, float], paths: Sequence[str]) -> float:
 
 
 def file_seconds(share: float) -> dict[str, float]:
-    """The recorded seconds of each test file, with a share of those of its exhaustive tests and of its own fixtures."""
+    """The recorded seconds of each test file, with a share of the seconds of its exhaustive tests and fixtures."""
     table = quick.durations()
     seconds: dict[str, float] = {}
     for name, (_, wall, _, exhaustive) in table.tests.items():

@@ -35,7 +35,7 @@ HEADS = {
     BASE: "Everything but torch, for Linux and Python 3.11; written by `make lock` from constraints.txt.",
     CUDA: "torch of the Python Package Index and the CUDA libraries that it needs; written by `make lock`.",
 }
-# Exit codes as those of eopipe: a finding, and a service that did not answer.
+# Exit codes as in eopipe: a finding, and a service that did not answer.
 FINDING, UNREACHABLE = 4, 5
 
 
@@ -80,7 +80,7 @@ def lock() -> int:
 
 
 def required(name: str, names: set[str]) -> Iterator[str]:
-    """Those of some packages that an installed package requires on this platform."""
+    """The packages out of some that an installed package requires on this platform."""
     for text in importlib.metadata.requires(name) or ():
         requirement = Requirement(text)
         extras = ("", EXTRA) if name == "eopipe" else ("",)
@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands.add_parser("lock")
     commands.add_parser("sbom").add_argument("--out", type=Path, default=ROOT / "eopipe.cdx.json")
     auditing = commands.add_parser("audit")
-    auditing.add_argument("--osv-url", help="an OSV service, instead of that of the Python Package Index")
+    auditing.add_argument("--osv-url", help="an OSV service, instead of the Python Package Index's")
     arguments = parser.parse_args(argv)
     if arguments.command == "audit":
         return audit(arguments.osv_url)

@@ -64,7 +64,7 @@ def read_content(folder: Path, model: Path) -> MapContent:
     run = read_map_run(inputs, "", "", tuple(config.get("report", {}).get("colors", ())))
     views, scale = run.maps, run.scale
     if scale and (results / "metrics.json").is_file():
-        # The report's scale is that of the labels, of which a model alone knows mean and deviation.
+        # The report's scale is from the labels, while a model alone knows their mean and deviation.
         scale = scale_of(read_metrics(results / "metrics.json"))
         files = map_files(classes, probabilities, run.stores, TASKS[run.model["task"]].second_bands(run.classes))
         decimation = page_decimation(files, run.stores)

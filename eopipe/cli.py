@@ -192,7 +192,7 @@ def set_up_libraries(definition: Stage) -> None:
     os.environ.setdefault(GDAL_CACHE, GDAL_CACHE_MB)
     # Threads that spin while they wait slow down the processes that share the cores.
     os.environ.setdefault(WAIT_POLICY, "passive")
-    # The launcher of a training sets those of each process; the order of its own sums (adapters) stays as it was.
+    # The launcher of a training sets the threads of each process; the order of its own sums (adapters) stays as it was.
     if definition.name != "train":
         os.environ.setdefault(OPENMP_THREADS, "1")
 

@@ -205,7 +205,7 @@ def _with_conflicts(
     ]
     for name in ("chip_set", "model", "calibration"):
         config[name] = config[name] and str(Path(config[name]))
-    # The grid follows the pixels of the bands, not those of masks and labels.
+    # The grid follows the pixels of the bands, not of masks and labels.
     config["search"]["grid_assets"] = config["search"]["grid_assets"] or config["preprocess"]["bands"]
     # The user named the host of the catalog, so its items may name it too.
     config["fetch"]["private_hosts"] = (*config["fetch"]["private_hosts"], *_catalog_host(config["search"]["url"]))
@@ -215,7 +215,7 @@ def _with_conflicts(
         except UsageError as error:
             sentences.append(str(error))
     if config["model"] and config["allow_code"]:
-        # The permission of a training is its own setting. The files are those of the model folder, none of this one.
+        # The permission of a training is its own setting. The files come from the model folder, none of this one.
         config["train"]["architecture"] = config["allow_code"]
     return config, sentences, wrong_sections
 

@@ -261,7 +261,7 @@ def sha256(path: Path) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    """The payload of a folder: its files without the manifest and without those of an engine."""
+    """The payload of a folder: its files without the manifest and without an engine's files."""
     return sorted(p for p in folder.rglob("*") if p.is_file() and p.relative_to(folder).as_posix() not in ENGINE)
 
 

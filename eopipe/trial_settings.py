@@ -181,7 +181,7 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, Settings]:
 
 
 def configs_of_trainings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The config of each training of a run by its name; that of a single training by no text."""
+    """The config of each training of a run by its name; a single training's by the empty text."""
     trainings = training_settings(config)
     return {name: config_of_training(config, settings) for name, settings in trainings.items()} or {"": dict(config)}
 
@@ -289,7 +289,7 @@ def _check_conditions(dimensions: Sequence[Dimension]) -> None:
 
 
 def _grid(dimensions: Sequence[Dimension]) -> Iterator[tuple[Any, ...]]:
-    """All combinations of values, those of the last dimension one after the other."""
+    """All combinations of values, values of the last dimension one after the other."""
     if endless := [dimension.port.name for dimension in dimensions if dimension.range]:
         raise UsageError(
             f"trials.space.{endless[0]} is a range without step, and sampler grid tries every value; give it a step or "
@@ -304,7 +304,7 @@ def _grid(dimensions: Sequence[Dimension]) -> Iterator[tuple[Any, ...]]:
 
 
 def _sequence(trials: Trials, dimensions: Sequence[Dimension]) -> Iterator[tuple[Any, ...]]:
-    """The values at random points of the space, or at those of the Halton sequence.
+    """The values at random points of the space, or at the points of the Halton sequence.
 
     Halton 1960, Numerische Mathematik 2:84-90, not scrambled, so that every version of SciPy has the same points.
     """

@@ -254,7 +254,7 @@ def _listed(paths: list[Path]) -> str:
 def _check_crates(result: ScanResult, root: Path) -> list[RunCrate]:
     """Add where the metadata of crates differ from their files; return the crates that are intact.
 
-    Raises BadInputError for metadata that are unreadable although intact, if the path is that of the crate.
+    Raises BadInputError for metadata that are unreadable although intact, if the path is the crate's.
     """
     intact = []
     for output in result.checked:
@@ -293,7 +293,7 @@ def _compare_with_crates(result: ScanResult, survey: Survey, crates: list[RunCra
         if expected and (output.folder or (os.access(output.path, os.R_OK) and output.path.is_file())):
             result.checked += [] if output.folder else [output]
             if output not in result.damaged and digest(output.path) not in expected:
-                text = f"it has no run record, and its {'manifest' if output.folder else 'content'} is not that of"
+                text = f"it has no run record, and its {'manifest' if output.folder else 'content'} differs from"
                 result.damaged[output] = [Damage(f"{text} {source}")]
         elif not output.folder:
             result.unchecked.append(output.path)

@@ -147,7 +147,7 @@ def corners(transform: Affine, height: int, width: int) -> list[list[float]]:
 
 
 def write_cover(source: Path) -> None:
-    """Write the tree cover with an EPSG code as CRS; that of the file is unnamed."""
+    """Write the tree cover with an EPSG code as CRS; the file's CRS is unnamed."""
     with rasterio.open(source) as file:
         write_cog(HERE / "tree_cover_density_2018.tif", file.read(1), file.transform, int(file.nodata))
 

@@ -581,8 +581,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -2776,8 +2776,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -3167,7 +3167,7 @@ $graph:
   id: stage-training
   label: eopipe training
   doc: 'One of several trainings: a model with settings of its own, mapped on the places where it is scored; the
-    name of every output contains that of the training.'
+    name of every output contains the training''s name.'
   intent:
   - edam:operation_2426
   - edam:operation_2423
@@ -3578,8 +3578,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -3891,8 +3891,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -5601,8 +5601,8 @@ $graph:
         type: array
         items: string
       label: allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
       inputBinding:
         prefix: --allow
@@ -5849,7 +5849,7 @@ $graph:
           - 'null'
           - File
       label: member maps
-      doc: 'maps of the members of an ensemble: those of the first member first'
+      doc: 'maps of an ensemble''s members: all maps of the first member first'
       format: iana:image/tiff
       default: []
     baseline_pixels:

@@ -475,8 +475,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -1126,8 +1126,8 @@ $graph:
       - record
     describe:
       label: describe
-      doc: Write the report of maps that a finished model made of other scenes than those of its training, and a
-        map sheet.
+      doc: Write the report of maps that a finished model made of scenes other than its training scenes, and a map
+        sheet.
       run: '#stage-describe'
       when: $(inputs.wanted)
       in:
@@ -1507,8 +1507,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -2277,7 +2277,7 @@ $graph:
     composite_name:
       type: string
       label: composite
-      doc: tile store of the period, which replaces those of its scenes
+      doc: tile store of the period, which replaces the stores of its scenes
       default: composite.zarr
       inputBinding:
         prefix: --composite
@@ -2344,7 +2344,7 @@ $graph:
     composite:
       type: Directory
       label: composite
-      doc: tile store of the period, which replaces those of its scenes
+      doc: tile store of the period, which replaces the stores of its scenes
       outputBinding:
         glob: $(inputs.composite_name)
     record:
@@ -2714,8 +2714,8 @@ $graph:
         type: array
         items: string
       label: allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
       inputBinding:
         prefix: --allow
@@ -2962,7 +2962,7 @@ $graph:
           - 'null'
           - File
       label: member maps
-      doc: 'maps of the members of an ensemble: those of the first member first'
+      doc: 'maps of an ensemble''s members: all maps of the first member first'
       format: iana:image/tiff
       default: []
     baseline_pixels:
@@ -3018,8 +3018,7 @@ $graph:
 - class: CommandLineTool
   id: stage-describe
   label: eopipe describe
-  doc: Write the report of maps that a finished model made of other scenes than those of its training, and a map
-    sheet.
+  doc: Write the report of maps that a finished model made of scenes other than its training scenes, and a map sheet.
   intent:
   - edam:operation_0337
   requirements:

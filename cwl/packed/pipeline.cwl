@@ -991,8 +991,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -3730,8 +3730,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -4121,7 +4121,7 @@ $graph:
   id: stage-training
   label: eopipe training
   doc: 'One of several trainings: a model with settings of its own, mapped on the places where it is scored; the
-    name of every output contains that of the training.'
+    name of every output contains the training''s name.'
   intent:
   - edam:operation_2426
   - edam:operation_2423
@@ -4532,8 +4532,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -4966,8 +4966,8 @@ $graph:
         type: array
         items: string
       label: predict.allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
     predict_halo:
       type:
@@ -5736,7 +5736,7 @@ $graph:
     composite_name:
       type: string
       label: composite
-      doc: tile store of the period, which replaces those of its scenes
+      doc: tile store of the period, which replaces the stores of its scenes
       default: composite.zarr
       inputBinding:
         prefix: --composite
@@ -5803,7 +5803,7 @@ $graph:
     composite:
       type: Directory
       label: composite
-      doc: tile store of the period, which replaces those of its scenes
+      doc: tile store of the period, which replaces the stores of its scenes
       outputBinding:
         glob: $(inputs.composite_name)
     record:
@@ -7669,8 +7669,8 @@ $graph:
         type: array
         items: string
       label: allow
-      doc: 'accepted differences of the tiles from those of the training, each as ''kind: reason'', with a kind
-        of pixel-size, unit, level'
+      doc: 'accepted differences of the tiles from the training tiles, each as ''kind: reason'', with a kind of
+        pixel-size, unit, level'
       default: []
       inputBinding:
         prefix: --allow
@@ -7917,7 +7917,7 @@ $graph:
           - 'null'
           - File
       label: member maps
-      doc: 'maps of the members of an ensemble: those of the first member first'
+      doc: 'maps of an ensemble''s members: all maps of the first member first'
       format: iana:image/tiff
       default: []
     baseline_pixels:

@@ -5,8 +5,8 @@
 For models that one device does not hold. The batch goes through as micro-batches (torch.distributed.pipelining):
 while the decoder works on one, the encoder works on the next. `gpipe` goes forward over all of them, then backward
 (Huang et al. 2019, arXiv:1811.06965), and keeps the activations of all; `1f1b` goes backward over each as soon as it
-can (Narayanan et al. 2019, arXiv:1806.03377), and keeps those of as many as there are stages. Losses and gradients
-are those of the whole model on one process, to the rounding of sums in another order.
+can (Narayanan et al. 2019, arXiv:1806.03377), and keeps as many activations as there are stages. Losses and
+gradients equal the whole model's on one process, to the rounding of sums in another order.
 
 A part is the whole model without the blocks that the other one has, so parameters keep their names: state
 dictionaries of the two, put together, load into `eopipe.models.convnext.ConvNeXt` with a linear head, since the
@@ -56,7 +56,7 @@ class Decoder(ConvNeXt):
         """Logits (N, classes, H, W)."""
         for level in levels:
             if level.requires_grad:
-                # Its gradient is sent back; that of a skip would be a slice of a wider one.
+                # Its gradient is sent back; the gradient of a skip would be a slice of a wider one.
                 level.register_hook(torch.Tensor.contiguous)
         *finer, x_NCHW = levels
         for step in self.up:
@@ -74,7 +74,7 @@ def batch_of(step: int) -> tuple[Tensor, Tensor]:
 
 
 def part_of(rank: int) -> nn.Module:
-    """The stage of a rank; the random start is that of the whole model on every process."""
+    """The stage of a rank; every process starts with the random weights of the whole model."""
     torch.manual_seed(0)
     return (Encoder, Decoder)[rank](BANDS, CLASSES, DEPTH)
 

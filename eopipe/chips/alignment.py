@@ -1,7 +1,7 @@
 """Alignment of two chips at full resolution: normalised cross-correlation over shifts and symmetries of the square.
 
-The correlation of two chips (all bands, each in standard deviations of training, without mean and slope) is that of the
-best shift of up to three pixels in steps of half a pixel (Lewis 1995, Fast normalized cross-correlation, Vision
+The correlation of two chips (all bands, each in standard deviations of training, without mean and slope) is taken at
+the best shift of up to three pixels in steps of half a pixel (Lewis 1995, Fast normalized cross-correlation, Vision
 Interface). Both chips are smoothed first, so that a copy that was blurred or resampled still correlates.
 
 A simple shape, such as a straight shore, has no more freedom than the alignment fits: two places with one correlate by

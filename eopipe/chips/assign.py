@@ -234,7 +234,7 @@ def order_along(degrees: Float64Array, method: SplitMethod) -> IntArray:
 
 
 def regions_of(table: ChipTable, source: Path | None, attribute: str) -> list[str | None]:
-    """The region of each chip: that of the polygon with its centre; None outside of all, or in several.
+    """The region of each chip, from the polygon with its centre; None outside of all, or in several.
 
     Raises UsageError without a file, BadInputError for what is not a vector file with this attribute.
     """

@@ -75,7 +75,7 @@ class ChipSplit:
 
     @cached_property
     def days(self) -> IntArray:
-        """The day (n,) of each chip of the table, by number; that of its scene where it has no date."""
+        """The day (n,) of each chip of the table, by number; its scene counts as its day where it has no date."""
         days = [day_of(image) or image.scene for image in self.table.images]
         return np.asarray(np.unique(days, return_inverse=True)[1][self.table.scenes], np.int64)
 
@@ -253,7 +253,7 @@ def check_statistics(statistics: Statistics, split: Split, stores: list[Tiles]) 
     total = sum(statistics.pixels.values())
     different = sorted(name for name, band in statistics.bands.items() if band.count != total)
     if different:
-        errors.append(f"the pixel counts of band {', '.join(different)} differ from those of the scenes")
+        errors.append(f"the pixel counts of band {', '.join(different)} differ from the scenes'")
     if errors:
         raise IntegrityError(
             f"{'; '.join(errors)}. Give the statistics that split wrote beside the split file, or accept the finding "

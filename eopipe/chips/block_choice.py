@@ -189,7 +189,7 @@ def plan_warnings(
 ) -> Iterator[str]:
     """Sentences about a plan without validation or that wastes chips.
 
-    `splits` is the split of each candidate chip, 255 for none; `shape` that of the grid, None for a chip set.
+    `splits` is the split of each candidate chip, 255 for none; `shape` the grid's shape, None for a chip set.
     """
     if len(samples) and not (splits == SPLITS.index("val")).any():
         if wants_validation(plan):

@@ -1,7 +1,7 @@
 """Candidate chips: positions of the grid, or slots of a chip set, with enough usable pixels.
 
 `split` finds them in stores and `plan` in footprints. Only what images cover is read, block by block, so that time
-follows the covered pixels and memory is that of a block.
+follows the covered pixels and memory holds one block.
 """
 
 import math
@@ -38,7 +38,7 @@ class CandidateChips:
     """Chips that may become samples (n, 3), their pixels of each class (n, classes), the valid fraction of scenes.
 
     `split_of_polygons` (n,) is the split of each where polygons are split, else 0. `unlabelled` is the number of chips
-    of each scene without a labelled pixel, `positions` that of all chips which it reaches; `reasons` says for each
+    of each scene without a labelled pixel, `positions` the number of all chips that it reaches; `reasons` says for each
     scene why it has no chip at all, and is empty where it may have some.
     """
 
@@ -124,7 +124,7 @@ def _corners(number: int, image: MappedImage, plan: SplitPlan, places: ChipPlace
             corners = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
             parts.append(corners + np.array([0, cell.column]))
     corners = np.concatenate(parts)
-    # Those of several cells too are row by row.
+    # Chips of several cells too are row by row.
     corners = corners[np.lexsort((corners[:, 1], corners[:, 0]))]
     return corners, np.full(len(corners), plan.chip**2, np.int64)
 

@@ -1,4 +1,4 @@
-"""Pixels of many chips, read block by block: memory is that of a block, time that of what the chips cover."""
+"""Pixels of many chips, read block by block: memory holds one block, time follows what the chips cover."""
 
 from collections.abc import Iterator, Sequence
 
@@ -71,7 +71,7 @@ def chips_in(corners: IntArray, chip: int, window: PixelWindow) -> IntArray:
 
 
 def windows_with_chips(windows: Sequence[PixelWindow], corners: IntArray, chip: int) -> list[PixelWindow]:
-    """Those of some windows that a chip (n, 2) of `chip` pixels reaches, in their order."""
+    """The windows that a chip (n, 2) of `chip` pixels reaches, in their order."""
     corners = corners[np.argsort(corners[:, 0], kind="stable")]
     reached = []
     for y, x in windows:
@@ -96,7 +96,7 @@ def chip_counts(mask: BoolArray, corners: IntArray, chip: int) -> IntArray:
 def class_counts(usable: BoolArray, numbers: AnyArray | None, corners: IntArray, chip: int, classes: int) -> IntArray:
     """Usable pixels of each class (n, classes) in the chips at these corners of a window.
 
-    `numbers` (y, x) are those of the classes; None counts all usable pixels as one class.
+    `numbers` (y, x) are the classes' numbers; None counts all usable pixels as one class.
     """
     if numbers is None:
         return chip_counts(usable, corners, chip)[:, None]

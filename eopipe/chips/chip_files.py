@@ -191,8 +191,8 @@ def class_folders(root: Path) -> tuple[tuple[str, ...], list[ChipFile]]:
 def chip_windows(path: Path, folder: Path | None = None) -> list[ChipFile]:
     """The chips of a list in JSON: parts of larger images, as objects with id, image, window, and mask or label.
 
-    A window is [column, row, width, height] in pixels, paths start from `folder`, by default that of the file. Raises
-    BadInputError for anything else, ids that are there twice, and a list with masks and labels.
+    A window is [column, row, width, height] in pixels, paths start from `folder`, by default the file's own.
+    Raises BadInputError for anything else, ids that are there twice, and a list with masks and labels.
     """
     rows = read_document(path, list[Any], "a list of windows")
     if not rows:
@@ -250,7 +250,7 @@ def opened(path: Path, name: str) -> Iterator[Any]:
 
 
 def _not_geotiff(name: str) -> str:
-    """What to do with a file whose name is not that of a GeoTIFF; a picture may have its place in a world file."""
+    """What to do with a file that is not a GeoTIFF by its name; a picture may have its place in a world file."""
     sentence = f"{name} is not a GeoTIFF by its name: chips are files *.tif or *.tiff"
     if Path(name).suffix.lower() not in PICTURES:
         return sentence

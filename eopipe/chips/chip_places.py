@@ -22,7 +22,7 @@ from eopipe.tiles.store import CHIP_SET, Tiles
 METHODS = ("random", "blocks", "temporal", "group", *STRIPS)
 # Slots of a store, as `eopipe import` writes it.
 MAX_SLOTS = (STORE // SLOT_STEP) ** 2
-# Square degrees of a chip: far below those of a pixel of a millimetre.
+# Square degrees of a chip: far below a pixel of one millimetre.
 MIN_AREA = 1e-18
 # Along the outline of a chip, in edges from the top left: corners and middles of the edges.
 OUTLINE = np.array([(0, 0), (1, 0), (2, 0), (2, 1), (2, 2), (1, 2), (0, 2), (0, 1)]) / 2
@@ -85,14 +85,14 @@ def _read_rows(store: Tiles) -> list[dict[str, Any]]:
         # What does not exist reads as the fill value, so that a few bytes can declare any number of rows and chunks.
         if chunks > 1 or length > min(math.prod(edge // slot for edge in store.shape), MAX_SLOTS):
             raise BadInputError(
-                f"{label} is not that of a chip set: it has {length} rows in {chunks} chunks, and at most one row for "
-                "each slot in one chunk is read"
+                f"{label} does not belong to a chip set: it has {length} rows in {chunks} chunks, and at most one row "
+                "for each slot in one chunk is read"
             )
         rows: list[dict[str, Any]] = [json.loads(text) for text in array[:].ravel().tolist()]
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
-        raise BadInputError(f"{label} is not that of a chip set: it has no rows of JSON texts") from error
+        raise BadInputError(f"{label} does not belong to a chip set: it has no rows of JSON texts") from error
     if sentences := typed_mistakes(list[_ChipRow], rows):
-        raise BadInputError(f"{label} is not that of a chip set: {'; '.join(sentences)}")
+        raise BadInputError(f"{label} does not belong to a chip set: {'; '.join(sentences)}")
     height, width = store.shape
     for row in rows:
         corner = row["row"], row["column"]

@@ -307,7 +307,7 @@ def write_chip_set(target: Path, chips: Sequence[ChipFile], legend: Legend, opti
 
     Headers of all files are read first, then a row of slots at a time. Raises BadInputError for chips of different
     bands, data types or scales, for masks that do not fit, and for values that belong to no class, UsageError for a
-    target with other files than those of an earlier import.
+    target with other files than an earlier import had.
     """
     refuse_foreign(target, folder=True)
     headers = [read_header(chip) for chip in chips]

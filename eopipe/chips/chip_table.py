@@ -118,7 +118,7 @@ class ChipGround:
     def gaps(self, first: IntArray, second: IntArray, days: IntArray | None = None) -> tuple[Float64Array, IntArray]:
         """For each chip (number) of `second`: metres to the nearest chip of `first`, and its position in `first`.
 
-        The gap is negative where they overlap. With the day (n,) of each chip those of other days are far away.
+        The gap is negative where they overlap. With the day (n,) of each chip, chips of other days are far away.
         """
         from scipy.spatial import cKDTree
 
@@ -173,8 +173,8 @@ class ChipGround:
 class ChipTable:
     """The chips of a run, one row each: samples (n, 3) of store, row and column, edge `chip` in pixels.
 
-    `grids` (n,) is the number of the cell of each chip, -1 of one at a place of its own; `scenes` (n,) that of its
-    image. `index` has the rows of a chip set, with a value in each of its columns; it is empty for chips on grids.
+    `grids` (n,) is the number of the cell of each chip, -1 of one at a place of its own; `scenes` (n,) the number of
+    its image. `index` has the rows of a chip set, with a value in each of its columns; it is empty for chips on grids.
     """
 
     chip: int
@@ -256,8 +256,8 @@ class ChipTable:
     def gaps(self, first: IntArray, second: IntArray, days: IntArray | None = None) -> tuple[Float64Array, IntArray]:
         """For each chip (row) of `second`: the gap in pixels to the nearest chip of `first`, and its position there.
 
-        Negative where they overlap, rounded to whole pixels of the largest edge between chips of different grids. With
-        the day (n,) of each chip those of other days are far away.
+        Negative where they overlap, rounded to whole pixels of the largest edge between chips of different grids.
+        With the day (n,) of each chip, chips of other days are far away.
         """
         gaps, nearest = np.full(len(second), np.inf), np.zeros(len(second), np.int64)
         for grid in np.unique(self.grids[second]).tolist():
@@ -307,9 +307,9 @@ class ChipTable:
         return index, partner
 
     def keep_apart(self, splits: UInt8Array, buffer: int) -> UInt8Array:
-        """Remove chips that overlap those of the splits from which theirs is kept apart, or are in the buffer (pixels).
+        """Remove chips that overlap chips of the splits from which theirs is kept apart, or are in the buffer (pixels).
 
-        First val chips near to test chips, then train chips near to those of both.
+        First val chips near to test chips, then train chips near to either.
         """
         for number in sorted(KEPT_APART, reverse=True):
             chosen, others = np.flatnonzero(splits == number), np.flatnonzero(np.isin(splits, KEPT_APART[number]))

@@ -41,7 +41,7 @@ def find_repeated_places(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:
             pair = f"{split.name(first, int(nearest[0]))} and {split.name(second, number)}"
             example = (
                 f"labels of a place are the same in both splits: {100 * share:.1f} % of the {second} pixels were in "
-                f"{first} with this label, such as those of {pair}"
+                f"{first} with this label, such as pixels of {pair}"
             )
             yield Finding("place", int(repeated.sum()), example, f"{first}-{second}", round(share, 6))
 

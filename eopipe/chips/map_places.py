@@ -24,14 +24,14 @@ class MapPlaces:
     chip: int
 
     def windows(self, windows: Sequence[PixelWindow]) -> list[PixelWindow]:
-        """Those of some windows of the frame that a chip reaches, in their order."""
+        """The windows of the frame that a chip reaches, in their order."""
         return windows_with_chips(windows, self.corners, self.chip)
 
 
 def chips_of_map(split: Split, name: str, images: Sequence[int] | None) -> IntArray:
     """First row and column (n, 2) of the chips of the split `name` in a map of some images by their numbers.
 
-    Those of all images count where these share their positions, and for None; a chip may be there several times.
+    Chips of all images count where the images share their positions, and for None; a chip may be there several times.
     """
     samples = split.samples[name]
     if images is not None and not split.is_mosaic:

@@ -9,7 +9,7 @@ to no other.
 
 Where two splits share a place, chips of two days are copies only if their vectors correlate by 0.9995: one place on two
 days reaches 0.999. The cost is eight products of the vectors of two splits, along few directions, and at most 300
-alignments of 64 x 64 pixels for two splits: those of the highest correlations, each chip with its best partner first,
+alignments of 64 x 64 pixels for two splits: the highest correlations, each chip with its best partner first,
 then with the next three. Chips that show one simple shape, such as a straight shore, are copies only if their texture
 agrees too. In chips below 16 pixels there is too little structure to search for it: there only copies whose vectors
 correlate by 0.9 are aligned, and the threshold is at least 0.995.
@@ -80,7 +80,7 @@ def fingerprint_chips(
     stores: list[Tiles], table: ChipTable, rows: dict[str, IntArray], spread: dict[str, float], threshold: float
 ) -> ChipFingerprints:
     """Digests and vectors of the chips in these rows of a table; `spread` is the standard deviation of each band."""
-    # The chips of all splits together, since those of one are spread over the blocks that are read.
+    # The chips of all splits together, since the chips of one are spread over the blocks that are read.
     samples, chip = table.samples[np.concatenate([*rows.values()])], table.chip
     digests, vectors = np.zeros(len(samples), np.uint64), np.zeros((len(samples), len(spread) * CELLS**2), np.float32)
     for numbers, stored, valid in _read_chips(stores, samples, chip):
@@ -188,7 +188,7 @@ def find_similar_chips(
 
 
 def _aligned(fingerprints: ChipFingerprints, first: str, second: str, pair: ChipPair) -> float:
-    """The correlation of a pair at full resolution; of one place on two days that of the vectors."""
+    """The correlation of a pair at full resolution; of one place on two days the correlation of the vectors."""
     if pair.same_place:
         return pair.correlation
     samples = fingerprints.sample(first, pair.first), fingerprints.sample(second, pair.second)
@@ -199,8 +199,8 @@ def _aligned(fingerprints: ChipFingerprints, first: str, second: str, pair: Chip
 class PartnerSearch:
     """Finds the vectors (n, features) that correlate with others, most of which are left out by an upper bound.
 
-    The product of two vectors is at most that of their parts along some directions (features, m) plus the product of
-    the lengths of the rest (Cauchy-Schwarz); `reduced` has these m + 1 numbers of each vector.
+    The product of two vectors is at most the product of their parts along some directions (features, m) plus the
+    product of the lengths of the rest (Cauchy-Schwarz); `reduced` has these m + 1 numbers of each vector.
     """
 
     vectors: FloatArray

@@ -53,7 +53,7 @@ def _assign(label: Tiles, plan: SplitPlan) -> UInt8Array:
 
 
 def _without_neighbours(label: Tiles, splits: UInt8Array, buffer: int) -> UInt8Array:
-    """Without val polygons within the buffer of test, and train polygons within that of both."""
+    """Without val polygons within the buffer of test, and train polygons within the buffer of either."""
     from scipy.ndimage import maximum_filter
 
     if not buffer:
@@ -122,8 +122,8 @@ def labelled_ground_pixels(
 ) -> int:
     """Labelled pixels on the ground in training samples (scene, row, column), each once for all chips and dates.
 
-    `labels` are those of the scenes. Of split polygons only those of the training count, and the slots of the stores of
-    a chip set are at places of their own. Reads the labels block by block.
+    `labels` belong to the scenes. Of split polygons only the training polygons count, and the slots of the stores
+    of a chip set are at places of their own. Reads the labels block by block.
     """
     groups = [([*{label.scene: label for label in labels}.values()], samples[:, 1:])]
     if CHIP_SET in labels[0].attributes:

@@ -143,7 +143,7 @@ class SplitPlan:
     """How positions or scenes are assigned to splits; sizes in pixels. 0 `folds` means one split by fractions.
 
     `by` is the unit of a group split; without named test groups they are assigned at random. `dates` (ISO) are the
-    first days of val and test; a single one is that of test.
+    first days of val and test; a single one starts test.
     """
 
     method: SplitMethod
@@ -167,7 +167,7 @@ class SplitPlan:
         if self.folds and not (self.folds >= 3 and self.fold < self.folds):
             raise UsageError(f"fold {self.fold} of {self.folds}: there must be at least 3 folds, numbered from 0")
         if self.method == "temporal" and not (self.dates and list(self.dates) == sorted(set(self.dates))):
-            raise UsageError("split.method temporal needs split.dates: the first day of val and that of test, in order")
+            raise UsageError("split.method temporal needs split.dates: the first days of val and test, in order")
         if self.method == "temporal" and (self.folds or len(self.dates) > 2):
             raise UsageError("split.method temporal has one or two split.dates and no folds")
         if self.by == "polygon" and (self.method != "group" or self.val_groups or self.test_groups):

@@ -138,7 +138,7 @@ class BandSummary(BaseModel):
 class Statistics(BaseModel):
     """What the stage split writes beside the split file: statistics by band, and the valid pixels of each scene.
 
-    `samples` is the digest of the chips that were measured; `labels` are those of continuous labels.
+    `samples` is the digest of the chips that were measured; `labels` are the statistics of continuous labels.
     """
 
     model_config = OPEN

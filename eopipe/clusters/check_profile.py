@@ -17,7 +17,7 @@ MIN_MEMORY_MB = 500
 
 @dataclass(frozen=True)
 class ProfileFile:
-    """The file that a profile's name means, and those of the same name that it hides."""
+    """The file that a profile's name means, and files of the same name that it hides."""
 
     file: Path
     hidden: tuple[Path, ...]
@@ -90,7 +90,7 @@ def retry_notes(profile: dict[str, Any], site: Site) -> Iterator[str]:
     retries = int(profile.get("retries") or 0)
     for name, resources in (profile.get("set-resources") or {}).items():
         partition, runtime = _partition_of(resources, site), resources.get("runtime")
-        # That of a training is the same in each attempt.
+        # The runtime of a training is the same in each attempt.
         if name == "train" or not isinstance(runtime, int) or not partition.max_minutes:
             continue
         first = partition.max_minutes // runtime

@@ -103,7 +103,7 @@ def refuse_missing_which() -> None:
 
 
 def config_files(workflow: Any) -> list[str]:
-    """The config files of a run so far: those of the command line, then those that a Snakefile names."""
+    """The config files of a run so far: first from the command line, then those that a Snakefile names."""
     return [str(path) for path in _of_workflow(workflow, "configfiles")]
 
 
@@ -181,7 +181,7 @@ def add_handlers(workflow: Any, start: Callable[[], Any], success: Callable[[], 
 
 @dataclass(frozen=True)
 class _Handler:
-    """A handler that a workflow had before, followed by that of eopipe."""
+    """A handler that a workflow had before, followed by eopipe's."""
 
     earlier: Callable[[Any], Any]
     action: Callable[[], Any]
@@ -345,7 +345,7 @@ def refuse_cancelled() -> None:
     """Raise PreemptedError where this Slurm job repeats one of the same run that was cancelled.
 
     Snakemake's executor takes a cancelled job for a failed one and submits it again. Jobs of one run have one name,
-    and those of one rule and its wildcards one comment; all tasks of an array have that of its first, so they do not
+    and jobs of one rule and its wildcards one comment; all tasks of an array have the first task's, so they do not
     count among each other. A later run, with another name, starts the job. A first attempt asks Slurm nothing.
     """
     job_id = os.environ.get("SLURM_JOB_ID")

@@ -10,7 +10,7 @@ NETWORK_TYPES = {
     *("afs", "beegfs", "beegfs_nodev", "ceph", "ceph-fuse", "cephfs", "cifs", "gfs2", "glusterfs", "gpfs", "lustre"),
     *("nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "sshfs", "wekafs"),
 }
-# Those of one kernel, also where its containers have names of their own; and cluster file systems with locks.
+# File systems of one kernel, also where its containers have names of their own; and cluster file systems with locks.
 LOCAL_TYPES = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
 GLOBAL_LOCKS = {"ceph", "gfs2", "gpfs", "ocfs2"}
 

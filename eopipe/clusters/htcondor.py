@@ -1,6 +1,6 @@
 """Submit descriptions and DAGs for HTCondor: a training, from the arguments of `eopipe train`, or parts of a map.
 
-Those of the several trainings of a run are in condor_trainings.py.
+Several trainings of a run are submitted by condor_trainings.py.
 """
 
 import argparse

@@ -42,7 +42,7 @@ def _parser() -> Parser:
     slurm = commands.add_parser("slurm", help="query the cluster and write a profile for it", description=write.__doc__)
     slurm.set_defaults(command=write)
     slurm.add_argument("--partition", help="partition of all other jobs [the cluster's default]")
-    slurm.add_argument("--training", metavar="PARTITION", help="partition of the training [that of the other jobs]")
+    slurm.add_argument("--training", metavar="PARTITION", help="partition of the training [the other jobs' partition]")
     slurm.add_argument("--account", help="account to charge [the only one that you have]")
     slurm.add_argument("--qos", help="quality of service of all jobs [the cluster's default]")
     slurm.add_argument("--constraint", metavar="FEATURES", help="features that the nodes of all jobs must have")

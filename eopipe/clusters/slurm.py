@@ -62,8 +62,8 @@ class Partition:
 class Site:
     """A Slurm cluster as its user sees it.
 
-    `accounts` may be charged; none without accounting. Where limits are not enforced, a job over those of its partition
-    is not refused but waits forever. `min_job_age_s` is how long the controller remembers a job that has ended.
+    `accounts` may be charged; none without accounting. Where limits are not enforced, a job over the limits of its
+    partition is not refused but waits forever. `min_job_age_s` is how long the controller remembers an ended job.
     """
 
     name: str

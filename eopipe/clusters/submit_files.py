@@ -1,4 +1,4 @@
-"""Submit descriptions of HTCondor: what all of them have, those of a training on one machine and of short jobs."""
+"""Submit descriptions of HTCondor: what all of them have, for a training on one machine and for short jobs."""
 
 import argparse
 import os
@@ -184,7 +184,7 @@ def input_paths(stage_name: str, values: dict[str, Any]) -> list[Path]:
 
 
 def literal(text: str) -> str:
-    """Text without variables of HTCondor, but for that of the parts."""
+    """Text without variables of HTCondor, but for the variable of the parts."""
     if set(text) & set("\r\n"):
         raise UsageError(f"{text!r} has a line break, which a submit description of HTCondor cannot have; remove it")
     return OF_PART.join(words.replace("$", "$(DOLLAR)") for words in text.split(OF_PART))

@@ -148,7 +148,7 @@ def _record(name: str, records: list[tuple[Path, dict[str, Any]]]) -> dict[str, 
 
 
 def _slurm_job(record: dict[str, Any]) -> str:
-    """The id of a Slurm job; empty for those of other schedulers."""
+    """The id of a Slurm job; empty for jobs of other schedulers."""
     scheduler, _, job = str(record.get("place", {}).get("job", "")).partition(":")
     return job if scheduler == "slurm" else ""
 

@@ -116,7 +116,7 @@ def used_stores(stores: list[Tiles]) -> list[Tiles]:
 
 
 def common_scaling(stores: list[Tiles]) -> Scaling:
-    """The scale and offset of a composite: those of the stores with the lowest offset, of these with the finest scale.
+    """The scale and offset of a composite: from the stores with the lowest offset, of these with the finest scale.
 
     Unsigned numbers of the other stores can then be expressed without going below zero.
     """
@@ -129,7 +129,7 @@ def common_scaling(stores: list[Tiles]) -> Scaling:
 
 
 def rescale(stored: AnyArray, scaling: Scaling, target: Scaling) -> AnyArray:
-    """Stored numbers of one scale and offset as those of another, in their data type.
+    """Stored numbers of one scale and offset in another scale and offset, in their data type.
 
     Integers are shifted exactly where the scales are equal and the offsets differ by whole stored numbers, else rounded
     to the nearest, halves to even; numbers beyond the range of the data type become its limits.

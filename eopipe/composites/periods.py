@@ -25,7 +25,7 @@ YEAR = re.compile(r"\d{4}")
 
 @dataclass(frozen=True)
 class Period:
-    """One period: `name` is also that of its composite; first and last day are None for all time."""
+    """One period: `name` also names its composite; first and last day are None for all time."""
 
     name: str
     first: date | None = None

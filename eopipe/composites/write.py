@@ -2,7 +2,7 @@
 
 A pixel of a composite is the median of each band, or the observation that ranks first.
 
-The median is that of `numpy.nanmedian`; integers are rounded to the nearest, halves to even. The other methods
+The median is calculated as by `numpy.nanmedian`; integers are rounded to the nearest, halves to even. The other methods
 choose one observation for all bands of a pixel, so that its spectrum is a measured one; of equal observations the
 earliest is chosen. Highest NDVI: Holben 1986, doi:10.1080/01431168608948945; reflectances below zero count as zero,
 and dark pixels rank lower, since the ratio of two small numbers says nothing. Lowest blue, since cloud and haze are
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     import zarr
     from odc.geo.geobox import GeoBox
 
-# Sum of the reflectances of red and near infrared below which a pixel is dark; that of vegetation is above it.
+# Sum of the reflectances of red and near infrared below which a pixel is dark; vegetation is above it.
 DARK = np.float32(0.2)
 
 
 def write_composite(target: Path, observations: Observations, recipe: CompositeRecipe, budget: int) -> None:
     """Publish `image` (band, y, x), `valid` and `count` (y, x).
 
-    `count` is the number of valid observations, of stacked parts that of the observed part with the fewest. Of several
+    `count` is the number of valid observations, of stacked parts in the observed part with the fewest. Of several
     cells each has a group. Memory is limited to a row of chunks of one shard and `budget` bytes, however many dates
     there are.
     """

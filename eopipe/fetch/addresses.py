@@ -64,7 +64,7 @@ def is_public(text: str) -> bool:
 
 
 def is_link_local(text: str) -> bool:
-    """Whether an IP address is that of a neighbour, as the metadata servers of clouds have it."""
+    """Whether an IP address is link-local, as the addresses of clouds' metadata servers are."""
     return any(address.is_link_local for address in _readings(text))
 
 
@@ -82,9 +82,9 @@ def _readings(text: str) -> list[IPAddress]:
 
 
 class AddressGuard:
-    """Which addresses a session connects to: public ones, and those of hosts that the user named.
+    """Which addresses a session connects to: public ones, and addresses of hosts that the user named.
 
-    A name is that of a host, for all of its ports, or `host:port`. Addresses of neighbours are refused to all.
+    A name is a host, for all of its ports, or `host:port`. Addresses of neighbours are refused to all.
     """
 
     def __init__(self, private_hosts: Collection[str] = ()) -> None:

@@ -91,8 +91,8 @@ def write_window(
 ) -> None:
     """Write the part of a remote GeoTIFF that grids in any CRS need as the GeoTIFF `target`.
 
-    The part consists of whole blocks: pixels, mask, nodata, scale and descriptions are those of the original, in
-    place. Overviews are not read. What was written is decoded and compared before `target` appears.
+    The part consists of whole blocks: pixels, mask, nodata, scale and descriptions are as in the original, in place.
+    Overviews are not read. What was written is decoded and compared before `target` appears.
     Raises BadInputError (not a GeoTIFF, no georeferencing, outside the grid), IntegrityError (truncated or damaged),
     RefusedError (larger than any scene) and what `reader` raises; there is no `target` then.
     """
@@ -114,7 +114,7 @@ def write_window(
 
 
 def _check_format(magic: bytes, label: str) -> None:
-    """Refuse a file whose first bytes are not those of a TIFF file."""
+    """Refuse a file that does not start with the first bytes of a TIFF file."""
     if magic[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
         return
     if magic.lstrip()[:1] == b"<":
@@ -140,7 +140,7 @@ def _check_size(source: Any, label: str) -> None:
 def needed_window(source: Any, grids: "Sequence[GeoBox]", label: str) -> Any:
     """The window of whole blocks that contains the area of all grids. Raises BadInputError when there is none.
 
-    `source` has crs, transform, shape, bounds and block_shapes as those of rasterio.
+    `source` has crs, transform, shape, bounds and block_shapes as a dataset of rasterio has them.
     """
     from rasterio.windows import Window
 

@@ -75,7 +75,7 @@ def catalog_file(href: str, label: str, catalog: Path | None) -> Path:
 
 
 def catalog_root(catalog: Path) -> Path:
-    """The folder that relative paths of a catalog start from: its own, or that of its file."""
+    """The folder that relative paths of a catalog start from: itself, or the folder of its file."""
     return (catalog.parent if catalog.is_file() else catalog).resolve()
 
 

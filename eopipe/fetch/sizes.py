@@ -50,7 +50,7 @@ def local_file(asset: dict[str, Any], label: str, catalog: Path | None) -> Path 
 
 def _size(asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession) -> tuple[int, Basis]:
     if is_zarr(asset):
-        # Many files, of which only those of the area are read.
+        # Many files, but only the files of the area are read.
         safe_href(asset["href"], label)
         return 0, "unknown"
     stated = asset.get("file:size")

@@ -31,7 +31,7 @@ OF_FIXED_SIZE = {
 }
 STREAMS = ("gzip", "zlib", "bz2", "lzma")
 DECLARED = ("blosc", "zstd", "lz4")
-# Of a frame of zstd (RFC 8878): its first bytes, those of a frame without data, and the largest block.
+# Of a frame of zstd (RFC 8878): the first bytes, also of a frame without data, and the largest block.
 ZSTD_MAGIC, ZSTD_SKIPPED, ZSTD_BLOCK = 0xFD2FB528, 0x184D2A50, 1 << 17
 
 

@@ -148,7 +148,7 @@ def _check_length(length: int, key: str, label: str) -> None:
 
 
 class FileStore(Store):
-    """Files that are read through the requests of this package; `versions` has that of each file that was asked for.
+    """Files that are read through the requests of this package; `versions` has the version of each requested file.
 
     Raises UpstreamError where a file has another version than when it was read before.
     """
@@ -162,7 +162,7 @@ class FileStore(Store):
 
     @property
     def supports_listing(self) -> bool:
-        """Whether names are known: not those of a server."""
+        """Whether names are known; a server does not list them."""
         return isinstance(self.files, LocalFiles)
 
     def __eq__(self, other: object) -> bool:

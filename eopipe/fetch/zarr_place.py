@@ -170,7 +170,7 @@ class PlacedArray:
         )
 
     def _is_of_group(self) -> bool:
-        """Whether the transform of the group is that of this array: it states the same shape."""
+        """Whether the transform of the group applies to this array: it states the same shape."""
         shape = self.groups[0].get("spatial:shape") or self.groups[0].get("proj:shape")
         return shape is not None and list(shape)[-2:] == list(self.shape)
 
@@ -229,7 +229,7 @@ def attributes_of(node: Any, label: str) -> dict[str, Any]:
     names = {field.alias or name for name, field in _Attributes.model_fields.items()}
     # Other attributes are free, and may have numbers that are not finite.
     read_attributes = {key: attributes[key] for key in names & attributes.keys()}
-    checked(_Attributes, read_attributes, f"the metadata of {label}", "that of a raster in Zarr")
+    checked(_Attributes, read_attributes, f"the metadata of {label}", "metadata of a raster in Zarr")
     return attributes
 
 

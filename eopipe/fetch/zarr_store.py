@@ -100,7 +100,7 @@ def _last_segment(href: str) -> tuple[str, str]:
 
 
 def _local_folder(path: str, label: str, catalog: Path | None) -> tuple[Path, Path]:
-    """The folder of a store and that of its catalog. Raises BadInputError when it is missing, RefusedError outside."""
+    """The folders of a store and of its catalog. Raises BadInputError when it is missing, RefusedError outside."""
     if catalog is None:
         raise BadInputError(f"{label} has the relative path {path}; name its catalog folder")
     root = catalog_root(catalog)
@@ -113,7 +113,7 @@ def _local_folder(path: str, label: str, catalog: Path | None) -> tuple[Path, Pa
 
 
 def _open_icechunk(asset: dict[str, Any], href: str, label: str, catalog: Path | None) -> tuple["Store", str]:
-    """The store of a version of an Icechunk repository: that of the asset's fields, else the branch main.
+    """The store of a version of an Icechunk repository: the version in the asset's fields, else the branch main.
 
     Chunks in other files (virtual chunks) are not authorised: a repository could name any file or server.
     """

@@ -1,4 +1,4 @@
-"""Errors of a store beyond those of its manifest: shapes, shard counts, decoding, masks."""
+"""Errors of a store beyond its manifest: shapes, shard counts, decoding, masks."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +68,7 @@ def _pixel_errors(store: Tiles) -> Iterator[str]:
             return
     recorded, measured = store.attributes.get("valid_fraction"), valid_pixels / (shape[0] * shape[1])
     if recorded is not None and abs(measured - recorded) > 1e-5:
-        yield f"valid_fraction is {recorded}, but that of the mask is {measured:.6f}"
+        yield f"valid_fraction is {recorded}, but the mask's is {measured:.6f}"
 
 
 def _window_error(store: Tiles, window: tuple[slice, slice]) -> str:

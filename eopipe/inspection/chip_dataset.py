@@ -99,7 +99,7 @@ class ChipDataset(Dataset[tuple[Tensor, Tensor]]):
     def set_epoch(self, epoch: int) -> None:
         """Take order and augmentation of an epoch, counted from 0. Raises UsageError for a split that has none."""
         if self.split != "train" or epoch < 0:
-            raise UsageError(f"set_epoch({epoch}) of chips of {self.split}: only those of train have epochs, from 0")
+            raise UsageError(f"set_epoch({epoch}) of chips of {self.split}: only chips of train have epochs, from 0")
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -150,8 +150,8 @@ def open_chips(
 
     `results` is the folder of the run, `split` one of train, val and test. With `set_epoch` chips of `train` are
     augmented as `augment` lists (`train.augment` of a config), and are crops of `crop` pixels edge around a labelled
-    pixel, if that is not 0. `stores` is the folder with `tiles` and `labels`, if it is not that of the
-    run: that of a chip set.
+    pixel, if that is not 0. `stores` is the folder with `tiles` and `labels`, if it is not the run's
+    folder: a chip set's.
 
     >>> import eopipe
     >>> train = eopipe.open_chips("results", "train")
@@ -159,7 +159,7 @@ def open_chips(
     >>> image.shape[0] == len(train.bands), image.shape[1:] == labels.shape
     (True, True)
 
-    Raises BadInputError where the run has no split, or its stores are not those of the split, UsageError for options
+    Raises BadInputError where the run has no split, or its stores do not belong to the split, UsageError for options
     that there are not.
     """
     folder = Path(results)

@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         "--places",
         choices=("test", "val"),
         default="test",
-        help="val: validation places, to choose a model whose score is then that of the test places [%(default)s]",
+        help="val: validation places, to choose a model, which is then scored on the test places [%(default)s]",
     )
     parser.add_argument("--page", type=Path, help="HTML page with the tables, and the maps side by side")
     parser.add_argument("--json", type=Path, help="file of all scores, intervals, differences and differing settings")

@@ -1,4 +1,4 @@
-"""A trained model for arrays in memory: its predictions are those of the stage `predict`."""
+"""A trained model for arrays in memory: it predicts what the stage `predict` does."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +104,7 @@ class LoadedModel:
         """Probabilities of the classes (class, y, x) of an image (band, y, x), or of each of several (…, band, y, x).
 
         `images` are in physical units (reflectance, dB), as `open_cube` gives them, with NaN where there are no data.
-        An array of numpy has the bands in the order of `bands`; those of xarray are selected by their names, and the
+        An array of numpy has the bands in the order of `bands`; bands of xarray are selected by their names, and the
         result keeps all coordinates. Of a dataset with `image` and `valid` other pixels than the valid ones count as
         no data. Probabilities are float32 and NaN where any band has no data; they are not calibrated. A chip
         classifier gives the same for all pixels of a chip, a regression its values under one class, the quantity. The

@@ -40,7 +40,7 @@ class Score(NamedTuple):
 class Metrics:
     """What the stage evaluate measured on the test places of a run.
 
-    `content` has the scores by attributes; `level` is that of the confidence intervals (0.95), 0 where there are none.
+    `content` has the scores by attributes; `level` is the confidence level (0.95), 0 where there are no intervals.
     """
 
     content: RunMetrics
@@ -82,7 +82,7 @@ class Metrics:
 
     @property
     def members(self) -> list[dict[str, float | None]]:
-        """Of each member of an ensemble its scores by name, those of a class as `iou:forest`; else nothing.
+        """Of each member of an ensemble its scores by name, scores of a class as `iou:forest`; else nothing.
 
         They are shares, or in the unit of the values. Seeds alone make their spread:
         `pandas.DataFrame(metrics.members).std()` is its standard deviation (n - 1).

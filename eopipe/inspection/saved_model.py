@@ -31,7 +31,7 @@ def save_model(
 ) -> None:
     """Write a model folder for weights that your own loop trained on the chips of a run, for `eopipe predict`.
 
-    `weights` are the `state_dict` of the model, `chips` those of `train`: bands, normalisation and classes are theirs.
+    `weights` are the `state_dict` of a model, `chips` its training chips: bands, normalisation and classes are theirs.
     `architecture`, `arguments` and `model_files` are as in the section `train` of a config: the class as module:Class
     or file.py:Class, its arguments as name=value, and the files of its code, which are copied. Its output are logits of
     the classes of each pixel (N, class, y, x).

@@ -195,8 +195,8 @@ class ClassShapes:
     ) -> None:
         """Read and reproject the shapes; raises BadInputError that names every class which the legend lacks.
 
-        Polygons are numbered in their order around this grid, or with `numbers_of_file` in that of the whole file, so
-        that a polygon has one number on several grids.
+        Polygons are numbered in their order around this grid, or with `numbers_of_file` in the order of the whole
+        file, so that a polygon has one number on several grids.
         """
         from shapely import STRtree, is_empty
 

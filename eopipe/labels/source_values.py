@@ -37,7 +37,7 @@ class SourceValues:
     """Pixels of each source value of a label raster on the grid, added up window by window."""
 
     def __init__(self, legend: Legend, name: str) -> None:
-        """Count for a legend; `name` is that of the raster in errors."""
+        """Count for a legend; `name` names the raster in errors."""
         self.legend, self.name = legend, name
         self.counts: Counter[float] = Counter()
 

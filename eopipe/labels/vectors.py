@@ -118,7 +118,7 @@ class ShapeParts:
     """The parts of shapes on a grid, by which windows of it that no shape reaches are known."""
 
     def __init__(self, shapes: ObjectArray) -> None:
-        """Index the parts: those of one shape may be far apart."""
+        """Index the parts: parts of one shape may be far apart."""
         from shapely import STRtree, get_parts
 
         self.tree = STRtree(get_parts(shapes))

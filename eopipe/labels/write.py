@@ -161,7 +161,7 @@ def write_cell(
     classes: tuple[str, ...],
     layout: Layout,
 ) -> tuple[IntArray, int]:
-    """Write the labels of a cell; the pixels of each class, and those of overlapping shapes of different classes.
+    """Write the labels of a cell; the pixels of each class, and of overlapping shapes of different classes.
 
     Without a reader nothing in it is labelled.
     """
@@ -213,7 +213,7 @@ def is_vector(band: SceneBand) -> bool:
 
 @dataclass
 class ClassSource:
-    """A source of class labels; `values` are those of a raster that were read in all cells."""
+    """A source of class labels; `values` are a raster's values, as read in all cells."""
 
     band: SceneBand
     legend: Legend

@@ -35,7 +35,7 @@ class NodeRange:
 
 @dataclass(frozen=True)
 class ClusterEnvironment:
-    """A launcher among those of its group.
+    """A launcher as a part of its group.
 
     Node rank 0 is the first launcher; with None it is the one that takes the lease. Port 0 is any free port. `peers`
     are the hosts that must reach the first launcher; without `host` it listens on its address towards them.

@@ -1,4 +1,4 @@
-"""Run the workers of one node to their end, alone or with those of other nodes, and raise what they ended with."""
+"""Run the workers of one node to their end, alone or together with other nodes, and raise what they ended with."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def launch(
     environment: Mapping[str, str],
     member: Membership | None = None,
 ) -> None:
-    """Run the workers of this node on a job file; with a membership, those of other nodes train with them.
+    """Run the workers of this node on a job file; with a membership, workers of other nodes train with them.
 
     Raises the error that the workers left in `status.json` beside the job.
     """

@@ -95,7 +95,7 @@ def torch_variable(name: str, value: str) -> Iterator[None]:
 
 
 class SignedBackend(dynamic.RendezvousBackend):
-    """A rendezvous backend whose states are signed; raises RendezvousStateError for those of other processes."""
+    """A rendezvous backend whose states are signed; raises RendezvousStateError for states of other processes."""
 
     def __init__(self, inner: C10dRendezvousBackend, secret: str) -> None:
         self.inner, self.secret = inner, secret.encode()
@@ -138,7 +138,7 @@ class GroupRendezvous(dynamic.DynamicRendezvousHandler):
     def join(
         cls, endpoint: Endpoint, listening: int | None, address: str, nodes: NodeRange, wait_s: float
     ) -> "GroupRendezvous":
-        """Connect to the store of an endpoint, or serve it on the listening socket; both are those of this group."""
+        """Connect to the store of an endpoint, or serve it on the listening socket; both belong to this group."""
         store = TCPStore(
             endpoint.host,
             endpoint.port,

@@ -184,8 +184,8 @@ def announce_engine() -> None:
 def die_with_engine() -> None:
     """Let this stage end with the engine that started it: the next run starts the same job again.
 
-    Snakemake names itself, on its machine only; a process between the two, such as that of a container, is left alone.
-    An engine of CWL starts a stage as its own child, or as that of a container.
+    Snakemake names itself, on its machine only; a process between the two, such as a container's, is left alone.
+    An engine of CWL starts a stage as its own child, or as a child of a container.
     """
     engine, began, machine = (*os.environ.get(ENGINE, "").split(" ", 2), "", "", "")[:3]
     if TOOL_OF_CWL in os.environ and not engine:

@@ -8,8 +8,8 @@ Two shuffles, each of which takes every sample exactly once an epoch:
 shuffled, `window` of them are live at a time, and the order takes a chip from each of them round-robin; the chips
 of a block are shuffled too. Two chips of a batch share their block with a probability of about 1 / window, compared
 with about 1 / (number of blocks) in a permutation. With a correlation r between chips of a block, the variance of a
-mean over a batch of n chips is 1 + (n / window - 1) r times that of independent draws (the design effect of cluster
-sampling, Kish 1965, Survey Sampling): there is no loss while the window is as large as the batch.
+mean over a batch of n chips is 1 + (n / window - 1) r times the variance of independent draws (the design effect of
+cluster sampling, Kish 1965, Survey Sampling): there is no loss while the window is as large as the batch.
 """
 
 import heapq

@@ -157,7 +157,7 @@ class Prefetcher:
     """Reads samples (n, 3) of scene, row and column into `slots` batches ahead, by `workers` processes or inline (0).
 
     Chips are returned as stored, or, if `finished`, symmetry-transformed and normalised as the model's input.
-    `polygons` are the splits of the polygons by scene of the labels: those of other splits have no label.
+    `polygons` are the splits of the polygons by scene of the labels: polygons of other splits have no label.
     """
 
     job: LoaderJob
@@ -291,7 +291,7 @@ class Prefetcher:
     def _crops(self, request: BatchRequest) -> tuple[list[int], list[Bounds]]:
         """A random number for each chip, and the bounds of its crop; none for whole chips.
 
-        These bounds are those of the chips of a block, whose pixels are read anyway, and in a chip set of the chip.
+        The crop stays in the chips of a block, whose pixels are read anyway, and in a chip set in the chip.
         """
         if not self._is_cropped(request):
             return [], []

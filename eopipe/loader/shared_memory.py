@@ -51,7 +51,7 @@ class SharedMemorySlots:
         self.slots = [self.batch(number, layout.chip) for number in range(layout.slots)]
 
     def batch(self, number: int, edge: int) -> ChipArrays:
-        """The memory of a slot as chips of an edge in pixels, at most that of the layout."""
+        """The memory of a slot as chips of an edge in pixels, at most the layout's."""
         layout, (image, valid, label) = self.layout, self.layout.sizes
         start = number * (image + valid + label)
         raster = (layout.chips, edge, edge)

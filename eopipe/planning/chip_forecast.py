@@ -48,7 +48,7 @@ class ChipForecast:
     Without labels there is one class, `unknown`; `ground_pixels` are the labelled pixels of the training chips, each
     once for all chips and dates. `stops` says why labels or chips will end the run, `warnings` what
     is wasted; `label_lines` is a table of the source values of the labels with their classes. `has_slots`: the chips
-    are those of a chip set, each at a place of its own.
+    belong to a chip set, each at a place of its own.
     """
 
     plan: SplitPlan

@@ -116,7 +116,7 @@ class MappedImages:
 
     @property
     def map_jobs(self) -> int:
-        """Jobs that predict, without those of folds."""
+        """Jobs that predict, without the jobs of folds."""
         return self.maps * (1 + self.parts)
 
 
@@ -201,7 +201,7 @@ def _composites(config: Config, scenes: FrozenScenes, store_size: StoreSize, rea
 
 
 def _stacked_parts(composite: dict[str, Any], scenes: FrozenScenes, names: list[str]) -> int:
-    """How many parts the composite of these scenes stacks: those of the config, or those of their days."""
+    """How many parts the composite of these scenes stacks: the parts in the config, or else of their days."""
     days = [day_of(scenes.items[name]["properties"], f"scene {name}") for name in names]
     return len(composite["parts"] or {part_of(day, composite["stack"]) for day in days})
 
@@ -311,13 +311,13 @@ def _trainings(config: Config, mapped: MappedImages) -> list[FolderForecast]:
 def _job_files(
     config: Config, folders: list[FolderForecast], mapped: MappedImages, scenes: int
 ) -> list[FolderForecast]:
-    """Files that jobs write beside their outputs: records, logs, benchmarks, state, and those of Snakemake."""
+    """Files that jobs write beside their outputs: records, logs, benchmarks, state, and Snakemake's own files."""
     jobs, results = sum(folder.jobs for folder in folders), Path(config["results"])
     patterns = ["*.run.json", "*/*.run.json", *(f"{name}/*/**/*.run.json" for name in OF_SEVERAL)]
     paths = {"records": [path for pattern in patterns for path in results.glob(pattern)]}
     paths |= {name: list(results.glob(f"{name}/**/*")) for name in ("logs", "benchmarks")}
     names, of_fold = [folder.folder for folder in folders], 4 if config["folds"] else 0
-    # Stages with several jobs have a folder: fetch and preprocess, composite, label, predict; and those of folds.
+    # Stages with several jobs have a folder: fetch and preprocess, composite, label, predict; and the stages of folds.
     stages = 1 + of_fold + bool(kind_of_trainings(config)) + bool(config["trials"]["rungs"])
     stages += sum(name in names for name in ("scenes", "tiles", "composites", "labels"))
     forecasts = []

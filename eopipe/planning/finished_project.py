@@ -40,7 +40,7 @@ RECORDS = {
     "predict": "maps/*/classes.tif",
     "report": "report.html",
 }
-# Folders from the results up to that of the config, in which relative paths of the run start.
+# Folders from the results up to the folder of the config, in which relative paths of the run start.
 MAX_DEPTH = 4
 # A band of a stack, by the part that its name ends with.
 STACKED = {"season": r"DJF|MAM|JJA|SON", "year": r"\d{4}", "month": r"\d\d"}
@@ -283,7 +283,7 @@ def _grid_of(run: FinishedRun, search: dict[str, Any], area: ProjectArea | None)
 
 
 def _changed(name: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a section that differ from the defaults, in the order of the stage; those of SHOWN in any case."""
+    """Settings of a section that differ from the defaults, in the order of the stage; settings of SHOWN in any case."""
     changed = {}
     for port in stage(name).settings:
         value = values.get(port.name)

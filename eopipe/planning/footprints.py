@@ -102,7 +102,7 @@ def _enclosing(places: Float64Array, edge: int) -> slice:
 class Coverage:
     """The pixels of the frame that an image covers: windows of the frame that do not overlap, with masks (y, x).
 
-    Memory is that of the windows, not of the frame.
+    Memory follows the windows, not the frame.
     """
 
     frame: Frame
@@ -210,7 +210,7 @@ def reached_windows(
 ) -> dict[str, list[PixelWindow]]:
     """The windows of a cell that the bands of each scene reach, from their projection metadata; none outside of it.
 
-    Those of a scene that states none are around its footprint.
+    Of a scene that states none, the windows are around its footprint.
     """
     reached = {}
     for name, item in items.items():

@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--url", help="URL of a STAC API [Earth Search]")
     add("--collection", help="STAC collection: one of the examples, or of --url or --catalog [sentinel-2-l2a]")
     add("--datetime", help=f"date or interval of acquisition [{DATES}, or all of a catalog]")
-    add("--bands", nargs="+", help="asset names, in channel order [those of the collection]")
+    add("--bands", nargs="+", help="asset names, in channel order [the collection's]")
     add("--task", choices=tuple(SAMPLES), default="segmentation", help="learning task [%(default)s]")
     names = ", ".join(CLASSES)
     add("--classes", nargs="+", help=f"class names, in the order of the class numbers [{names}]")
@@ -213,7 +213,7 @@ def _chip_set_project(options: argparse.Namespace) -> ProjectFiles:
 
 
 def _used(options: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
-    """Those of some options that are given."""
+    """The options of these names that are given."""
     defaults = vars(_parser().parse_args([str(options.folder)]))
     return [f"--{name}" for name in names if getattr(options, name) != defaults[name]]
 
@@ -283,7 +283,7 @@ def _checked_shape(
         search["area"] = folder / "area.geojson"
     if search["catalog"] is not None:
         search["catalog"] = options.catalog
-    # Results of another project that is run in this folder are not those of the new one.
+    # Results of another project that is run in this folder do not belong to the new one.
     config["results"] = str(folder / "results")
     if not check_chips:
         mistakes = [line for line in mistakes if not line.startswith("split.")]

@@ -129,7 +129,7 @@ def source_of_catalog(catalog: Path, collection: str | None, bands: tuple[str, .
 
 
 def known_assets(items: list[Item], bands: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Bands and mask that all scenes have: the named bands, blue to near infrared, or those of an example.
+    """Bands and mask that all scenes have: the named bands, blue to near infrared, or an example's bands.
 
     Raises UsageError that lists the assets where none of these are there.
     """

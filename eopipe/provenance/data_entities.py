@@ -45,7 +45,7 @@ MEDIA_TYPES = {
 
 @dataclass(frozen=True)
 class CratePart:
-    """A file or folder of the crate: its path there, its content, that of the files in it, and what to know of it."""
+    """A file or folder of the crate: its path there, its content, its files' content, and what to know of it."""
 
     path: str
     content: RecordedData

@@ -26,7 +26,7 @@ LISTED_ARGUMENTS = 12
 class RecordedData(BaseModel):
     """A file or folder that a job read or wrote; `sha256` is empty for a folder that was not published.
 
-    `path` is that of a file in a folder that the command names, or of a store in an output; else it is empty.
+    `path` leads to a file in a folder that the command names, or to a store in an output; else it is empty.
     """
 
     model_config = IMMUTABLE
@@ -129,7 +129,7 @@ class RecordedJob:
 def missing_inputs(root: Path, commands: Mapping[Path, Sequence[str]], folders: Sequence[Path]) -> dict[Path, Path]:
     """Inputs at or below a path that are not there, each with an output that was made of it.
 
-    `commands` are those of recorded outputs, `folders` other published ones: what is in these is compared with
+    `commands` belong to recorded outputs, `folders` other published ones: what is in these is compared with
     their manifests. Inputs of a user elsewhere may be gone.
     """
     top, known = root.absolute(), {path.absolute() for path in (*commands, *folders)}

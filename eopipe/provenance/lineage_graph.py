@@ -91,13 +91,13 @@ def _read_crate(folder: Path) -> LineageGraph:
 
 
 def _records_for(path: Path) -> list[Path]:
-    """The run records of the results that a path belongs to; a chip set has that of its import beside it."""
+    """The run records of the results that a path belongs to; a chip set has the record of its import beside it."""
     sets = [record for folder in (path, *path.parents[:DEPTH]) if _is_of("import", record := record_path(folder))]
     return sets[:1] or sorted(_records(_results_folder(path)))
 
 
 def _results_folder(path: Path) -> Path:
-    """The folder of results: the nearest with the run record of a search, the first stage, else that of the path.
+    """The folder of results: the nearest with the run record of a search, the first stage, else the path's.
 
     The run of a chip set begins with its split; a fold has one too, further down.
     """

@@ -24,7 +24,7 @@ CHECK = """## Check it
 `eopipe verify .` compares every file with its checksum; `rocrate-validator validate -p provenance-run-crate .` checks
 the metadata. Data that the metadata name `#sha256/…` are not in the crate. They can be identified by their `sha256`, or
 recomputed: `eopipe rerun .` runs all jobs with their settings and compares every checksum. The `sha256` of a folder is
-that of its `manifest.json`, which lists its files.
+the digest of its `manifest.json`, which lists its files.
 """
 EntityMap = Mapping[str, Mapping[str, Any]]
 

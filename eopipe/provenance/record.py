@@ -39,7 +39,7 @@ SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}
 IMAGE_FILES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 GPUS = Path("/proc/driver/nvidia/gpus")
 PACKAGES = ("numpy", "rasterio", "torch", "zarr")
-# The commit of a checkout and its changed files, without those of its submodules, which have settings of their own.
+# The commit of a checkout and its changed files, without files of its submodules, which have settings of their own.
 STATUS = ("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-uno", "--ignore-submodules=all")
 HEAD = "# branch.oid "
 # Stages that run a model.
@@ -85,7 +85,7 @@ def write_record(
 ) -> dict[str, Any]:
     """Write the record of a job that has ended, with its command; `error` is empty for one that succeeded.
 
-    Returns the record. That of a completed job stays where a later one failed and has left its folder as it was.
+    Returns the record. The record of a completed job stays where a later one failed and has left its folder as it was.
     """
     outputs = stage.of(Output)
     record = _job(stage, values, arguments, start, error) | {

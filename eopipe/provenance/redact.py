@@ -70,7 +70,7 @@ def _from_working_folder(argument: str) -> str:
 
 
 def redact_paths(text: str, arguments: Iterable[str] = ()) -> str:
-    """A message for others; `arguments` are those of the command, whose paths may contain spaces.
+    """A message for others; `arguments` are the command's, whose paths may contain spaces.
 
     >>> redact_paths("cannot read /home/ada/x.json: see https://ada:pw@host/a?token=1")
     'cannot read x.json: see https://host/a'

@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         help="permission to run the code of a custom model: the train.architecture of the crate, such as file.py:Class",
     )
     parser.add_argument(
-        "--other-code", action="store_true", help="allow another version or commit of eopipe than that of the crate"
+        "--other-code", action="store_true", help="allow another version or commit of eopipe than the crate's"
     )
     return parser
 

@@ -67,7 +67,7 @@ def cwl(argv: list[str]) -> int:
 def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
     """The inputs of the pipeline for a config, without those that have their default.
 
-    Paths are relative to `folder`, that of the job file; `source` is the config's file. Raises UsageError for a
+    Paths are relative to `folder`, where the job file is; `source` is the config's file. Raises UsageError for a
     training on many nodes, BadInputError for files that do not exist.
     """
     if parse_nodes(config["train"]["nodes"]).minimum > 1:
@@ -105,7 +105,7 @@ def _general_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The settings beside the sections that are inputs of the pipeline, where they are not the default."""
     defaults = {"map_parts": 1, "folds": 0, "with_products": False}
     if config["chip_set"]:
-        # Its maps are those of its stores, whose number is that of the jobs.
+        # A chip set has a map and a job for each store.
         del defaults["map_parts"]
     inputs = {name: config[name] for name, default in defaults.items() if config[name] != default}
     if config["model"] and (config["label"]["source"] or config["label"]["asset"]):

@@ -30,7 +30,7 @@ def check_finished_model(config: dict[str, Any]) -> None:
 def finished_model_mistakes(config: dict[str, Any]) -> list[str]:
     """Why the images of a run would not be those that its finished model takes, as far as the settings say.
 
-    The model and its files are among them: a folder that is not that of a model, a calibration of another.
+    The model and its files are among them: a folder without a model, a calibration of another.
     """
     folder, calibration = Path(config["model"]), config["calibration"]
     if not (folder / CARD).is_file() or not (folder / MANIFEST).is_file():
@@ -74,7 +74,7 @@ def _band_mistakes(needed: tuple[str, ...], config: dict[str, Any]) -> list[str]
 
 
 def needed_parts(config: dict[str, Any]) -> tuple[str, ...]:
-    """The parts that a composite must have: those of the config, or else of the bands of its finished model."""
+    """The parts that a composite must have, from the config, or else from the bands of its finished model."""
     composite = config["composite"]
     if "none" in (composite["method"], composite["stack"]):
         return ()
@@ -109,7 +109,7 @@ def _list(names: Sequence[str]) -> str:
 
 
 def check_grid(config: dict[str, Any], frame: Frame) -> None:
-    """Raise BadInputError for a grid whose pixels have another size than those of a finished model's training."""
+    """Raise BadInputError for a grid whose pixels have another size than in a finished model's training."""
     trained_on = read_trained_model(Path(config["model"]), config["allow_code"]).trained_on
     width, height = pixel_metres(frame.cells[0].grid)
     if sentence := _size_mistake(trained_on, (width * height) ** 0.5, config, "the pixels of the grid are"):
@@ -117,7 +117,7 @@ def check_grid(config: dict[str, Any], frame: Frame) -> None:
 
 
 def _size_mistake(trained_on: TileProperties | None, metres: float, config: dict[str, Any], subject: str) -> str | None:
-    """A sentence about pixels of another size than those of the training, unless the config allows that."""
+    """A sentence about pixels of another size than in the training, unless the config allows that."""
     is_allowed = any(entry.startswith("pixel-size:") for entry in config["predict"]["allow"])
     if not trained_on or is_allowed or 1 / TOLERANCE <= metres / trained_on.pixel_size <= TOLERANCE:
         return None
@@ -125,7 +125,7 @@ def _size_mistake(trained_on: TileProperties | None, metres: float, config: dict
 
 
 def _pixel_mistakes(trained_on: TileProperties | None, config: dict[str, Any]) -> list[str]:
-    """Settings that give pixels of another size or unit than those of the training, which nothing allows."""
+    """Settings that give pixels of another size or unit than in the training, which nothing allows."""
     resolution, is_decibel = config["search"]["resolution"], config["preprocess"]["decibel"]
     allowed = {entry.partition(":")[0] for entry in config["predict"]["allow"]}
     if trained_on is None:

@@ -15,7 +15,7 @@ NAMES = (Path("config.yaml"), Path("config/config.yaml"))
 
 
 def find_config(path: Path | None = None) -> Path:
-    """The config at a path or in a folder; without one that of the working folder.
+    """The config at a path or in a folder; without one the config of the working folder.
 
     Raises UsageError where there is none.
     """

@@ -45,7 +45,7 @@ CONFIG_OF_RESULTS = Path("logs/config.txt")
 HOLDER = re.compile(r"process (?P<process>\d+) on (?P<host>\S+) since \S+")
 # The process id of `eopipe run`, in the environment of its Snakemake.
 RUN = "EOPIPE_RUN"
-# Snakemake loads every executor plugin; that of HTCondor warns of a machine without HTCondor.
+# Snakemake loads every executor plugin; HTCondor's warns of a machine without HTCondor.
 NO_CONDOR = "ignore:The environment variable CONDOR_CONFIG:UserWarning"
 # Seconds in which the processes of a killed run end.
 ENDING_S = 10
@@ -55,7 +55,7 @@ SNAKEFILE = """\
 from eopipe.clusters.executor_patches import config_files
 from eopipe.run.project import snakefile
 
-# A config of the command line replaces that of this folder.
+# A config of the command line replaces the config of this folder.
 if not config_files(workflow):
 
     configfile: "config.yaml"
@@ -268,7 +268,7 @@ def _redact_logs(folder: Path) -> None:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """The environment; with a cache in the project for Snakemake and its jobs where that of the home is read-only."""
+    """The environment; with a cache in the project for Snakemake and its jobs where the home's is read-only."""
     # The folder may be of another person: its json.py must not be imported by Python started there.
     warnings = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), NO_CONDOR)))
     variables = os.environ | {"PYTHONSAFEPATH": "1", "PYTHONWARNINGS": warnings}

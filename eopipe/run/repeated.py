@@ -38,7 +38,7 @@ def each_fold(config: Config, name: str) -> list[str]:
 
 
 def each_training(config: Config, paths: Iterable[str], only: str = "") -> list[str]:
-    """Files of the results in every trial or member, or in those of one kind alone: all of the first one first."""
+    """Files of the results in every trial or member, or in one kind of them alone: all of the first one first."""
     kind = kind_of_trainings(config)
     if not kind or only not in ("", kind):
         return []

@@ -123,7 +123,7 @@ def revision(name: str) -> int:
 
 
 def knobs(config: Config, name: str, *argv: str, **values: Any) -> str:
-    """What changes only speed or place, behind `argv`; `values` replace those of the config.
+    """What changes only speed or place, behind `argv`; `values` replace values of the config.
 
     It goes into a rule's `resources`, so a change reruns nothing.
     """
@@ -135,7 +135,7 @@ def knobs(config: Config, name: str, *argv: str, **values: Any) -> str:
 def params_for(config: Config, name: str, folders: Iterable[str] = (), optional: Iterable[str] = ()) -> dict[str, Any]:
     """The `params` of a rule: options and revision of its stage, and the folders of inputs that are manifests.
 
-    Those of `optional` inputs are arguments, none where the job has no such input.
+    Folders of `optional` inputs are arguments, none where the job has no such input.
     """
     functions = {name_of_input: _folders_of(name_of_input) for name_of_input in folders}
     functions |= {name_of_input: _arguments_of(name_of_input) for name_of_input in optional}
@@ -172,8 +172,8 @@ def resources_for(
 ) -> dict[str, Any]:
     """The `resources` of a rule: memory in MB and runtime in minutes grow with each attempt, `fixed` ones do not.
 
-    The knobs are those of its stage behind `argv`, in which `{scene}` and others are wildcards. A stage with a
-    knob `threads` gets those of the job.
+    The knobs of its stage come behind `argv`, in which `{scene}` and others are wildcards. A stage with a
+    knob `threads` gets the job's threads.
     """
     has_threads = "threads" in {port.name for port in stage(name).of(Knob)}
 
@@ -257,7 +257,7 @@ def _file_for(path: Path) -> str:
 
 
 def options_of_job(config: Config, name: str, wildcards: Any) -> str:
-    """The options of a job: those of its stage, and of a map its cell where a run has several, its part and places."""
+    """The options of a job: its stage's, and of a map its cell where a run has several, its part and places."""
     words = [options(config_of_job(config, wildcards), name)]
     if name == "predict":
         cell = wildcards.map.partition(".")[2] if is_mosaic(wildcards.map) else ""

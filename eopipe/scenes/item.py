@@ -53,10 +53,10 @@ class StatedRaster:
 class SceneBand:
     """One asset of a scene on disk: physical value = stored * scale + offset.
 
-    `nodata` is what the item states; `product_nodata` is that of the product, where neither item nor file state one.
+    `nodata` is what the item states; `product_nodata` is the product's, where neither item nor file state one.
     NaN means that every integer is a value. `unit` is the unit of the physical values and `stated` what else is said of
     the file, both by the item; None for a file without item. `doubt` says why the offset of stored integers is not
-    known; empty where it is. `number` is that of the band in a file of several, from 1; None for the only one.
+    known; empty where it is. `number` is the band's number in a file of several, from 1; None for the only one.
     """
 
     name: str
@@ -195,7 +195,7 @@ def read_scene(folder: Path) -> Item:
 
 
 def bands(folder: Path, item: Item, names: tuple[str, ...], offset: float | None = None) -> list[SceneBand]:
-    """The named bands of a fetched scene, in this order; `offset` is that of bands whose own is in doubt.
+    """The named bands of a fetched scene, in this order; `offset` replaces an offset that is in doubt.
 
     Raises BadInputError that names all missing ones.
     """

@@ -29,7 +29,7 @@ SAME, SCALED = 0.01, 0.5
 
 
 class Disagreement(NamedTuple):
-    """A field with the value of the item and that of the file, and which of them is used."""
+    """A field with its values in item and file, and which of them is used."""
 
     field: str
     item: str
@@ -38,7 +38,7 @@ class Disagreement(NamedTuple):
 
 
 def compare_place(stated: StatedRaster, source: Any, label: str, grids: "Sequence[GeoBox]") -> None:
-    """Compare CRS, transform and shape of an opened raster with those of its item; warn of what differs.
+    """Compare CRS, transform and shape of an opened raster with its item; warn of what differs.
 
     Raises BadInputError for another CRS, and where the grids show that they are made from a wrong item.
     """
@@ -50,7 +50,7 @@ def compare_place(stated: StatedRaster, source: Any, label: str, grids: "Sequenc
 
 
 def compare_bands(band: SceneBand, source: Any, number: int, label: str) -> SceneBand:
-    """Compare nodata, scale, offset and the number of bands of an opened raster with those of its item.
+    """Compare nodata, scale, offset and the number of bands of an opened raster with its item.
 
     Returns the band with scale and offset of the file where neither the item nor the product scales its values.
     """

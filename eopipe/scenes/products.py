@@ -30,7 +30,7 @@ Standard = tuple[MaskKind, tuple[int, ...]]
 BASELINE = ("s2:processing_baseline", "sentinel:processing_baseline", "processing:version")
 # Name of a product: day of acquisition, and day of processing or a little later than the acquisition.
 SENTINEL2_NAME = re.compile(r"S2[A-D]_MSIL(?:1C|2A)_(\d{8})T\d{6}(?:_N\d{4})?(?:_R\d{3}_T\w{5}_(\d{8})T\d{6})?")
-# Tiles of MGRS (33TWL) in ids of Sentinel-2 and HLS, path and row of WRS-2 (190028) in those of Landsat.
+# Tiles of MGRS (33TWL) in ids of Sentinel-2 and HLS, path and row of WRS-2 (190028) in ids of Landsat.
 MGRS_TILE = re.compile(r"(?<![0-9A-Z])T?(\d{1,2}[C-HJ-NP-X][A-HJ-NP-Z][A-HJ-NP-V])(?![0-9A-Z])")
 WRS2_TILE = re.compile(r"(?<![0-9A-Z])L[COTEM]0\d(?:_[A-Z0-9]{4})?_(\d{6})(?!\d)")
 COMMON_COLOURS, NUMBERED_COLOURS = ("red", "green", "blue"), ("b04", "b03", "b02")

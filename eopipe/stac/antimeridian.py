@@ -117,7 +117,7 @@ def common_bounds(bounds: Sequence[Sequence[float]]) -> tuple[float, float, floa
     order = np.argsort(boxes[:, 0] % CIRCLE, kind="stable")
     west, widths = boxes[order, 0] % CIRCLE, boxes[order, 2] - boxes[order, 0]
     ends = west + np.where(widths < CIRCLE, widths % CIRCLE, CIRCLE)
-    # How far the boxes before the next one reach, those of the last round included, and the gap up to the next one.
+    # How far the boxes before the next one reach, the boxes of the last round included, and the gap up to the next one.
     end = np.maximum.accumulate(np.maximum(ends, ends.max() - CIRCLE))
     gaps = np.append(west[1:], west[0] + CIRCLE) - end
     widest = int(gaps.argmax())

@@ -328,7 +328,7 @@ def _sources(path: Path, stores: dict[str, Tiles]) -> tuple[list[str], str]:
     if not scenes or (missing := sorted(set(scenes) - stores.keys())):
         reason = f"is made from {', '.join(missing)}, whose tiles are not given" if scenes else "names no scenes"
         if "scene_count" in tags and not scenes:
-            reason = f"is made from {tags['scene_count']} scenes, which are not those of the tiles given"
+            reason = f"is made from {tags['scene_count']} scenes, other than the scenes of the tiles given"
         raise BadInputError(f"{path} {reason}; give a map by predict and the tiles that it was made from")
     return scenes, tags.get("cell", "")
 

@@ -1,6 +1,6 @@
 """The grid of a run, or its cells: those that fit the area of interest and the pixels of the scenes.
 
-UTM zones by arithmetic are not those of every scene: Landsat is in UTM north also in the south, with negative
+Not every scene is in the UTM zone that arithmetic gives: Landsat is in UTM north also in the south, with negative
 northings, and around Norway and Svalbard zones are wider.
 """
 
@@ -55,7 +55,7 @@ class SceneLattice:
         return tuple(round(edge / self.step % 1, 3) % 1 for edge in self.origin)
 
     def is_on(self, grid: "GeoBox") -> bool:
-        """Whether the pixels are those of a grid, which then are copied."""
+        """Whether the pixels coincide with a grid's, so that they are copied."""
         edges = (~grid.affine) @ self.origin
         is_same = grid.crs == self.crs and abs(abs(grid.affine.a) - self.step) < TOLERANCE * self.step
         return is_same and all(abs(edge - round(edge)) < 2 * TOLERANCE for edge in edges)
@@ -130,7 +130,7 @@ def _warn_of_interpolation(scenes: list[SceneLattice], frame: Frame) -> None:
     if scenes:
         in_cells = ", ".join(sorted({str(cell.grid.crs) for cell in frame.cells}))
         crs = ", ".join(sorted({each.crs for each in scenes}))
-        reason = f"their pixels in {crs} are not those of the cells in {in_cells}, which most pixels of scenes have"
+        reason = f"their pixels in {crs} differ from the cells' in {in_cells}, which most pixels of scenes have"
         log.warning("event=scenes_interpolated scenes=%d first=%s reason=%r", len(scenes), scenes[0].scene, reason)
 
 
@@ -179,9 +179,9 @@ def _pixels_in(lattices: list[SceneLattice], area: "BaseGeometry") -> dict[Scene
 
 
 def _prevailing_lattice(scenes: dict[SceneLattice, float], zone: str) -> tuple[str, tuple[float, float]]:
-    """CRS and a corner of a pixel for a cell in a UTM zone: those of most pixels, given the pixels of each scene in it.
+    """CRS and a corner of a pixel for a cell in a UTM zone, from most pixels, given the pixels of each scene in it.
 
-    Of two with as many pixels the one in the zone, then that of the first scene; without scenes that state pixels in
+    Of two with as many pixels the one in the zone, then the first scene's; without scenes that state pixels in
     UTM the zone itself and its origin. The finest pixels in the CRS say where the lattice is.
     """
     pixels = {each: count for each, count in scenes.items() if _zone_of(each.crs)}

@@ -2,8 +2,8 @@
 
 Rows become items as the specification 1.1 of STAC-GeoParquet says: columns that an Item has at its top stay there, all
 others are properties, a missing value of a row is a missing field, `geometry` is WKB and `bbox` a struct. Row groups
-whose statistics exclude the dates or the bounding box of the query are not read, so memory is that of one row group,
-whose declared size is limited: a few bytes of Parquet can be any number of rows.
+whose statistics exclude the dates or the bounding box of the query are not read, so memory holds one row group, whose
+declared size is limited: a few bytes of Parquet can be any number of rows.
 """
 
 import json

@@ -85,7 +85,7 @@ def _file(path: str, file: Path, *, is_part: bool) -> "pystac.Asset":
     """A file of the training; or a part of a custom model: its code, or a file that its arguments name."""
     media_type = MEDIA_TYPES.get(file.suffix, "application/octet-stream")
     if not is_part:
-        # An ensemble has those of each member too, as members/0/history.json.
+        # An ensemble has the files of each member too, as members/0/history.json.
         member = re.match(r"members/(\d+)/", path)
         title = f"{file.stem} of the training" + (f" of member {member[1]}" if member else "")
         return asset(f"./{path}", media_type, title, ("metadata",), file)
@@ -135,7 +135,7 @@ def _class_name(entry: dict[str, Any]) -> str:
 def _weights(file: Path, bands: Sequence[str]) -> "pystac.Asset":
     weights = asset(f"./{file.name}", SAFETENSORS, "weights of the model", ("mlm:model", "mlm:weights", "data"), file)
     weights.extra_fields["mlm:artifact_type"] = "safetensors.torch.save_file"
-    # The extension requires the bands of the input in another extension too; STAC 1.1 forbids those of its own.
+    # The extension requires the bands of the input in another extension too; STAC 1.1 forbids its own bands there.
     add_raster_bands(weights, [{"name": name} for name in bands])
     return weights
 
@@ -205,7 +205,7 @@ def _is_files(value: Any) -> bool:
     return isinstance(value, dict) and _is_texts(list(value.values()))
 
 
-# Whether the value of a key of a card can be that of a model.
+# Whether the value of a key of a card can belong to a model.
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "architecture": lambda value: isinstance(value, str),
     **dict.fromkeys(("bands", "classes", "arguments", "weights_bands"), _is_texts),

@@ -86,7 +86,7 @@ def calibrate(
         if label_store.names != trained.classes or split.chip != trained.chip:
             raise BadInputError(
                 f"labels of {', '.join(label_store.names)} in chips of {split.chip} pixels do not fit the model, "
-                f"which has {', '.join(trained.classes)} in chips of {trained.chip}; use those of its training"
+                f"which has {', '.join(trained.classes)} in chips of {trained.chip}; use the training labels and chips"
             )
         predictor = open_predictor(trained, model, stores, window, halo, device, threads, symmetries)
         maps = [(predictor, ValidationPlaces.of(split, label_store, None))]

@@ -55,9 +55,9 @@ def choose(
 
     ranked = rank_trials(models, classes, tiles, labels, chips, score, rungs)
     with publish(model, folder=True) as folder, publish(leaderboard) as document, publish(page) as draft:
-        # Not linked: an engine may change the times of its outputs, and those of the trials must stay.
+        # Not linked: an engine may change the times of its outputs, and the times of the trials must stay.
         link_or_copy(ranked.winner.folder, folder, link=False)
-        # The model says how it was chosen, and is another output than that of the training.
+        # The model says how it was chosen, and is another output than the training's.
         write_json(folder / LEADERBOARD, ranked.json_document())
         write_json(document, ranked.json_document())
         draft.write_text(render_trials(ranked), encoding="utf-8")

@@ -15,7 +15,7 @@ def combine(
     """Combine models that were trained with other seeds into one, whose prediction is the mean of theirs.
 
     The members have the same data, architecture and settings. Probabilities are averaged, not logits; of a regression
-    the values (deep ensembles, Lakshminarayanan et al. 2017, arXiv:1612.01474). The folder is like that of a training,
+    the values (deep ensembles, Lakshminarayanan et al. 2017, arXiv:1612.01474). The folder is like a training's,
     with all weights in one file, and every stage takes it as that. No code of a custom model is run. Raises UsageError
     for fewer than two members or more than 64, BadInputError for models that differ in more than their seed or have the
     same weights.

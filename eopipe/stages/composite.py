@@ -15,7 +15,7 @@ REVISION = 6
 def composite(
     tiles: Annotated[tuple[Path, ...], Input("tile stores of the scenes of one period", folder=True)],
     composite: Annotated[
-        Path, Output("composite.zarr", "tile store of the period, which replaces those of its scenes", folder=True)
+        Path, Output("composite.zarr", "tile store of the period, which replaces the stores of its scenes", folder=True)
     ],
     *,
     method: Annotated[
@@ -49,7 +49,7 @@ def composite(
     """Composite the scenes of a period into one image, pixel by pixel.
 
     Only valid observations count; a pixel is valid where there is one, and `count` is their number, of stacked parts
-    that of the part with the fewest, without those that `gaps` filled. Stored numbers keep the scale and offset of the
+    in the part with the fewest, without those that `gaps` filled. Stored numbers keep the scale and offset of the
     scenes; where these differ, all are converted to those with the lowest offset: exactly where the difference is a
     whole number, else rounded to the nearest. Raises BadInputError for scenes on another grid, with other bands, with
     and without a stated scale, or of another period.

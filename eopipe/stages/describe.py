@@ -34,9 +34,9 @@ def describe(
         ),
     ] = (),
 ) -> None:
-    """Write the report of maps that a finished model made of other scenes than those of its training, and a map sheet.
+    """Write the report of maps that a finished model made of scenes other than its training scenes, and a map sheet.
 
-    The page shows the maps, the area of each class, and the inputs beside those of the training: it warns of another
+    The page shows the maps, the area of each class, and the inputs beside the training inputs: it warns of another
     season, sensor or processing baseline, and of bands of which more than a tenth of the pixels are beyond the 1 % and
     99 % quantiles of the training. Where labels test the maps it shows their scores.
     Raises BadInputError for maps, model, tiles and scores that do not belong together, UsageError for colors that do

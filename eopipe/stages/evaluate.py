@@ -35,7 +35,7 @@ def evaluate(
     ] = (),
     member_maps: Annotated[
         tuple[Path, ...],
-        Input("maps of the members of an ensemble: those of the first member first", format="image/tiff", nested=True),
+        Input("maps of an ensemble's members: all maps of the first member first", format="image/tiff", nested=True),
     ] = (),
     baseline_pixels: Annotated[
         int, Option("maximum number of training pixels of each fit of the tree baselines", ge=100)
@@ -71,7 +71,7 @@ def evaluate(
 
     check_whole(classes)
     of_members = maps_of_members(member_maps, len(classes))
-    # The map of the run, then those of each member.
+    # The map of the run, then the maps of each member.
     data, *runs = (EvaluationData.read(maps, tiles, labels, chips, tested_model) for maps in (classes, *of_members))
     members = member_metrics(data, runs)
     calibration = calibration_metrics(data, probabilities)

@@ -36,7 +36,7 @@ def export(
 
     The graph maps physical values (N, band, H, W) to probabilities (N, class, H, W), for a chip classifier
     (N, class), or to values (N, 1, H, W); N, H and W are dynamic, but for H and W of a model that takes images of one
-    size. Raises IntegrityError when the output of ONNX Runtime differs from that of the original by more than
+    size. Raises IntegrityError when the output of ONNX Runtime differs from the original's by more than
     `tolerance`.
     """
     from eopipe.models.model_folder import read_trained_model

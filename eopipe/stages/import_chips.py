@@ -27,8 +27,8 @@ def import_chips(
     root: Annotated[
         Path | None,
         Input(
-            "folder that patterns, and the paths of a list of windows, start from (default: the current one, that of "
-            "the list)",
+            "folder that patterns, and the paths of a list of windows, start from (default: the current one, or "
+            "the list's)",
             folder=True,
             user=True,
             files="eopipe.chips.import_set:files_of_patterns",
@@ -72,11 +72,11 @@ def import_chips(
         str, Option("regular expression: what it matches in the id of a chip is its group, for split")
     ] = "",
     collection: Annotated[
-        str | None, Option("name of the chip set in report, cards and crate (default: that of its folder)")
+        str | None, Option("name of the chip set in report, cards and crate (default: the folder's)")
     ] = None,
     allow_folder: Annotated[
         tuple[Path, ...],
-        Knob("folders outside of that of the chips, or of the list of windows, to which its paths and links may lead"),
+        Knob("folders outside of the chips' folder, or of the list of windows, to which its paths and links may lead"),
     ] = (),
     threads: Annotated[int, Knob("rows of slots that are read at a time; the bytes do not depend on it", ge=1)] = 2,
 ) -> None:

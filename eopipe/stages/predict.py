@@ -65,7 +65,7 @@ def predict(
     allow: Annotated[
         tuple[str, ...],
         Option(
-            "accepted differences of the tiles from those of the training, each as 'kind: reason', with a kind of "
+            "accepted differences of the tiles from the training tiles, each as 'kind: reason', with a kind of "
             "pixel-size, unit, level",
             pattern=r"^(pixel-size|unit|level): *\S",
             advanced=True,

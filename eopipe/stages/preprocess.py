@@ -75,7 +75,7 @@ def preprocess(
 ) -> None:
     """Resample one scene onto the grid and write it as a sharded Zarr store.
 
-    Stored numbers stay those of the scene, with scale and offset as CF attributes. A pixel is valid where
+    Stored numbers stay as in the scene, with scale and offset as CF attributes. A pixel is valid where
     every band has data and the mask asset does not mask it; a scene without a valid pixel is written with a warning,
     and split leaves it out. Raises IntegrityError for truncated assets, UsageError for an unknown mask, NoSpaceError
     for max_files, BadInputError for a missing band, one of several bands that is not chosen, an offset that is not

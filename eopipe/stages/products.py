@@ -38,8 +38,8 @@ def products(
 ) -> None:
     """Make polygons, a QGIS style, the entropy and a table of zones from the finished maps of a run.
 
-    Each map has a layer of polygons in its CRS, so that their edges are those of the pixels; areas are in hectares on
-    the ellipsoid. Where there are several maps, names of files and layers have that of the cell or scene. Pixels
+    Each map has a layer of polygons in its CRS, so that their edges follow the pixels; areas are in hectares on
+    the ellipsoid. Where there are several maps, names of files and layers contain the cell or scene. Pixels
     belong to the zone that contains their centre, in the map without the sieve. Of values, and of several labels for
     each pixel, there is zones.csv only: their maps have no classes that exclude each other. Memory is about 6 bytes
     per pixel of the largest map, beside its polygons. Raises BadInputError for maps that do not belong together or

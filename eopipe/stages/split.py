@@ -107,7 +107,7 @@ def split(
 ) -> None:
     """Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
 
-    Writes samples as (scene, row, column); those of a chip set are slots, assigned by the true places of their chips.
+    Writes samples as (scene, row, column); samples of a chip set are slots, assigned by the true places of their chips.
     A scene without a valid or a labelled pixel is left out, with a warning.
     Raises BadInputError when a split is empty or lacks a class,
     IntegrityError with a pair of chips when the audit finds a leak that split.allow does not accept.

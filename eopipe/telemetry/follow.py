@@ -248,7 +248,7 @@ class Trackers:
         """Hand on the pictures that are new."""
         for path in sorted(set((self.run.folder / PICTURES).glob("step-*.png")) - self._pictures):
             self._pictures.add(path)
-            # A training that resumes removes those of steps that it repeats.
+            # A training that resumes removes pictures of steps that it repeats.
             with suppress(FileNotFoundError):
                 png, when = path.read_bytes(), path.stat().st_mtime
                 self.each("picture", int(path.stem[5:]), png, when)

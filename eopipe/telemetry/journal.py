@@ -126,7 +126,7 @@ class JournalTail:
 class FollowedRun:
     """A training to follow: the folder of its journal, its name, its settings, and the folder that trackers write to.
 
-    `is_finished` if the journal is that of a published model, to which nothing is appended.
+    `is_finished` if the journal belongs to a published model, to which nothing is appended.
     """
 
     folder: Path

@@ -186,7 +186,7 @@ def operator_table(averages: Any, device: str, intervals: list[tuple[float, floa
 
 
 def kernel_intervals(events: Any) -> list[tuple[float, float]]:
-    """Start and end of each kernel on a GPU, in microseconds; `events` are those of a profile."""
+    """Start and end of each kernel on a GPU, in microseconds; `events` come from a profile."""
     return [(e.time_range.start, e.time_range.end) for e in events if e.device_type.name == "CUDA"]
 
 

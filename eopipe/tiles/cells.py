@@ -35,10 +35,10 @@ ZONE_DEGREES = 6
 
 @dataclass(frozen=True)
 class Cell:
-    """A rectangle of pixels in one CRS, and its first column in the frame; its first row is that of the frame.
+    """A rectangle of pixels in one CRS, and its first column in the frame; both have the same first row.
 
-    The id says in which UTM zone its places are. The CRS is that of most scenes there, which may be another one:
-    Landsat is in UTM north also in the south. The only cell of a run has no id.
+    The id says in which UTM zone its places are. Its CRS is the CRS of most scenes there, which may be
+    another one: Landsat is in UTM north also in the south. The only cell of a run has no id.
     """
 
     id: str
@@ -125,7 +125,7 @@ class Frame:
     def of_grids(cls, grids: Sequence["GeoBox"], zones: Sequence[str] = ()) -> "Frame":
         """The frame of grids in UTM zones, in the order of the zones, then from west to east.
 
-        `zones` are those of the places (EPSG:code); by default the CRS of each grid says it.
+        `zones` (EPSG:code) say where the places are; by default the CRS of each grid does.
         """
         if len(grids) == 1:
             return cls((Cell("", grids[0]),))

@@ -52,7 +52,7 @@ class _StoreAttributes(BaseModel):
 def check_attributes(attributes: dict[str, Any], label: str) -> None:
     """Raise BadInputError for times, a share of valid pixels or slots of packed chips that are none."""
     read = {key: attributes[key] for key in _StoreAttributes.model_fields.keys() & attributes.keys()}
-    checked(_StoreAttributes, read, f"the metadata of {label}", "that of a store of tiles")
+    checked(_StoreAttributes, read, f"the metadata of {label}", "metadata of a store of tiles")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Layout:
 def store_files(shape: tuple[int, int], layout: Layout, arrays: int, *, has_image: bool = True) -> int:
     """Number of files of a published store with this number of raster arrays.
 
-    Shards and metadata of each array, those of two coordinates, the grid mapping, the group and the manifest; beside
+    Shards and metadata of each array and of two coordinates, the grid mapping, the group and the manifest; beside
     an image the names of its bands and its time.
     """
     return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2 + (2 + 1 if has_image else 0)
@@ -158,7 +158,7 @@ def shard_regions(shape: tuple[int, int], layout: Layout, min_rows: int = 1) -> 
 def crop_to_chunks(grid: "GeoBox", parts: list[PixelWindow], layout: Layout) -> tuple["GeoBox", StoredWindow | None]:
     """The grid cropped to the whole chunks that any of the windows touches; no window where that is all of it.
 
-    Chunks are counted from the corner of the grid, so those of all scenes coincide.
+    Chunks are counted from the corner of the grid, so the chunks of all scenes coincide.
     """
     chunk, bounds = layout.chunk, []
     for axis, edge in enumerate(map(int, grid.shape)):

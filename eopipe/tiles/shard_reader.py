@@ -62,7 +62,7 @@ class StoredWindow:
     """The part of the run's grid that a store holds: shape of the grid, and row and column where the store begins.
 
     Nothing of a scene is outside of it: pixels there read as 0, which is not valid. `shard` is the edge of a shard of
-    a large store; those of this one may be smaller.
+    a large store; shards of this one may be smaller.
     """
 
     ATTRIBUTE = "window"

@@ -159,7 +159,7 @@ class Tiles:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of the frame in pixels; of a run with one cell those of its grid."""
+        """Height and width of the frame in pixels; of a run with one cell the shape of its grid."""
         if len(self.parts) != 1 or self.parts[0] is not self:
             return self.frame.shape
         return self.window.grid_shape if self.window else self.stored_shape
@@ -203,7 +203,7 @@ class Tiles:
         return scale, offset
 
     def array(self, name: str) -> "zarr.Array[Any]":
-        """One array of the store, with the pixels of `stored_window`; of several cells that of the first."""
+        """One array of the store, with the pixels of `stored_window`; of several cells the first cell's."""
         if self.parts[0] is not self:
             return self.parts[0].array(name)
         try:

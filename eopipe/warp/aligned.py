@@ -1,4 +1,4 @@
-"""Resampling of a source whose rows and columns are parallel to those of the grid: copied, or axis by axis."""
+"""Resampling of a source whose rows and columns are parallel to the grid's: copied, or axis by axis."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -116,7 +116,7 @@ class PixelTransform:
         return self.exact(rows, columns) if self.nodes is None else self.nodes.interpolate(rows, columns)
 
     def bounding_positions(self, window: PixelWindow) -> AnyFloatArray:
-        """Source positions (2, n, m) whose range covers those of all pixels of a window of the grid."""
+        """Source positions (2, n, m) whose range covers all pixels of a window of the grid."""
         if self.nodes is None:
             return self.positions(window)
         return self.nodes.interpolate(*(self.nodes.lines(axis) for axis in window))

@@ -22,7 +22,7 @@ GRID_POINTS = 33
 def covered_window(crs: str, transform: Any, shape: tuple[int, int], grid: "GeoBox") -> PixelWindow:
     """Rows and columns of the grid that a raster may fill, with a margin for the kernel; all where that is not known.
 
-    `transform` and `shape` are those of the raster, `crs` is its WKT.
+    `transform` and `shape` belong to the raster, `crs` is its WKT.
     """
     everything = slice(0, int(grid.shape[0])), slice(0, int(grid.shape[1]))
     height, width = shape
@@ -50,7 +50,7 @@ def _lattice(x: Float64Array, y: Float64Array) -> Float64Array:
 
 
 def _transformed(points: Float64Array, affine: Any, crs: str, target_affine: Any, target_crs: str) -> Float64Array:
-    """Points (2, n) in pixels of one raster in those of another; infinite where they have no place there."""
+    """Points (2, n), from pixels of one raster to pixels of another; infinite where they have no place there."""
     from pyproj import Transformer
 
     x, y = Transformer.from_crs(crs, target_crs, always_xy=True).transform(*(affine * points))

@@ -112,7 +112,7 @@ def open_band(band: SceneBand, name: str) -> Iterator[tuple[Any, int]]:
 
 
 def only_band(source: Any, name: str, band: SceneBand | None = None) -> int:
-    """The number of the band of data that is meant, from 1; `name` is that of the raster in errors.
+    """The number of the band of data that is meant, from 1; `name` names the raster in errors.
 
     Raises BadInputError where a raster has several and none is named, or not the one that is named.
     """

@@ -29,7 +29,7 @@ from eopipe.warp.separable import (
 class Reprojection:
     """Resampling of a source in another CRS than the target.
 
-    Row and column of the source are `scale` times those of the raster that `transform` leads to, plus `shift`.
+    Row and column of the source are `scale` times row and column of the raster that `transform` leads to, plus `shift`.
     """
 
     transform: PixelTransform

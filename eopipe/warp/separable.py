@@ -1,4 +1,4 @@
-"""Resampling along rows and columns, for a source whose axes are parallel to those of the grid.
+"""Resampling along rows and columns, for a source whose axes are parallel to the grid's.
 
 Kernels as GDAL defines them: weights over source pixels by their distance from a position.
 """

@@ -53,7 +53,7 @@ def not_nodata(values: AnyArray, nodata: float | None) -> BoolArray | None:
 
 
 def valid_pixels(source: Any, band: int, window: Any, values: AnyArray) -> BoolArray:
-    """Which pixels of a band are data, by all that its file says; `values` are those of the window."""
+    """Which pixels of a band are data, by all that its file says; `values` are the window's."""
     valid = np.ones(values.shape, bool)
     for part in (read_mask(source, window), not_nodata(values, source.nodatavals[band - 1])):
         if part is not None:

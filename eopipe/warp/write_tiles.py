@@ -212,7 +212,7 @@ def write_left_out(target: Path, item: Item, frame: Frame, names: tuple[str, ...
             assert window is not None
             root = stack.enter_context(new_cell_stores(target, frame, names, scene, attributes))
             group = add_cell(root, cell, grid, window)
-        # The narrowest type, since training reads chips in the type that holds those of all stores.
+        # The narrowest type, since training reads chips in the type that holds the numbers of all stores.
         image = add_array(group, "image", (len(names), *shape), "uint8", layout, scale_factor=1.0, add_offset=0.0)
         declare_nodata(image)
         image[:], add_array(group, "valid", shape, "uint8", layout)[:] = 0, 0

@@ -15,7 +15,7 @@ CLAIM, MOUNT = "eopipe", "/project"
 # Names in the namespace of your pod; None is the default of the namespace.
 SERVICE_ACCOUNT: str | None = None
 PULL_SECRET: str | None = None
-# User and group of files on the volume: those of this pod. None is the user of the image.
+# User and group of files on the volume: as in this pod. None is the user of the image.
 RUN_AS: tuple[int, int] | None = (os.getuid(), os.getgid())
 # A user without an entry in the image's passwd has no home.
 HOME_IN_CONTAINER = "/tmp"  # nosec B108

@@ -53,6 +53,16 @@ BANNED = {
     r"\bin a sentence each\b|\bsays? so in a sentence\b": "in one sentence for each",
     r"\bthe people of\b|\bgives? back\b|\bput under\b": "name who or what, returns, renamed to",
 }
+# Not yet out of all texts: a pattern leaves this list when its files no longer have the phrase, and none is added.
+PRONOUN = r"\b[Tt](?:hat|hose) of\b"
+BANNED[PRONOUN] = "the noun again, or another sentence"
+HAVE_PRONOUN = (
+    "docs/adr/0011-places.md",
+    "eopipe/chips/make_split.py",
+    "eopipe/run/images.py",
+    "eopipe/training_job.py",
+    *(f"eopipe/{package}/*" for package in ("evaluation", "inference", "models", "reporting", "training")),
+)
 # Whole phrases that are what the field says.
 ALLOWED = ("stands alone", "tell-every-s", "cannot be told apart")
 
@@ -97,6 +107,8 @@ def phrases(path: Path) -> list[str]:
         for phrase in ALLOWED:
             plain = plain.replace(phrase, "")
         for pattern, instead in BANNED.items():
+            if pattern == PRONOUN and any(path.match(str(ROOT / name)) for name in HAVE_PRONOUN):
+                continue
             for match in re.finditer(pattern, plain):
                 around = plain[max(0, match.start() - 40) : match.end() + 30]
                 hits.append(f"{line}: …{around}… -> {instead}")
@@ -116,6 +128,7 @@ def test_no_text_has_a_phrase_of_the_list(path: Path) -> None:
         ("There is no such file, and the run is no longer there", 0),
         ("Who finds the lease followed waits.", 1),
         ("Who runs this?", 0),
+        ("Times are those of\none run, the seed is that of the first.", 2),
     ],
 )
 def test_the_list_finds_what_it_should(text: str, count: int, tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def plant(kind: str, statistics: Statistics, split_file: Split, stores: list[Til
     [
         ("honest", "measured on other chips than the training chips"),
         ("signed", "count 6144 pixels of scene s, but its training chips have 3072"),
-        ("counted", "pixel counts of band nir, red differ from those of the scenes"),
+        ("counted", "pixel counts of band nir, red differ from the scenes'"),
     ],
 )
 def test_statistics_from_outside_the_training_split_are_refused_unless_allowed(

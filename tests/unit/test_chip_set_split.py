@@ -243,7 +243,7 @@ def test_places_with_one_label_on_all_dates_leak_in_a_temporal_split_of_a_chip_s
     write_dates(tmp_path, lambda place, day: 10 * place, DAYS)
     done = run("split", *import_set(run, tmp_path), *split_outputs(tmp_path), *BY_DATE)
     assert done.code == 4
-    example = "100.0 % of the test pixels were in train with this label, such as those of train chip p0-20230601"
+    example = "100.0 % of the test pixels were in train with this label, such as pixels of train chip p0-20230601"
     assert "place (5 times): labels of a place are the same in both splits: " + example in done.stderr
 
 

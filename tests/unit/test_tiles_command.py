@@ -162,7 +162,7 @@ ERRORS: dict[str, Any] = {
     "valid/c/1/1 is missing": lambda path: shardless(write(path)),
     "valid has 3 shard files; its layout has 4": lambda path: resealed(shardless(write(path))),
     "the mask holds 2; only 0 and 1 are allowed": lambda path: write(path, valid=TWO),
-    "valid_fraction is 0.75, but that of the mask is 0.500000": lambda path: resealed(mislabelled(write(path))),
+    "valid_fraction is 0.75, but the mask's is 0.500000": lambda path: resealed(mislabelled(write(path))),
     "pixels are valid but not finite": lambda path: write(path, image=NAN),
     "1024 pixels have observations but are not valid": lambda path: write(path, count=ONES, valid=0 * ONES),
     "384 pixels have a label but are not valid": lambda path: write_labels(path, valid=ONES),

@@ -233,7 +233,7 @@ def test_a_file_that_lost_its_record_is_compared_with_the_crate(with_crate: Path
     (with_crate / "grid.json").write_text(text.replace("0", "1", 1))
     completed = run("verify", "results")
     assert completed.code == 4
-    assert "its content is not that of results/crate" in completed.stderr
+    assert "its content differs from results/crate" in completed.stderr
     assert completed.stderr.count("error: ") == 1
 
 

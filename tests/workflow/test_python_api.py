@@ -236,7 +236,7 @@ def test_what_cannot_be_read_is_named(finished: Project, tmp_path: Path) -> None
         eopipe.read_metrics(tmp_path)
     with pytest.raises(UsageError, match="there is no split tests; use train, val or test"):
         eopipe.open_chips(finished.results, "tests")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="only those of train have epochs"):
+    with pytest.raises(UsageError, match="only chips of train have epochs"):
         eopipe.open_chips(finished.results, "test").set_epoch(0)
     with pytest.raises(BadInputError, match=r"has shape \(2, 8, 8\); give .* with the 4 bands"):
         model.predict(np.zeros((2, 8, 8), np.float32))

@@ -1,7 +1,7 @@
 # Files of the crate beside folders and maps.
 FILES["single"] += [] if CHIPS else [f"{RESULTS}/grid.json", f"{RESULTS}/selection.json"]
 
-# Files list the paths, since a command may not be as long as those of many thousand scenes. The folder of the workflow
+# Files list the paths, since the paths of many thousand scenes are too long for a command. The folder of the workflow
 # stays out of them: it may name its owner's home.
 LISTED = {"records": "{params.records:q}"} | ({} if CHIPS else {"scenes": "{input.scenes:q}"})
 # The payload is the last one, since the folder of the workflow follows it.

@@ -9,7 +9,7 @@ FILES["single"] += [FILES["metrics"]] if FILES["metrics"] else []
 
 
 rule describe:
-    "Write a one-page report of a map by a finished model: maps, areas, inputs beside those of the training."
+    "Write a one-page report of a map by a finished model: maps, areas, inputs beside the training inputs."
     input:
         **files("model", "classes", "probabilities", "tiles", "scenes", "metrics"),
     output:

@@ -71,7 +71,7 @@ use rule predict as predict_trial with:
 
 
 rule choose:
-    "Choose the model: that of the trial with the best score on the validation places."
+    "Choose the model of the trial with the best score on the validation places."
     input:
         **files("tiles", "labels", "chips"),
         **OF_TRIALS,
