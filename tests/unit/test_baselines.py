@@ -20,6 +20,7 @@ from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.metrics_document import KINDS
 from eopipe.reporting import wording
 from eopipe.reporting.verdict import verdict
+from eopipe.tasks import TASKS
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import CHIP_SET, Tiles, add_array, new_store
 
@@ -54,7 +55,7 @@ def halves(
     west, east = ([corner for corner in corners if (corner[2] < width // 2) == is_west] for is_west in (True, False))
     split = made_split(chip=8, samples={"train": west, "val": [], "test": east})
     names, unit = (NAMES, "") if task == "segmentation" else (("height",), "m")
-    return EvaluationData([EvaluatedMap(0, {"": classes}, stores, Tiles(path))], names, split, task, unit)
+    return EvaluationData([EvaluatedMap(0, {"": classes}, stores, Tiles(path))], names, split, TASKS[task], unit)
 
 
 def patches(height: int, width: int) -> UInt8Array:
