@@ -8,8 +8,10 @@ from typing import Any
 from eopipe.composites.periods import PARTS, day_of, part_of, period_of
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
+from eopipe.scenes.item import Item, read_item
 from eopipe.stac.choose_grid import UTM
-from eopipe.tiles.cells import read_frame
+from eopipe.tiles.cells import CELL_ID, Cell, Frame, read_frame
+from eopipe.warp.footprints import reached_cells
 
 Config = dict[str, Any]
 MOSAIC = "mosaic"
@@ -93,18 +95,43 @@ def periods(config: Config, items: Path) -> dict[str, list[str]]:
     return dict(sorted(scenes.items()))
 
 
-def mosaics(config: Config, search: Any) -> list[str]:
-    """The names of the maps of all images, one for each cell; only where there may be several they wait for the search.
+def map_names(config: Config, search: Any, images: Sequence[str] | dict[str, list[str]] | None = None) -> list[str]:
+    """The names of the maps: of each image, or of all as one, with each cell that it reaches where a run has several.
 
-    So a dry run of a new project shows their jobs.
+    Composites are given with their scenes. Only where there may be several cells the names wait for the search, so
+    that a dry run of a new project shows their jobs.
     """
-    cells = cell_names(search.get().output.grid) if config["search"]["crs"] == UTM else [""]
-    return [MOSAIC + (f".{cell}" if cell else "") for cell in cells]
+    if config["search"]["crs"] != UTM:
+        return [MOSAIC] if images is None else [*images]
+    output = search.get().output
+    frame = read_frame(Path(output.grid))
+    if images is None:
+        cells_of = {MOSAIC: [*frame.cells]}
+    else:
+        scenes_of = images if isinstance(images, dict) else {name: [name] for name in images}
+        items = {path.stem: path for path in Path(output.root).parent.glob("*.geojson")}
+        scenes = {name: read_item(items[name]) for names in scenes_of.values() for name in names}
+        cells_of = cells_of_images(config, scenes, frame, scenes_of)
+    return [".".join(filter(None, [name, cell.id])) for name, cells in cells_of.items() for cell in cells]
 
 
-def cell_names(grid: str | Path) -> list[str]:
-    """The ids of the cells of a grid file; an empty one for the only cell of a run."""
-    return [cell.id for cell in read_frame(Path(grid)).cells]
+def cells_of_images(
+    config: Config, scenes: dict[str, Item], frame: Frame, scenes_of: dict[str, list[str]]
+) -> dict[str, list[Cell]]:
+    """The cells that each image reaches with any of its scenes, from the frozen items."""
+    bands = config["preprocess"]["bands"]
+    of_scenes = {name: reached_cells(item, frame, bands) for name, item in scenes.items()}
+    return {
+        image: [cell for cell in frame.cells if any(cell in of_scenes[name] for name in names)]
+        for image, names in scenes_of.items()
+    }
+
+
+def image_and_cell(config: Config, name: str) -> tuple[str, str]:
+    """The image and the cell of a map by its name; the cell is empty in a run with one."""
+    image, _, cell = name.rpartition(".")
+    has_cell = config["search"]["crs"] == UTM and image and CELL_ID.fullmatch(cell)
+    return (image, cell) if has_cell else (name, "")
 
 
 def is_mosaic(name: str) -> bool:

@@ -10,10 +10,10 @@ import pytest
 from scenery import LEFT, TOP, Catalog
 
 from eopipe.config import check
-from eopipe.planning.footprints import Coverage, area_of, reaches
 from eopipe.planning.plan_command import forecast_json, forecast_run
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import make_grid
+from eopipe.warp.footprints import Coverage, area_of, reaches
 
 EDGE_M, PIXELS = 1_000_000, 32
 PACKAGE = str(Path(__file__).parents[2] / "eopipe")

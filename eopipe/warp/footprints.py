@@ -221,6 +221,19 @@ def reached_windows(
     return reached
 
 
+def reached_cells(item: Item, frame: Frame, bands: Sequence[str]) -> list[Cell]:
+    """The cells that a band of a scene reaches, from its projection metadata, or else from its footprint."""
+    if frame.only is not None:
+        return [*frame.cells]
+    around, cells = {reach.cell.id for reach in reaches(item, frame)}, []
+    for cell in frame.cells:
+        windows = [_stated_window(item, band, cell.grid) for band in bands]
+        is_stated = [window is not None and all(axis.start < axis.stop for axis in window) for window in windows]
+        if any(is_stated) or (None in windows and cell.id in around):
+            cells.append(cell)
+    return cells
+
+
 def _stated_window(item: Item, band: str, grid: "GeoBox") -> PixelWindow | None:
     from affine import Affine, TransformNotInvertibleError
     from pyproj.exceptions import CRSError
