@@ -25,7 +25,7 @@ from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files, frame_folders
 from eopipe.trial_settings import configs_of_trainings, counts_of_rungs, kind_of_trainings, training_settings
-from eopipe.warp.footprints import reached_windows
+from eopipe.warp.footprints import Coverage, reached_cells, reached_windows
 
 # Every job writes a run record, a log and a benchmark table; Snakemake keeps metadata of each output.
 BYTES_PER_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
@@ -75,12 +75,7 @@ def forecast_folders(
     has_labels = bool(config["label"]["source"] or config["label"]["asset"])
     if chips or has_labels:
         folders.append(_labels(config, scenes, chips, label_names))
-    scenes_of = scenes.periods or {name: [name] for name in names}
-    cells_of = {"": [*scenes.frame.cells]}
-    if config["label"]["asset"] or splits_images(config):
-        cells_of = cells_of_images(config, scenes.items, scenes.frame, scenes_of)
-    pixels = [cell.shape[0] * cell.shape[1] for cells in cells_of.values() for cell in cells]
-    mapped = MappedImages.of(config, images.jobs, images.folders - 1, pixels)
+    mapped = MappedImages.of(config, images.jobs, images.folders - 1, _pixels_of_maps(config, scenes))
     copied = not all(map(_has_address, scenes.items.values()))
     folders += _later_folders(config, mapped, chips, has_labels=has_labels, copied_scenes=copied)
     return [*folders, *_job_files(config, folders, mapped, len(names))]
@@ -93,6 +88,23 @@ def forecast_split_folders(config: Config, chips: ChipForecast) -> list[FolderFo
     mapped = MappedImages.of(config, len(stores), below, [0] * len(stores))
     folders = _later_folders(config, mapped, chips, has_labels=True, copied_scenes=False)
     return [*folders, *_job_files(config, folders, mapped, 0)]
+
+
+def _pixels_of_maps(config: Config, scenes: FrozenScenes) -> list[int]:
+    """The pixels of each map: those of its cell, or of an image in one of several cells those that it covers there."""
+    frame, scenes_of = scenes.frame, scenes.periods or {name: [name] for name in scenes.items}
+    areas = [cell.shape[0] * cell.shape[1] for cell in frame.cells]
+    if not (config["label"]["asset"] or splits_images(config)):
+        return areas
+    if frame.only is not None:
+        return areas * len(scenes_of)
+    bands = config["preprocess"]["bands"]
+    of_scenes = {name: reached_cells(item, frame, bands) for name, item in scenes.items.items()}
+    pixels = []
+    for image, cells in cells_of_images(of_scenes, scenes_of).items():
+        covered = Coverage.union(frame, [scenes.masks[name] for name in scenes_of[image]])
+        pixels += [covered.pixels_in(cell) for cell in cells]
+    return pixels
 
 
 def _has_address(item: Item) -> bool:

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from eopipe.composites.periods import PARTS, day_of, part_of, period_of
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
-from eopipe.scenes.item import Item, read_item
+from eopipe.scenes.item import read_item
 from eopipe.stac.choose_grid import UTM
-from eopipe.tiles.cells import CELL_ID, Cell, Frame, read_frame
+from eopipe.tiles.cells import CELL_ID, Cell, read_frame
 from eopipe.warp.footprints import reached_cells
 
 Config = dict[str, Any]
@@ -109,22 +110,27 @@ def map_names(config: Config, search: Any, images: Sequence[str] | dict[str, lis
         cells_of = {MOSAIC: [*frame.cells]}
     else:
         scenes_of = images if isinstance(images, dict) else {name: [name] for name in images}
-        items = {path.stem: path for path in Path(output.root).parent.glob("*.geojson")}
-        scenes = {name: read_item(items[name]) for names in scenes_of.values() for name in names}
-        cells_of = cells_of_images(config, scenes, frame, scenes_of)
+        written = Path(output.root).stat().st_mtime_ns
+        bands = config["preprocess"]["bands"]
+        cells_of = cells_of_images(_cells_of_scenes(output.root, written, output.grid, (*bands,)), scenes_of)
     return [".".join(filter(None, [name, cell.id])) for name, cells in cells_of.items() for cell in cells]
 
 
-def cells_of_images(
-    config: Config, scenes: dict[str, Item], frame: Frame, scenes_of: dict[str, list[str]]
-) -> dict[str, list[Cell]]:
-    """The cells that each image reaches with any of its scenes, from the frozen items."""
-    bands = config["preprocess"]["bands"]
-    of_scenes = {name: reached_cells(item, frame, bands) for name, item in scenes.items()}
-    return {
-        image: [cell for cell in frame.cells if any(cell in of_scenes[name] for name in names)]
-        for image, names in scenes_of.items()
+# Input functions of many jobs ask for the maps.
+@lru_cache(maxsize=4)
+def _cells_of_scenes(items: str, written: int, grid: str, bands: tuple[str, ...]) -> dict[str, list[Cell]]:  # noqa: ARG001
+    """The cells that each scene reaches, from the frozen items whose manifest is given with its time."""
+    frame = read_frame(Path(grid))
+    paths = sorted(Path(items).parent.glob("*.geojson"))
+    return {path.stem: reached_cells(read_item(path), frame, bands) for path in paths}
+
+
+def cells_of_images(of_scenes: dict[str, list[Cell]], scenes_of: dict[str, list[str]]) -> dict[str, list[Cell]]:
+    """The cells that each image reaches with any of its scenes, from west to east."""
+    cells = {
+        image: {cell.column: cell for name in names for cell in of_scenes[name]} for image, names in scenes_of.items()
     }
+    return {image: [by_column[column] for column in sorted(by_column)] for image, by_column in cells.items()}
 
 
 def image_and_cell(config: Config, name: str) -> tuple[str, str]:

@@ -97,9 +97,37 @@ def reached_cells(project: Project) -> set[str]:
     return {f"{store.scene}.{part.cell}" for store in stores for part in store.parts}
 
 
+def check_empty_map(project: Project, names: set[str], run: Run) -> None:
+    """A map of a cell that its scene does not reach is empty, and changes no score and no product."""
+    results, empty = project.results, project.folder / "empty"
+    stores, model = sorted(results.glob("tiles/*.zarr")), ("--model", results / "model")
+    kinds = ("classes", "probabilities")
+    outputs = [word for kind in kinds for word in (f"--{kind}", empty / f"{kind}.tif")]
+    tiles = ("--tiles", results / "tiles/T33-east.zarr", "--calibration", results / "calibration.json")
+    done = run("predict", *model, *tiles, *outputs, "--cell", "utm32n", "--device", "cpu")
+    assert done.code == 0, done.stderr
+    assert (bands_of(empty / "classes.tif") == 255).all()
+    folders = [*(results / "maps" / name for name in sorted(names)), empty]
+    maps = {kind: (f"--{kind}", *(folder / f"{kind}.tif" for folder in folders)) for kind in kinds}
+    labelled = ("--tiles", *stores, "--labels", results / "labels/all.zarr", "--chips", results / "split.json")
+    done = run("evaluate", *maps["classes"], *maps["probabilities"], *labelled, "--metrics", empty / "metrics.json")
+    assert done.code == 0, done.stderr
+    assert (empty / "metrics.json").read_bytes() == (results / "metrics.json").read_bytes()
+    both, items = (*maps["classes"], *maps["probabilities"]), ("--scenes", *sorted(results.glob("items/*.geojson")))
+    done = run("catalog", *model, *both, "--tiles", *stores, *items, "--catalog", empty / "catalog")
+    assert done.code == 0, done.stderr
+    done = run("products", *both, "--products", empty / "products")
+    assert done.code == 0, done.stderr
+    assert {path.name for path in (empty / "products").glob("classes.*.tif")} == {
+        f"classes.{name}.tif" for name in names | {"T33-east.utm32n"}
+    }
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("task", ["segmentation", "classification", "multilabel"])
-def test_scenes_that_are_split_have_maps_and_scores_of_their_own_in_each_cell(task: str, tmp_path: Path) -> None:
+def test_scenes_that_are_split_have_maps_and_scores_of_their_own_in_each_cell(
+    task: str, tmp_path: Path, run: Run
+) -> None:
     project = run_of(task, tmp_path, split=BY_SCENE)
     names = {path.name for path in (project.results / "maps").iterdir()}
     assert names == reached_cells(project)
@@ -122,6 +150,7 @@ def test_scenes_that_are_split_have_maps_and_scores_of_their_own_in_each_cell(ta
             mapped, longitude, latitude = centres(project.results / f"maps/{name}/classes.tif")
             assert (mapped != 255).any()
             assert (mapped == two_zones.classes_at(longitude, latitude))[mapped != 255].mean() > 0.9
+        check_empty_map(project, names, run)
 
 
 @pytest.mark.exhaustive
