@@ -1039,16 +1039,19 @@ $graph:
       - record
     cells:
       label: cells
-      doc: List the cells of the run.
+      doc: List the cells of the run and of its images.
       run: '#stage-cells'
       in:
-        grid: search/grid
+        tiles: preprocess/tiles
       out:
       - cells
       - endings
       - parts
       - part_cells
       - part_endings
+      - image_cells
+      - image_endings
+      - image_stores
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -1796,16 +1799,19 @@ $graph:
       - record
     cells:
       label: cells
-      doc: List the cells of the run.
+      doc: List the cells of the run and of its images.
       run: '#stage-cells'
       in:
-        grid: search/grid
+        tiles: preprocess/tiles
       out:
       - cells
       - endings
       - parts
       - part_cells
       - part_endings
+      - image_cells
+      - image_endings
+      - image_stores
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -4046,7 +4052,8 @@ $graph:
         type: array
         items: File
       label: classes
-      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
+      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles; where tiles have
+        several cells, those of each cell in any order'
       format: iana:image/tiff
     tiles:
       type:
@@ -4464,7 +4471,7 @@ $graph:
 - class: CommandLineTool
   id: stage-cells
   label: eopipe cwl cells
-  doc: List the cells of the run.
+  doc: List the cells of the run and of its images.
   intent:
   - edam:operation_2409
   requirements:
@@ -4482,6 +4489,12 @@ $graph:
     EnvVarRequirement:
       envDef:
         EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -4497,13 +4510,12 @@ $graph:
   - cwl
   - cells
   inputs:
-    grid:
-      type: File
-      label: grid
-      doc: grid of the run
-      format: iana:application/json
-      inputBinding:
-        prefix: --grid
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the scenes of one period
     map_parts:
       type: int
       label: map parts
@@ -4532,3 +4544,18 @@ $graph:
       type: string[]
       label: part endings
       doc: what the names of its files end with
+    image_cells:
+      type: string[]
+      label: image cells
+      doc: each cell of each image
+    image_endings:
+      type: string[]
+      label: image endings
+      doc: what the names of the maps of an image in a cell end with
+    image_stores:
+      type: Directory[]
+      label: image stores
+      doc: tile store of each of the image cells
+  arguments:
+  - --tiles
+  - '@tiles.list.json'

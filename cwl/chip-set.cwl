@@ -945,6 +945,21 @@ inputs:
       class: File
       location: packed/chip-set.cwl
 steps:
+  cells:
+    label: cells
+    doc: List the cells of the run and of its images.
+    run: cells.cwl
+    in:
+      tiles: tiles
+    out:
+    - cells
+    - endings
+    - parts
+    - part_cells
+    - part_endings
+    - image_cells
+    - image_endings
+    - image_stores
   split:
     label: split
     doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
@@ -1401,6 +1416,11 @@ steps:
       statistics: split/statistics
       tiles: tiles
       labels: labels
+      cells: cells/cells
+      endings: cells/endings
+      image_stores: cells/image_stores
+      image_cells: cells/image_cells
+      image_endings: cells/image_endings
       train_init: train_init
       train_model_files: train_model_files
       train_task: train_task
@@ -1471,12 +1491,6 @@ steps:
         default: false
       images:
         default: true
-      cells:
-        default:
-        - ''
-      endings:
-        default:
-        - ''
     out:
     - model
     - classes
@@ -1506,6 +1520,11 @@ steps:
       statistics: split/statistics
       tiles: tiles
       labels: labels
+      cells: cells/cells
+      endings: cells/endings
+      image_stores: cells/image_stores
+      image_cells: cells/image_cells
+      image_endings: cells/image_endings
       train_init: train_init
       train_model_files: train_model_files
       train_task: train_task
@@ -1576,12 +1595,6 @@ steps:
         default: false
       images:
         default: true
-      cells:
-        default:
-        - ''
-      endings:
-        default:
-        - ''
     out:
     - model
     - classes
@@ -1662,9 +1675,15 @@ steps:
     label: predict images
     doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
     run: image-map.cwl
-    scatter: image
+    scatter:
+    - image
+    - cell
+    - ending
+    scatterMethod: dotproduct
     in:
-      image: tiles
+      image: cells/image_stores
+      cell: cells/image_cells
+      ending: cells/image_endings
       model:
         source:
         - train/model
@@ -1675,9 +1694,9 @@ steps:
         valueFrom: $(self)
       calibration: calibrate/calibration
       classes_name:
-        valueFrom: classes-$(inputs.image.basename).tif
+        valueFrom: classes-$(inputs.image.basename)$(inputs.ending).tif
       probabilities_name:
-        valueFrom: probabilities-$(inputs.image.basename).tif
+        valueFrom: probabilities-$(inputs.image.basename)$(inputs.ending).tif
       train_architecture: train_architecture
       predict_allow: predict_allow
       predict_halo: predict_halo
@@ -1728,6 +1747,11 @@ steps:
       folds: folds
       tiles: tiles
       labels: labels
+      cells: cells/cells
+      endings: cells/endings
+      image_stores: cells/image_stores
+      image_cells: cells/image_cells
+      image_endings: cells/image_endings
       split_chip: split_chip
       split_stride: split_stride
       split_method: split_method
@@ -1830,12 +1854,6 @@ steps:
         default: false
       images:
         default: true
-      cells:
-        default:
-        - ''
-      endings:
-        default:
-        - ''
     out:
     - metrics
     - model

@@ -761,10 +761,14 @@ steps:
     - record
   cells:
     label: cells
-    doc: List the cells of the run.
+    doc: List the cells of the run and of its images.
     run: cells.cwl
     in:
-      grid: search/grid
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
       map_parts: map_parts
     out:
     - cells
@@ -772,6 +776,9 @@ steps:
     - parts
     - part_cells
     - part_endings
+    - image_cells
+    - image_endings
+    - image_stores
   fetch:
     label: fetch
     doc: Fetch the assets of one scene and verify size and checksum.
@@ -999,21 +1006,23 @@ steps:
     label: predict images
     doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
     run: image-map.cwl
-    scatter: image
+    scatter:
+    - image
+    - cell
+    - ending
+    scatterMethod: dotproduct
     when: $(inputs.wanted)
     in:
-      image:
-        source:
-        - composite/images
-        - preprocess/tiles
-        pickValue: first_non_null
+      image: cells/image_stores
+      cell: cells/image_cells
+      ending: cells/image_endings
       model: model
       calibration: calibration
       wanted: steps/images
       classes_name:
-        valueFrom: classes-$(inputs.image.basename).tif
+        valueFrom: classes-$(inputs.image.basename)$(inputs.ending).tif
       probabilities_name:
-        valueFrom: probabilities-$(inputs.image.basename).tif
+        valueFrom: probabilities-$(inputs.image.basename)$(inputs.ending).tif
       train_architecture: train_architecture
       predict_allow: predict_allow
       predict_halo: predict_halo

@@ -58,6 +58,18 @@ inputs:
     type: string[]
     label: endings
     doc: what the names of the maps of the cells end with
+  image_stores:
+    type: Directory[]
+    label: image stores
+    doc: tile store of each image, once for each of its cells
+  image_cells:
+    type: string[]
+    label: image cells
+    doc: the cell of each of them
+  image_endings:
+    type: string[]
+    label: image endings
+    doc: what the name of its map ends with
   split_chip:
     type: int
     label: split.chip
@@ -809,10 +821,16 @@ steps:
     label: predict images
     doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
     run: image-map.cwl
-    scatter: image
+    scatter:
+    - image
+    - cell
+    - ending
+    scatterMethod: dotproduct
     when: $(inputs.wanted)
     in:
-      image: tiles
+      image: image_stores
+      cell: image_cells
+      ending: image_endings
       model:
         source:
         - train/model
@@ -822,9 +840,9 @@ steps:
       calibration: calibrate/calibration
       wanted: images
       classes_name:
-        valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif
+        valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename)$(inputs.ending).tif
       probabilities_name:
-        valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename).tif
+        valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename)$(inputs.ending).tif
       train_architecture: train_architecture
       predict_allow: predict_allow
       predict_halo: predict_halo

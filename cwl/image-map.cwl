@@ -48,6 +48,10 @@ inputs:
     - string
     label: places
     doc: places of the split file to map
+  cell:
+    type: string
+    label: cell
+    doc: cell to map; an empty text for the only one
   classes_name:
     type: string
     label: classes
@@ -138,6 +142,7 @@ steps:
       calibration: calibration
       chips: chips
       places: places
+      cell: cell
       classes_name: classes_name
       probabilities_name: probabilities_name
     out:

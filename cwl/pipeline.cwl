@@ -1452,10 +1452,14 @@ steps:
     - record
   cells:
     label: cells
-    doc: List the cells of the run.
+    doc: List the cells of the run and of its images.
     run: cells.cwl
     in:
-      grid: search/grid
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
       map_parts: map_parts
     out:
     - cells
@@ -1463,6 +1467,9 @@ steps:
     - parts
     - part_cells
     - part_endings
+    - image_cells
+    - image_endings
+    - image_stores
   fetch:
     label: fetch
     doc: Fetch the assets of one scene and verify size and checksum.
@@ -2116,6 +2123,9 @@ steps:
       images: steps/images
       cells: cells/cells
       endings: cells/endings
+      image_stores: cells/image_stores
+      image_cells: cells/image_cells
+      image_endings: cells/image_endings
       train_init: train_init
       train_model_files: train_model_files
       train_task: train_task
@@ -2224,6 +2234,9 @@ steps:
       images: steps/images
       cells: cells/cells
       endings: cells/endings
+      image_stores: cells/image_stores
+      image_cells: cells/image_cells
+      image_endings: cells/image_endings
       train_init: train_init
       train_model_files: train_model_files
       train_task: train_task
@@ -2486,14 +2499,16 @@ steps:
     label: predict images
     doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
     run: image-map.cwl
-    scatter: image
+    scatter:
+    - image
+    - cell
+    - ending
+    scatterMethod: dotproduct
     when: $(inputs.wanted)
     in:
-      image:
-        source:
-        - composite/images
-        - preprocess/tiles
-        pickValue: first_non_null
+      image: cells/image_stores
+      cell: cells/image_cells
+      ending: cells/image_endings
       model:
         source:
         - train/model
@@ -2505,9 +2520,9 @@ steps:
       calibration: calibrate/calibration
       wanted: steps/images
       classes_name:
-        valueFrom: classes-$(inputs.image.basename).tif
+        valueFrom: classes-$(inputs.image.basename)$(inputs.ending).tif
       probabilities_name:
-        valueFrom: probabilities-$(inputs.image.basename).tif
+        valueFrom: probabilities-$(inputs.image.basename)$(inputs.ending).tif
       train_architecture: train_architecture
       predict_allow: predict_allow
       predict_halo: predict_halo
@@ -2582,6 +2597,9 @@ steps:
       images: steps/images
       cells: cells/cells
       endings: cells/endings
+      image_stores: cells/image_stores
+      image_cells: cells/image_cells
+      image_endings: cells/image_endings
       split_chip: split_chip
       split_stride: split_stride
       split_method: split_method

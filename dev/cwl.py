@@ -314,9 +314,9 @@ def steps_tool() -> dict[str, Any]:
 
 
 def cells_tool() -> dict[str, Any]:
-    """The tool that lists the cells of a run, each of which has a map, and the parts of the maps."""
+    """The tool that lists the cells of a run, those of each image, and the parts of the maps."""
     inputs = {
-        "grid": entry("File", "grid", "grid of the run", "iana:application/json"),
+        "tiles": {port.name: described(port) for port in stage("composite").ports}["tiles"],
         "map_parts": entry("int", "map parts", PARTS_OF_MAP) | {"default": 1},
     }
     outputs = {
@@ -325,13 +325,12 @@ def cells_tool() -> dict[str, Any]:
         "parts": "parts of the maps of all cells, such as 3-of-16; none where a map is made as a whole",
         "part_cells": "the cell of each part",
         "part_endings": "what the names of its files end with",
+        "image_cells": "each cell of each image",
+        "image_endings": "what the names of the maps of an image in a cell end with",
     }
-    return _small_tool(
-        "cells",
-        "List the cells of the run.",
-        inputs,
-        {name: entry("string[]", name.replace("_", " "), doc) for name, doc in outputs.items()},
-    )
+    texts = {name: entry("string[]", name.replace("_", " "), doc) for name, doc in outputs.items()}
+    texts["image_stores"] = entry("Directory[]", "image stores", "tile store of each of the image cells")
+    return _with_tiles(_small_tool("cells", "List the cells of the run and of its images.", inputs, texts))
 
 
 def periods_tool() -> dict[str, Any]:
@@ -348,6 +347,11 @@ def periods_tool() -> dict[str, Any]:
             "names": entry({"type": "array", "items": "string"}, "names", "name of the composite of each period"),
         },
     )
+    return _with_tiles(document)
+
+
+def _with_tiles(document: dict[str, Any]) -> dict[str, Any]:
+    """A tool that reads the paths of its tiles from a list."""
     del document["inputs"]["tiles"]["inputBinding"]
     listing = [{"entryname": "tiles.list.json", "entry": "$(inputs.tiles)\n"}]
     document["requirements"] |= {"InitialWorkDirRequirement": {"listing": listing}}

@@ -34,6 +34,9 @@ MODEL = {"source": ["train/model", "choose/model", "combine/model"], **ONE_MODEL
 CLASSES = {"source": ["predict/classes", "predict_images/classes"], **MERGED}
 PROBABILITIES = {"source": ["predict/probabilities", "predict_images/probabilities"], **MERGED}
 MAPS = {"classes": CLASSES, "probabilities": PROBABILITIES}
+# Outputs of the step `cells`, by which maps are repeated: of all images, and of each image.
+EACH_CELL = {"cell": "cells", "ending": "endings"}
+EACH_IMAGE = {"image": "image_stores", "cell": "image_cells", "ending": "image_endings"}
 # Stages that are repeated for each fold.
 OF_FOLD = ("split", "train", "calibrate", "predict", "evaluate")
 
@@ -41,7 +44,7 @@ OF_FOLD = ("split", "train", "calibrate", "predict", "evaluate")
 def pipeline() -> Cwl:
     """The whole pipeline."""
     images = {"tiles": IMAGES, "labels": LABELS}
-    of_model = _model_steps(images, "steps/mosaic", "steps/images", ("cells/cells", "cells/endings"))
+    of_model = _model_steps(images, "steps/mosaic", "steps/images", of_cells="cells/")
     of_training, if_training = when("with_training")
     of_model["train"]["in"] |= {"state": "train_state"} | of_training
     of_model["train"] |= if_training
@@ -73,7 +76,7 @@ def _data_steps() -> dict[str, Cwl]:
     return {
         "steps": plain_step("steps", steps_tool(), with_labels={"default": True}),
         "search": stage_step("search", {"grid_assets": assets}),
-        "cells": plain_step("cells", cells_tool(), grid="search/grid"),
+        "cells": plain_step("cells", cells_tool(), tiles=IMAGES),
         "fetch": stage_step(
             "fetch", fetched | {"scene_name": {"valueFrom": "$(inputs.item.nameroot)"}}, scatter="item"
         ),
@@ -99,10 +102,10 @@ def _composites_step() -> Cwl:
     }
 
 
-def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, str], number: str = "") -> dict[str, Cwl]:
+def _model_steps(images: Cwl, mosaic: str, each_image: str, number: str = "", of_cells: str = "") -> dict[str, Cwl]:
     """Split, training, maps and scores; `number` is the end of each output's name, by the fold.
 
-    `cells` are the cells that have a map each, and what the names of the maps end with.
+    `of_cells` is the beginning of the sources that say which maps there are.
     """
     fold_input = {"fold": "fold"} if number else {}
 
@@ -117,9 +120,10 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, st
     model = TRAINED if number else MODEL
     calibrated = images | {"model": model, "chips": "split/chips"}
     mapped = {"model": model, "tiles": images["tiles"]} | calibration | of_mosaic
-    mapped |= {"cell": cells[0], "ending": cells[1]} | fold_input
+    mapped |= {name: of_cells + source for name, source in EACH_CELL.items()} | fold_input
     mapped |= {f"{k}_name": {"valueFrom": f"{k}{number}$(inputs.ending).tif"} for k in ("classes", "probabilities")}
-    each_cell: Cwl = {"scatter": ["cell", "ending"], "scatterMethod": "dotproduct"}
+    each_cell: Cwl = {"scatter": [*EACH_CELL], "scatterMethod": "dotproduct"}
+    each_map = {name: of_cells + source for name, source in EACH_IMAGE.items()} | {"model": model} | calibration
     parts = {} if number else _map_parts(mapped, if_mosaic)
     files = [f"predict_parts/{output}" for output in MAPS]
     joined = {"finished_parts": {"source": files, **MERGED}} if parts else {}
@@ -129,7 +133,7 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, cells: tuple[str, st
         "calibrate": stage_step("calibrate", calibrated | names(calibration="calibration.json")),
         **parts,
         "predict": stage_step("predict", mapped | joined, **each_cell, **if_mosaic),
-        "predict_images": _image_maps({"image": images["tiles"], "model": model} | calibration, each_image, number),
+        "predict_images": _image_maps(each_map, each_image, number),
         "evaluate": stage_step("evaluate", images | MAPS | {"chips": "split/chips"} | names(metrics="metrics.json")),
     }
     steps["predict_images"]["in"] |= fold_input
@@ -150,11 +154,11 @@ def _split_files() -> Cwl:
 
 
 def _image_maps(wires: Cwl, each_image: str, number: str) -> Cwl:
-    """A map of each image, where they do not belong to one mosaic."""
+    """A map of each image in each of its cells, where they do not belong to one mosaic."""
     inputs, condition = when(each_image)
     wires = wires | inputs
     names = {
-        f"{name}_name": {"valueFrom": f"{name}{number}-$(inputs.image.basename).tif"}
+        f"{name}_name": {"valueFrom": f"{name}{number}-$(inputs.image.basename)$(inputs.ending).tif"}
         for name in ("classes", "probabilities")
     }
     unset = wires | names | {"calibration": None, "chips": None, "places": None}
@@ -163,7 +167,8 @@ def _image_maps(wires: Cwl, each_image: str, number: str) -> Cwl:
         "label": "predict images",
         "doc": "Map each image by itself, where labels or splits differ between them; scatter over the images.",
         "run": "image-map.cwl",
-        "scatter": "image",
+        "scatter": [*EACH_IMAGE],
+        "scatterMethod": "dotproduct",
         **condition,
         "in": wires | names | chosen,
         "out": ["classes", "probabilities", "record"],
@@ -233,7 +238,7 @@ def _rung_steps(images: Cwl) -> dict[str, Cwl]:
 def _repeated(label: str, doc: str, kind: str, document: Cwl, each: Cwl, wires: Cwl | None = None) -> Cwl:
     """A workflow that is repeated on the images of the run."""
     of_run = {"tiles": IMAGES, "labels": LABELS, "mosaic": "steps/mosaic", "images": "steps/images"}
-    of_run |= {"cells": "cells/cells", "endings": "cells/endings"} | (wires or {})
+    of_run |= {name: f"cells/{name}" for name in (*EACH_CELL.values(), *EACH_IMAGE.values())} | (wires or {})
     inputs = {name: of_run.get(name, name) for name in document["inputs"]}
     return {"label": label, "doc": doc, "run": f"{kind}.cwl", **each, "in": inputs, "out": list(document["outputs"])}
 
@@ -324,7 +329,7 @@ def _outputs() -> Cwl:
 def fold() -> Cwl:
     """One fold of a cross-validation."""
     images = {"tiles": "tiles", "labels": "labels"}
-    steps = _model_steps(images, "mosaic", "images", ("cells", "endings"), "-fold-$(inputs.fold)")
+    steps = _model_steps(images, "mosaic", "images", "-fold-$(inputs.fold)")
     model = output(["null", "Directory"], "model", "trained model of the fold", "", "train/model")
     outputs = {"metrics": output("File", "metrics", "scores of the fold", JSON, "evaluate/metrics"), "model": model}
     outputs |= records_of(steps)
@@ -349,13 +354,13 @@ def training() -> Cwl:
     named = {"model_name": {"valueFrom": f"model{number}"}, "name": "name", "kind": "kind", "settings": "settings"}
     named |= {"continued": "continued", "promoted": "promoted"}
     wires = {name: name for name in ("tiles", "labels", "chips", "statistics")}
-    mapped = of_training | {"tiles": "tiles", "cell": "cells", "ending": "endings"} | when("mosaic")[0]
+    mapped = of_training | {"tiles": "tiles"} | EACH_CELL | when("mosaic")[0]
     mapped |= {f"{kind}_name": {"valueFrom": f"{kind}{number}$(inputs.ending).tif"} for kind in MAPS}
-    each_cell: Cwl = {"scatter": ["cell", "ending"], "scatterMethod": "dotproduct"}
+    each_cell: Cwl = {"scatter": [*EACH_CELL], "scatterMethod": "dotproduct"}
     steps = {
         "train": stage_step("train", wires | named),
         "predict": stage_step("predict", mapped, **each_cell, **when("mosaic")[1]),
-        "predict_images": _image_maps({"image": "tiles"} | of_training, "images", number),
+        "predict_images": _image_maps(EACH_IMAGE | of_training, "images", number),
     }
     outputs = {
         "model": output(["null", "Directory"], "model", "trained model", "", "train/model"),

@@ -24,6 +24,9 @@ def image_inputs() -> Cwl:
         "images": entry("boolean", "images", "map each image by itself"),
         "cells": entry("string[]", "cells", "cells that have a map each; an empty text for the only cell"),
         "endings": entry("string[]", "endings", "what the names of the maps of the cells end with"),
+        "image_stores": entry("Directory[]", "image stores", "tile store of each image, once for each of its cells"),
+        "image_cells": entry("string[]", "image cells", "the cell of each of them"),
+        "image_endings": entry("string[]", "image endings", "what the name of its map ends with"),
     }
 
 
@@ -71,6 +74,7 @@ def image_map() -> Cwl:
         "calibration": entry(["null", "File"], "calibration", "temperature of the probabilities", JSON),
         "chips": entry(["null", "File"], "chips", "split file, where places of it alone are mapped", JSON),
         "places": entry(["null", "string"], "places", "places of the split file to map"),
+        "cell": entry("string", "cell", "cell to map; an empty text for the only one"),
         "classes_name": entry("string", "classes", "name of the map of classes"),
         "probabilities_name": entry("string", "probabilities", "name of the map of probabilities"),
     }

@@ -13,7 +13,7 @@ from eopipe.trial_settings import MAX_RUNGS
 WHOLE = ("pipeline", "chip-set", "finished-model")
 # What a chip set replaces: steps of scenes, steps of one map of all images, and what needs a place on the Earth.
 OF_SCENES = (
-    *("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"),
+    *("steps", "search", "fetch", "preprocess", "composite", "label", "label_scenes"),
     *("predict_parts", "predict", "products"),
 )
 OF_CHIPS = dict.fromkeys(IMAGES["source"], "tiles") | dict.fromkeys(LABELS["source"], "labels")
@@ -44,7 +44,9 @@ def chip_set() -> Cwl:
     steps = _rewired_steps(whole, OF_SCENES, OF_CHIPS)
     # Its condition is a step of scenes.
     del steps["predict_images"]["when"]
-    each_store = {"mosaic": False, "images": True, "cells": [""], "endings": [""]}
+    # Stores are mapped as wholes.
+    del steps["cells"]["in"]["map_parts"]
+    each_store = {"mosaic": False, "images": True}
     for repeated in ("cross_validate", "trials", "members"):
         steps[repeated]["in"] |= {name: {"default": value} for name, value in each_store.items()}
     steps["crate"]["in"]["records"]["source"].insert(0, "import_record")

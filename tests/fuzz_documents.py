@@ -175,9 +175,8 @@ def stage_documents(folder: Path) -> Change:
     from eopipe.evaluation.metrics_document import read_metrics
     from eopipe.inference.temperature import read_calibration
     from eopipe.reporting.wording import calibration_text, scored_size, split_warnings
-    from eopipe.run.images import cell_names
     from eopipe.run.project import summary
-    from eopipe.tiles.cells import Frame
+    from eopipe.tiles.cells import Frame, read_frame
     from eopipe.tiles.grid import make_grid
 
     def scores(**more: Any) -> dict[str, Any]:
@@ -240,7 +239,7 @@ def stage_documents(folder: Path) -> Change:
         band_normaliser(statistics, ("red", "nir"))
         label_scaling(statistics, folder / "statistics.json")
         read_calibration(folder / "calibration.json")
-        cell_names(folder / "grid.json")
+        read_frame(folder / "grid.json")
 
     def change(dice: random.Random) -> Callable[[], Any]:
         documents: dict[str, Any] = dict(dice.choice(runs))

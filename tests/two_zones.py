@@ -1,5 +1,6 @@
 """A made-up landscape across the border of UTM zones 32 and 33, in three scenes, with the classes of every place."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ SCENES = {
     "T33-south": ("EPSG:32633", (11.985, 44.990, 12.02, 45.012), "2023-08-01T10:00:00Z"),
     "T32": ("EPSG:32632", (11.97, 44.990, 12.003, 45.03), "2023-08-06T10:00:00Z"),
 }
+# Reaches no pixel of the cell of zone 32.
+EAST = {"T33-east": ("EPSG:32633", (12.015, 44.990, 12.02, 45.03), "2023-08-11T10:00:00Z")}
 CONFIG: dict[str, Any] = {
     "results": "results",
     "state": "state",
@@ -41,7 +44,7 @@ def add_scene(catalog: Catalog, name: str) -> None:
     """Add a scene to a catalog: two bands that tell the class with noise."""
     from pyproj import Transformer
 
-    crs, bounds, day = SCENES[name]
+    crs, bounds, day = (SCENES | EAST)[name]
     change = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
     west, south, east, north = change.transform_bounds(*bounds)
     left, top = np.floor(west / 10) * 10, np.ceil(north / 10) * 10
@@ -54,10 +57,10 @@ def add_scene(catalog: Catalog, name: str) -> None:
     catalog.add(name, bands, shape=shape, left=left, top=top, crs=crs, properties={"datetime": day})
 
 
-def write_project(folder: Path) -> None:
+def write_project(folder: Path, names: Iterable[str] = SCENES) -> None:
     """Write catalog, labels (a raster in degrees) and config."""
     catalog = Catalog(folder / "catalog")
-    for name in SCENES:
+    for name in names:
         add_scene(catalog, name)
     catalog.write()
     step, left, top = 0.00005, 11.965, 45.035

@@ -945,6 +945,21 @@ $graph:
         class: File
         location: chip-set.cwl
   steps:
+    cells:
+      label: cells
+      doc: List the cells of the run and of its images.
+      run: '#stage-cells'
+      in:
+        tiles: tiles
+      out:
+      - cells
+      - endings
+      - parts
+      - part_cells
+      - part_endings
+      - image_cells
+      - image_endings
+      - image_stores
     split:
       label: split
       doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
@@ -1401,6 +1416,11 @@ $graph:
         statistics: split/statistics
         tiles: tiles
         labels: labels
+        cells: cells/cells
+        endings: cells/endings
+        image_stores: cells/image_stores
+        image_cells: cells/image_cells
+        image_endings: cells/image_endings
         train_init: train_init
         train_model_files: train_model_files
         train_task: train_task
@@ -1471,12 +1491,6 @@ $graph:
           default: false
         images:
           default: true
-        cells:
-          default:
-          - ''
-        endings:
-          default:
-          - ''
       out:
       - model
       - classes
@@ -1506,6 +1520,11 @@ $graph:
         statistics: split/statistics
         tiles: tiles
         labels: labels
+        cells: cells/cells
+        endings: cells/endings
+        image_stores: cells/image_stores
+        image_cells: cells/image_cells
+        image_endings: cells/image_endings
         train_init: train_init
         train_model_files: train_model_files
         train_task: train_task
@@ -1576,12 +1595,6 @@ $graph:
           default: false
         images:
           default: true
-        cells:
-          default:
-          - ''
-        endings:
-          default:
-          - ''
       out:
       - model
       - classes
@@ -1662,9 +1675,15 @@ $graph:
       label: predict images
       doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
       run: '#stage-image-map'
-      scatter: image
+      scatter:
+      - image
+      - cell
+      - ending
+      scatterMethod: dotproduct
       in:
-        image: tiles
+        image: cells/image_stores
+        cell: cells/image_cells
+        ending: cells/image_endings
         model:
           source:
           - train/model
@@ -1675,9 +1694,9 @@ $graph:
           valueFrom: $(self)
         calibration: calibrate/calibration
         classes_name:
-          valueFrom: classes-$(inputs.image.basename).tif
+          valueFrom: classes-$(inputs.image.basename)$(inputs.ending).tif
         probabilities_name:
-          valueFrom: probabilities-$(inputs.image.basename).tif
+          valueFrom: probabilities-$(inputs.image.basename)$(inputs.ending).tif
         train_architecture: train_architecture
         predict_allow: predict_allow
         predict_halo: predict_halo
@@ -1728,6 +1747,11 @@ $graph:
         folds: folds
         tiles: tiles
         labels: labels
+        cells: cells/cells
+        endings: cells/endings
+        image_stores: cells/image_stores
+        image_cells: cells/image_cells
+        image_endings: cells/image_endings
         split_chip: split_chip
         split_stride: split_stride
         split_method: split_method
@@ -1830,12 +1854,6 @@ $graph:
           default: false
         images:
           default: true
-        cells:
-          default:
-          - ''
-        endings:
-          default:
-          - ''
       out:
       - metrics
       - model
@@ -2282,6 +2300,18 @@ $graph:
       type: string[]
       label: endings
       doc: what the names of the maps of the cells end with
+    image_stores:
+      type: Directory[]
+      label: image stores
+      doc: tile store of each image, once for each of its cells
+    image_cells:
+      type: string[]
+      label: image cells
+      doc: the cell of each of them
+    image_endings:
+      type: string[]
+      label: image endings
+      doc: what the name of its map ends with
     split_chip:
       type: int
       label: split.chip
@@ -3034,10 +3064,16 @@ $graph:
       label: predict images
       doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
       run: '#stage-image-map'
-      scatter: image
+      scatter:
+      - image
+      - cell
+      - ending
+      scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
-        image: tiles
+        image: image_stores
+        cell: image_cells
+        ending: image_endings
         model:
           source:
           - train/model
@@ -3047,9 +3083,9 @@ $graph:
         calibration: calibrate/calibration
         wanted: images
         classes_name:
-          valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif
+          valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename)$(inputs.ending).tif
         probabilities_name:
-          valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename).tif
+          valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename)$(inputs.ending).tif
         train_architecture: train_architecture
         predict_allow: predict_allow
         predict_halo: predict_halo
@@ -3244,6 +3280,18 @@ $graph:
       type: string[]
       label: endings
       doc: what the names of the maps of the cells end with
+    image_stores:
+      type: Directory[]
+      label: image stores
+      doc: tile store of each image, once for each of its cells
+    image_cells:
+      type: string[]
+      label: image cells
+      doc: the cell of each of them
+    image_endings:
+      type: string[]
+      label: image endings
+      doc: what the name of its map ends with
     train_init:
       type:
       - 'null'
@@ -3749,10 +3797,16 @@ $graph:
       label: predict images
       doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
       run: '#stage-image-map'
-      scatter: image
+      scatter:
+      - image
+      - cell
+      - ending
+      scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
-        image: tiles
+        image: image_stores
+        cell: image_cells
+        ending: image_endings
         name: name
         kind: kind
         chips: chips
@@ -3765,9 +3819,9 @@ $graph:
           valueFrom: $(self)
         wanted: images
         classes_name:
-          valueFrom: classes-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename).tif
+          valueFrom: classes-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename)$(inputs.ending).tif
         probabilities_name:
-          valueFrom: probabilities-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename).tif
+          valueFrom: probabilities-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename)$(inputs.ending).tif
         train_architecture: train_architecture
         predict_allow: predict_allow
         predict_halo: predict_halo
@@ -3872,6 +3926,10 @@ $graph:
       - string
       label: places
       doc: places of the split file to map
+    cell:
+      type: string
+      label: cell
+      doc: cell to map; an empty text for the only one
     classes_name:
       type: string
       label: classes
@@ -3962,6 +4020,7 @@ $graph:
         calibration: calibration
         chips: chips
         places: places
+        cell: cell
         classes_name: classes_name
         probabilities_name: probabilities_name
       out:
@@ -5792,7 +5851,8 @@ $graph:
         type: array
         items: File
       label: classes
-      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
+      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles; where tiles have
+        several cells, those of each cell in any order'
       format: iana:image/tiff
     tiles:
       type:
@@ -6709,3 +6769,92 @@ $graph:
   - 7
   - 8
   - 70
+- class: CommandLineTool
+  id: stage-cells
+  label: eopipe cwl cells
+  doc: List the cells of the run and of its images.
+  intent:
+  - edam:operation_2409
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 1000
+    ToolTimeLimit:
+      timelimit: 600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - cwl
+  - cells
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the scenes of one period
+    map_parts:
+      type: int
+      label: map parts
+      doc: 'parts of each map, which jobs of their own make and another one joins; 1: none'
+      default: 1
+      inputBinding:
+        prefix: --map-parts
+  outputs:
+    cells:
+      type: string[]
+      label: cells
+      doc: cells of the run; an empty text for the only one
+    endings:
+      type: string[]
+      label: endings
+      doc: what the names of the maps of the cells end with
+    parts:
+      type: string[]
+      label: parts
+      doc: parts of the maps of all cells, such as 3-of-16; none where a map is made as a whole
+    part_cells:
+      type: string[]
+      label: part cells
+      doc: the cell of each part
+    part_endings:
+      type: string[]
+      label: part endings
+      doc: what the names of its files end with
+    image_cells:
+      type: string[]
+      label: image cells
+      doc: each cell of each image
+    image_endings:
+      type: string[]
+      label: image endings
+      doc: what the names of the maps of an image in a cell end with
+    image_stores:
+      type: Directory[]
+      label: image stores
+      doc: tile store of each of the image cells
+  arguments:
+  - --tiles
+  - '@tiles.list.json'

@@ -760,10 +760,14 @@ $graph:
       - record
     cells:
       label: cells
-      doc: List the cells of the run.
+      doc: List the cells of the run and of its images.
       run: '#stage-cells'
       in:
-        grid: search/grid
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
         map_parts: map_parts
       out:
       - cells
@@ -771,6 +775,9 @@ $graph:
       - parts
       - part_cells
       - part_endings
+      - image_cells
+      - image_endings
+      - image_stores
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -998,21 +1005,23 @@ $graph:
       label: predict images
       doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
       run: '#stage-image-map'
-      scatter: image
+      scatter:
+      - image
+      - cell
+      - ending
+      scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
-        image:
-          source:
-          - composite/images
-          - preprocess/tiles
-          pickValue: first_non_null
+        image: cells/image_stores
+        cell: cells/image_cells
+        ending: cells/image_endings
         model: model
         calibration: calibration
         wanted: steps/images
         classes_name:
-          valueFrom: classes-$(inputs.image.basename).tif
+          valueFrom: classes-$(inputs.image.basename)$(inputs.ending).tif
         probabilities_name:
-          valueFrom: probabilities-$(inputs.image.basename).tif
+          valueFrom: probabilities-$(inputs.image.basename)$(inputs.ending).tif
         train_architecture: train_architecture
         predict_allow: predict_allow
         predict_halo: predict_halo
@@ -1488,6 +1497,10 @@ $graph:
       - string
       label: places
       doc: places of the split file to map
+    cell:
+      type: string
+      label: cell
+      doc: cell to map; an empty text for the only one
     classes_name:
       type: string
       label: classes
@@ -1578,6 +1591,7 @@ $graph:
         calibration: calibration
         chips: chips
         places: places
+        cell: cell
         classes_name: classes_name
         probabilities_name: probabilities_name
       out:
@@ -2905,7 +2919,8 @@ $graph:
         type: array
         items: File
       label: classes
-      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
+      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles; where tiles have
+        several cells, those of each cell in any order'
       format: iana:image/tiff
     tiles:
       type:
@@ -3842,7 +3857,7 @@ $graph:
 - class: CommandLineTool
   id: stage-cells
   label: eopipe cwl cells
-  doc: List the cells of the run.
+  doc: List the cells of the run and of its images.
   intent:
   - edam:operation_2409
   requirements:
@@ -3860,6 +3875,12 @@ $graph:
     EnvVarRequirement:
       envDef:
         EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -3873,13 +3894,12 @@ $graph:
   - cwl
   - cells
   inputs:
-    grid:
-      type: File
-      label: grid
-      doc: grid of the run
-      format: iana:application/json
-      inputBinding:
-        prefix: --grid
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the scenes of one period
     map_parts:
       type: int
       label: map parts
@@ -3908,6 +3928,21 @@ $graph:
       type: string[]
       label: part endings
       doc: what the names of its files end with
+    image_cells:
+      type: string[]
+      label: image cells
+      doc: each cell of each image
+    image_endings:
+      type: string[]
+      label: image endings
+      doc: what the names of the maps of an image in a cell end with
+    image_stores:
+      type: Directory[]
+      label: image stores
+      doc: tile store of each of the image cells
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
 - class: CommandLineTool
   id: stage-periods
   label: eopipe cwl periods

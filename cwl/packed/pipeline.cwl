@@ -1452,10 +1452,14 @@ $graph:
       - record
     cells:
       label: cells
-      doc: List the cells of the run.
+      doc: List the cells of the run and of its images.
       run: '#stage-cells'
       in:
-        grid: search/grid
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
         map_parts: map_parts
       out:
       - cells
@@ -1463,6 +1467,9 @@ $graph:
       - parts
       - part_cells
       - part_endings
+      - image_cells
+      - image_endings
+      - image_stores
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -2116,6 +2123,9 @@ $graph:
         images: steps/images
         cells: cells/cells
         endings: cells/endings
+        image_stores: cells/image_stores
+        image_cells: cells/image_cells
+        image_endings: cells/image_endings
         train_init: train_init
         train_model_files: train_model_files
         train_task: train_task
@@ -2224,6 +2234,9 @@ $graph:
         images: steps/images
         cells: cells/cells
         endings: cells/endings
+        image_stores: cells/image_stores
+        image_cells: cells/image_cells
+        image_endings: cells/image_endings
         train_init: train_init
         train_model_files: train_model_files
         train_task: train_task
@@ -2486,14 +2499,16 @@ $graph:
       label: predict images
       doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
       run: '#stage-image-map'
-      scatter: image
+      scatter:
+      - image
+      - cell
+      - ending
+      scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
-        image:
-          source:
-          - composite/images
-          - preprocess/tiles
-          pickValue: first_non_null
+        image: cells/image_stores
+        cell: cells/image_cells
+        ending: cells/image_endings
         model:
           source:
           - train/model
@@ -2505,9 +2520,9 @@ $graph:
         calibration: calibrate/calibration
         wanted: steps/images
         classes_name:
-          valueFrom: classes-$(inputs.image.basename).tif
+          valueFrom: classes-$(inputs.image.basename)$(inputs.ending).tif
         probabilities_name:
-          valueFrom: probabilities-$(inputs.image.basename).tif
+          valueFrom: probabilities-$(inputs.image.basename)$(inputs.ending).tif
         train_architecture: train_architecture
         predict_allow: predict_allow
         predict_halo: predict_halo
@@ -2582,6 +2597,9 @@ $graph:
         images: steps/images
         cells: cells/cells
         endings: cells/endings
+        image_stores: cells/image_stores
+        image_cells: cells/image_cells
+        image_endings: cells/image_endings
         split_chip: split_chip
         split_stride: split_stride
         split_method: split_method
@@ -3236,6 +3254,18 @@ $graph:
       type: string[]
       label: endings
       doc: what the names of the maps of the cells end with
+    image_stores:
+      type: Directory[]
+      label: image stores
+      doc: tile store of each image, once for each of its cells
+    image_cells:
+      type: string[]
+      label: image cells
+      doc: the cell of each of them
+    image_endings:
+      type: string[]
+      label: image endings
+      doc: what the name of its map ends with
     split_chip:
       type: int
       label: split.chip
@@ -3988,10 +4018,16 @@ $graph:
       label: predict images
       doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
       run: '#stage-image-map'
-      scatter: image
+      scatter:
+      - image
+      - cell
+      - ending
+      scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
-        image: tiles
+        image: image_stores
+        cell: image_cells
+        ending: image_endings
         model:
           source:
           - train/model
@@ -4001,9 +4037,9 @@ $graph:
         calibration: calibrate/calibration
         wanted: images
         classes_name:
-          valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename).tif
+          valueFrom: classes-fold-$(inputs.fold)-$(inputs.image.basename)$(inputs.ending).tif
         probabilities_name:
-          valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename).tif
+          valueFrom: probabilities-fold-$(inputs.fold)-$(inputs.image.basename)$(inputs.ending).tif
         train_architecture: train_architecture
         predict_allow: predict_allow
         predict_halo: predict_halo
@@ -4198,6 +4234,18 @@ $graph:
       type: string[]
       label: endings
       doc: what the names of the maps of the cells end with
+    image_stores:
+      type: Directory[]
+      label: image stores
+      doc: tile store of each image, once for each of its cells
+    image_cells:
+      type: string[]
+      label: image cells
+      doc: the cell of each of them
+    image_endings:
+      type: string[]
+      label: image endings
+      doc: what the name of its map ends with
     train_init:
       type:
       - 'null'
@@ -4703,10 +4751,16 @@ $graph:
       label: predict images
       doc: Map each image by itself, where labels or splits differ between them; scatter over the images.
       run: '#stage-image-map'
-      scatter: image
+      scatter:
+      - image
+      - cell
+      - ending
+      scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
-        image: tiles
+        image: image_stores
+        cell: image_cells
+        ending: image_endings
         name: name
         kind: kind
         chips: chips
@@ -4719,9 +4773,9 @@ $graph:
           valueFrom: $(self)
         wanted: images
         classes_name:
-          valueFrom: classes-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename).tif
+          valueFrom: classes-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename)$(inputs.ending).tif
         probabilities_name:
-          valueFrom: probabilities-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename).tif
+          valueFrom: probabilities-$(inputs.kind)-$(inputs.name)-$(inputs.image.basename)$(inputs.ending).tif
         train_architecture: train_architecture
         predict_allow: predict_allow
         predict_halo: predict_halo
@@ -4947,6 +5001,10 @@ $graph:
       - string
       label: places
       doc: places of the split file to map
+    cell:
+      type: string
+      label: cell
+      doc: cell to map; an empty text for the only one
     classes_name:
       type: string
       label: classes
@@ -5037,6 +5095,7 @@ $graph:
         calibration: calibration
         chips: chips
         places: places
+        cell: cell
         classes_name: classes_name
         probabilities_name: probabilities_name
       out:
@@ -7860,7 +7919,8 @@ $graph:
         type: array
         items: File
       label: classes
-      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles'
+      doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles; where tiles have
+        several cells, those of each cell in any order'
       format: iana:image/tiff
     tiles:
       type:
@@ -9011,7 +9071,7 @@ $graph:
 - class: CommandLineTool
   id: stage-cells
   label: eopipe cwl cells
-  doc: List the cells of the run.
+  doc: List the cells of the run and of its images.
   intent:
   - edam:operation_2409
   requirements:
@@ -9029,6 +9089,12 @@ $graph:
     EnvVarRequirement:
       envDef:
         EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
   hints:
     SoftwareRequirement:
       packages:
@@ -9042,13 +9108,12 @@ $graph:
   - cwl
   - cells
   inputs:
-    grid:
-      type: File
-      label: grid
-      doc: grid of the run
-      format: iana:application/json
-      inputBinding:
-        prefix: --grid
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the scenes of one period
     map_parts:
       type: int
       label: map parts
@@ -9077,6 +9142,21 @@ $graph:
       type: string[]
       label: part endings
       doc: what the names of its files end with
+    image_cells:
+      type: string[]
+      label: image cells
+      doc: each cell of each image
+    image_endings:
+      type: string[]
+      label: image endings
+      doc: what the names of the maps of an image in a cell end with
+    image_stores:
+      type: Directory[]
+      label: image stores
+      doc: tile store of each of the image cells
+  arguments:
+  - --tiles
+  - '@tiles.list.json'
 - class: CommandLineTool
   id: stage-periods
   label: eopipe cwl periods

@@ -21,7 +21,7 @@ from eopipe.chips.near_duplicates import fingerprint_chips
 from eopipe.chips.polygons import polygon_gaps, split_polygons
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split, SplitPlan, SplitRequest
 from eopipe.chips.statistics import Statistics, measure_bands, measure_labels
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError
 from eopipe.labels.change import FROM_TO
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import LEFT_OUT, Tiles
@@ -49,7 +49,6 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     """Find candidate chips, assign them to splits, measure the training chips and audit the splits."""
     parse_allowed(request.allow)
     pairs = pair_stores(request.tiles, request.labels)
-    _check_cells(pairs, plan)
     stores, classes = [image for image, _ in pairs], pairs[0][1].names
     places = ChipPlaces.of(stores)
     plan = places.plan(plan) if places else plan
@@ -89,19 +88,6 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     _log_split(split)
     labels = [*{label.scene: label for _, label in pairs}.values()]
     return SplitResult(split, statistics, samples, pixels, stores[0].frame, labels, places)
-
-
-def _check_cells(pairs: list[tuple[Tiles, Tiles]], plan: SplitPlan) -> None:
-    """Raise UsageError for what needs a run with one cell."""
-    cells = [cell.id for cell in pairs[0][0].frame.cells]
-    if len(cells) == 1:
-        return
-    if plan.by_scene or len({label.scene for _, label in pairs}) > 1:
-        raise UsageError(
-            "labels or splits that differ from scene to scene need a map of each scene, which works on one grid only "
-            f"so far, but the run has the cells {', '.join(cells)}; split by blocks, checkerboard, strips or group by "
-            "region, or set search.crs to one CRS"
-        )
 
 
 def audit_split(

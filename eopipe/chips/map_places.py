@@ -1,4 +1,4 @@
-"""Places of a map: the chips of one split in it, where a map is made for its scores there alone."""
+"""Places of maps: their images and cells, and the chips of one split where a map is made for its scores there alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from eopipe.arrays import IntArray
-from eopipe.chips.chip_blocks import windows_with_chips
+from eopipe.chips.chip_blocks import blocks_of, windows_with_chips
 from eopipe.chips.splits import Split, read_split
 from eopipe.errors import BadInputError, UsageError, some_of
+from eopipe.scenes.item import tagged_scenes
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import Tiles
@@ -60,3 +61,62 @@ def read_places(
         raise BadInputError(f"the split {path} is on another grid than the tiles; give the split of these tiles")
     corners = chips_of_map(split, name, [split.scenes.index(scene) for scene in scenes])
     return MapPlaces(name, np.unique(corners, axis=0), split.chip)
+
+
+def maps_by_image(paths: Sequence[Path], stores: Sequence[Tiles]) -> list[dict[str, Path]]:
+    """The maps of stores, sorted by scene, by the ids of their cells: of all stores as one, or of each store its own.
+
+    In a run with several cells the tags of a map say its scenes and its cell, and a store without a usable pixel in a
+    cell needs no map there. Raises BadInputError for another number of maps, for maps of other scenes, two of one
+    place, and places without a map.
+    """
+    frame, names = stores[0].frame, [store.scene for store in stores]
+    if frame.only is not None:
+        if len(paths) not in (1, len(stores)):
+            expected = f"{len(stores)} scenes: give one mosaic, or one map for each scene"
+            raise BadInputError(f"{len(paths)} maps for {expected}")
+        return [{"": path} for path in paths]
+    placed: dict[tuple[str, ...], dict[str, Path]] = {}
+    for path in paths:
+        tags = tags_of_map(path)
+        scenes, cell = tuple(tagged_scenes(tags, names)), frame.cell(tags.get("cell", "")).id
+        if other := placed.setdefault(scenes, {}).get(cell):
+            raise BadInputError(f"{other} and {path} are maps of the same scenes in cell {cell}; give one of them")
+        placed[scenes][cell] = path
+    is_mosaic = set(placed) == {(*names,)}
+    for scenes, of_cells in placed.items():
+        if not is_mosaic and (len(scenes) != 1 or scenes[0] not in names):
+            path, differing = next(iter(of_cells.values())), sorted(set(scenes) ^ set(names))
+            raise BadInputError(
+                f"map {path} was made from other scenes than it is compared with: {some_of(differing)}; give the maps "
+                "of all scenes in each cell, or those of each single scene in each cell"
+            )
+    for store in stores:
+        of_store = placed.get((*names,) if is_mosaic else (store.scene,), {})
+        for part in store.parts:
+            if part.cell not in of_store and _has_pixels(part, frame):
+                raise BadInputError(
+                    f"scene {store.scene} has pixels in cell {part.cell}, but there is no map of them; give the map "
+                    f"that predict --cell {part.cell} makes"
+                )
+    groups = [placed[(*names,)]] if is_mosaic else [placed.get((name,), {}) for name in names]
+    return [{cell.id: maps[cell.id] for cell in frame.cells if cell.id in maps} for maps in groups]
+
+
+def _has_pixels(part: Tiles, frame: Frame) -> bool:
+    """Whether the part of a store in a cell has a usable pixel of the zone of that cell."""
+    blocks = blocks_of([part.stored_window])
+    return any((part.valid(*block) & frame.belonging(*block)).any() for block in blocks)
+
+
+def tags_of_map(path: Path) -> dict[str, str]:
+    """The tags of a map. Raises BadInputError for a file that is not one."""
+    import rasterio
+    from rasterio.errors import RasterioIOError
+
+    try:
+        with rasterio.open(path) as file:
+            tags: dict[str, str] = file.tags()
+    except RasterioIOError as error:
+        raise BadInputError(f"{path} cannot be read as a map: {error}") from error
+    return tags

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.chips.map_places import maps_by_image, tags_of_map
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Cells
 from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_cells, design_effect
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.tasks.task import without_spread
-from eopipe.tiles.cells import Cell, Frame
+from eopipe.tiles.cells import Frame
 
 BINS, EDGE = 15, 1024
 # Stored probabilities are multiples of 1/10000, so 0 means less than half of that.
@@ -86,12 +87,17 @@ class ProbabilityMaps:
     @classmethod
     def of(cls, data: EvaluationData, probabilities: tuple[Path, ...]) -> "ProbabilityMaps":
         """Check them. Raises BadInputError for another number of maps, and for maps of other classes or grids."""
-        cells = len(data.frame.cells)
-        if len(probabilities) != (count := len(data.groups) * cells):
-            raise BadInputError(f"{len(probabilities)} maps of probabilities for {count} maps of classes")
-        maps = [_check_map(path, data.frame, data.names) for path in probabilities]
-        numbers = enumerate(zip(maps, probabilities, strict=True))
-        return cls({(number // cells, cell.id): path for number, ((_, cell), path) in numbers}, maps[-1][0])
+        stores = data.groups[0].stores if len(data.groups) == 1 else [group.stores[0] for group in data.groups]
+        groups = maps_by_image(probabilities, stores)
+        paths = {(number, cell): path for number, maps in enumerate(groups) for cell, path in maps.items()}
+        if paths.keys() != {(group.number, cell) for group in data.groups for cell in group.paths}:
+            count = sum(len(group.paths) for group in data.groups)
+            raise BadInputError(
+                f"{len(probabilities)} maps of probabilities for {count} maps of classes; give both of each"
+            )
+        for path in probabilities:
+            _check_map(path, data.frame, data.names)
+        return cls(paths, tags_of_map(probabilities[-1]))
 
     def read(self, samples: EvaluatedSamples) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
         """Probabilities (class, n) of the samples of a block, window by window of their map."""
@@ -122,20 +128,18 @@ def test_samples(data: EvaluationData) -> Iterator[EvaluatedSamples]:
         yield EvaluatedSamples(chips.group, chips.rows, chips.cols, data.chip_truth(chips), chips.mapped)
 
 
-def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> tuple[dict[str, str], Cell]:
-    """The tags of a map of probabilities, and its cell; raises BadInputError where grid or classes are others."""
+def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> None:
+    """Raise BadInputError for a map of probabilities of another grid, or of other classes."""
     import rasterio
 
     with rasterio.open(path) as file:
-        tags: dict[str, str] = file.tags()
-        cell = frame.cell(tags.get("cell", ""))
+        cell = frame.cell(file.tags().get("cell", ""))
         if file.shape != cell.shape or without_spread(file.descriptions) != names:
             bands = ", ".join(str(name) for name in file.descriptions)
             raise BadInputError(
                 f"{path} has {file.shape[0]} x {file.shape[1]} pixels of {bands}; expected the probabilities of "
                 f"{', '.join(names)} on the grid of the map of classes"
             )
-    return tags, cell
 
 
 def read_probabilities(

@@ -12,7 +12,7 @@ from eopipe.arrays import AnyArray, BoolArray, IntArray
 from eopipe.chips.chip_blocks import BLOCK, chips_in, chips_reaching, covered_blocks, covered_pixels
 from eopipe.chips.chips import cell_votes, is_continuous, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
-from eopipe.chips.map_places import chips_of_map
+from eopipe.chips.map_places import chips_of_map, maps_by_image, tags_of_map
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.errors import BadInputError, UsageError, some_of
@@ -36,7 +36,7 @@ ONLY_TESTS = "only tests"
 
 @dataclass(frozen=True)
 class EvaluatedMap:
-    """One map: its file for each cell of the run, the tile stores it was predicted from, and the labels.
+    """One map: its file for each cell of the run that its images reach, the tile stores of these, and the labels.
 
     `number` is its place among the maps of the run.
     """
@@ -64,7 +64,8 @@ class EvaluatedMap:
         from rasterio.windows import Window
 
         shape = y.stop - y.start, x.stop - x.start
-        if (reached := self.frame.part_in_cell((y, x))) is None:
+        reached = self.frame.part_in_cell((y, x))
+        if reached is None or reached[0].id not in self.paths:
             return np.full(shape, NO_LABEL, np.uint8)
         cell, (rows, columns) = reached
         file, has_label_sets = _opened(self.paths[cell.id])
@@ -176,22 +177,20 @@ class EvaluationData:
         pairs = pair_stores(tiles, labels)
         split = _split_of(pairs, chips, model)
         check_scenes(split, pairs)
-        cells = len(pairs[0][0].frame.cells)
-        is_mosaic = len(maps) == cells if cells > 1 else len(maps) == 1
-        if not is_mosaic and (cells > 1 or len(maps) != len(pairs)):
-            raise BadInputError(f"{len(maps)} maps for {_expected(cells, len(pairs))}")
+        names = pairs[0][1].names
+        groups = list[EvaluatedMap]()
+        of_images = maps_by_image(maps, [image for image, _ in pairs])
+        is_mosaic = len(of_images) == 1
         if is_mosaic and len({label.scene for _, label in pairs}) > 1:
             raise BadInputError("one mosaic cannot be compared with labels that differ from scene to scene")
         if is_mosaic and len(pairs) > 1 and split.by_scene:
             raise BadInputError("one mosaic mixes the scenes that train and test; give a map for each scene")
-        members = [pairs] if is_mosaic else [[pair] for pair in pairs]
-        paths_of_members = [maps] if is_mosaic else [(path,) for path in maps]
-        names = pairs[0][1].names
-        groups = list[EvaluatedMap]()
-        for paths, group in zip(paths_of_members, members, strict=True):
+        for paths, group in zip(of_images, [pairs] if is_mosaic else [[pair] for pair in pairs], strict=True):
             stores = [image for image, _ in group]
-            groups.append(EvaluatedMap(len(groups), _maps_of_cells(paths, stores, names), stores, group[0][1]))
-        min_share = float(_tags(maps[0]).get("min_share", 0.0))
+            for path in paths.values():
+                _check_map(path, stores, names)
+            groups.append(EvaluatedMap(len(groups), paths, stores, group[0][1]))
+        min_share = float(tags_of_map(maps[0]).get("min_share", 0.0))
         task = _task(maps, pairs[0][1], split)
         from_to = tuple(pairs[0][1].attributes.get(FROM_TO, ()))
         return cls(groups, names, split, task, unit_of(pairs[0][1]), min_share, from_to)
@@ -283,7 +282,7 @@ def check_whole(maps: tuple[Path, ...]) -> None:
 
 def places_of(path: Path) -> str:
     """The split whose places alone a map shows; empty for a map of everything."""
-    return _tags(path).get("places", "")
+    return tags_of_map(path).get("places", "")
 
 
 def _split_of(pairs: list[tuple[Tiles, Tiles]], chips: Path | None, model: Path | None) -> Split:
@@ -319,7 +318,7 @@ def _labelled_areas(group: EvaluatedMap) -> Iterator[tuple[EvaluatedMap, PixelWi
 
 def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> Task:
     """The task in the tags of the maps; raises BadInputError where labels or split belong to another task."""
-    tags = _tags(maps[0])
+    tags = tags_of_map(maps[0])
     task, chip = task_of_map(tags, maps[0]), int(tags.get("chip", split.chip))
     if is_continuous(labels) == task.has_classes:
         kind = f"measure {labels.names[0]}" if is_continuous(labels) else "are classes"
@@ -336,35 +335,8 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> Task:
     return task
 
 
-def _expected(cells: int, scenes: int) -> str:
-    if cells > 1:
-        return f"{cells} cells: give the map of the mosaic of each cell"
-    return f"{scenes} scenes: give one mosaic, or one map for each scene"
-
-
-def _maps_of_cells(paths: tuple[Path, ...], stores: list[Tiles], names: tuple[str, ...]) -> dict[str, Path]:
-    """The map of each cell; raises BadInputError for maps of other places, scenes or labels."""
-    maps, frame = [(_check_map(path, stores, names), path) for path in paths], stores[0].frame
-    if sorted(cell for cell, _ in maps) != sorted(cell.id for cell in frame.cells):
-        raise BadInputError(f"the maps are of the cells {', '.join(cell for cell, _ in maps)}; give one of each")
-    return dict(maps)
-
-
-def _tags(path: Path) -> dict[str, str]:
-    """The tags of a map. Raises BadInputError for a file that is not one."""
-    import rasterio
-    from rasterio.errors import RasterioIOError
-
-    try:
-        with rasterio.open(path) as file:
-            tags: dict[str, str] = file.tags()
-    except RasterioIOError as error:
-        raise BadInputError(f"{path} cannot be read as a map: {error}") from error
-    return tags
-
-
-def _check_map(path: Path, stores: list[Tiles], names: tuple[str, ...]) -> str:
-    """The id of the cell that a map shows."""
+def _check_map(path: Path, stores: list[Tiles], names: tuple[str, ...]) -> None:
+    """Raise BadInputError for a map of another place, of other scenes, or of other labels."""
     import rasterio
 
     with rasterio.open(path) as file:
@@ -380,4 +352,3 @@ def _check_map(path: Path, stores: list[Tiles], names: tuple[str, ...]) -> str:
     if made_from != scene_names:
         differing = sorted(set(made_from) ^ set(scene_names))
         raise BadInputError(f"map {path} was made from other scenes than it is compared with: {some_of(differing)}")
-    return cell.id

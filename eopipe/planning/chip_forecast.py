@@ -26,7 +26,6 @@ from eopipe.errors import EopipeError
 from eopipe.labels.change import FROM_TO
 from eopipe.labels.source_values import label_table
 from eopipe.labels.values import label_warnings
-from eopipe.planning.footprints import Coverage
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
 from eopipe.publish import MANIFEST, size, write_json
@@ -35,6 +34,7 @@ from eopipe.scenes.item import time_attributes
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import Tiles
+from eopipe.warp.footprints import Coverage
 
 # Labels are written for the plan up to this number of pixels, of all scenes: a minute of work.
 MAX_LABEL_PIXELS = 4e8

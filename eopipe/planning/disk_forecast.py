@@ -14,10 +14,9 @@ from eopipe.contract import Output, stage
 from eopipe.fetch.sizes import AssetSize
 from eopipe.planning.chip_forecast import ChipForecast
 from eopipe.planning.folder_forecast import FolderForecast, existing_inodes
-from eopipe.planning.footprints import reached_windows
 from eopipe.planning.frozen_scenes import SEARCH_OUTPUTS, Config, FrozenScenes
 from eopipe.planning.trial_store import StoreSize, sample_size
-from eopipe.run.images import splits_images
+from eopipe.run.images import cells_of_images, splits_images
 from eopipe.run.locate import chip_stores
 from eopipe.run.repeated import each_fold, each_training
 from eopipe.run.rules import names_of_parts
@@ -26,6 +25,7 @@ from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files, frame_folders
 from eopipe.trial_settings import configs_of_trainings, counts_of_rungs, kind_of_trainings, training_settings
+from eopipe.warp.footprints import Coverage, reached_cells, reached_windows
 
 # Every job writes a run record, a log and a benchmark table; Snakemake keeps metadata of each output.
 BYTES_PER_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
@@ -75,8 +75,7 @@ def forecast_folders(
     has_labels = bool(config["label"]["source"] or config["label"]["asset"])
     if chips or has_labels:
         folders.append(_labels(config, scenes, chips, label_names))
-    pixels = sum(cell.shape[0] * cell.shape[1] for cell in scenes.frame.cells)
-    mapped = MappedImages.of(config, images.jobs, images.folders - 1, len(scenes.frame.cells), pixels)
+    mapped = MappedImages.of(config, images.jobs, images.folders - 1, _pixels_of_maps(config, scenes))
     copied = not all(map(_has_address, scenes.items.values()))
     folders += _later_folders(config, mapped, chips, has_labels=has_labels, copied_scenes=copied)
     return [*folders, *_job_files(config, folders, mapped, len(names))]
@@ -86,9 +85,26 @@ def forecast_split_folders(config: Config, chips: ChipForecast) -> list[FolderFo
     """Every folder that a run of a chip set fills, whose tiles and labels are there."""
     stores = [Path(config["chip_set"], "tiles", f"{name}.zarr") for name in chip_stores(config)]
     below = sum(1 + sum(path.is_dir() for path in store.rglob("*")) for store in stores)
-    mapped = MappedImages.of(config, len(stores), below, 1, 0)
+    mapped = MappedImages.of(config, len(stores), below, [0] * len(stores))
     folders = _later_folders(config, mapped, chips, has_labels=True, copied_scenes=False)
     return [*folders, *_job_files(config, folders, mapped, 0)]
+
+
+def _pixels_of_maps(config: Config, scenes: FrozenScenes) -> list[int]:
+    """The pixels of each map: those of its cell, or of an image in one of several cells those that it covers there."""
+    frame, scenes_of = scenes.frame, scenes.periods or {name: [name] for name in scenes.items}
+    areas = [cell.shape[0] * cell.shape[1] for cell in frame.cells]
+    if not (config["label"]["asset"] or splits_images(config)):
+        return areas
+    if frame.only is not None:
+        return areas * len(scenes_of)
+    bands = config["preprocess"]["bands"]
+    of_scenes = {name: reached_cells(item, frame, bands) for name, item in scenes.items.items()}
+    pixels = []
+    for image, cells in cells_of_images(of_scenes, scenes_of).items():
+        covered = Coverage.union(frame, [scenes.masks[name] for name in scenes_of[image]])
+        pixels += [covered.pixels_in(cell) for cell in cells]
+    return pixels
 
 
 def _has_address(item: Item) -> bool:
@@ -98,7 +114,7 @@ def _has_address(item: Item) -> bool:
 
 @dataclass(frozen=True)
 class MappedImages:
-    """What the model sees and what is made of it: stores with all of their folders, maps, parts of each, pixels."""
+    """What the model sees and what is made of it: stores with all of their folders, maps, parts and pixels of each."""
 
     stores: int
     store_folders: int
@@ -107,12 +123,10 @@ class MappedImages:
     pixels: int
 
     @staticmethod
-    def of(config: Config, stores: int, store_folders: int, cells: int, pixels: int) -> "MappedImages":
-        """The maps of these stores: a mosaic of each cell, or one of each store."""
-        each = bool(config["label"]["asset"] or config["chip_set"]) or splits_images(config)
-        return MappedImages(
-            stores, store_folders, stores if each else cells, len(names_of_parts(config["map_parts"])), pixels
-        )
+    def of(config: Config, stores: int, store_folders: int, pixels: list[int]) -> "MappedImages":
+        """The maps of these stores, with the pixels of each."""
+        parts = len(names_of_parts(config["map_parts"]))
+        return MappedImages(stores, store_folders, len(pixels), parts, round(sum(pixels) / len(pixels)))
 
     @property
     def map_jobs(self) -> int:

@@ -10,12 +10,12 @@ from typing import Any
 
 from eopipe.contract import Input, Option, stage, to_args
 from eopipe.fetch.sizes import AssetSize
-from eopipe.planning.footprints import Coverage, Reach, footprint, grid_extent, grid_outline, reaches
 from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, read_json, verify
 from eopipe.run.images import periods
 from eopipe.scenes.item import Item, read_item
 from eopipe.tiles.cells import Frame, read_frame
+from eopipe.warp.footprints import Coverage, Reach, footprint, grid_extent, grid_outline, reaches
 
 Config = dict[str, Any]
 # Outputs of search, by port.

@@ -24,7 +24,6 @@ from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_chips
 from eopipe.planning.disk_forecast import forecast_folders, forecast_split_folders
 from eopipe.planning.folder_forecast import FolderForecast, free_space
-from eopipe.planning.footprints import bounds_of, footprint, grid_extent
 from eopipe.planning.frozen_scenes import (
     Config,
     FrozenScenes,
@@ -45,6 +44,7 @@ from eopipe.tiles.cells import Cell
 from eopipe.training.schedule import MOST_STEPS, default_batch, default_crop, training_length
 from eopipe.training_job import FEWEST_STEPS, TrainingLength
 from eopipe.trial_settings import describe_trainings
+from eopipe.warp.footprints import bounds_of, footprint, grid_extent
 
 # Seconds to wait for a server's answer about the size of a file.
 TIMEOUT_S = 30.0

@@ -8,7 +8,6 @@ import numpy as np
 from eopipe.arrays import Float64Array
 from eopipe.chips.splits import SPLITS
 from eopipe.planning.chip_forecast import ChipForecast
-from eopipe.planning.footprints import exterior_rings, footprint, grid_extent, reproject
 from eopipe.planning.frozen_scenes import FrozenScenes, SceneRow
 from eopipe.reporting.figures import FAINT, INK, Box, add_text, axes_at, figure_style, new_figure, save_png
 from eopipe.reporting.maps import (
@@ -26,6 +25,7 @@ from eopipe.reporting.maps import (
 from eopipe.reporting.palette import SPLIT_COLORS
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import Bounds, pixel_metres
+from eopipe.warp.footprints import exterior_rings, footprint, grid_extent, reproject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -133,7 +133,7 @@ class _ChipReader:
         for number in numbers.tolist():
             store, window = self._window(number)
             label = self._label(store, window)
-            with open_maps(self._file(store).classes, self.pairs[store][0].frame) as source:
+            with open_maps(self._file(store).classes.values(), self.pairs[store][0].frame) as source:
                 mapped = source.read(*window)
             tested = (label != NO_LABEL) & (mapped[0] != NO_LABEL)
             if not tested.any():
@@ -152,7 +152,8 @@ class _ChipReader:
         image = tiles.read("image", *window)[[tiles.names.index(name) for name in self.bands]]
         has_data = tiles.valid(*window)
         pixels = stretch_contrast(np.asarray(image, np.float32), has_data)
-        with open_maps(file.classes if self.min_share is None else file.probabilities, tiles.frame) as source:
+        maps = file.classes if self.min_share is None else file.probabilities
+        with open_maps(maps.values(), tiles.frame) as source:
             stored = source.read(*window)[: len(without_spread(source.first.descriptions))]
             mapped = stored[0] if self.min_share is None else _most_probable(stored, source.first.nodata)
         return SheetChip(number, error, pixels, has_data, self._label(store, window), mapped.astype(np.uint8))

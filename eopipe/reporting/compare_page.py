@@ -102,7 +102,7 @@ def _map_panels(
     reached = reached_windows(decimation, maps[0].stores, run.split.chip)
     blank = np.nan if scale else NO_LABEL
     label = read_centres(maps[0].truth, decimation, reached, blank)
-    stored = [read_map_image(tuple(map_.paths.values()), run.frame, decimation, reached) for map_ in maps]
+    stored = [read_map_image(map_.paths.values(), run.frame, decimation, reached) for map_ in maps]
     mapped = [image.values if scale else image.classes for image in stored]
     tested = read_centres(lambda y, x: run.area(split, maps[0], (y, x)), decimation, reached, False)
     images = [scale.numbers(numbers) if scale else numbers for numbers in (label, *mapped)]

@@ -210,12 +210,12 @@ def digest_rows(
     files: dict[str, Path], maps: list[MapFile], stores: Sequence[Tiles], labels: Sequence[Tiles]
 ) -> list[TextRow]:
     """Name and sha256 of every input of the page; names follow from content, never from paths."""
-    named, cells = dict(files), [cell.id for cell in stores[0].frame.cells]
+    named = dict(files)
     named |= {f"tiles of {tiles.scene}": tiles.path for tiles in stores}
     named |= {f"labels of {label.scene}" if label.scene else "labels": label.path for label in labels}
     for file in maps:
-        for kind, paths in (("classes", file.classes), ("probabilities", file.probabilities)):
-            for path, cell in zip(paths, cells if len(paths) > 1 else [""], strict=True):
+        for kind, of_cells in (("classes", file.classes), ("probabilities", file.probabilities)):
+            for cell, path in of_cells.items():
                 named[" ".join(filter(None, [kind, "of", file.scene or "the mosaic", cell]))] = path
     return [(name, _digest(path)) for name, path in named.items()]
 

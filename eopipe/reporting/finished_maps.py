@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,11 +35,13 @@ SQUARE_METRES_PER_HECTARE = 10_000.0
 class FinishedMap:
     """A map of classes with its probabilities, or of values with their deviation.
 
-    `name` is that of the cell or scene, empty for the only map; `names` are the classes, or the quantity; `colors` are
+    `name` is that of the cell, the scene or both, empty for the only map; `image` is the scene of a map that other
+    scenes do not have, where they have maps of their own; `names` are the classes, or the quantity; `colors` are
     the red, green and blue of each class in the colour table, empty for a map that has none.
     """
 
     name: str
+    image: str
     cell: str
     classes: Path
     probabilities: Path
@@ -72,7 +74,12 @@ def read_finished_maps(classes: Sequence[Path], probabilities: Sequence[Path]) -
         raise BadInputError(
             f"there are {len(classes)} maps of classes and {len(probabilities)} of probabilities; give one for each"
         )
-    pairs = [_read_pair(*paths, is_only=len(classes) == 1) for paths in zip(classes, probabilities, strict=True)]
+    pairs = [_read_pair(*paths) for paths in zip(classes, probabilities, strict=True)]
+    if len({pair.image for pair in pairs}) == 1:
+        # The cells of one mosaic.
+        pairs = [replace(pair, image="", name=pair.cell or pair.name) for pair in pairs]
+    if len(pairs) == 1:
+        pairs = [replace(pairs[0], name="")]
     for pair in pairs[1:]:
         if (pair.task, pair.names) != (pairs[0].task, pairs[0].names):
             raise BadInputError(
@@ -85,7 +92,7 @@ def read_finished_maps(classes: Sequence[Path], probabilities: Sequence[Path]) -
     raise BadInputError(f"several maps have one name: {names}; give each map once, or make their products one by one")
 
 
-def _read_pair(classes: Path, probabilities: Path, *, is_only: bool) -> FinishedMap:
+def _read_pair(classes: Path, probabilities: Path) -> FinishedMap:
     with open_map(classes) as numbers, open_map(probabilities) as shares:
         grid, tags = grid_of(numbers), numbers.tags()
         if not same_grid(grid, grid_of(shares)):
@@ -103,12 +110,10 @@ def _read_pair(classes: Path, probabilities: Path, *, is_only: bool) -> Finished
             table = numbers.colormap(1)
             colors = tuple(table[number][:3] for number in range(len(names)))
     cell, scenes = tags.get("cell", ""), tags.get("scenes", "").split()
-    name = cell or (scenes[0] if len(scenes) == 1 else classes.stem)
+    image = scenes[0] if len(scenes) == 1 else ""
     # It becomes the name of files and layers.
-    name = re.sub(r"[^\w.-]", "_", name)
-    return FinishedMap(
-        "" if is_only else name, cell, classes, probabilities, grid, task, tuple(map(str, names)), colors
-    )
+    name = re.sub(r"[^\w.-]", "_", ".".join(filter(None, [image, cell])) or classes.stem)
+    return FinishedMap(name, image, cell, classes, probabilities, grid, task, tuple(map(str, names)), colors)
 
 
 @contextmanager

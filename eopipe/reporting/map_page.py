@@ -202,7 +202,7 @@ def class_pixels(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> I
     """Numbers of pixels (class,) of a map of classes; of several labels the pixels of the chips that have each."""
     frame, counts = stores[0].frame, np.zeros(len(model["classes"]), np.int64)
     # Of a whole chip that reaches a scene all pixels are mapped.
-    with open_maps(file.classes, frame) as source:
+    with open_maps(file.classes.values(), frame) as source:
         for window in reached_windows(Decimation(frame.shape, 1), stores, model["chip"]):
             numbers = source.read(*window)
             if len(numbers) == len(counts):
@@ -222,7 +222,7 @@ def _scale_of(model: dict[str, Any]) -> ValueScale | None:
 
 def _calibration_of(file: MapFile, frame: Frame) -> str:
     """A sentence about the probabilities of a map, from its own tags."""
-    with open_maps(file.probabilities, frame) as source:
+    with open_maps(file.probabilities.values(), frame) as source:
         tags = source.first.tags()
     if "temperature" not in tags:
         return "The probabilities are those of the model, without a calibration."

@@ -202,7 +202,7 @@ def write_zones(path: Path, maps: Sequence[FinishedMap], zones: ZoneFile) -> Non
     features.shapes[~is_area] = None
     sums: dict[str, Float64Array] = {}
     for finished in maps:
-        name = "" if finished.cell else finished.name
+        name = finished.image if finished.cell else finished.name
         sums[name] = sums.get(name, 0.0) + _zone_sums(finished, to_grid(features, finished.grid))
     if not any(of_map[:, 0].any() for of_map in sums.values()):
         places = ", ".join(str(finished.classes) for finished in maps)

@@ -1,6 +1,6 @@
 """Maps with their surroundings as the images of a page: quicklook, labels, classes, confidence and splits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, UInt8Array
+from eopipe.chips.map_places import maps_by_image
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.errors import BadInputError
 from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres, read_means
@@ -44,7 +45,7 @@ class FrameRaster:
         return next(iter(self.maps.values()))
 
     def read(self, y: slice, x: slice) -> AnyArray:
-        """Stored numbers (band, y, x) of a window, nodata between the cells and below them.
+        """Stored numbers (band, y, x) of a window, nodata where there is no map.
 
         Raises BadInputError for a damaged map.
         """
@@ -52,7 +53,7 @@ class FrameRaster:
             return _read_window(self.first, y, x)
         shape = self.first.count, y.stop - y.start, x.stop - x.start
         numbers = np.full(shape, self.first.nodata, self.first.dtypes[0])
-        for cell in self.frame.cells:
+        for cell in (cell for cell in self.frame.cells if cell.id in self.maps):
             rows, columns = cell.window
             bottom, left, right = min(y.stop, rows.stop), max(x.start, columns.start), min(x.stop, columns.stop)
             if y.start < bottom and left < right:
@@ -63,8 +64,8 @@ class FrameRaster:
 
 
 @contextmanager
-def open_maps(paths: tuple[Path, ...], frame: Frame) -> Iterator[FrameRaster]:
-    """Open the maps of all cells with rasterio; raises BadInputError for a file that is not a map of its cell."""
+def open_maps(paths: Iterable[Path], frame: Frame) -> Iterator[FrameRaster]:
+    """Open the maps of cells with rasterio; raises BadInputError for a file that is not a map of its cell."""
     import rasterio
     from rasterio.errors import RasterioIOError
 
@@ -133,9 +134,7 @@ class MapImage:
         return np.asarray((self.stored != self.nodata).all(0))
 
 
-def read_map_image(
-    paths: tuple[Path, ...], frame: Frame, decimation: Decimation, reached: list[PixelWindow]
-) -> MapImage:
+def read_map_image(paths: Iterable[Path], frame: Frame, decimation: Decimation, reached: list[PixelWindow]) -> MapImage:
     """A map at the centres of the pixels of an image, read where scenes reach it."""
     with open_maps(paths, frame) as source:
         first = source.first
@@ -214,42 +213,36 @@ class MapView:
 
 @dataclass(frozen=True)
 class MapFile:
-    """A map of classes with its probabilities, one file of both for each cell; `scene` is empty for a mosaic."""
+    """A map of classes with its probabilities, both by cell; `scene` is empty for a mosaic."""
 
     scene: str
-    classes: tuple[Path, ...]
-    probabilities: tuple[Path, ...]
+    classes: dict[str, Path]
+    probabilities: dict[str, Path]
 
 
 def map_files(
     classes: tuple[Path, ...], probabilities: tuple[Path, ...], stores: Sequence[Tiles], names: tuple[str, ...]
 ) -> list[MapFile]:
-    """One mosaic, or the map of each scene in the order of their names.
+    """One mosaic, or the map of each scene in the order of their names; none of a scene without a usable pixel.
 
     Raises BadInputError for maps that do not belong to the tiles, to each other or to the classes.
     """
-    cells = len(stores[0].frame.cells)
-    if len(classes) != len(probabilities) or len(classes) not in ((1, len(stores)) if cells == 1 else (cells,)):
-        expected = (
-            f"{cells} cells: give the mosaic of each cell" if cells > 1 else f"{len(stores)} scenes: give one mosaic"
-        )
+    is_paired = len(classes) == len(probabilities)
+    both = [maps_by_image(paths, stores) for paths in (classes, probabilities)] if is_paired else []
+    if not both or [[*maps] for maps in both[0]] != [[*maps] for maps in both[1]]:
         raise BadInputError(
-            f"{len(classes)} maps of classes and {len(probabilities)} of probabilities for {expected} of both, or both "
-            "for each scene"
+            f"{len(classes)} maps of classes and {len(probabilities)} of probabilities do not belong together; give "
+            "both of the same scenes and cells"
         )
-    is_mosaic = len(classes) == cells
-    scenes = [""] if is_mosaic else [tiles.scene for tiles in stores]
-    parts = (
-        [(classes, probabilities)] if is_mosaic else [((a,), (b,)) for a, b in zip(classes, probabilities, strict=True)]
-    )
-    files = [MapFile(scene, *part) for scene, part in zip(scenes, parts, strict=True)]
+    scenes = [""] if len(both[0]) == 1 else [tiles.scene for tiles in stores]
+    files = [MapFile(scene, *maps) for scene, *maps in zip(scenes, *both, strict=True) if maps[0]]
     for file in files:
         _check_map(file, stores[0].frame, names)
     return files
 
 
 def _check_map(file: MapFile, frame: Frame, names: tuple[str, ...]) -> None:
-    with open_maps(file.classes, frame), open_maps(file.probabilities, frame) as probabilities:
+    with open_maps(file.classes.values(), frame), open_maps(file.probabilities.values(), frame) as probabilities:
         for source in probabilities.maps.values():
             if without_spread(source.descriptions) != names:
                 listed = ", ".join(str(name) for name in source.descriptions)
@@ -293,7 +286,7 @@ def read_map(
         # Between cells an array reads as 0, which is a class.
         label = np.where(read_centres(partial(labels.read, "valid"), decimation, reached) > 0, label, NO_LABEL)
     mapped, probabilities = (
-        read_map_image(paths, frame, decimation, reached) for paths in (file.classes, file.probabilities)
+        read_map_image(maps.values(), frame, decimation, reached) for maps in (file.classes, file.probabilities)
     )
     presence = None if scale else mapped.presence
     if scale:

@@ -21,9 +21,10 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
 from eopipe.provenance.record import record_path
 from eopipe.publish import publish, write_json
-from eopipe.run.images import cell_names, periods, splits_images
+from eopipe.run.images import periods, splits_images
 from eopipe.run.locate import chip_stores, in_project
 from eopipe.run.rules import names_of_parts, pinned
+from eopipe.tiles.store import Tiles
 from eopipe.trial_settings import MAX_RUNGS, counts_of_rungs, kind_of_trainings, settings_text, training_settings
 
 JOB = "job.yml"
@@ -204,12 +205,13 @@ def steps(
 
 
 def _write_cells(argv: Sequence[str]) -> int:
-    """Write the cells of a run and the parts of their maps, and what the names of the maps and parts end with."""
+    """Write the cells of a run, those that each image reaches, and the parts of maps, and the endings of all maps."""
     parser = Parser(prog="eopipe cwl cells", description=_write_cells.__doc__)
-    parser.add_argument("--grid", type=Path, required=True)
+    parser.add_argument("--tiles", type=Path, nargs="+", required=True)
     parser.add_argument("--map-parts", type=int, default=1)
-    arguments = parser.parse_args(argv)
-    names = cell_names(arguments.grid)
+    arguments = parser.parse_args(expand_lists(stage("composite"), argv))
+    stores = [Tiles(path) for path in arguments.tiles]
+    names = [cell.id for cell in stores[0].frame.cells]
     endings = [f"-{name}" if name else "" for name in names]
     parts = [(*cell, part) for cell in zip(names, endings, strict=True) for part in names_of_parts(arguments.map_parts)]
     of_parts = {
@@ -217,8 +219,19 @@ def _write_cells(argv: Sequence[str]) -> int:
         "part_cells": [cell for cell, _, _ in parts],
         "part_endings": [f"{ending}-part-{part}" for _, ending, part in parts],
     }
-    write_json(OUTPUT, {"cells": names, "endings": endings} | of_parts)
+    reached = [(_folder(store.path), part.cell) for store in stores for part in store.parts]
+    of_images = {
+        "image_stores": [store for store, _ in reached],
+        "image_cells": [cell for _, cell in reached],
+        "image_endings": [f"-{cell}" if cell else "" for _, cell in reached],
+    }
+    write_json(OUTPUT, {"cells": names, "endings": endings} | of_parts | of_images)
     return 0
+
+
+def _folder(path: Path) -> dict[str, str]:
+    """A folder as a tool of CWL gives it to the engine."""
+    return {"class": "Directory", "path": str(path), "basename": path.name}
 
 
 def _write_periods(argv: Sequence[str]) -> int:
@@ -231,7 +244,7 @@ def _write_periods(argv: Sequence[str]) -> int:
     parser.add_argument("--parts", nargs="+", default=())
     options = parser.parse_args(expand_lists(stage("composite"), argv))
     composite = {"period": options.period, "stack": options.stack, "parts": tuple(options.parts)}
-    stores = {path.name: {"class": "Directory", "path": str(path), "basename": path.name} for path in options.tiles}
+    stores = {path.name: _folder(path) for path in options.tiles}
     scenes = periods({"composite": composite}, options.items)
     tiles = [[stores[f"{scene}.zarr"] for scene in names] for names in scenes.values()]
     write_json(OUTPUT, {"groups": tiles, "names": [f"{period}.zarr" for period in scenes]})

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from eopipe.composites.periods import PARTS, day_of, part_of, period_of
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
+from eopipe.scenes.item import read_item
 from eopipe.stac.choose_grid import UTM
-from eopipe.tiles.cells import read_frame
+from eopipe.tiles.cells import CELL_ID, Cell, read_frame
+from eopipe.warp.footprints import reached_cells
 
 Config = dict[str, Any]
 MOSAIC = "mosaic"
@@ -93,18 +96,48 @@ def periods(config: Config, items: Path) -> dict[str, list[str]]:
     return dict(sorted(scenes.items()))
 
 
-def mosaics(config: Config, search: Any) -> list[str]:
-    """The names of the maps of all images, one for each cell; only where there may be several they wait for the search.
+def map_names(config: Config, search: Any, images: Sequence[str] | dict[str, list[str]] | None = None) -> list[str]:
+    """The names of the maps: of each image, or of all as one, with each cell that it reaches where a run has several.
 
-    So a dry run of a new project shows their jobs.
+    Composites are given with their scenes. Only where there may be several cells the names wait for the search, so
+    that a dry run of a new project shows their jobs.
     """
-    cells = cell_names(search.get().output.grid) if config["search"]["crs"] == UTM else [""]
-    return [MOSAIC + (f".{cell}" if cell else "") for cell in cells]
+    if config["search"]["crs"] != UTM:
+        return [MOSAIC] if images is None else [*images]
+    output = search.get().output
+    frame = read_frame(Path(output.grid))
+    if images is None:
+        cells_of = {MOSAIC: [*frame.cells]}
+    else:
+        scenes_of = images if isinstance(images, dict) else {name: [name] for name in images}
+        written = Path(output.root).stat().st_mtime_ns
+        bands = config["preprocess"]["bands"]
+        cells_of = cells_of_images(_cells_of_scenes(output.root, written, output.grid, (*bands,)), scenes_of)
+    return [".".join(filter(None, [name, cell.id])) for name, cells in cells_of.items() for cell in cells]
 
 
-def cell_names(grid: str | Path) -> list[str]:
-    """The ids of the cells of a grid file; an empty one for the only cell of a run."""
-    return [cell.id for cell in read_frame(Path(grid)).cells]
+# Input functions of many jobs ask for the maps.
+@lru_cache(maxsize=4)
+def _cells_of_scenes(items: str, written: int, grid: str, bands: tuple[str, ...]) -> dict[str, list[Cell]]:  # noqa: ARG001
+    """The cells that each scene reaches, from the frozen items whose manifest is given with its time."""
+    frame = read_frame(Path(grid))
+    paths = sorted(Path(items).parent.glob("*.geojson"))
+    return {path.stem: reached_cells(read_item(path), frame, bands) for path in paths}
+
+
+def cells_of_images(of_scenes: dict[str, list[Cell]], scenes_of: dict[str, list[str]]) -> dict[str, list[Cell]]:
+    """The cells that each image reaches with any of its scenes, from west to east."""
+    cells = {
+        image: {cell.column: cell for name in names for cell in of_scenes[name]} for image, names in scenes_of.items()
+    }
+    return {image: [by_column[column] for column in sorted(by_column)] for image, by_column in cells.items()}
+
+
+def image_and_cell(config: Config, name: str) -> tuple[str, str]:
+    """The image and the cell of a map by its name; the cell is empty in a run with one."""
+    image, _, cell = name.rpartition(".")
+    has_cell = config["search"]["crs"] == UTM and image and CELL_ID.fullmatch(cell)
+    return (image, cell) if has_cell else (name, "")
 
 
 def is_mosaic(name: str) -> bool:

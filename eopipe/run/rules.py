@@ -17,7 +17,7 @@ from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, visible_files
-from eopipe.run.images import is_mosaic
+from eopipe.run.images import image_and_cell
 from eopipe.run.locate import chip_stores
 from eopipe.run.repeated import config_of_job
 from eopipe.trial_settings import counts_of_rungs
@@ -260,7 +260,7 @@ def options_of_job(config: Config, name: str, wildcards: Any) -> str:
     """The options of a job: its stage's, and of a map its cell where a run has several, its part and places."""
     words = [options(config_of_job(config, wildcards), name)]
     if name == "predict":
-        cell = wildcards.map.partition(".")[2] if is_mosaic(wildcards.map) else ""
+        _, cell = image_and_cell(config, wildcards.map)
         # Trials are compared in the validation places, and members where their mean is scored.
         places = "val" if wildcards.get("trial", "") else "test" if wildcards.get("member", "") else ""
         of_job = {"--cell": cell, "--part": wildcards.get("part", ""), "--places": places}

@@ -242,7 +242,9 @@ def _map_item(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], in
     name = "-".join(["map", *([scenes[0]] if len(scenes) == 1 else []), *([cell.id] if cell.id else [])])
     mapped = [stores[scene] for scene in scenes if any(part.cell == cell.id for part in stores[scene].parts)]
     lineage = f"eopipe predict: mean of what the model says of {', '.join(scenes)}, where they are valid."
-    item = _item(name, cell.grid, [store.attributes for store in mapped], lineage)
+    # A map without a pixel has the time of its scenes too.
+    dated = mapped or [stores[scene] for scene in scenes]
+    item = _item(name, cell.grid, [store.attributes for store in dated], lineage)
     item.add_link(link("derived_from", f"../../model/{inputs.model_item.name}", ITEM, "the model"))
     origins = [_tiles_name(store.scene, cell.id) for store in mapped]
     item.add_links([link("derived_from", f"../../tiles/{s}/{s}.json", ITEM, f"tiles of {s}") for s in origins])

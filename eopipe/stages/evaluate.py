@@ -15,7 +15,11 @@ REVISION = 8
 def evaluate(
     classes: Annotated[
         tuple[Path, ...],
-        Input("maps of classes or values: one mosaic, or one per scene in the order of the tiles", format="image/tiff"),
+        Input(
+            "maps of classes or values: one mosaic, or one per scene in the order of the tiles; where tiles have "
+            "several cells, those of each cell in any order",
+            format="image/tiff",
+        ),
     ],
     tiles: Annotated[tuple[Path, ...], Input("tile stores that the tree baselines are trained on", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],

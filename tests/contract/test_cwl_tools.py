@@ -188,7 +188,7 @@ def test_the_pipeline_scatters_over_scenes_cells_and_folds() -> None:
         "label_scenes": "scene",
         "predict_parts": ["cell", "ending", "part"],
         "predict": ["cell", "ending"],
-        "predict_images": "image",
+        "predict_images": ["image", "cell", "ending"],
         "rung_0": ["name", "settings"],
         "rung_1": ["name", "settings", "continued"],
         "rung_2": ["name", "settings", "continued"],

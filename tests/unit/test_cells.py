@@ -15,11 +15,14 @@ from shapely import box, transform
 from stores import ImageOfSplit, table_of
 
 import eopipe
+from eopipe.chips.chips import pair_stores
 from eopipe.chips.splits import read_split
 from eopipe.cli import main
 from eopipe.errors import BadInputError
 from eopipe.evaluation.maps import EvaluatedMap
+from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.publish import write_json
+from eopipe.reporting.rasters import map_files
 from eopipe.stac.choose_grid import choose_cells
 from eopipe.tiles.cells import GAP, Frame, read_frame
 from eopipe.tiles.grid import grid_json, make_grid
@@ -32,6 +35,7 @@ AREA = {
     "coordinates": [[[11.975, 44.992], [12.018, 44.992], [12.018, 45.028], [11.975, 45.028], [11.975, 44.992]]],
 }
 LAYOUT = ("--chunk", "64", "--shard", "256")
+ALLOWED = ("place: scenes of one place are split", "overlap: scenes of one day are split")
 
 
 @st.composite
@@ -313,16 +317,80 @@ def test_strips_follow_each_other_on_the_ground_over_two_zones(
     assert len({column < GAP for column in split.samples["train"][:, 2]}) == (2 if method == "south-north" else 1)
 
 
-def test_what_needs_one_grid_is_refused_with_the_cells(folder: Path, run: Run, tmp_path: Path) -> None:
-    labels(run, folder, tmp_path / "all.zarr", "--source", folder / "labels.tif", "--classes", "a", "b")
+def scene_maps(folder: Path, pairs: list[tuple[Tiles, Tiles]]) -> dict[str, list[Path]]:
+    """Maps with the labels of each scene in each cell that it reaches: of classes with probabilities, or of values."""
+    paths: dict[str, list[Path]] = {"classes": [], "probabilities": []}
+    for image, label in pairs:
+        for cell in (image.frame.cell(part.cell) for part in image.parts):
+            numbers, tags = label.read("label", *cell.window), {"scenes": image.scene, "cell": cell.id}
+            is_mapped = image.valid(*cell.window) & label.valid(*cell.window)
+            tags |= {"task": "regression"} if numbers.dtype.kind == "f" else {}
+            blank = np.nan if "task" in tags else 255
+            shares = np.stack([numbers == 0, numbers == 1]) * 9000 + 500
+            for kind, layers, names, scale in (
+                ("classes", np.where(is_mapped, numbers, blank)[None].astype(numbers.dtype), ("class",), 1.0),
+                ("probabilities", np.where(is_mapped, shares, 65_535).astype("uint16"), ("a", "b"), 1e-4),
+            ):
+                nodata = blank if kind == "classes" else 65_535
+                layout = MapFormat(str(layers.dtype), nodata, names, tags, scale=scale)
+                paths[kind].append(folder / f"{kind}-{image.scene}-{cell.id}.tif")
+                with new_map(paths[kind][-1], cell.grid, layout) as file:
+                    file.write(layers)
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("method", "of_scenes"),
+    [
+        (("temporal", "--dates", "2023-08-03"), False),
+        pytest.param(("temporal", "--dates", "2023-08-03"), True, marks=pytest.mark.exhaustive),
+        pytest.param(("group", "--by", "scene"), False, marks=pytest.mark.exhaustive),
+        (("group", "--by", "scene"), True),
+    ],
+)
+def test_each_scene_has_a_map_of_its_own_in_each_cell_that_it_reaches(
+    folder: Path, run: Run, tmp_path: Path, method: tuple[str, ...], of_scenes: bool
+) -> None:
+    sources: dict[str, list[object]] = {"": ["--source", folder / "labels.tif", "--classes", "a", "b"]}
+    if of_scenes:
+        sources = {name: ["--scene", folder / name, "--asset", "red", "--measure", "red"] for name in two_zones.SCENES}
+    stored = [labels(run, folder, tmp_path / f"l-{name}.zarr", *words).path for name, words in sources.items()]
+    stores = tuple(tiles(run, folder, scene, "grid") for scene in two_zones.SCENES)
+    inputs = ("--tiles", *stores, "--labels", *stored)
+    done = run("split", *inputs, *split_outputs(tmp_path), "--chip", 32, "--method", *method, "--allow", *ALLOWED)
+    assert done.code == 0, done.stderr
+    pairs, split = pair_stores(stores, tuple(stored)), read_split(tmp_path / "split.json")
+    maps = scene_maps(tmp_path, pairs)
+    # They are placed by what they say themselves.
+    arguments = ["evaluate", *inputs, "--chips", tmp_path / "split.json", "--metrics", tmp_path / "m.json"]
+    both = [] if of_scenes else ["--probabilities", *maps["probabilities"][::-1]]
+    done = run(*arguments, *both, "--classes", *maps["classes"][1:], maps["classes"][0])
+    assert done.code == 0, done.stderr
+    metrics, count = json.loads((tmp_path / "m.json").read_text()), 0
+    for number, (image, label) in enumerate(pairs):
+        is_tested = np.zeros(image.shape, bool)
+        for _, row, column in split.samples["test"][split.samples["test"][:, 0] == number].tolist():
+            is_tested[row : row + 32, column : column + 32] = True
+        count += int((is_tested & image.valid() & label.valid()).sum())
+    assert metrics["test_pixels"] == count == sum(scene["count"] for scene in metrics["scenes"])
+    assert (metrics["model"]["rmse"] == 0) if of_scenes else (metrics["model"]["accuracy"] == 1)
+    if not of_scenes:
+        assert metrics["calibration"]["confidence"] == pytest.approx(0.95)
+        files = map_files(tuple(maps["classes"]), tuple(maps["probabilities"][::-1]), [i for i, _ in pairs], ("a", "b"))
+        assert [(file.scene, [*file.classes]) for file in files] == [
+            (image.scene, [part.cell for part in image.parts]) for image, _ in pairs
+        ]
+    for other, sentence in (
+        (maps["classes"][1:], "has pixels in cell utm32n, but there is no map of them"),
+        (maps["classes"] + maps["classes"][:1], "are maps of the same scenes in cell utm32n; give one of them"),
+    ):
+        done = run(*arguments, "--classes", *other)
+        assert done.code == 3
+        assert sentence in done.stderr
+
+
+def test_a_cube_of_several_cells_is_of_one_that_is_named(folder: Path, run: Run) -> None:
     stores = [tiles(run, folder, scene, "grid") for scene in two_zones.SCENES]
-    outputs = [f"--{name}" for name in ("chips", "statistics", "map", "places")]
-    files = [word for flag in outputs for word in (flag, str(tmp_path / flag))]
-    arguments = ("split", "--tiles", *stores, "--labels", tmp_path / "all.zarr", *files, "--chip", "32")
-    for method in (("temporal", "--dates", "2023-08-03"), ("group", "--by", "scene")):
-        done = run(*arguments, "--method", *method)
-        assert done.code == 2
-        assert "works on one grid only so far, but the run has the cells utm32n, utm33n" in done.stderr
     with pytest.raises(BadInputError, match="name one with cell=: utm32n, utm33n"):
         eopipe.open_cube(folder, "tiles-grid")  # type: ignore[arg-type]
     cube = eopipe.open_cube(folder, "tiles-grid", cell="utm33n")  # type: ignore[arg-type]

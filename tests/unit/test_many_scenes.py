@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import two_zones
 from scenery import LEFT, TOP, Catalog
 
 from eopipe.config import check
-from eopipe.planning.footprints import Coverage, area_of, reaches
 from eopipe.planning.plan_command import forecast_json, forecast_run
+from eopipe.scenes.item import read_item
+from eopipe.stac.choose_grid import choose_cells
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import make_grid
+from eopipe.warp.footprints import Coverage, area_of, reached_cells, reaches
 
 EDGE_M, PIXELS = 1_000_000, 32
 PACKAGE = str(Path(__file__).parents[2] / "eopipe")
@@ -85,3 +88,18 @@ def test_the_covered_share_of_two_zones_is_that_of_all_their_pixels() -> None:
     inside = sum(int((covered[cell.window] & masks[cell.id]).sum()) for cell in frame.cells)
     assert inside > 0
     assert coverage.share == inside / sum(areas)
+
+
+@pytest.mark.parametrize("is_stated", [True, False])
+def test_the_cells_that_a_scene_reaches_follow_from_its_item(tmp_path: Path, is_stated: bool) -> None:
+    two_zones.write_project(tmp_path, two_zones.SCENES | two_zones.EAST)
+    west, south, east, north = two_zones.BBOX
+    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    frame = choose_cells([], ("red",), {"type": "Polygon", "coordinates": [ring]}, "utm", 10.0)
+    for number, name in enumerate(two_zones.SCENES | two_zones.EAST):
+        item = read_item(tmp_path / f"catalog/s{number}/item.json")
+        if not is_stated:
+            for asset in item["assets"].values():
+                del asset["proj:shape"], asset["proj:transform"]
+        cells = [cell.id for cell in reached_cells(item, frame, ["red", "nir"])]
+        assert cells == (["utm33n"] if name in two_zones.EAST else ["utm32n", "utm33n"])

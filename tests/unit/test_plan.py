@@ -29,7 +29,6 @@ from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning.chip_forecast import chips_json, forecast_chips
 from eopipe.planning.disk_forecast import typical_size
 from eopipe.planning.folder_forecast import FolderForecast
-from eopipe.planning.footprints import grid_extent
 from eopipe.planning.frozen_scenes import find_scenes
 from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, parse_size, plan, refusals
 from eopipe.planning.plan_figure import figure_bounds
@@ -39,6 +38,7 @@ from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout, store_files
 from eopipe.tiles.store import add_array, new_store
+from eopipe.warp.footprints import grid_extent
 
 SHAPE = (96, 160)
 ROOT = Path(__file__).parents[2]

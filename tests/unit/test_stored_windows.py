@@ -21,7 +21,6 @@ from eopipe.composites.write import write_composite
 from eopipe.errors import BadInputError
 from eopipe.inspection.check_store import find_errors
 from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource, view_chips, window_bytes
-from eopipe.planning.footprints import Coverage, reached_windows
 from eopipe.publish import files, read_json, write_json
 from eopipe.tiles.cells import Cell, Frame, read_frame
 from eopipe.tiles.grid import PixelWindow
@@ -29,6 +28,7 @@ from eopipe.tiles.layout import Layout, crop_to_chunks, store_files
 from eopipe.tiles.shard_reader import StoredWindow, open_array
 from eopipe.tiles.store import Tiles, add_array, new_store
 from eopipe.warp.covered import covered_window
+from eopipe.warp.footprints import Coverage, reached_windows
 
 SHAPE, EDGE = (20, 30), 4096
 # Row and column of the scene's first pixel in the large grid.

@@ -11,22 +11,31 @@ import yaml
 from chip_files import EDGE, separable, write_chip
 from projects import Project
 from scenery import Run
+from test_two_zones import centres
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.splits import read_split
 from eopipe.tiles.cells import read_frame
+from eopipe.tiles.store import Tiles
 
 CHIP = 16
 
 
-def run_of(task: str, folder: Path) -> Project:
+BLOCKS = {"block": 64, "chip": CHIP, "fractions": [0.6, 0.2, 0.2], "buffer": 8}
+# The scenes see the same places.
+ALLOWED = ["place: scenes of one place are split", "overlap: scenes of one day are split"]
+BY_SCENE = {"method": "group", "by": "scene", "chip": CHIP, "fractions": [0.4, 0.3, 0.3], "allow": ALLOWED}
+
+
+def run_of(task: str, folder: Path, **sections: dict[str, object]) -> Project:
     """A run of a task; the values of a regression are the numbers of the classes."""
     project = Project(folder)
-    two_zones.write_project(folder)
-    config = two_zones.CONFIG | {"split": {"block": 64, "chip": CHIP, "fractions": [0.6, 0.2, 0.2], "buffer": 8}}
+    two_zones.write_project(folder, two_zones.SCENES | (two_zones.EAST if sections else {}))
+    config = two_zones.CONFIG | {"split": BLOCKS}
     config |= {"train": two_zones.CONFIG["train"] | {"task": task, "epochs": 8}}
     if task == "regression":
         config |= {"label": {"source": "labels.tif", "measure": "height", "chunk": 64, "shard": 256}}
+    config |= sections
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     done = project.run()
     assert done.returncode == 0, done.stdout
@@ -80,6 +89,80 @@ def test_values_are_mapped_and_scored_over_two_zones(tmp_path: Path, run: Run) -
     done = run("predict", *inputs, *maps, "--cell", "utm32n", "--halo", 2048)
     assert done.code == 2
     assert "predict.halo is 2048: pixels of another cell begin at 2048" in done.stderr
+
+
+def reached_cells(project: Project) -> set[str]:
+    """The names of the maps that there have to be: each scene with each cell that its store has."""
+    stores = [Tiles(path) for path in project.results.glob("tiles/*.zarr")]
+    return {f"{store.scene}.{part.cell}" for store in stores for part in store.parts}
+
+
+def check_empty_map(project: Project, names: set[str], run: Run) -> None:
+    """A map of a cell that its scene does not reach is empty, and changes no score and no product."""
+    results, empty = project.results, project.folder / "empty"
+    stores, model = sorted(results.glob("tiles/*.zarr")), ("--model", results / "model")
+    kinds = ("classes", "probabilities")
+    outputs = [word for kind in kinds for word in (f"--{kind}", empty / f"{kind}.tif")]
+    tiles = ("--tiles", results / "tiles/T33-east.zarr", "--calibration", results / "calibration.json")
+    done = run("predict", *model, *tiles, *outputs, "--cell", "utm32n", "--device", "cpu")
+    assert done.code == 0, done.stderr
+    assert (bands_of(empty / "classes.tif") == 255).all()
+    folders = [*(results / "maps" / name for name in sorted(names)), empty]
+    maps = {kind: (f"--{kind}", *(folder / f"{kind}.tif" for folder in folders)) for kind in kinds}
+    labelled = ("--tiles", *stores, "--labels", results / "labels/all.zarr", "--chips", results / "split.json")
+    done = run("evaluate", *maps["classes"], *maps["probabilities"], *labelled, "--metrics", empty / "metrics.json")
+    assert done.code == 0, done.stderr
+    assert (empty / "metrics.json").read_bytes() == (results / "metrics.json").read_bytes()
+    both, items = (*maps["classes"], *maps["probabilities"]), ("--scenes", *sorted(results.glob("items/*.geojson")))
+    done = run("catalog", *model, *both, "--tiles", *stores, *items, "--catalog", empty / "catalog")
+    assert done.code == 0, done.stderr
+    done = run("products", *both, "--products", empty / "products")
+    assert done.code == 0, done.stderr
+    assert {path.name for path in (empty / "products").glob("classes.*.tif")} == {
+        f"classes.{name}.tif" for name in names | {"T33-east.utm32n"}
+    }
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("task", ["segmentation", "classification", "multilabel"])
+def test_scenes_that_are_split_have_maps_and_scores_of_their_own_in_each_cell(
+    task: str, tmp_path: Path, run: Run
+) -> None:
+    project = run_of(task, tmp_path, split=BY_SCENE)
+    names = {path.name for path in (project.results / "maps").iterdir()}
+    assert names == reached_cells(project)
+    assert {name for name in names if name.startswith("T33-east")} == {"T33-east.utm33n"}
+    split = read_split(project.results / "split.json")
+    metrics = json.loads((project.results / "metrics.json").read_text())
+    assert metrics["maps"] == 4
+    tested = {split.scenes[number] for number in split.samples["test"][:, 0]}
+    assert {scene["scene"] for scene in metrics["scenes"]} == tested
+    total = metrics["test_pixels" if task == "segmentation" else "test_chips"]
+    assert sum(scene["count"] for scene in metrics["scenes"]) == total > 0
+    score = "f1_micro" if task == "multilabel" else "accuracy"
+    assert metrics["model"][score] > max(0.8, metrics["majority"][score])
+    calibration = json.loads((project.results / "calibration.json").read_text())
+    assert calibration["maps"] == "each image"
+    report = (project.results / "report.html").read_text()
+    assert all(f"{name.replace('.', ' ')}" in report for name in names if name.partition(".")[0] in tested)
+    if task == "segmentation":
+        for name in names:
+            mapped, longitude, latitude = centres(project.results / f"maps/{name}/classes.tif")
+            assert (mapped != 255).any()
+            assert (mapped == two_zones.classes_at(longitude, latitude))[mapped != 255].mean() > 0.9
+        check_empty_map(project, names, run)
+
+
+@pytest.mark.exhaustive
+def test_labels_of_each_scene_are_compared_with_its_maps_in_each_cell(tmp_path: Path) -> None:
+    labels = {"asset": "red", "measure": "red", "chunk": 64, "shard": 256}
+    project = run_of(
+        "regression", tmp_path, label=labels, preprocess={"bands": ["red", "nir"], "chunk": 64, "shard": 256}
+    )
+    assert {path.name for path in (project.results / "maps").iterdir()} == reached_cells(project)
+    metrics = json.loads((project.results / "metrics.json").read_text())
+    assert metrics["maps"] == 4
+    assert metrics["model"]["r2"] > 0.8
 
 
 def chips_of_classes(folder: Path) -> tuple[str, ...]:

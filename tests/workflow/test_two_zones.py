@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import two_zones
+import yaml
 from projects import Project, by_cwltool
 from test_planned_run import check_plan
 
@@ -117,11 +118,34 @@ def test_no_chip_of_a_split_is_within_the_buffer_of_another_split_on_the_ground(
     assert [cell["id"] for cell in document["grid"]["cells"]] == ["utm32n", "utm33n"]
 
 
+def same_files(outputs: Path, results: Path, pairs: dict[str, str]) -> None:
+    """Compare files of cwltool with those of Snakemake."""
+    for file, result in pairs.items():
+        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (outputs / file, results / result)]
+        assert digests[0] == digests[1], file
+
+
 def test_cwltool_makes_the_same_maps_and_scores(mapped: Project, tmp_path: Path) -> None:
     outputs = by_cwltool(mapped, tmp_path, with_onnx=False, with_report=False, with_crate=False)
     pairs = {name: name for name in ("metrics.json", "model/manifest.json", "split.json")}
     for cell in ("utm32n", "utm33n"):
         pairs |= {f"{kind}-{cell}.tif": f"maps/mosaic.{cell}/{kind}.tif" for kind in ("classes", "probabilities")}
-    for file, result in pairs.items():
-        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (outputs / file, mapped.results / result)]
-        assert digests[0] == digests[1], file
+    same_files(outputs, mapped.results, pairs)
+
+
+def test_maps_of_scenes_in_cells_are_planned_and_the_same_in_two_engines(tmp_path: Path) -> None:
+    project = Project(tmp_path / "run")
+    two_zones.write_project(project.folder, two_zones.SCENES | two_zones.EAST)
+    split = {"method": "temporal", "dates": ["2023-08-03", "2023-08-08"], "chip": 16}
+    split |= {"allow": ["place: scenes of one place are split"]}
+    config = two_zones.CONFIG | {"split": split, "trials": {"space": {"width": [4, 8]}}}
+    (project.folder / "config.yaml").write_text(yaml.safe_dump(config | {"map_parts": 2}))
+    check_plan(project)
+    names = {f"{scene}.{cell}" for scene in two_zones.SCENES for cell in ("utm32n", "utm33n")} | {"T33-east.utm33n"}
+    assert {path.name for path in (project.results / "maps").iterdir()} == names
+    outputs = by_cwltool(project, tmp_path, with_onnx=False, with_report=False, with_crate=False)
+    pairs = {name: name for name in ("metrics.json", "model/manifest.json", "split.json", "trials.json")}
+    for scene, cell in (name.split(".") for name in names):
+        for kind in ("classes", "probabilities"):
+            pairs[f"{kind}-{scene}.zarr-{cell}.tif"] = f"maps/{scene}.{cell}/{kind}.tif"
+    same_files(outputs, project.results, pairs)

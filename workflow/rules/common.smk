@@ -50,10 +50,9 @@ def each(pattern, names=scenes):
 
 
 def each_map(name):
-    """A map of all images for each cell, or one for each image where labels or the split differ between them."""
-    return each(
-        f"{RESULTS}/maps/{{}}/{name}.tif", (lambda: run_images.mosaics(config, SEARCH)) if IS_MOSAIC else images
-    )
+    """A map of all images, or one of each image where labels or the split differ between them, for each cell."""
+    names = lambda: run_images.map_names(config, SEARCH, None if IS_MOSAIC else images())
+    return each(f"{RESULTS}/maps/{{}}/{name}.tif", names)
 
 
 # The files that stages make and share, by the names of their ports; functions wait for the search.
@@ -93,7 +92,8 @@ def tiles_of_period(wildcards):
 
 def tiles_of_map(wildcards):
     """The tiles of a map: one image for a map of its name, all images for a mosaic."""
-    return (FILES["tiles"] if run_images.is_mosaic(wildcards.map) else each(IMAGES, lambda: [wildcards.map]))(wildcards)
+    image, _ = run_images.image_and_cell(config, wildcards.map)
+    return (FILES["tiles"] if run_images.is_mosaic(wildcards.map) else each(IMAGES, lambda: [image]))(wildcards)
 
 
 def label_source(wildcards):

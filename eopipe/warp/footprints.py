@@ -138,8 +138,12 @@ class Coverage:
         """The covered part of the pixels that belong to a cell."""
         if self.frame.only is not None:
             return self.pixels / math.prod(self.frame.shape)
-        inside = sum(int(np.count_nonzero(mask & self.frame.belonging(*window))) for window, mask in self.parts)
-        return inside / area_of(self.frame)
+        return sum(map(self.pixels_in, self.frame.cells)) / area_of(self.frame)
+
+    def pixels_in(self, cell: Cell) -> int:
+        """Number of covered pixels that belong to a cell."""
+        parts = [(window, mask) for window, mask in self.parts if _is_in(window, cell)]
+        return sum(int(np.count_nonzero(mask & self.frame.belonging(*window))) for window, mask in parts)
 
     def read(self, y: slice, x: slice) -> BoolArray:
         """Mask (y, x) of a window of the frame."""
@@ -219,6 +223,20 @@ def reached_windows(
         is_outside = cell.id and all(y.start == y.stop or x.start == x.stop for y, x in windows)
         reached[name] = [] if is_outside else windows
     return reached
+
+
+def reached_cells(item: Item, frame: Frame, bands: Sequence[str]) -> list[Cell]:
+    """The cells that a band of a scene reaches, from its projection metadata, or else from its footprint."""
+    if frame.only is not None:
+        return [*frame.cells]
+    windows = [[_stated_window(item, band, cell.grid) for band in bands] for cell in frame.cells]
+    around = [reach.cell for reach in reaches(item, frame)] if any(None in of_cell for of_cell in windows) else []
+    return [
+        cell
+        for cell, of_cell in zip(frame.cells, windows, strict=True)
+        if (None in of_cell and cell in around)
+        or any(window and window[0].start < window[0].stop and window[1].start < window[1].stop for window in of_cell)
+    ]
 
 
 def _stated_window(item: Item, band: str, grid: "GeoBox") -> PixelWindow | None:
