@@ -80,7 +80,7 @@ inputs:
       items: File
     label: classes
     doc: 'maps of classes or values: one mosaic, or one per scene in the order of the tiles; where tiles have several
-      cells, those of each cell in any order'
+      cells, one of each cell in any order'
     format: iana:image/tiff
   tiles:
     type:

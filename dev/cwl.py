@@ -314,7 +314,7 @@ def steps_tool() -> dict[str, Any]:
 
 
 def cells_tool() -> dict[str, Any]:
-    """The tool that lists the cells of a run, those of each image, and the parts of the maps."""
+    """The tool that lists the cells of a run, the cells of each image, and the parts of the maps."""
     inputs = {
         "tiles": {port.name: described(port) for port in stage("composite").ports}["tiles"],
         "map_parts": entry("int", "map parts", PARTS_OF_MAP) | {"default": 1},

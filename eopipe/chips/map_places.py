@@ -89,7 +89,7 @@ def maps_by_image(paths: Sequence[Path], stores: Sequence[Tiles]) -> list[dict[s
             path, differing = next(iter(of_cells.values())), sorted(set(scenes) ^ set(names))
             raise BadInputError(
                 f"map {path} was made from other scenes than it is compared with: {some_of(differing)}; give the maps "
-                "of all scenes in each cell, or those of each single scene in each cell"
+                "of all scenes in each cell, or the maps of each single scene in each cell"
             )
     for store in stores:
         of_store = placed.get((*names,) if is_mosaic else (store.scene,), {})

@@ -91,7 +91,7 @@ def forecast_split_folders(config: Config, chips: ChipForecast) -> list[FolderFo
 
 
 def _pixels_of_maps(config: Config, scenes: FrozenScenes) -> list[int]:
-    """The pixels of each map: those of its cell, or of an image in one of several cells those that it covers there."""
+    """The pixels of each map: all of its cell, or what an image covers of it where a run has several."""
     frame, scenes_of = scenes.frame, scenes.periods or {name: [name] for name in scenes.items}
     areas = [cell.shape[0] * cell.shape[1] for cell in frame.cells]
     if not (config["label"]["asset"] or splits_images(config)):

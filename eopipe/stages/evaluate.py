@@ -17,7 +17,7 @@ def evaluate(
         tuple[Path, ...],
         Input(
             "maps of classes or values: one mosaic, or one per scene in the order of the tiles; where tiles have "
-            "several cells, those of each cell in any order",
+            "several cells, one of each cell in any order",
             format="image/tiff",
         ),
     ],

@@ -49,7 +49,7 @@ class ClassTables(Tables):
         return self._overall(tables, macro), per_class
 
     def document(self, total: AnyArray) -> dict[str, Any]:
-        """The scores with those of each class, and the matrix; a mean is over the rounded scores of the classes."""
+        """The scores over all classes and of each, and the matrix; a mean is over the rounded scores of the classes."""
         overall, per_class = self.formulas(total[None])
         rows = [
             {key: six_digits(values[0, number]) for key, values in per_class.items()}
@@ -104,7 +104,7 @@ class ClassTables(Tables):
         return {"accuracy": agreed, **macro, "kappa": share(agreed - chance, 1 - chance)}
 
     def _counts(self, total: AnyArray) -> tuple[dict[str, Any], list[dict[str, int]]]:
-        """What a document has beside the scores, and beside those of each class."""
+        """What a document has beside the scores over all classes, and of each."""
         supports = [{"pixels": int(count)} for count in self.parts(total[None])[1][0]]
         return {"confusion": total.reshape(len(self.classes), -1).tolist()}, supports
 

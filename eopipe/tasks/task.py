@@ -102,7 +102,7 @@ class Tables(ABC):
 
     @abstractmethod
     def formulas(self, tables: AnyArray) -> tuple[dict[str, Float64Array], dict[str, Float64Array]]:
-        """The scores (n,), and those of each class (n, class); NaN where one is not defined."""
+        """The scores over all classes (n,) and of each (n, class); NaN where one is not defined."""
 
     @abstractmethod
     def document(self, total: AnyArray) -> dict[str, Any]:
