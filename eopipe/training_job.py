@@ -1,6 +1,6 @@
 """One training as the launcher hands it to the workers, in a JSON file: data, model, settings and knobs.
 
-Settings and knobs are those of the stage `train`: a new option is written there and nowhere else.
+Settings and knobs are the options of the stage `train`: a new option is written there and nowhere else.
 """
 
 import math
@@ -183,7 +183,7 @@ class Settings(TrainOptions):
 def options_without_effect(task: str, deterministic: bool) -> tuple[str, ...]:
     """Settings that change only speed: the world size where a fixed number of shards replaces it, else the shards.
 
-    And those of another task.
+    And the settings of another task.
     """
     other_tasks = () if TASKS[task].has_label_sets else ("min_share",)
     return (("processes", "nodes") if deterministic else ("shards",)) + other_tasks
@@ -263,7 +263,7 @@ class Job(BaseModel):
     def build_model(self) -> "nn.Module":
         """The model before the first step: fresh or with the weights of `init`, parts frozen, LoRA adapters added.
 
-        A head for other classes than those of `init` is fresh.
+        A head for other classes than `init` has is fresh.
 
         Raises UsageError where it has nothing to learn.
         """

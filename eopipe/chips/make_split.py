@@ -33,7 +33,7 @@ log = logging.getLogger("eopipe")
 class SplitResult:
     """A split: the split file, statistics; samples of each split and their pixels by class.
 
-    `places` are those of a chip set, whose positions in the frame are slots; `labels` are the stores of the labels.
+    `places` belong to a chip set, whose positions in the frame are slots; `labels` are the stores of the labels.
     """
 
     document: Split
@@ -168,7 +168,7 @@ def place_chips(
     request: SplitRequest,
     places: ChipPlaces | None = None,
 ) -> tuple[CandidateChips, ChipTable, UInt8Array, dict[str, list[int]]]:
-    """Candidate chips, their table, the split of each (255 for none), and those of polygons where these are split."""
+    """Candidate chips, their table, the split of each (255 for none), and of polygons where these are split."""
     polygons = split_polygons([label for label in labels if label], plan) if plan.by_polygon else {}
     candidates = find_candidates(images, labels, plan, request, polygons, places)
     if places:

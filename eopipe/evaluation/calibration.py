@@ -4,7 +4,7 @@ The expected calibration error (ECE) is the mean distance of confidence and accu
 weighted by their samples (Naeini et al. 2015, AAAI; Guo et al. 2017, arXiv:1706.04599); with few samples it is too
 large. The Brier score is the squared error of the probabilities, summed over the classes (Brier 1950,
 doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2). Intervals come from a delete-one jackknife over the same spatial
-units as those of the scores (Kunsch 1989, doi:10.1214/aos/1176347265).
+units as for the scores (Kunsch 1989, doi:10.1214/aos/1176347265).
 """
 
 from collections.abc import Callable, Iterator
@@ -79,7 +79,7 @@ class EvaluatedSamples:
 
 @dataclass(frozen=True)
 class ProbabilityMaps:
-    """The maps of probabilities of a run, by the number of the map and the cell; `tags` are those of the last."""
+    """The maps of probabilities of a run, by the number of the map and the cell; `tags` are from the last."""
 
     paths: dict[tuple[int, str], Path]
     tags: dict[str, str]

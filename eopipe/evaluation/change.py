@@ -1,7 +1,7 @@
 """Scores of a map of from-to classes: change against no change, transitions with their areas, and a baseline.
 
 The baseline is the post-classification comparison (Singh 1989, doi:10.1080/01431168908903939): one per-pixel classifier
-for the bands of the first date and one for those of the last, whose classes are compared.
+for the bands of the first date and one for the bands of the last, whose classes are compared.
 """
 
 from typing import Any
@@ -48,8 +48,9 @@ def change_metrics(data: EvaluationData, confusions: dict[str, IntArray], max_pi
 def change_scores(confusion: IntArray, classes: int) -> dict[str, Any]:
     """Scores of change against no change from a confusion matrix of from-to classes (truth, predicted).
 
-    F1, precision, recall and IoU of the changed pixels, Cohen's kappa and accuracy of the two; `confusion` is that of
-    no change and change. `correct_transitions` is the share of the changed pixels whose from-to class is correct.
+    F1, precision, recall and IoU of the changed pixels, Cohen's kappa and accuracy of the two; `confusion` is the
+    matrix of no change and change. `correct_transitions` is the share of the changed pixels whose from-to class
+    is correct.
     """
     is_change = np.array([before != after for before in range(classes) for after in range(classes)])
     table = np.array(

@@ -3,7 +3,7 @@
 The errors of neighbouring pixels are alike, so a test area is worth fewer observations than it has pixels. The error
 rates of small squares (cells) are modelled as a field with an exponential correlation and a nugget. A grid of ranges
 and nuggets is weighted by the restricted likelihood, which needs no mean (REML, Patterson and Thompson 1971, Biometrika
-58, 545-554). Each gives a design effect: the variance of the sum over all cells, relative to that of independent cells
+58, 545-554). Each gives a design effect: the variance of the sum over all cells, relative to independent cells
 (Kish 1965; effective sample size, Griffith 2005, doi:10.1111/j.1467-8306.2005.00484.x); the weighted median counts.
 """
 
@@ -28,7 +28,7 @@ class Cells:
     """The squares of the grid in which the test areas are counted, over all maps; or units without places (edge 0).
 
     `used` are the numbers of the squares with test pixels, row by row, or of the units, ascending. Units are whole
-    maps, or of a chip set blocks of its true places; `of_slot` has that of each slot (map, row, column).
+    maps, or of a chip set blocks of its true places; `of_slot` has the unit of each slot (map, row, column).
     """
 
     columns: int

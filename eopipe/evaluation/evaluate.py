@@ -52,12 +52,12 @@ def _methods(data: EvaluationData) -> tuple[str, ...]:
 def maps_of_members(maps: tuple[Path, ...], count: int) -> list[tuple[Path, ...]]:
     """The maps of each member of an ensemble, `count` of each, from all of them in the order of the members.
 
-    Raises UsageError for a number of maps that is not that of at least two members, BadInputError for a map of the
+    Raises UsageError for a number of maps that does not fit two or more members, BadInputError for a map of the
     places of another split than test.
     """
     if maps and (len(maps) % count or len(maps) < 2 * count):
         raise UsageError(
-            f"the number of member maps is {len(maps)}, that of the ensemble's maps {count}: give as many for each of "
+            f"the number of member maps is {len(maps)}, the ensemble itself has {count}: give as many for each of "
             "at least two members"
         )
     for path in maps:
@@ -72,7 +72,7 @@ def maps_of_members(maps: tuple[Path, ...], count: int) -> list[tuple[Path, ...]
 def member_metrics(data: EvaluationData, members: Sequence[EvaluationData]) -> dict[str, Any]:
     """The scores of the members of an ensemble on the test places that the map and all of them have; none without.
 
-    Raises BadInputError for maps of other tasks, classes, grids, labels or chips than those of the map.
+    Raises BadInputError for maps of other tasks, classes, grids, labels or chips than the map has.
     """
     if not members:
         return {}

@@ -1,9 +1,9 @@
 """Confidence intervals of the scores, by pieces of the test areas and by how many of them are independent.
 
 Pieces are small squares of the test areas, whole maps where scenes are split, or equal-area blocks of the places of a
-chip set; maps and blocks are taken as independent. The variance of a score is that of the
+chip set; maps and blocks are taken as independent. The variance of a score is the variance of the
 pieces' influences on it (jackknife), inflated by the design effect of the measured correlation of the errors. Intervals
-are those of Student's t, of shares on the logit scale, which does not cut off at 1. The degrees of freedom are one less
+are from Student's t, for shares on the logit scale, which does not cut off at 1. The degrees of freedom are one less
 than the number of independent pieces (Bester, Conley and Hansen 2011, doi:10.1016/j.jeconom.2011.01.007), and fewer
 where errors are concentrated in few of them: their participation ratio, the effective number of clusters of Carter,
 Schnepel and Steigerwald 2017 (doi:10.1162/REST_a_00639). Below six independent pieces no interval is given. How often
@@ -194,7 +194,7 @@ def design_effect(cells: Cells, field: Float64Array, weights: Float64Array) -> f
 def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Tables) -> dict[str, Intervals]:
     """Intervals of the model's scores and of its gains over each baseline, by comparison and score.
 
-    Tables are (piece, …): those of the model first, then those of the baselines, as in `pieces.effects`.
+    Tables are (piece, …): the model's first, then the baselines', as in `pieces.effects`.
     """
     model, *baselines = tables.values()
     influences = [_influences(table, measures) for table in tables.values()]
@@ -236,7 +236,7 @@ def _possible_gain(scale: Scale, baseline: float, ends: list[float]) -> list[flo
 
 
 def _class(key: str) -> str:
-    """The class of a score, empty where it is that of all."""
+    """The class of a score, empty for a score of all classes."""
     return key.partition(":")[2]
 
 

@@ -270,13 +270,13 @@ class EvaluationData:
 def check_whole(maps: tuple[Path, ...]) -> None:
     """Raise BadInputError for a map of the places of one split, which `predict --places` makes.
 
-    Without the rest it has no scores beside those of baselines, and no areas.
+    Without the rest there are no scores to compare with baselines, and no areas.
     """
     for path in maps:
         if places := places_of(path):
             raise BadInputError(
-                f"map {path} shows the {places} places alone, and a map of everything is needed; give that of predict "
-                "without --places"
+                f"map {path} shows the {places} places alone, and a map of everything is needed; give the map that "
+                "predict makes without --places"
             )
 
 
@@ -286,7 +286,7 @@ def places_of(path: Path) -> str:
 
 
 def _split_of(pairs: list[tuple[Tiles, Tiles]], chips: Path | None, model: Path | None) -> Split:
-    """The split in a file; or that of a finished model, whose classes the labels must have, in its order."""
+    """The split in a file; or the split of a finished model, whose classes the labels must have, in its order."""
     if chips and not model:
         return read_split(chips)
     if chips or not model:

@@ -1,7 +1,7 @@
 """Scores of several runs on the test or validation places that all have, with paired intervals of differences.
 
 The difference of two maps is measured on the same pixels, or chips, so that what is hard for both cancels. Its interval
-is that of a gain over a baseline: by pieces of these places, with the measured correlation of the differences.
+is found as for a gain over a baseline: by pieces of these places, with the measured correlation of the differences.
 """
 
 import math
@@ -25,9 +25,9 @@ FIRST = "first"
 
 @dataclass(frozen=True)
 class RunScores:
-    """Scores of a run by their keys (those of a class as `iou:name`) with their intervals.
+    """Scores of a run by their keys (`iou:name` for a class) with their intervals.
 
-    `differences` are its scores minus those of the first run, with paired intervals; None for the first run.
+    `differences` are its scores minus the first run's, with paired intervals; None for the first run.
     """
 
     scores: dict[str, float]
@@ -100,8 +100,8 @@ class PairedTables:
     def read(cls, runs: Sequence[EvaluationData], names: Sequence[str], split: str = "test") -> "PairedTables":
         """Read the maps of runs block by block, on the places of a split (test, val) that all have.
 
-        The names are those of the runs in messages. Raises BadInputError for runs of other tasks, classes, grids,
-        labels or chips, and without a common place.
+        Messages name the runs by `names`. Raises BadInputError for runs of other tasks, classes, grids, labels or
+        chips, and without a common place.
         """
         for run, name in zip(runs[1:], names[1:], strict=True):
             _check_comparable(runs[0], run, f"{names[0]} and {name}", split)
@@ -141,8 +141,8 @@ class PairedTables:
 def compare_runs(runs: Sequence[EvaluationData], names: Sequence[str], split: str = "test") -> RunComparison:
     """Score runs on the places of a split (test, val) that all have, with differences to the first run.
 
-    The names are those of the runs in messages. Raises BadInputError for runs of other tasks, classes, grids, labels or
-    chips, and without a common place.
+    Messages name the runs by `names`. Raises BadInputError for runs of other tasks, classes, grids, labels or chips,
+    and without a common place.
     """
     return PairedTables.read(runs, names, split).compared()
 
@@ -166,7 +166,7 @@ def _check_comparable(first: EvaluationData, other: EvaluationData, names: str, 
 
 
 def _images(group: EvaluatedMap, run: EvaluationData) -> list[str]:
-    """The images of a map; those of a mosaic may differ."""
+    """The images of a map; none for a mosaic, since these may differ."""
     return [] if len(run.groups) == 1 else [store.scene for store in group.stores]
 
 
@@ -231,7 +231,7 @@ def _in_split(run: EvaluationData, group: EvaluatedMap, split: str, places: tupl
 
 
 def _run_scores(cells: Cells, chip: int, measures: Tables, table: AnyArray, first: AnyArray | None) -> RunScores:
-    """Scores of a run by its table (cell, ...), and their differences to those of the first run."""
+    """Scores of a run by its table (cell, ...), and their differences to the first run's."""
     tables = {"model": table} | ({} if first is None else {FIRST: first})
     ends = intervals(measure_pieces(cells, chip, tables, measures), tables, measures)
     scores = _scores(table, measures)

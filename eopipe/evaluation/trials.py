@@ -21,7 +21,7 @@ from eopipe.tasks import LOWER_IS_BETTER, TASKS
 PLACES = "val"
 # The document of the trials in the folder of the chosen model.
 LEADERBOARD = "trials.json"
-# What a workflow puts before the name of a trial in that of its model folder.
+# What a workflow puts before the name of a trial to name its model folder.
 TRIAL = "model-trial-"
 
 
@@ -29,7 +29,7 @@ TRIAL = "model-trial-"
 class TrialModel:
     """The model of a trial: the options of its training, its steps, its number of weights and their sha256.
 
-    `all_steps` are those of a training to its end; a trial that is `stopped` ended at a rung before that.
+    `all_steps` are the steps of a training to its end; a trial that is `stopped` ended at a rung before that.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ class TrialModel:
 
     @property
     def name(self) -> str:
-        """The name of its folder, without what a workflow puts before that of a trial."""
+        """The name of its folder, without what a workflow puts before the trial's name."""
         return self.folder.name.removeprefix(TRIAL)
 
     @classmethod

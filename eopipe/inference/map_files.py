@@ -43,7 +43,7 @@ PART = re.compile(r"([1-9]\d*)-of-([1-9]\d*)")
 class MapFormat:
     """How a file of a map is written: data type, nodata, the names of its bands, and tags.
 
-    `colors` are those of the numbers of a single band, nodata being transparent. A number times `scale` is its value.
+    `colors` are for the numbers of a single band, nodata being transparent. A number times `scale` is its value.
     """
 
     dtype: str
@@ -68,7 +68,7 @@ class MapPart:
 
 
 def windows_of_part(name: str, windows: Sequence[PixelWindow]) -> Sequence[PixelWindow]:
-    """The windows of a part, of those of the map. Raises UsageError for a part that there cannot be."""
+    """The windows of the map that are in a part. Raises UsageError for a part that there cannot be."""
     match = PART.fullmatch(name)
     number, parts = (int(match[1]), int(match[2])) if match else (1, 0)
     if number > parts:
@@ -229,7 +229,7 @@ def _check_part(part: MapPart, both: Sequence[MapFormat], cell: Cell, of_part: d
         if different := sorted(k for k in needed.keys() | present.keys() if needed.get(k) != present.get(k)):
             name = different[0]
             raise BadInputError(
-                f"{path} is a part of another map: its {name} is {present.get(name)}, that of this map is "
+                f"{path} is a part of another map: its {name} is {present.get(name)}, in this map it is "
                 f"{needed.get(name)}; make the part again"
             )
 
@@ -277,7 +277,7 @@ def stored(
     """Numbers (band, y, x) of both files for a prediction (channel, y, x) and its scene count (y, x).
 
     Of an ensemble the second has the spread of the members: the standard deviation of their probabilities of the class
-    that the map has, with several labels for each chip the largest over the classes, or that of their values. A
+    that the map has, with several labels for each chip the largest over the classes, or of their values. A
     calibration changes the probabilities and not the spread.
     """
     is_covered, task = scene_count > 0, TASKS[trained.task]

@@ -93,10 +93,10 @@ def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[Windo
 
 
 def with_spread(mean: Float64Array, members: int) -> FloatArray:
-    """The mean over the scenes (channel, ...) of a model, and the deviation among those of its members that follow it.
+    """The mean over the scenes (channel, ...) of a model, and the deviation among its members' means, which follow it.
 
-    The predictions of a member are averaged over symmetries, windows and scenes before they are compared with those of
-    others, so the standard deviation (population) is that among the maps which the members make one by one.
+    The predictions of a member are averaged over symmetries, windows and scenes before they are compared with
+    other members, so the standard deviation (population) is among the maps which the members make one by one.
     """
     if not members:
         return mean.astype(np.float32)

@@ -99,8 +99,8 @@ class WindowPredictor:
     (`blend_windows`). `area` is the part of the frame to predict, None all of it; `boxes` are windows to do so instead.
     `threads` windows are predicted at a time, each by one thread, so that their number changes no byte. A prediction is
     the mean over `symmetries` of the square; windows begin and end at multiples of the factor, so pooling falls on the
-    same pixels in each of them. Of an ensemble the channels of its `members` may follow those of the model, each with
-    the prediction that this member alone has.
+    same pixels in each of them. Of an ensemble the channels of its `members` may follow the model's channels, each
+    with the prediction that this member alone has.
     Raises DivergedError where the model's output for a valid pixel is not finite, BadInputError where its input is not.
     """
 
@@ -238,7 +238,7 @@ def load_predict_function(
 ) -> Callable[[FloatArray], FloatArray]:
     """Return a function from normalised images (N, band, H, W) to the `predictions` of the model's task.
 
-    `with_members` those of each member of an ensemble follow as channels. Threads may call it at the same time.
+    `with_members` each member's predictions follow as channels. Threads may call it at the same time.
     """
     import torch
 
@@ -262,7 +262,7 @@ def load_predict_function(
 
 
 def member_predictions(trained: TrainedModel, ensemble: "Ensemble", pixels_NCHW: "Tensor") -> "Tensor":
-    """The predictions of an ensemble, and then those of each of its members, one after the other as channels."""
+    """The predictions of an ensemble, and then of each of its members, one after the other as channels."""
     import torch
 
     outputs_MNCHW, task = ensemble.member_outputs(pixels_NCHW), TASKS[trained.task]

@@ -8,7 +8,7 @@ from eopipe.arrays import FloatArray
 from eopipe.chips.chips import apply_symmetry
 from eopipe.errors import UsageError
 
-# Those of `apply_symmetry` in the order of the sum: none, also left to right, the four rotations, all.
+# Numbers for `apply_symmetry` in the order of the sum: none, also left to right, the four rotations, all.
 SYMMETRIES = {1: (0,), 2: (0, 1), 4: (0, 5, 3, 6), 8: tuple(range(8))}
 # The two quarter turns undo each other, any other symmetry undoes itself.
 INVERSES = {5: 6, 6: 5}
@@ -23,7 +23,7 @@ def check_symmetries(count: int) -> None:
 def mean_prediction(predict: Callable[[FloatArray], FloatArray], images: FloatArray, count: int) -> FloatArray:
     """Mean over symmetries of the predictions (N, channel, H, W), or (N, channel, 1, 1), of images (N, band, H, W).
 
-    The sum is in float64 in the order of SYMMETRIES, the mean in float32; that of one is the prediction, bit by bit.
+    The sum is in float64 in the order of SYMMETRIES, the mean in float32; over one it is the prediction, bit by bit.
     A symmetry of the image changes the mean by that symmetry alone (test-time augmentation, Wang et al. 2019,
     doi:10.1016/j.neucom.2019.01.103).
     """

@@ -29,7 +29,7 @@ MODELS_WITH_HEAD = ("unet", "convnext")
 
 
 def with_head(name: str, arguments: tuple[str, ...], head: str) -> tuple[str, ...]:
-    """The arguments of a model with those of its head, if it has one and they do not name one."""
+    """The arguments of a model, and its head if it has one and they do not name one."""
     is_named = any(argument.startswith("head=") for argument in arguments)
     return arguments if is_named or name not in MODELS_WITH_HEAD else (*arguments, f"head={head}")
 
@@ -72,7 +72,7 @@ class Architecture:
         """Build the module with initial weights: images (N, bands, H, W) to logits (N, classes, H, W).
 
         The name is a built-in one, `module:Class` or `file.py:Class`. The class is called with the arguments and with
-        those of bands, classes, width, depth and names that its signature has, under these or other common names.
+        bands, classes, width, depth and names as far as its signature has them, under these or other common names.
         Raises UsageError where it cannot be built, IntegrityError where one of its files has changed, RefusedError
         where its code may not run.
         """

@@ -43,10 +43,10 @@ def build_module(
     files: tuple[ModelFile, ...] = (),
     bands: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
 ) -> nn.Module:
-    """Call a built-in model or `module:Class` with the arguments and those of the offered values that it accepts.
+    """Call a built-in model or `module:Class` with the arguments and with the offered values that it accepts.
 
-    The code of a custom model, and what its arguments name, are those `files`. `bands` are those of the images and
-    those of its weights: with the latter its first convolution is changed. Raises UsageError for a model that does not
+    The code of a custom model, and what its arguments name, are those `files`. `bands` are the bands of the images
+    and of its weights: with the latter its first convolution is changed. Raises UsageError for a model that does not
     exist, fails or does not accept an argument, IntegrityError for a file that has changed.
     """
     factory = _import_factory(name, files)
@@ -86,7 +86,7 @@ def error_summary(error: BaseException) -> str:
 
 
 def _from_library(error: BaseException) -> str:
-    """What an exception says; that of a library also with its class and place, unless it is about the call itself."""
+    """What an exception says; from a library also with its class and place, unless it is about the call itself."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     is_call = isinstance(error, TypeError | ValueError | OSError) or Path(last.filename).is_relative_to(PACKAGE)
     if is_call:
@@ -143,7 +143,7 @@ def _import_reason(error: BaseException, path: str) -> str:
 
 
 def keyword_arguments(factory: Any, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What to call a model with: the arguments, and those of the offered values that its signature has.
+    """What to call a model with: the arguments, and the offered values that its signature has.
 
     An argument overrides an offered value. Raises ArgumentsError for arguments that the signature does not have, and
     where one that it needs is missing.

@@ -1,4 +1,4 @@
-"""A model folder of an ensemble, made of those of its members: trainings that differ in their seed alone."""
+"""A model folder of an ensemble, made of its members' folders: trainings that differ in their seed alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -105,7 +105,7 @@ def read_members(models: Sequence[Path]) -> list[EnsembleMember]:
 def write_ensemble(members: Sequence[EnsembleMember], folder: Path) -> None:
     """Write the folder of an ensemble, as any other model folder; the same members in this order give the same bytes.
 
-    The history and the journal are those of the first member; those of each are in `members`, and `seeds` among the
+    The history and the journal are copied from the first member; each member's are in `members`, and `seeds` among the
     settings has their seeds. Raises BadInputError where the tensors of members have other names, shapes or types.
     """
     first = members[0]

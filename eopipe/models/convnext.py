@@ -71,7 +71,7 @@ class ConvNeXtBlock(nn.Module):
 
 
 def decoder_block(coarse: int, fine: int) -> nn.Sequential:
-    """Fuse the channels of an upsampled coarse level with those of its skip connection."""
+    """Fuse the channels of an upsampled coarse level with the channels of its skip connection."""
     return nn.Sequential(nn.Conv2d(coarse + fine, fine, 3, padding=1), PixelNorm(fine), nn.GELU())
 
 

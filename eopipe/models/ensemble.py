@@ -16,8 +16,8 @@ from eopipe.tasks import TASKS
 class Ensemble(nn.Module):
     """Images (N, bands, H, W) to the logits of the mean probabilities of the members, or to the mean of their values.
 
-    Logits have the shape (N, classes, H, W), those of a chip classifier (N, classes, 1, 1). Their softmax, or sigmoid
-    for several labels for each chip, is the mean of what that of each member is. They are in single precision.
+    Logits have the shape (N, classes, H, W), for a chip classifier (N, classes, 1, 1). Their softmax, or sigmoid for
+    several labels for each chip, is the mean of the members' softmax or sigmoid. They are in single precision.
     """
 
     def __init__(self, members: Iterable[nn.Module], task: str) -> None:

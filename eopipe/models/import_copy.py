@@ -22,7 +22,7 @@ from eopipe.models.model_files import CODE, ModelFile, is_code
 
 
 def import_module_of(module: str, files: Sequence[ModelFile]) -> ModuleType:
-    """The module of a custom model: from its files, or where it has none of its own, that of a library.
+    """The module of a custom model: from its files, or where it has none of its own, from a library.
 
     Raises what the module raises, IntegrityError for a file with another digest.
     """

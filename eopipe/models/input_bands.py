@@ -1,4 +1,4 @@
-"""The first layer of a pretrained model for other bands than those of its weights, by the names of the bands."""
+"""The first layer of a pretrained model for other bands than its weights have, by the names of the bands."""
 
 from typing import Any
 

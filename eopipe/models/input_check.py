@@ -1,4 +1,4 @@
-"""Compare the tiles that a model is applied to with those of its training.
+"""Compare the tiles that a model is applied to with its training tiles.
 
 Another pixel size, unit or processing level is refused; season, sensor, processing baseline and values are described.
 """
@@ -18,7 +18,7 @@ from eopipe.errors import BadInputError
 from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import Tiles
 
-# Pixel sizes within 10 % count as equal: those of one product differ by this between projections.
+# Pixel sizes within 10 % count as equal: the pixels of one product differ by this between projections.
 TOLERANCE = 1.1
 # Units of numbers that are ratios, and of stored numbers that nothing scales.
 UNITLESS = ("", "1", "none", "unitless", "dimensionless", "reflectance")
@@ -36,7 +36,7 @@ MANY_BEYOND = 0.1
 class TileProperties:
     """What the numbers of tiles mean: pixel size in metres, units, processing levels (the number alone; '' unknown).
 
-    `months` (1 to 12), `sensors` and `baselines` are those of their scenes, as far as these are known; `ranges` are the
+    `months` (1 to 12), `sensors` and `baselines` describe their scenes, as far as these are known; `ranges` are the
     values of each band below which 1 % and 99 % of the training pixels are.
     """
 
@@ -50,7 +50,7 @@ class TileProperties:
 
     @classmethod
     def of(cls, stores: Sequence[Tiles], ranges: dict[str, tuple[float, ...]] | None = None) -> "TileProperties":
-        """The properties of stores of one grid; the ranges are those of their training pixels."""
+        """The properties of stores of one grid; the ranges are taken from their training pixels."""
         width, height = pixel_metres(stores[0].frame.cells[0].grid)
         sensors, baselines = ({e for store in stores for e in store.attributes.get(name) or ()} for name in ORIGIN)
         return cls(
@@ -106,7 +106,7 @@ def level_of(store: Tiles) -> str:
 
 
 def check_tiles(trained_on: TileProperties | None, stores: Sequence[Tiles], allow: tuple[str, ...]) -> None:
-    """Raise BadInputError where tiles differ from those of the training, unless `allow` names the kind of difference.
+    """Raise BadInputError where tiles differ from the training tiles, unless `allow` names the kind of difference.
 
     Models of older versions, which do not describe their tiles, are not checked.
     """
@@ -117,7 +117,7 @@ def check_tiles(trained_on: TileProperties | None, stores: Sequence[Tiles], allo
     if differences:
         kinds = " and ".join(f"'{kind}: reason'" for kind in dict.fromkeys(kind for kind, _ in differences))
         raise BadInputError(
-            f"the tiles are unlike those of the training: {'; '.join(text for _, text in differences)}. "
+            f"the tiles are unlike the training tiles: {'; '.join(text for _, text in differences)}. "
             f"Use other tiles, or accept the difference in predict.allow as {kinds}"
         )
 
@@ -126,7 +126,7 @@ def _differences(trained_on: TileProperties, stores: Sequence[Tiles]) -> Iterato
     """Kind and text of each difference; scenes that differ in the same way are listed together."""
     size = TileProperties.of(stores).pixel_size
     if not 1 / TOLERANCE <= size / trained_on.pixel_size <= TOLERANCE:
-        yield "pixel-size", f"their pixels are {size:g} m wide, those of the training {trained_on.pixel_size:g} m"
+        yield "pixel-size", f"their pixels are {size:g} m wide, in the training {trained_on.pixel_size:g} m"
     units, levels = ({store.scene: of(store) for store in stores} for of in (unit_of, level_of))
     for unit in sorted(set(units.values()) - set(trained_on.units)):
         yield "unit", f"{_scenes(units, unit)} {unit}, not {' or '.join(trained_on.units)}"
@@ -136,7 +136,7 @@ def _differences(trained_on: TileProperties, stores: Sequence[Tiles]) -> Iterato
 
 
 def unfamiliar_inputs(trained_on: TileProperties, stores: Sequence[Tiles], values: Mapping[str, AnyArray]) -> list[str]:
-    """A sentence for each way in which tiles are unlike those of the training; empty where all is as there.
+    """A sentence for each way in which tiles are unlike the training tiles; empty where none differ.
 
     `values` are physical values of valid pixels by band. Of a month the neighbouring ones are like it, and what is
     not known of one of the two is not compared.
@@ -146,7 +146,7 @@ def unfamiliar_inputs(trained_on: TileProperties, stores: Sequence[Tiles], value
     months = [month for month in tiles.months if near and month not in near]
     if months:
         names = (", ".join(month_abbr[month] for month in some) for some in (months, trained_on.months))
-        sentences.append("Scenes are of another season: {}; those of the training are of {}.".format(*names))
+        sentences.append("Scenes are of another season: {}; the training has {}.".format(*names))
     for name, of_tiles, of_training in (
         ("sensor", tiles.sensors, trained_on.sensors),
         ("processing baseline", tiles.baselines, trained_on.baselines),

@@ -69,10 +69,10 @@ def module_of(architecture: str) -> str:
 def find_model_files(values: Mapping[str, Any]) -> tuple[Path, ...]:
     """Modules and packages of the model that `architecture` names, and files and folders that `arguments` name.
 
-    `values` are those of the stage train; what its `model_files` lists already is not looked for. A built-in model has
-    none, although one of other trials may. A module is looked
-    for in the working folder, the project's, then on Python's path; there an installed distribution is a library, of
-    which no file is listed. Raises UsageError for files that do not exist.
+    `values` are the stage train's; what its `model_files` lists already is not looked for. A built-in model has none,
+    although one of other trials may. A module is looked for in the working folder, the project's, then on
+    Python's path; there an installed distribution is a library, of which no file is listed. Raises
+    UsageError for files that do not exist.
     """
     explicit = tuple(values["model_files"])
     names, module = {path.name for path in explicit}, module_of(values["architecture"])
@@ -152,7 +152,7 @@ def _imports(path: Path, is_inside: bool) -> Iterator[str]:
 
 
 def _argument_paths(arguments: Sequence[str], listed: set[str]) -> Iterator[Path]:
-    """Existing files and folders among the arguments, but for those of the listed names.
+    """Existing files and folders among the arguments, except for the listed names.
 
     Raises UsageError for what must be a file and does not exist.
     """

@@ -98,7 +98,7 @@ def write_model_folder(
     """
     from safetensors.torch import save_file
 
-    # Loaders such as that of transformers refuse files that name no framework.
+    # Loaders, such as the one in transformers, refuse files that name no framework.
     tensors = {k: v.contiguous() for k, v in sorted(weights.items())}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     write_json(folder / HISTORY, {"validations": history} | ({"worlds": worlds} if worlds else {}))
@@ -133,7 +133,7 @@ def write_model_folder(
 
 
 def model_item(path: Path) -> Path:
-    """The STAC Item of a model: the file itself, that of a model folder, or the only one of a static STAC catalog.
+    """The STAC Item of a model: the file itself, the item in a model folder, or the only one of a static STAC catalog.
 
     Raises BadInputError where there is none, or more than one.
     """

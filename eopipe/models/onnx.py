@@ -23,7 +23,7 @@ DEEPNESS_TYPES = {"segmentation": "Segmentor", "regression": "Regressor"}
 class ExportedModel(nn.Module):
     """Normalisation, network and activation of the task: physical values (N, band, H, W) to `predictions`.
 
-    Those of whole chips have the shape (N, class).
+    Predictions of whole chips have the shape (N, class).
     """
 
     def __init__(self, trained: TrainedModel, folder: Path) -> None:
@@ -119,7 +119,7 @@ def _deepness(trained: TrainedModel) -> dict[str, str]:
     """The keys that the plugin Deepness of QGIS reads, each JSON; its resolution is in centimetres."""
     names = {str(number): name for number, name in enumerate(trained.classes)}
     keys: dict[str, Any] = {"model_type": DEEPNESS_TYPES.get(trained.task), "tile_size": trained.chip}
-    # Those of the graph are applied by the graph.
+    # The graph itself applies the normalisation of the model.
     keys |= {"standardization_mean": [0.0] * len(trained.bands), "standardization_std": [1.0] * len(trained.bands)}
     if trained.trained_on:
         keys["resolution"] = round(trained.trained_on.pixel_size * 100, 3)

@@ -44,7 +44,7 @@ class UNet(nn.Module):
 
 
 def head_layers(name: str, width: int, bands: int, classes: int) -> nn.Module:
-    """The last layers of a model, from `head_input` to logits of each pixel; `width` is that of its features.
+    """The last layers of a model, from `head_input` to logits of each pixel; `width` is the number of its features.
 
     Raises UsageError where there is no head of this name.
     """

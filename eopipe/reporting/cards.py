@@ -105,7 +105,7 @@ def _markdown_row(cells: TextRow) -> str:
 
 
 def _licence_text(run: RunData, product: str) -> Iterator[str]:
-    """The licence of a product, and those of the scenes and labels that it was made from."""
+    """The licence of a product, and the licences of the scenes and labels that it was made from."""
     yield f"Licence of the {product}: {run.statements.license or UNSTATED.format(name='crate.license')}."
     scenes = "; ".join(licence.text for licence in data_tables.licences(run.items)) or "not named by their items"
     data = "Chips and labels keep" if run.places else f"Licence of the scenes: {scenes}. Labels keep"

@@ -84,7 +84,7 @@ def read_chip_sheet(files: Sequence[MapFile], pairs: Pairs, split: Split, min_sh
     """The test chips of a chip set with the most, median and fewest errors; None where scenes are mapped.
 
     A chip without a labelled and mapped pixel has no errors to be counted, so it is not among them. `min_share` is
-    that of several labels for each chip, None for classes of pixels.
+    the setting for several labels for each chip, None for classes of pixels.
     """
     places = ChipPlaces.of([tiles for tiles, _ in pairs])
     if places is None:
@@ -115,7 +115,7 @@ def choose_groups(worst_first: list[int]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True)
 class _ChipReader:
-    """Reads chips and their maps; `min_share` is that of several labels for each chip, None for classes of pixels."""
+    """Reads chips and their maps; `min_share` is for several labels for each chip, None for classes of pixels."""
 
     files: Sequence[MapFile]
     pairs: Pairs
@@ -281,7 +281,7 @@ def locator_box(places: ChipPlaces, top: float) -> tuple[Box, tuple[float, float
 
 
 def _draw_locator(figure: "Figure", sheet: ChipSheet, box: Box, window: tuple[float, float, float, float]) -> None:
-    """All chips as dots at their true places, in the colours of their splits; those of the sheet have their numbers."""
+    """All chips as dots at their true places, in the colours of their splits; chips of the sheet have their numbers."""
     axes = axes_at(figure, box)
     axes.set(xlim=window[:2], ylim=window[2:])
     longitude, latitude = unrolled(sheet.places.degrees[:, 0]), sheet.places.degrees[:, 1]

@@ -30,7 +30,7 @@ CSS_COLORS |= {ONE: "var(--one)", TWO: "var(--two)"}
 BASE_FAMILY = "DejaVu Sans"
 # Of faces with equally many of the missing characters, the first of these is taken, then the first by name.
 PREFERRED_FAMILIES = ("Noto Sans", "Source Han Sans", "WenQuanYi", "Noto", "Droid Sans", "Lohit", "Free")
-# Faces whose character map is not that of Unicode, or that draw a box for every character.
+# Faces whose character map is not Unicode, or that draw a box for every character.
 UNUSABLE_FAMILIES = re.compile(r"cm(r|b|ex|mi|ss|sy|ti|tt)10$|Last Resort|STIX(Size|NonUnicode)")
 STYLE = {
     "font.size": 9,

@@ -35,7 +35,7 @@ SQUARE_METRES_PER_HECTARE = 10_000.0
 class FinishedMap:
     """A map of classes with its probabilities, or of values with their deviation.
 
-    `name` is that of the cell, the scene or both, empty for the only map; `image` is the scene of a map that other
+    `name` is the name of the cell, the scene or both, empty for the only map; `image` is the scene of a map that other
     scenes do not have, where they have maps of their own; `names` are the classes, or the quantity; `colors` are
     the red, green and blue of each class in the colour table, empty for a map that has none.
     """

@@ -127,7 +127,7 @@ class Leaderboard:
 
 
 def _steps_text(row: dict[str, Any]) -> str:
-    """The steps of a trial, of a stopped one with those of its whole training."""
+    """The steps of a trial, for a stopped one with the steps of its whole training."""
     if row["steps"] is None:
         return DASH
     steps, end = format_count(row["steps"]), row.get("all_steps")

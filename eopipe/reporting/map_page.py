@@ -59,7 +59,7 @@ class MapRun:
     """The content of the page; a pixel of the images shows `step` x `step` pixels of the grid.
 
     `counts` has the pixels (map, class) of each class, none of continuous values; `warnings` are the ways in which the
-    inputs are unlike those of the training, `trained_on`. `metrics` are the scores of the map, where labels test it.
+    inputs are unlike the training inputs, `trained_on`. `metrics` are the scores of the map, where labels test it.
     """
 
     title: str
@@ -99,7 +99,7 @@ class MapRun:
 
     @property
     def is_compared(self) -> bool:
-        """Whether the model records values of its training, with which those of the inputs are compared."""
+        """Whether the model records values of its training, with which the values of the inputs are compared."""
         return bool(self.trained_on and self.trained_on.ranges)
 
     @property
@@ -225,7 +225,7 @@ def _calibration_of(file: MapFile, frame: Frame) -> str:
     with open_maps(file.probabilities.values(), frame) as source:
         tags = source.first.tags()
     if "temperature" not in tags:
-        return "The probabilities are those of the model, without a calibration."
+        return "The probabilities are the model's, without a calibration."
     return (
         f"The probabilities have the temperature {tags['temperature']}, which was fitted in the validation areas of "
         "the training."
@@ -268,11 +268,11 @@ def _verdict(run: MapRun) -> Verdict:
     text = f"{run.subtitle} {headline_of(run.metrics) if run.metrics else text}"
     if run.warnings:
         return Verdict(
-            "mixed", f"The inputs are unlike those of the training in {plural(len(run.warnings), 'way')}", text
+            "mixed", f"The inputs are unlike the training inputs in {plural(len(run.warnings), 'way')}", text
         )
     if not run.is_compared:
         return Verdict("mixed", "The model does not record the inputs of its training, so these are not compared", text)
-    return Verdict("good", "The inputs are like those of the training", text)
+    return Verdict("good", "The inputs are like the training inputs", text)
 
 
 def range_rows(trained_on: TileProperties | None, values: dict[str, AnyArray]) -> list[TextRow]:

@@ -15,7 +15,7 @@ from eopipe.reporting.wording import (
 )
 
 TESTED = "All labels of this run are test labels: this model used none of them in this run."
-ELSEWHERE = "Where they are those of its training, or are next to those, the scores are too high for new places."
+ELSEWHERE = "Where they are its training labels, or are next to these, the scores are too high for new places."
 
 
 def headline_of(metrics: FinishedMetrics) -> str:
@@ -66,7 +66,7 @@ def _class_rows(metrics: FinishedMetrics) -> list[TextRow]:
 
 
 def _interval_note(metrics: FinishedMetrics) -> str:
-    """Why scores have no interval; empty where those of all pixels have one."""
+    """Why scores have no interval; empty where the scores of all pixels have one."""
     if not any(metrics.intervals.model.values()):
         return no_interval_text(metrics.intervals)
     reasons = sorted(set(metrics.intervals.missing.values()))

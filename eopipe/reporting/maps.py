@@ -76,7 +76,7 @@ def cell_panels(name: str, numbers: UInt8Array, window: tuple[slice, slice], fra
 
 @dataclass(frozen=True)
 class MapContent:
-    """What a map figure shows; a cell is `step` pixels of the grid wide and high, `scale` that of continuous values."""
+    """What a map figure shows; a cell is `step` pixels of the grid wide and high, `scale` is for continuous values."""
 
     title: str
     subtitle: str
@@ -191,7 +191,7 @@ def _set_ticks(
     step = float(np.diff(ticks).min())
     shares = np.interp(ticks, values, (along - along[0]) / (along[-1] - along[0]), left=np.nan, right=np.nan)
     labels = [label(float(tick), step) for tick in ticks]
-    # Labels of latitudes stay beside their edge, so that they do not reach those of longitudes.
+    # Labels of latitudes stay beside their edge, so that they do not reach the labels of longitudes.
     margins = [text_width(text, 7.5) / 2 / inches if name == "y" else 0.0 for text in labels]
     fits = [n for n, share in enumerate(shares) if margins[n] <= share <= 1 - margins[n]]
     axis = axes.xaxis if name == "x" else axes.yaxis

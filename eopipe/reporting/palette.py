@@ -103,7 +103,7 @@ class ValueScale:
 
     @property
     def colors(self) -> tuple[str, ...]:
-        """The colours, that of the lowest value first."""
+        """The colours, from the lowest value up."""
         return mix_colors(VALUE_COLORS, VALUE_LEVELS)
 
     def text(self, value: float) -> str:

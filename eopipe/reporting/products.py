@@ -64,7 +64,7 @@ def write_products(folder: Path, maps: Sequence[FinishedMap], minimum_ha: float,
 def style(finished: FinishedMap) -> str:
     """The QGIS style of a class map: a paletted renderer with the colours of its colour table and the class names.
 
-    QGIS reads it by itself where its name is that of the map. Raises BadInputError for a map without colour table.
+    QGIS reads it by itself where it has the name of the map. Raises BadInputError for a map without colour table.
     """
     if not finished.colors:
         raise BadInputError(f"{finished.classes} has no colour table; predict it again with this version of eopipe")
@@ -241,7 +241,7 @@ def _cells(finished: FinishedMap, sums: Float64Array) -> list[str]:
 def _zone_sums(finished: FinishedMap, shapes: ObjectArray) -> Float64Array:
     """Sums (zone, sum) over the pixels of a map whose centres are in each shape, each weighted by its hectares.
 
-    The first is that of the hectares; then there is one for each class, or those of the values and of their squares.
+    The first is the sum of the hectares; then one for each class, or one of the values and one of their squares.
     """
     from rasterio.features import geometry_mask
     from shapely import STRtree, box, is_empty

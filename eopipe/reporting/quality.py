@@ -1,6 +1,6 @@
 """The quality of the training data: what was measured in each scene, and which scenes are outliers.
 
-A scene is an outlier when the distance of its histogram to that of all scenes together (Wasserstein-1, in
+A scene is an outlier when the distance of its histogram to the histogram of all scenes (Wasserstein-1, in
 interquartile ranges of the pooled values) is more than three scaled median absolute deviations above the median scene
 (Leys et al. 2013, doi:10.1016/j.jesp.2013.03.013).
 """

@@ -95,7 +95,7 @@ def grid_of(source: Any) -> "GeoBox":
 class MapImage:
     """Stored numbers (band, y, x) of a map at the centres of the pixels of an image, its nodata, scale and tags.
 
-    `spread` (y, x) is that of the members of an ensemble, NaN where there is no data; `stored` has the other bands.
+    `spread` (y, x) is among the members of an ensemble, NaN where there is no data; `stored` has the other bands.
     """
 
     stored: AnyArray
@@ -185,7 +185,7 @@ class MapView:
     Of continuous values `label` and `classes` are the levels of their colours, `confidence` is the standard
     deviation among the scenes, and `values` the values themselves. Of several labels for each chip, `classes` is the
     class of the highest probability, and `presence` (class, y, x) has 1 present, 0 absent, 255 no data. The `spread` is
-    that of the members of an ensemble.
+    among the members of an ensemble.
     """
 
     scene: str

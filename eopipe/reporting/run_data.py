@@ -251,7 +251,7 @@ def _common_classes(classes: dict[str, list[str]]) -> tuple[str, ...]:
     if len({tuple(names) for names in classes.values()}) > 1:
         listed = "; ".join(f"{name}: {', '.join(names)}" for name, names in classes.items())
         names = join_words([*classes])
-        raise BadInputError(f"{names} have different classes ({listed}); use those of one run")
+        raise BadInputError(f"{names} have different classes ({listed}); use files of one run")
     return tuple(classes["split"])
 
 
@@ -261,7 +261,7 @@ def _fold_name(path: Path) -> str:
 
 
 def views_of_cells(view: MapView, heading: str, frame: Frame, step: int) -> Iterator[tuple[str, MapView]]:
-    """A map with its heading, of several cells that of each."""
+    """A map with its heading, or the map of each cell where there are several."""
     if frame.only is not None:
         yield heading, view
         return

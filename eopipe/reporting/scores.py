@@ -190,7 +190,7 @@ def fold_score_rows(folds: dict[str, RunMetrics], metrics: RunMetrics) -> ScoreR
 
 
 def member_score_rows(metrics: MetricsDocument) -> ScoreRows:
-    """The same of each member of an ensemble: the standard deviation is that of trainings with other seeds."""
+    """The same of each member of an ensemble: the standard deviation is over trainings with other seeds."""
     scored = {f"member {number}": (member.score, member.count) for number, member in enumerate(metrics.members)}
     return _spread_rows("Member", scored, metrics)
 
@@ -298,7 +298,7 @@ def _selection_score(validations: list[dict[str, Any]]) -> tuple[str, str]:
 
 
 def _loss_chart(history: dict[str, Any]) -> Markup:
-    """Loss of the steps between validations, behind it that of single steps where it was recorded."""
+    """Loss of the steps between validations, behind it the loss of single steps where it was recorded."""
     validations, steps = history["validations"], step_losses(history["steps"])
     loss = Series("mean since the last", ONE, _validated_curve(validations, lambda row: row["loss"]))
     background = [Series("steps", FAINT, steps, is_background=True)] if steps and validations else []

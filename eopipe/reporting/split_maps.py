@@ -35,7 +35,7 @@ CIRCLE = 360.0
 def split_roles(split: Split, pairs: Pairs, decimation: Decimation, scene: str = "") -> UInt8Array:
     """The split of each pixel of the image: 0 train, 1 val, 2 test, 255 none; of one scene if it has its own chips.
 
-    Where polygons are split, that of the polygon, since the other pixels of a chip have no label in its split.
+    Where polygons are split, the split of the polygon, since the other pixels of a chip have no label in its split.
     """
     number = split.scenes.index(scene) if scene and (split.by_scene or split.chip_set) else None
     labels = [label for tiles, label in pairs if scene in ("", tiles.scene)]
@@ -129,7 +129,7 @@ def _legend_text(result: SplitResult, name: str) -> str:
 def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Array:
     """The split of each block of `step` pixels (y, x); 255 outside of the chips.
 
-    Where polygons are split, that of the polygon, between the edges of the chips.
+    Where polygons are split, the split of the polygon, between the edges of the chips.
     """
     polygons, chip = result.document.polygons, result.document.chip
     decimation = Decimation(result.frame.shape, step)
@@ -198,7 +198,7 @@ def write_layer(
 
 
 def _crs_of_squares(frame: Frame) -> str:
-    """The CRS of the layer of chips as WKT: that of the grid, or degrees where there are several."""
+    """The CRS of the layer of chips as WKT: the CRS of the grid, or degrees where there are several."""
     from pyproj import CRS
 
     return str(frame.only.crs.to_wkt()) if frame.only is not None and frame.only.crs else str(CRS("EPSG:4326").to_wkt())

@@ -34,7 +34,7 @@ from eopipe.tasks.task import Measure
 # A significant difference below one point in both measures is called slight.
 SLIGHT_DIFFERENCE = 0.01
 NamedMeasures = tuple[tuple[Measure, str], ...]
-SEEDS = "The intervals are those of this map: they do not include the spread over seeds"
+SEEDS = "The intervals are for this map: they do not include the spread over seeds"
 NO_INTERVAL = "without a confidence interval"
 Tone = Literal["good", "mixed", "bad"]
 
@@ -201,7 +201,7 @@ def _text(metrics: RunMetrics) -> str:
         error = format_value(metrics.model.rmse, metrics.unit)
         text = f"{begin}the root mean square error of the model is {error}; {others}."
     elif isinstance(metrics, LabelMetrics):
-        others = join_words([f"that of {names[key]} {_f1_text(metrics.methods[key])}" for key in names])
+        others = join_words([f"of {names[key]} {_f1_text(metrics.methods[key])}" for key in names])
         text = f"{begin}the micro F1 of the model's labels is {_f1_text(metrics.model)}; {others}."
     else:
         others = join_words([f"{names[key]} for {_accuracy_text(metrics.methods[key])}" for key in names])

@@ -116,7 +116,7 @@ def describe_test(split: Split) -> str:
         share = format_percent(findings["place"].share)
         return (
             f"The test scenes were not used in training, but their places were: {share} of the test pixels were in the "
-            "training with the same label on other dates, so the scores are not those of new places."
+            "training with the same label on other dates, so the scores do not apply to new places."
         )
     if split.plan.method == "random":
         return "Test chips were chosen at random among the training chips, so they touch or overlap them."

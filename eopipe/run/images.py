@@ -32,7 +32,7 @@ def search_checkpoint(results: str, checkpoints: Any) -> Any:
 
 
 def frozen_items(config: Config, search: Any) -> Path:
-    """The folder of the frozen STAC Items; waits for the search, whose results must be those of a finished model.
+    """The folder of the frozen STAC Items; waits for the search, whose results must fit a finished model.
 
     Its grid is compared, and each composite has the parts that the model needs.
     """

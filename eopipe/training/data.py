@@ -153,7 +153,7 @@ class TrainingData:
         return (), loss_weights(settings, counts, self.labels.names)
 
     def _new_head(self, architecture: Architecture) -> tuple[str, ...]:
-        """Tensors of the head that are new, because the classes are not those of `init`."""
+        """Tensors of the head that are new, because `init` has other classes."""
         if not self.inputs.init:
             return ()
         check_init_fits(self.inputs.init, architecture, self.bands)
@@ -241,7 +241,7 @@ class TrainingData:
 def weights_normaliser(of_chips: Normaliser, bands: tuple[str, ...], settings: Settings) -> Normaliser:
     """Mean and standard deviation of each band in the unit of the tiles: those that pretrained weights expect of it.
 
-    Bands that they do not know, and all without `weights_mean`, have those of the training chips. Raises BadInputError
+    Bands that they do not know, and all without `weights_mean`, have the training chips' values. Raises BadInputError
     where the two are so far apart that the unit must be another: ten standard deviations, or a factor of 50 between
     the deviations.
     """

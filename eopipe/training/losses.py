@@ -1,4 +1,4 @@
-"""Loss functions as a sum and the weight of that sum, so that those of parts add up to the mean over a whole batch.
+"""Loss functions as a sum and the weight of that sum, so that parts add up to the mean over a whole batch.
 
 Cross entropy, focal, Huber and squared loss are sums over pixels, or over chips where a chip has one label; of several
 labels for each chip they are sums over chips and classes. Dice and
@@ -126,7 +126,7 @@ def binary_cross_entropy(
 
 
 def binary_focal(logits_NC: Tensor, labels_NC: Tensor, weights: tuple[float, ...] = ()) -> tuple[Tensor, Tensor]:
-    """Binary cross-entropy times (1 - p)**2, p being that of the truth (Lin et al. 2017, arXiv:1708.02002)."""
+    """Binary cross-entropy times (1 - p)**2, p being the truth's probability (Lin et al. 2017, arXiv:1708.02002)."""
     return _binary_loss(logits_NC, labels_NC, weights, FOCAL_GAMMA)
 
 

@@ -1,6 +1,6 @@
 """The learning-rate finder: a short training whose rate rises until it diverges (Smith 2017, arXiv:1506.01186).
 
-Model, data order, batch, loss and optimiser are those of the training itself; only the number of processes is 1, and
+Model, data order, batch, loss and optimiser are as in the training itself; only the number of processes is 1, and
 nothing is written.
 """
 
@@ -115,7 +115,7 @@ def rising_rates(steps: int) -> Float64Array:
 
 
 def try_rates(values: dict[str, Any], steps: int) -> RateCurve:
-    """Train for a number of steps with rising rates; `values` are those of the stage train.
+    """Train for a number of steps with rising rates; `values` are for the stage train.
 
     Nothing is written, and no state of a training is read. Raises BadInputError for inputs that do not fit.
     """

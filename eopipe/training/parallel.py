@@ -1,6 +1,6 @@
 """Parallel training: device placement, FSDP2, activation checkpointing, and how gradients of all workers are combined.
 
-GradientSync averages gradients by DDP or FSDP2; DeterministicReduce sums those of virtual shards in a fixed order.
+GradientSync averages gradients by DDP or FSDP2; DeterministicReduce sums over virtual shards in a fixed order.
 """
 
 from collections.abc import Callable, Iterator
@@ -92,7 +92,7 @@ def gathered_weights(model: nn.Module, world: World) -> Iterator[None]:
 
 
 class GradientSync:
-    """Gradients averaged by DDP or FSDP2: the last micro-batch of a worker sends those of all to the other workers.
+    """Gradients averaged by DDP or FSDP2: a worker sends the gradients of all its micro-batches with the last one.
 
     When `micro_batches` is exhausted, `.grad` holds the sum over all workers divided by `divisor`, the same on each.
     """
@@ -167,7 +167,7 @@ class DeterministicReduce(GradientSync):
 
 
 def sum_in_order(vectors: list[Tensor], shards: int, world: World) -> Tensor:
-    """Sum the vectors of all shards, one after the other in their order; `vectors` are those of this worker."""
+    """Sum the vectors of all shards, one after the other in their order; `vectors` are this worker's."""
     stacked = torch.stack(vectors)
     rows = -(-shards // world.size)
     if len(stacked) < rows:

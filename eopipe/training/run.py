@@ -40,7 +40,7 @@ log = logging.getLogger("eopipe")
 def run(values: Mapping[str, Any]) -> None:
     """Train in a state folder that is keyed by inputs and settings, then publish the model.
 
-    `values` are those of a call of the stage `train`.
+    `values` are the arguments of a call of the stage `train`.
     """
     if is_ended(values["continued"], values["promoted"]):
         publish_ended(values["continued"], values["model"])
@@ -81,7 +81,7 @@ def train_on_one_node(data: TrainingData, job: Job, model: Path) -> None:
 
 
 def train_on_many_nodes(data: TrainingData, job: Job, model: Path, cluster: ClusterEnvironment) -> bool:
-    """Run the workers of this node with those of the others; whether this node is the first and published the model."""
+    """Run the workers of this node with the others; whether this node is the first and published the model."""
     with _copies(job) as environment, join_group(job.state, cluster) as member:
         token = member.endpoint.token
         if member.is_first:

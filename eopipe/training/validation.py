@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ClassValidation:
-    """Confusion matrix of pixels; with `whole` that of chips."""
+    """Confusion matrix of pixels; with `whole`, of chips."""
 
     def __init__(self, job: Job, *, whole: bool) -> None:
         self.classes, self.whole, self.names = job.architecture.classes, whole, job.pairs[0][1].names

@@ -96,7 +96,7 @@ def test_inputs_of_another_season_sensor_baseline_or_range_of_values_are_named(t
         store("e", start_datetime="2022-12-30", end_datetime="2023-02-01", sensors=["msi", "oli"], baselines=["02.14"])
     ]
     assert unfamiliar_inputs(trained_on, unlike, {"vv": np.array([5, 15, 15, 25, 25]), "vh": np.zeros(5)}) == [
-        "Scenes are of another season: Jan, Feb; those of the training are of Jul, Nov.",
+        "Scenes are of another season: Jan, Feb; the training has Jul, Nov.",
         "Scenes are of another sensor: oli; the training has msi.",
         "Scenes are of another processing baseline: 02.14; the training has 05.09.",
         "vv: 20 % of the pixels are below 10 and 40 % above 20, between which 98 % of the training pixels are.",
@@ -110,7 +110,7 @@ def test_tiles_of_another_pixel_size_stop_predict_unless_it_is_allowed(
     store = write_tiles(tmp_path, "fine")
     assert predict(tmp_path, model, store) == 3
     message = capsys.readouterr().err
-    assert "their pixels are 10 m wide, those of the training 120 m" in message
+    assert "their pixels are 10 m wide, in the training 120 m" in message
     assert "predict.allow as 'pixel-size: reason'" in message
     assert not (tmp_path / "classes.tif").exists()
     assert predict(tmp_path, model, store, "--allow", "unit: known") == 3
@@ -262,8 +262,8 @@ def test_the_report_of_a_map_without_labels_has_its_areas_and_what_is_unlike_the
         cells = (f"{counts[number]:,}".replace(",", " "), f"{round(counts[number] / 100)} ha", f"{share:.1f} %")
         assert f"<td>{'</td><td>'.join(cells)}</td>" in page, name
     assert "A &lt;map&gt;" in page
-    assert "The inputs are unlike those of the training in 3 ways" in page
-    for words in ("another season: Jan; those of the training are of Jul", "another sensor: &lt;oli&gt;", "vv: 0 % of"):
+    assert "The inputs are unlike the training inputs in 3 ways" in page
+    for words in ("another season: Jan; the training has Jul", "another sensor: &lt;oli&gt;", "vv: 0 % of"):
         assert words in page
     assert "vh: " not in page
     assert "without a calibration" in page

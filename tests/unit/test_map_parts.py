@@ -139,8 +139,8 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.Captur
     target = ["--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
     base = ["predict", "--model", model, "--tiles", *tiles, *target]
     refused = {
-        "its scenes is s0, that of this map is s0 s1; make the part again": [*from_parts([of_one]), "--window", 64],
-        "its window is 64, that of this map is 128": [*from_parts([part]), "--window", 128],
+        "its scenes is s0, in this map it is s0 s1; make the part again": [*from_parts([of_one]), "--window", 64],
+        "its window is 64, in this map it is 128": [*from_parts([part]), "--window", 128],
         "its classes is 0=a, 1=c": [*from_parts([other]), "--window", 64],
         "has no tag part": from_parts([whole]),
         "are the same file of part 1-of-2; give one": from_parts([part, part]),

@@ -184,12 +184,9 @@ def test_maps_that_are_not_those_of_members_are_refused_in_a_sentence(
     ensemble = Ensemble(tmp_path / "run")
     first, second, _ = ensemble.members
     assert ensemble.evaluate(first) == 2
-    assert (
-        "the number of member maps is 1, that of the ensemble's maps 1: give as many for each"
-        in capsys.readouterr().err
-    )
+    assert "the number of member maps is 1, the ensemble itself has 1: give as many for each" in capsys.readouterr().err
     assert ensemble.evaluate(*ensemble.members, classes=(ensemble.whole, first)) == 2
-    assert "the number of member maps is 3, that of the ensemble's maps 2" in capsys.readouterr().err
+    assert "the number of member maps is 3, the ensemble itself has 2" in capsys.readouterr().err
     tag(second, places="val")
     assert ensemble.evaluate(first, second) == 3
     assert f"map {second} of a member shows the val places alone" in capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_a_run_of_a_finished_model_has_no_labels_and_no_scores_and_ends_with_rep
     assert stages == {"search", "fetch", "preprocess", "composite", "predict", "describe", "catalog", "crate"}
     assert not {"labels", "split.json", "model", "metrics.json"} & {path.name for path in mapped.results.iterdir()}
     page = (mapped.results / "report.html").read_text()
-    assert "The inputs are like those of the training" in page
+    assert "The inputs are like the training inputs" in page
     assert "The probabilities have the temperature" in page
     names = {path.name for path in (mapped.results / "crate").iterdir()}
     assert {"model", "calibration.json", "report.html", "classes.tif", "config"} <= names
@@ -137,7 +137,7 @@ def test_another_year_is_mapped_without_the_scenes_of_the_training(finished: Pro
     assert names
     assert all("_2020" in name for name in names)
     page = (project.results / "report.html").read_text()
-    assert "Scenes are of another season: Feb; those of the training are of Apr, Jun, Jul, Sep." in page
+    assert "Scenes are of another season: Feb; the training has Apr, Jun, Jul, Sep." in page
 
 
 LABELS = {"source": "sample/tree_cover_density_2018.tif", "classes": ["non-forest", "forest"], "bins": [50]}
