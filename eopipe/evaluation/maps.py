@@ -108,6 +108,18 @@ def _is_mapped(mapped: AnyArray) -> BoolArray:
     return has_value(mapped if mapped.ndim == 2 else mapped[0])
 
 
+def _first_mapped(is_mapped: BoolArray, cells: IntArray, edge: int) -> tuple[IntArray, IntArray]:
+    """Row and column (n,) of the first mapped pixel of cells of `edge` pixels, by their numbers in the mask (y, x).
+
+    At the border of a zone it need not be the corner: the pixels beyond are without data.
+    """
+    top, left = (edge * index for index in np.divmod(cells, is_mapped.shape[1] // edge))
+    inside = np.arange(edge)
+    of_cells = is_mapped[top[:, None, None] + inside[:, None], left[:, None, None] + inside]
+    rows, cols = np.divmod(of_cells.reshape(len(cells), edge**2).argmax(1), edge)
+    return top + rows, left + cols
+
+
 @dataclass(frozen=True)
 class AreaPixels:
     """Mapped, labelled pixels (n,) of the area of a split in one block of a map: places in the frame, and classes."""
@@ -123,7 +135,7 @@ class AreaPixels:
 class AreaChips:
     """Cells of a map of chips that are completely inside the area of a split, in one block of a map.
 
-    `rows` and `cols` (n,) are the first pixels of the cells, `votes` (n, class) their labelled pixels of each class,
+    `rows` and `cols` (n,) are their first mapped pixels, `votes` (n, class) their labelled pixels of each class,
     `mapped` their class (n,), or of several labels for each chip 1 present and 0 absent (n, class). `pixels` are row,
     column and cell of the labelled pixels.
     """
@@ -256,7 +268,7 @@ class EvaluationData:
             usable = area & _is_mapped(mapped) & has_value(truth)
             chosen, votes = cell_votes(truth, usable, area, edge, count, min_pixels)
             columns = area.shape[1] // edge
-            rows, cols = (edge * index for index in np.divmod(chosen, columns))
+            rows, cols = _first_mapped(_is_mapped(mapped), chosen, edge)
             pixel_rows, pixel_cols = np.nonzero(usable)
             cells = pixel_rows // edge * columns + pixel_cols // edge
             index = np.searchsorted(chosen, cells)

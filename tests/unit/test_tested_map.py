@@ -39,6 +39,21 @@ def test_each_pixel_with_label_and_map_is_counted_once(tested: EvaluationData) -
     assert low < metrics["model"]["accuracy"] < high
 
 
+def test_a_chip_at_the_border_of_a_zone_has_the_class_of_its_mapped_pixels(tmp_path: Path) -> None:
+    dice = np.random.default_rng(6)
+    of_chips = dice.integers(0, 2, (6, 5)).astype(np.uint8)
+    truth = np.kron(of_chips, np.ones((16, 16), np.uint8))
+    mapped = truth.copy()
+    # The border is a slanted line, to the left of which the map has no data.
+    mapped[np.arange(80) < 8 + np.arange(96)[:, None] // 32] = 255
+    data = halves([store(tmp_path / "a.zarr", dice.random((2, 96, 80)))], truth, mapped=mapped)
+    data = replace(data, split=split_for_tests(["a"], NAMES, 16), task="classification")
+    (chips,) = data.chips("test")
+    np.testing.assert_array_equal(chips.mapped, of_chips.ravel())
+    assert (mapped[chips.rows, chips.cols] == chips.mapped).all()
+    np.testing.assert_array_equal(chips.rows // 16 * 5 + chips.cols // 16, np.arange(30))
+
+
 def test_metrics_without_baselines_say_so_and_are_those_of_a_finished_model_only(
     tested: EvaluationData, tmp_path: Path
 ) -> None:

@@ -156,13 +156,12 @@ def test_scenes_that_are_split_have_maps_and_scores_of_their_own_in_each_cell(
 @pytest.mark.exhaustive
 def test_labels_of_each_scene_are_compared_with_its_maps_in_each_cell(tmp_path: Path) -> None:
     labels = {"asset": "red", "measure": "red", "chunk": 64, "shard": 256}
-    project = run_of(
-        "regression", tmp_path, label=labels, preprocess={"bands": ["red", "nir"], "chunk": 64, "shard": 256}
-    )
+    project = run_of("regression", tmp_path, label=labels, preprocess={"bands": ["nir"], "chunk": 64, "shard": 256})
     assert {path.name for path in (project.results / "maps").iterdir()} == reached_cells(project)
     metrics = json.loads((project.results / "metrics.json").read_text())
     assert metrics["maps"] == 4
-    assert metrics["model"]["r2"] > 0.8
+    # Both bands tell the class, each with a noise of its own.
+    assert metrics["model"]["r2"] > 0.5
 
 
 def chips_of_classes(folder: Path) -> tuple[str, ...]:
