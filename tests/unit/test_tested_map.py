@@ -47,7 +47,7 @@ def test_a_chip_at_the_border_of_a_zone_has_the_class_of_its_mapped_pixels(tmp_p
     # The border is a slanted line, to the left of which the map has no data.
     mapped[np.arange(80) < 8 + np.arange(96)[:, None] // 32] = 255
     data = halves([store(tmp_path / "a.zarr", dice.random((2, 96, 80)))], truth, mapped=mapped)
-    data = replace(data, split=split_for_tests(["a"], NAMES, 16), task="classification")
+    data = replace(data, split=split_for_tests(["a"], NAMES, 16), task=TASKS["classification"])
     (chips,) = data.chips("test")
     np.testing.assert_array_equal(chips.mapped, of_chips.ravel())
     assert (mapped[chips.rows, chips.cols] == chips.mapped).all()
