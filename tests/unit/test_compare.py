@@ -157,7 +157,7 @@ def test_runs_that_have_no_places_in_common_are_refused_with_what_differs(tmp_pa
     with pytest.raises(BadInputError, match="do not have the same classes"):
         compare_runs([first, replace(first, names=("a", "b", "c"))], NAMES)
     with pytest.raises(BadInputError, match="do not have the same task"):
-        compare_runs([first, replace(first, task="classification")], NAMES)
+        compare_runs([first, replace(first, task=TASKS["classification"])], NAMES)
     with pytest.raises(BadInputError, match="first and other have other labels at the same pixels"):
         compare_runs([first, run_of(tmp_path / "labels", classes(7), truth)], NAMES)
     of_chips = [run_of(tmp_path / f"c{n}", classes(n), truth, "classification") for n in (0, 7)]
