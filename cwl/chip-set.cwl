@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe chip set
-doc: Chips that `eopipe import` packed to a trained, evaluated, mapped and citable model.
+doc: Chips that exist, or that `eopipe import` packed, to a trained, evaluated, mapped and citable model.
 intent:
 - edam:operation_2426
 - edam:operation_2423
@@ -21,6 +21,11 @@ requirements:
   StepInputExpressionRequirement: {}
   SubworkflowFeatureRequirement: {}
 inputs:
+  with_import:
+    type: boolean
+    label: with import
+    doc: pack chips, in the place of tiles and labels
+    default: false
   import_record:
     type:
     - 'null'
@@ -32,14 +37,134 @@ inputs:
     type:
       type: array
       items: Directory
+    default: []
     label: tiles
     doc: tile stores of the chip set
   labels:
     type:
       type: array
       items: Directory
+    default: []
     label: labels
     doc: label stores of the chip set
+  import_images:
+    type:
+    - 'null'
+    - string
+    label: import.images
+    doc: pattern of the images with one *, such as 'S2/*_S2.tif'
+  import_masks:
+    type:
+    - 'null'
+    - string
+    label: import.masks
+    doc: pattern of the masks; * is the same text as in --images
+  import_root:
+    type:
+    - 'null'
+    - Directory
+    label: import.root
+    doc: 'folder that patterns, and the paths of a list of windows, start from (default: the current one, or the
+      list''s)'
+  import_folders:
+    type:
+    - 'null'
+    - Directory
+    label: import.folders
+    doc: folder with a folder of GeoTIFF chips for each class
+  import_windows:
+    type:
+    - 'null'
+    - File
+    label: import.windows
+    doc: 'JSON list of windows: id, image, window, and mask or label'
+    format: iana:application/json
+  import_classes:
+    type:
+      type: array
+      items: string
+    label: import.classes
+    doc: class names, in the order of the class numbers 0, 1, …
+    default: []
+  import_codes:
+    type:
+      type: array
+      items: int
+    label: import.codes
+    doc: 'mask value of each class (default: 0, 1, …)'
+    default: []
+  import_values:
+    type:
+      type: array
+      items: string
+    label: import.values
+    doc: class=value for each mask value, also several per class
+    default: []
+  import_bins:
+    type:
+      type: array
+      items: double
+    label: import.bins
+    doc: edges between the classes of a continuous mask
+    default: []
+  import_ignore:
+    type:
+      type: array
+      items: int
+    label: import.ignore
+    doc: mask values that mean unlabelled, such as -1
+    default: []
+  import_bands:
+    type:
+      type: array
+      items: string
+    label: import.bands
+    doc: 'names of the bands (default: descriptions in the first file, else band_1, …)'
+    default: []
+  import_nodata:
+    type:
+    - 'null'
+    - double
+    label: import.nodata
+    doc: 'number that means nodata in an image (default: what the file states)'
+  import_scale:
+    type:
+    - 'null'
+    - double
+    label: import.scale
+    doc: 'physical value = stored * scale + offset (default: what the files state, else 1)'
+  import_offset:
+    type:
+    - 'null'
+    - double
+    label: import.offset
+    doc: 'offset of physical values (default: what the files state, else 0)'
+  import_group:
+    type: string
+    label: import.group
+    doc: 'regular expression: what it matches in the id of a chip is its group, for split'
+    default: ''
+  import_collection:
+    type:
+    - 'null'
+    - string
+    label: import.collection
+    doc: 'name of the chip set in report, cards and crate (default: the folder''s)'
+  import_threads:
+    type: int
+    label: import.threads
+    doc: rows of slots that are read at a time; the bytes do not depend on it
+    default: 2
+  import_mem_mb:
+    type: int
+    label: memory of import
+    doc: memory of the job in MB
+    default: 3000
+  import_timelimit_s:
+    type: int
+    label: time limit of import
+    doc: seconds after which the job is ended
+    default: 10800
   split_chip:
     type: int
     label: split.chip
@@ -945,12 +1070,48 @@ inputs:
       class: File
       location: packed/chip-set.cwl
 steps:
+  import:
+    label: import
+    doc: Pack chips that exist already, each with its own CRS and place, into tile and label stores with an index.
+    run: import.cwl
+    when: $(inputs.wanted)
+    in:
+      images: import_images
+      masks: import_masks
+      root: import_root
+      folders: import_folders
+      windows: import_windows
+      classes: import_classes
+      codes: import_codes
+      values: import_values
+      bins: import_bins
+      ignore: import_ignore
+      bands: import_bands
+      nodata: import_nodata
+      scale: import_scale
+      offset: import_offset
+      group: import_group
+      collection: import_collection
+      threads: import_threads
+      mem_mb: import_mem_mb
+      timelimit_s: import_timelimit_s
+      wanted: with_import
+    out:
+    - chip_set
+    - tiles
+    - labels
+    - record
   cells:
     label: cells
     doc: List the cells of the run and of its images.
     run: cells.cwl
     in:
-      tiles: tiles
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
     out:
     - cells
     - endings
@@ -987,8 +1148,18 @@ steps:
       allow: split_allow
       mem_mb: split_mem_mb
       timelimit_s: split_timelimit_s
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
     out:
     - chips
     - statistics
@@ -1057,8 +1228,18 @@ steps:
       tell_every_s: train_tell_every_s
       mem_mb: train_mem_mb
       timelimit_s: train_timelimit_s
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       chips: split/chips
       statistics: split/statistics
       state: train_state
@@ -1135,8 +1316,18 @@ steps:
       tell_every_s: train_tell_every_s
       mem_mb: train_mem_mb
       timelimit_s: train_timelimit_s
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       chips: split/chips
       statistics: split/statistics
       name: trial_names
@@ -1237,8 +1428,18 @@ steps:
       tell_every_s: train_tell_every_s
       mem_mb: train_mem_mb
       timelimit_s: train_timelimit_s
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       chips: split/chips
       statistics: split/statistics
       name: trial_names
@@ -1347,8 +1548,18 @@ steps:
       tell_every_s: train_tell_every_s
       mem_mb: train_mem_mb
       timelimit_s: train_timelimit_s
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       chips: split/chips
       statistics: split/statistics
       name: trial_names
@@ -1414,8 +1625,18 @@ steps:
       promoted: promote_2/rung
       chips: split/chips
       statistics: split/statistics
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       cells: cells/cells
       endings: cells/endings
       image_stores: cells/image_stores
@@ -1518,8 +1739,18 @@ steps:
         default: null
       chips: split/chips
       statistics: split/statistics
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       cells: cells/cells
       endings: cells/endings
       image_stores: cells/image_stores
@@ -1610,8 +1841,18 @@ steps:
       score: choose_score
       mem_mb: choose_mem_mb
       timelimit_s: choose_timelimit_s
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       models: trials/model
       chips: split/chips
       classes: trials/classes
@@ -1657,8 +1898,18 @@ steps:
       allow_code: train_architecture
       mem_mb: calibrate_mem_mb
       timelimit_s: calibrate_timelimit_s
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       model:
         source:
         - train/model
@@ -1720,8 +1971,18 @@ steps:
       seed: evaluate_seed
       mem_mb: evaluate_mem_mb
       timelimit_s: evaluate_timelimit_s
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       classes:
         source:
         - predict_images/classes
@@ -1745,8 +2006,18 @@ steps:
     in:
       fold: fold
       folds: folds
-      tiles: tiles
-      labels: labels
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       cells: cells/cells
       endings: cells/endings
       image_stores: cells/image_stores
@@ -1883,8 +2154,12 @@ steps:
         pickValue: the_only_non_null
         valueFrom: $(self)
       tiles:
-        source: tiles
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
         valueFrom: $(self[0])
+        linkMerge: merge_flattened
       wanted: with_onnx
     out:
     - onnx
@@ -1914,7 +2189,12 @@ steps:
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
-      tiles: tiles
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
       metrics: evaluate/metrics
       classes:
         source:
@@ -1928,7 +2208,12 @@ steps:
         pickValue: all_non_null
       fold_metrics: cross_validate/metrics
       chips: split/chips
-      labels: labels
+      labels:
+        source:
+        - labels
+        - import/labels
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       wanted: with_report
     out:
     - page
@@ -1954,7 +2239,12 @@ steps:
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
-      tiles: tiles
+      tiles:
+        source:
+        - tiles
+        - import/tiles
+        pickValue: all_non_null
+        linkMerge: merge_flattened
       metrics: evaluate/metrics
       classes:
         source:
@@ -1990,6 +2280,7 @@ steps:
       records:
         source:
         - import_record
+        - import/record
         - split/record
         - train/record
         - rung_0/record
@@ -2250,3 +2541,10 @@ outputs:
     label: fold models
     doc: trained model of each fold
     outputSource: cross_validate/model
+  chip_set:
+    type:
+    - 'null'
+    - Directory
+    label: chip set
+    doc: the chip set, where it was packed here
+    outputSource: import/chip_set

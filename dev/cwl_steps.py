@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dev.cwl import PARTS_OF_MAP, cells_tool, cwl_type, described, entry, needs_inputs, periods_tool, steps_tool, tool
-from eopipe.contract import RUN_STAGES, STAGES, Knob, Option, Port, stage
+from eopipe.contract import STAGES, Knob, Option, Port, stage
 from eopipe.trial_settings import MAX_RUNGS
 
 Cwl = dict[str, Any]
@@ -56,7 +56,7 @@ def when(source: str) -> tuple[Cwl, Cwl]:
 def pipeline_inputs() -> Cwl:
     """Every setting of the config, memory and time of the jobs, and what CWL alone needs."""
     inputs: Cwl = {}
-    for name in RUN_STAGES:
+    for name in STAGES:
         for port in settings(name):
             if not port.section:
                 inputs[input_name(name, port)] = described(port) | {"label": f"{name}.{port.name}"}

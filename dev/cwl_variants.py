@@ -5,18 +5,21 @@ from typing import Any
 from dev.cwl import entry, workflow_document
 from dev.cwl_pipeline import IMAGES, LABELS, fold, pipeline, training
 from dev.cwl_repeated import composites, image_map
-from dev.cwl_steps import FOLDERS, JSON, PACKED, SELF, Cwl, stage_step, used_inputs, when
+from dev.cwl_steps import FOLDERS, JSON, MERGED, PACKED, SELF, Cwl, output, stage_step, used_inputs, when
 from eopipe.contract import stage
 from eopipe.trial_settings import MAX_RUNGS
 
 # The workflows of a whole run, each also in one file.
+NO_FOLDERS: Cwl = FOLDERS | {"default": []}
 WHOLE = ("pipeline", "chip-set", "finished-model")
 # What a chip set replaces: steps of scenes, steps of one map of all images, and what needs a place on the Earth.
 OF_SCENES = (
     *("steps", "search", "fetch", "preprocess", "composite", "label", "label_scenes"),
     *("predict_parts", "predict", "products"),
 )
-OF_CHIPS = dict.fromkeys(IMAGES["source"], "tiles") | dict.fromkeys(LABELS["source"], "labels")
+# The stores are given, or packed by the first step.
+OF_CHIPS = dict(zip(IMAGES["source"], ("tiles", "import/tiles"), strict=True))
+OF_CHIPS |= dict(zip(LABELS["source"], ("labels", "import/labels"), strict=True))
 # What a finished model replaces.
 OF_TRAINING = (
     *("split", "train", "trials", "members", "choose", "combine", "calibrate", "cross_validate", "export", "report"),
@@ -49,20 +52,30 @@ def chip_set() -> Cwl:
     each_store = {"mosaic": False, "images": True}
     for repeated in ("cross_validate", "trials", "members"):
         steps[repeated]["in"] |= {name: {"default": value} for name, value in each_store.items()}
-    steps["crate"]["in"]["records"]["source"].insert(0, "import_record")
-    of_import = entry(["null", "File"], "import record", "run record of the import, with which the crate begins", JSON)
+    steps["crate"]["in"]["records"]["source"][:0] = ["import_record", "import/record"]
+    of_import, if_import = when("with_import")
+    steps = {"import": stage_step("import", of_import, **if_import)} | steps
     known = {
-        "import_record": of_import,
-        "tiles": FOLDERS | {"label": "tiles", "doc": "tile stores of the chip set"},
-        "labels": FOLDERS | {"label": "labels", "doc": "label stores of the chip set"},
+        "with_import": entry("boolean", "with import", "pack chips, in the place of tiles and labels")
+        | {"default": False},
+        "import_record": entry(
+            ["null", "File"], "import record", "run record of the import, with which the crate begins", JSON
+        ),
+        "tiles": NO_FOLDERS | {"label": "tiles", "doc": "tile stores of the chip set"},
+        "labels": NO_FOLDERS | {"label": "labels", "doc": "label stores of the chip set"},
     }
     inputs = known | used_inputs(steps, known) | {"train_state": whole["inputs"]["train_state"]}
     inputs["workflow"] = _packed_workflow(inputs["workflow"], "chip-set")
+    outputs = _rewired_outputs(whole, OF_SCENES, OF_CHIPS)
+    for kind in ("tiles", "labels"):
+        del outputs[kind]
+    doc = "the chip set, where it was packed here"
+    outputs["chip_set"] = output(["null", "Directory"], "chip set", doc, "", "import/chip_set")
     return workflow_document(
         "eopipe chip set",
-        "Chips that `eopipe import` packed to a trained, evaluated, mapped and citable model.",
+        "Chips that exist, or that `eopipe import` packed, to a trained, evaluated, mapped and citable model.",
         ("operation_2426", "operation_2423"),
-        {"inputs": inputs, "steps": steps, "outputs": _rewired_outputs(whole, OF_SCENES, OF_CHIPS)},
+        {"inputs": inputs, "steps": steps, "outputs": outputs},
     )
 
 
@@ -146,8 +159,10 @@ def _rewired(value: Any, removed: tuple[str, ...], replaced: dict[str, str], key
         return None
     if isinstance(value, str):
         return remaining[0]
-    if {*names} <= {*replaced} and key == "source":
+    if {*names} <= {*replaced} and len(renamed) == 1 and key == "source":
         # One input in the place of all: nothing is merged or picked any more.
         of_value = value.get("valueFrom", SELF["valueFrom"])
         return remaining[0] if of_value == SELF["valueFrom"] else {"source": remaining[0], "valueFrom": of_value}
-    return value | {key: remaining[0] if isinstance(sources, str) else remaining}
+    # Of stores that are given, or packed, one of the two is empty.
+    merged = MERGED if remaining == ["tiles", "import/tiles"] else {}
+    return value | {key: remaining[0] if isinstance(sources, str) else remaining} | merged

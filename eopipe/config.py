@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from eopipe.config_conflicts import conflicts
 from eopipe.config_file import read_config
-from eopipe.contract import RUN_STAGES, Input, annotated, is_option, stage, summary
+from eopipe.contract import STAGES, Input, annotated, is_option, stage, summary
 from eopipe.errors import UsageError
 from eopipe.provenance.redact import redact_for_terminal
 from eopipe.trial_settings import Trials
@@ -23,7 +23,7 @@ OF_SCENES = ("search", "fetch", "preprocess", "composite", "label")
 # What only the cards of a trained model show.
 OF_CARDS = ("use", "limits", "author")
 # What makes a model, and measures it in areas apart; labels may test a map of a finished one.
-OF_TRAINING = ("chip_set", "folds", "trials", "members", "split", "train", "calibrate", "evaluate", "export")
+OF_TRAINING = ("chip_set", "import", "folds", "trials", "members", "split", "train", "calibrate", "evaluate", "export")
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 # What a setting must be, by pydantic's name of the mistake.
 RULES = {
@@ -53,7 +53,11 @@ GENERAL: dict[str, Any] = {
     ),
     "chip_set": (
         str | None,
-        Field(None, description="folder that `eopipe import` wrote, whose chips replace search, tiles and labels"),
+        Field(
+            None,
+            description="folder of a chip set, whose chips replace search, tiles and labels: by `eopipe import`, or by "
+            "the run itself, with the section import",
+        ),
     ),
     "model": (
         str | None,
@@ -116,7 +120,7 @@ def section(name: str) -> type[BaseModel]:
 def model() -> type[BaseModel]:
     """The pydantic model of the whole config."""
     sections: dict[str, Any] = {
-        name: (section(name), Field(default_factory=section(name), description=summary(name))) for name in RUN_STAGES
+        name: (section(name), Field(default_factory=section(name), description=summary(name))) for name in STAGES
     }
     return create_model("Config", __config__=STRICT, **GENERAL, **sections)
 
@@ -144,7 +148,7 @@ def validate(values: dict[str, Any]) -> tuple[dict[str, Any], list[str], set[str
     Such a setting has its default. Combinations of settings are checked where all their sections are right.
     """
     # A section whose lines are all comments is empty in YAML.
-    values = {k: {} if v is None and k in (*RUN_STAGES, "trials") else _dates_as_text(v) for k, v in values.items()}
+    values = {k: {} if v is None and k in (*STAGES, "trials") else _dates_as_text(v) for k, v in values.items()}
     unused = _unused_sections(values)
     try:
         return _with_conflicts(model().model_validate(values).model_dump(), unused, set())
@@ -174,6 +178,8 @@ def _unused_sections(values: dict[str, Any]) -> list[str]:
         sentences.append(
             f"the tiles and labels of chip_set are used as they are; remove the sections {', '.join(names)}"
         )
+    if values.get("import") and not values.get("chip_set"):
+        sentences.append("the section import packs chips into a chip set; set chip_set, the folder to write")
     if values.get("chip_set") and values.get("with_products"):
         sentences.append("with_products is for maps of scenes, and chips of chip_set have no common grid; remove it")
     return sentences
@@ -209,7 +215,7 @@ def _with_conflicts(
     config["search"]["grid_assets"] = config["search"]["grid_assets"] or config["preprocess"]["bands"]
     # The user named the host of the catalog, so its items may name it too.
     config["fetch"]["private_hosts"] = (*config["fetch"]["private_hosts"], *_catalog_host(config["search"]["url"]))
-    for name in (name for name in RUN_STAGES if name not in wrong_sections):
+    for name in (name for name in STAGES if name not in wrong_sections):
         try:
             config[name] = stage(name).with_derived(config[name])
         except UsageError as error:
@@ -232,7 +238,7 @@ def _options_as_values(config: dict[str, Any]) -> list[str]:
     """A sentence for each text that a command line would take for an option."""
     general = ("results", "state", "chip_set", "model", "calibration", "allow_code")
     settings = {key: config[key] for key in general if config[key]}
-    settings |= {f"{name}.{key}": value for name in RUN_STAGES for key, value in config[name].items()}
+    settings |= {f"{name}.{key}": value for name in STAGES for key, value in config[name].items()}
     values = [(setting, value) for setting, entry in settings.items() for value in _strings(entry)]
     return [f"{setting} is {value}: it must not begin with -" for setting, value in values if is_option(value)]
 
@@ -241,9 +247,7 @@ def urls_with_credentials(config: dict[str, Any]) -> list[str]:
     """A sentence for each URL with a login or token, which would get into logs, run records and crates."""
     from eopipe.fetch.signing import redact_href
 
-    values = [
-        (f"{name}.{key}", v) for name in RUN_STAGES for key, value in config[name].items() for v in _strings(value)
-    ]
+    values = [(f"{name}.{key}", v) for name in STAGES for key, value in config[name].items() for v in _strings(value)]
     return [
         f"{setting} has a login or token in its URL; remove it, and set the environment variable EOPIPE_TOKEN_<HOST> "
         "or use ~/.netrc"
@@ -254,7 +258,7 @@ def urls_with_credentials(config: dict[str, Any]) -> list[str]:
 
 def urls_as_paths(config: dict[str, Any]) -> list[str]:
     """A sentence for each setting that must be a path and is a URL."""
-    settings = ((name, port.name) for name in RUN_STAGES for port in stage(name).of(Input) if port.name in config[name])
+    settings = ((name, port.name) for name in STAGES for port in stage(name).of(Input) if port.name in config[name])
     return [
         f"{name}.{key} is {redact_for_terminal(value)}: only files and folders of a file system can be read here; "
         + ("set search.url for a catalog on the web, or download it" if key == "catalog" else "download it first")
@@ -305,7 +309,7 @@ def _sentence(error: Any) -> str:
             return f"{'.'.join(keys)} has no value; write one, or remove the line"
         return f"{'.'.join(keys)} is {redact_for_terminal(repr(error['input']))}: {_rule(error)}"
     owner, name = ".".join(keys[:-1]), keys[-1]
-    for port in stage(owner).ports if owner in RUN_STAGES else ():
+    for port in stage(owner).ports if owner in STAGES else ():
         if port.name == name and port.section:
             return f"{owner} has no setting {name} of its own; set {port.section}.{port.setting}, which is for all"
     sections: dict[str, type[BaseModel]] = {"": model(), "trials": Trials}
@@ -326,7 +330,7 @@ def _rule(error: Any) -> str:
         return f"write a list, {name}: [{error['input']}, …]"
     if kind == "string_pattern_mismatch":
         owner, field = (*error["loc"], "", "")[:2]
-        fields = section(owner).model_fields if owner in RUN_STAGES else model().model_fields
-        return f"write {fields[field if owner in RUN_STAGES else owner].description}"
+        fields = section(owner).model_fields if owner in STAGES else model().model_fields
+        return f"write {fields[field if owner in STAGES else owner].description}"
     rule = RULES.get(kind)
     return rule.format(**error.get("ctx", {})) if rule else error["msg"][:1].lower() + error["msg"][1:]

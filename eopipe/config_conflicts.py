@@ -1,5 +1,6 @@
 """Combinations of settings that are wrong whatever the data are, by the checks of the stages themselves."""
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import fields
 from functools import partial
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.chips.audit import parse_allowed
+from eopipe.chips.import_set import refuse_contradictions
 from eopipe.chips.splits import SplitPlan
 from eopipe.composites.periods import RANKING_BANDS, stack_conflict
 from eopipe.contract import stage
@@ -53,6 +55,17 @@ def refusal(call: Callable[[], object], setting: str = "") -> list[str]:
     except EopipeError as error:
         return [f"{setting}: {error}" if setting and setting not in str(error) else str(error)]
     return []
+
+
+def _import_conflicts(section: dict[str, Any]) -> list[str]:
+    if all(section[port.name] == port.default for port in stage("import").settings):
+        return []
+    return refusal_of_import(lambda: refuse_contradictions(section))
+
+
+def refusal_of_import(call: Callable[[], object]) -> list[str]:
+    """The sentence with which the stage `import` refuses its options, by the settings of a config."""
+    return [re.sub(r"--(?=[a-z])", "import.", sentence) for sentence in refusal(call)]
 
 
 def _search_conflicts(search: dict[str, Any]) -> list[str]:
@@ -277,6 +290,7 @@ def _product_conflicts(
 
 # Each function with the sections that it compares.
 CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
+    _import_conflicts: ("import",),
     _search_conflicts: ("search",),
     _asset_conflicts: ("search", "preprocess", "label"),
     _tile_conflicts: ("preprocess",),

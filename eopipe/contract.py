@@ -19,8 +19,9 @@ from eopipe.errors import RefusedError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-# The stages of a run in pipeline order, each with a section in the config.
-RUN_STAGES = (
+# The stages in pipeline order, each with a section in the config; `import` packs chips that exist already.
+STAGES = (
+    "import",
     "search",
     "fetch",
     "preprocess",
@@ -41,8 +42,6 @@ RUN_STAGES = (
     "catalog",
     "crate",
 )
-# All stages: before a run, `import` packs chips that exist already.
-STAGES = ("import", *RUN_STAGES)
 # The module and function of a stage whose name Python reserves.
 FUNCTIONS = {"import": "import_chips"}
 

@@ -10,7 +10,7 @@ $graph:
 - class: Workflow
   id: main
   label: eopipe chip set
-  doc: Chips that `eopipe import` packed to a trained, evaluated, mapped and citable model.
+  doc: Chips that exist, or that `eopipe import` packed, to a trained, evaluated, mapped and citable model.
   intent:
   - edam:operation_2426
   - edam:operation_2423
@@ -20,6 +20,11 @@ $graph:
     StepInputExpressionRequirement: {}
     SubworkflowFeatureRequirement: {}
   inputs:
+    with_import:
+      type: boolean
+      label: with import
+      doc: pack chips, in the place of tiles and labels
+      default: false
     import_record:
       type:
       - 'null'
@@ -31,14 +36,134 @@ $graph:
       type:
         type: array
         items: Directory
+      default: []
       label: tiles
       doc: tile stores of the chip set
     labels:
       type:
         type: array
         items: Directory
+      default: []
       label: labels
       doc: label stores of the chip set
+    import_images:
+      type:
+      - 'null'
+      - string
+      label: import.images
+      doc: pattern of the images with one *, such as 'S2/*_S2.tif'
+    import_masks:
+      type:
+      - 'null'
+      - string
+      label: import.masks
+      doc: pattern of the masks; * is the same text as in --images
+    import_root:
+      type:
+      - 'null'
+      - Directory
+      label: import.root
+      doc: 'folder that patterns, and the paths of a list of windows, start from (default: the current one, or the
+        list''s)'
+    import_folders:
+      type:
+      - 'null'
+      - Directory
+      label: import.folders
+      doc: folder with a folder of GeoTIFF chips for each class
+    import_windows:
+      type:
+      - 'null'
+      - File
+      label: import.windows
+      doc: 'JSON list of windows: id, image, window, and mask or label'
+      format: iana:application/json
+    import_classes:
+      type:
+        type: array
+        items: string
+      label: import.classes
+      doc: class names, in the order of the class numbers 0, 1, …
+      default: []
+    import_codes:
+      type:
+        type: array
+        items: int
+      label: import.codes
+      doc: 'mask value of each class (default: 0, 1, …)'
+      default: []
+    import_values:
+      type:
+        type: array
+        items: string
+      label: import.values
+      doc: class=value for each mask value, also several per class
+      default: []
+    import_bins:
+      type:
+        type: array
+        items: double
+      label: import.bins
+      doc: edges between the classes of a continuous mask
+      default: []
+    import_ignore:
+      type:
+        type: array
+        items: int
+      label: import.ignore
+      doc: mask values that mean unlabelled, such as -1
+      default: []
+    import_bands:
+      type:
+        type: array
+        items: string
+      label: import.bands
+      doc: 'names of the bands (default: descriptions in the first file, else band_1, …)'
+      default: []
+    import_nodata:
+      type:
+      - 'null'
+      - double
+      label: import.nodata
+      doc: 'number that means nodata in an image (default: what the file states)'
+    import_scale:
+      type:
+      - 'null'
+      - double
+      label: import.scale
+      doc: 'physical value = stored * scale + offset (default: what the files state, else 1)'
+    import_offset:
+      type:
+      - 'null'
+      - double
+      label: import.offset
+      doc: 'offset of physical values (default: what the files state, else 0)'
+    import_group:
+      type: string
+      label: import.group
+      doc: 'regular expression: what it matches in the id of a chip is its group, for split'
+      default: ''
+    import_collection:
+      type:
+      - 'null'
+      - string
+      label: import.collection
+      doc: 'name of the chip set in report, cards and crate (default: the folder''s)'
+    import_threads:
+      type: int
+      label: import.threads
+      doc: rows of slots that are read at a time; the bytes do not depend on it
+      default: 2
+    import_mem_mb:
+      type: int
+      label: memory of import
+      doc: memory of the job in MB
+      default: 3000
+    import_timelimit_s:
+      type: int
+      label: time limit of import
+      doc: seconds after which the job is ended
+      default: 10800
     split_chip:
       type: int
       label: split.chip
@@ -945,12 +1070,48 @@ $graph:
         class: File
         location: chip-set.cwl
   steps:
+    import:
+      label: import
+      doc: Pack chips that exist already, each with its own CRS and place, into tile and label stores with an index.
+      run: '#stage-import'
+      when: $(inputs.wanted)
+      in:
+        images: import_images
+        masks: import_masks
+        root: import_root
+        folders: import_folders
+        windows: import_windows
+        classes: import_classes
+        codes: import_codes
+        values: import_values
+        bins: import_bins
+        ignore: import_ignore
+        bands: import_bands
+        nodata: import_nodata
+        scale: import_scale
+        offset: import_offset
+        group: import_group
+        collection: import_collection
+        threads: import_threads
+        mem_mb: import_mem_mb
+        timelimit_s: import_timelimit_s
+        wanted: with_import
+      out:
+      - chip_set
+      - tiles
+      - labels
+      - record
     cells:
       label: cells
       doc: List the cells of the run and of its images.
       run: '#stage-cells'
       in:
-        tiles: tiles
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
       out:
       - cells
       - endings
@@ -987,8 +1148,18 @@ $graph:
         allow: split_allow
         mem_mb: split_mem_mb
         timelimit_s: split_timelimit_s
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
       out:
       - chips
       - statistics
@@ -1057,8 +1228,18 @@ $graph:
         tell_every_s: train_tell_every_s
         mem_mb: train_mem_mb
         timelimit_s: train_timelimit_s
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         chips: split/chips
         statistics: split/statistics
         state: train_state
@@ -1135,8 +1316,18 @@ $graph:
         tell_every_s: train_tell_every_s
         mem_mb: train_mem_mb
         timelimit_s: train_timelimit_s
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         chips: split/chips
         statistics: split/statistics
         name: trial_names
@@ -1237,8 +1428,18 @@ $graph:
         tell_every_s: train_tell_every_s
         mem_mb: train_mem_mb
         timelimit_s: train_timelimit_s
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         chips: split/chips
         statistics: split/statistics
         name: trial_names
@@ -1347,8 +1548,18 @@ $graph:
         tell_every_s: train_tell_every_s
         mem_mb: train_mem_mb
         timelimit_s: train_timelimit_s
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         chips: split/chips
         statistics: split/statistics
         name: trial_names
@@ -1414,8 +1625,18 @@ $graph:
         promoted: promote_2/rung
         chips: split/chips
         statistics: split/statistics
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         cells: cells/cells
         endings: cells/endings
         image_stores: cells/image_stores
@@ -1518,8 +1739,18 @@ $graph:
           default: null
         chips: split/chips
         statistics: split/statistics
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         cells: cells/cells
         endings: cells/endings
         image_stores: cells/image_stores
@@ -1610,8 +1841,18 @@ $graph:
         score: choose_score
         mem_mb: choose_mem_mb
         timelimit_s: choose_timelimit_s
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         models: trials/model
         chips: split/chips
         classes: trials/classes
@@ -1657,8 +1898,18 @@ $graph:
         allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         model:
           source:
           - train/model
@@ -1720,8 +1971,18 @@ $graph:
         seed: evaluate_seed
         mem_mb: evaluate_mem_mb
         timelimit_s: evaluate_timelimit_s
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         classes:
           source:
           - predict_images/classes
@@ -1745,8 +2006,18 @@ $graph:
       in:
         fold: fold
         folds: folds
-        tiles: tiles
-        labels: labels
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         cells: cells/cells
         endings: cells/endings
         image_stores: cells/image_stores
@@ -1883,8 +2154,12 @@ $graph:
           pickValue: the_only_non_null
           valueFrom: $(self)
         tiles:
-          source: tiles
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
           valueFrom: $(self[0])
+          linkMerge: merge_flattened
         wanted: with_onnx
       out:
       - onnx
@@ -1914,7 +2189,12 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
-        tiles: tiles
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
         metrics: evaluate/metrics
         classes:
           source:
@@ -1928,7 +2208,12 @@ $graph:
           pickValue: all_non_null
         fold_metrics: cross_validate/metrics
         chips: split/chips
-        labels: labels
+        labels:
+          source:
+          - labels
+          - import/labels
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         wanted: with_report
       out:
       - page
@@ -1954,7 +2239,12 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
-        tiles: tiles
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
         metrics: evaluate/metrics
         classes:
           source:
@@ -1990,6 +2280,7 @@ $graph:
         records:
           source:
           - import_record
+          - import/record
           - split/record
           - train/record
           - rung_0/record
@@ -2250,6 +2541,13 @@ $graph:
       label: fold models
       doc: trained model of each fold
       outputSource: cross_validate/model
+    chip_set:
+      type:
+      - 'null'
+      - Directory
+      label: chip set
+      doc: the chip set, where it was packed here
+      outputSource: import/chip_set
 - class: Workflow
   id: stage-fold
   label: eopipe fold
@@ -4046,6 +4344,245 @@ $graph:
       doc: run record of the job
       format: iana:application/json
       outputSource: predict/record
+- class: CommandLineTool
+  id: stage-import
+  label: eopipe import
+  doc: Pack chips that exist already, each with its own CRS and place, into tile and label stores with an index.
+  intent:
+  - edam:operation_3434
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 2
+      ramMin: $(inputs.mem_mb)
+      ramMax: $(inputs.mem_mb)
+    ToolTimeLimit:
+      timelimit: $(inputs.timelimit_s)
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - import
+  arguments: []
+  inputs:
+    chip_set_name:
+      type: string
+      label: chip set
+      doc: 'folder to write: tiles/, labels/ and the index chips.json'
+      default: chips
+      inputBinding:
+        position: -1
+    images:
+      type:
+      - 'null'
+      - string
+      label: images
+      doc: pattern of the images with one *, such as 'S2/*_S2.tif'
+      inputBinding:
+        prefix: --images
+    masks:
+      type:
+      - 'null'
+      - string
+      label: masks
+      doc: pattern of the masks; * is the same text as in --images
+      inputBinding:
+        prefix: --masks
+    root:
+      type:
+      - 'null'
+      - Directory
+      label: root
+      doc: 'folder that patterns, and the paths of a list of windows, start from (default: the current one, or the
+        list''s)'
+      inputBinding:
+        prefix: --root
+    folders:
+      type:
+      - 'null'
+      - Directory
+      label: folders
+      doc: folder with a folder of GeoTIFF chips for each class
+      inputBinding:
+        prefix: --folders
+    windows:
+      type:
+      - 'null'
+      - File
+      label: windows
+      doc: 'JSON list of windows: id, image, window, and mask or label'
+      format: iana:application/json
+      inputBinding:
+        prefix: --windows
+    classes:
+      type:
+        type: array
+        items: string
+      label: classes
+      doc: class names, in the order of the class numbers 0, 1, …
+      default: []
+      inputBinding:
+        prefix: --classes
+    codes:
+      type:
+        type: array
+        items: int
+      label: codes
+      doc: 'mask value of each class (default: 0, 1, …)'
+      default: []
+      inputBinding:
+        prefix: --codes
+    values:
+      type:
+        type: array
+        items: string
+      label: values
+      doc: class=value for each mask value, also several per class
+      default: []
+      inputBinding:
+        prefix: --values
+    bins:
+      type:
+        type: array
+        items: double
+      label: bins
+      doc: edges between the classes of a continuous mask
+      default: []
+      inputBinding:
+        prefix: --bins
+    ignore:
+      type:
+        type: array
+        items: int
+      label: ignore
+      doc: mask values that mean unlabelled, such as -1
+      default: []
+      inputBinding:
+        prefix: --ignore
+    bands:
+      type:
+        type: array
+        items: string
+      label: bands
+      doc: 'names of the bands (default: descriptions in the first file, else band_1, …)'
+      default: []
+      inputBinding:
+        prefix: --bands
+    nodata:
+      type:
+      - 'null'
+      - double
+      label: nodata
+      doc: 'number that means nodata in an image (default: what the file states)'
+      inputBinding:
+        prefix: --nodata
+    scale:
+      type:
+      - 'null'
+      - double
+      label: scale
+      doc: 'physical value = stored * scale + offset (default: what the files state, else 1)'
+      inputBinding:
+        prefix: --scale
+    offset:
+      type:
+      - 'null'
+      - double
+      label: offset
+      doc: 'offset of physical values (default: what the files state, else 0)'
+      inputBinding:
+        prefix: --offset
+    group:
+      type: string
+      label: group
+      doc: 'regular expression: what it matches in the id of a chip is its group, for split'
+      default: ''
+      inputBinding:
+        prefix: --group
+    collection:
+      type:
+      - 'null'
+      - string
+      label: collection
+      doc: 'name of the chip set in report, cards and crate (default: the folder''s)'
+      inputBinding:
+        prefix: --collection
+    allow_folder:
+      type:
+        type: array
+        items: string
+      label: allow folder
+      doc: folders outside of the chips' folder, or of the list of windows, to which its paths and links may lead
+      default: []
+      inputBinding:
+        prefix: --allow-folder
+    threads:
+      type: int
+      label: threads
+      doc: rows of slots that are read at a time; the bytes do not depend on it
+      default: 2
+      inputBinding:
+        prefix: --threads
+    mem_mb:
+      type: int
+      label: memory
+      doc: memory of the job in MB
+      default: 3000
+    timelimit_s:
+      type: int
+      label: time limit
+      doc: seconds after which the job is ended
+      default: 10800
+  outputs:
+    chip_set:
+      type: Directory
+      label: chip_set
+      doc: 'folder to write: tiles/, labels/ and the index chips.json'
+      outputBinding:
+        glob: $(inputs.chip_set_name)
+    tiles:
+      type: Directory[]
+      label: tiles
+      doc: stores in tiles/ of chip_set
+      outputBinding:
+        glob: $(inputs.chip_set_name)/tiles/*
+    labels:
+      type: Directory[]
+      label: labels
+      doc: stores in labels/ of chip_set
+      outputBinding:
+        glob: $(inputs.chip_set_name)/labels/*
+    record:
+      type: File
+      format: iana:application/json
+      label: run record
+      doc: what the job did
+      outputBinding:
+        glob: $(inputs.chip_set_name).run.json
+  temporaryFailCodes:
+  - 5
+  - 75
+  permanentFailCodes:
+  - 2
+  - 3
+  - 4
+  - 6
+  - 7
+  - 8
+  - 70
 - class: CommandLineTool
   id: stage-split
   label: eopipe split

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,11 @@ class ImportSource:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "ImportSource":
         """The source that the values of the stage name."""
-        names = ("root", "folders", "windows", "images", "masks", "allow_folder")
-        return cls(*(values[name] for name in names))
+        root, folders, windows, images, masks = (
+            values[name] for name in ("root", "folders", "windows", "images", "masks")
+        )
+        # A config gives no permission to read elsewhere.
+        return cls(root, folders, windows, images, masks, values.get("allow_folder", ()))
 
     def pairs(self) -> list[ChipFile]:
         """The chips of the two patterns; none without them. Raises the errors of `chip_pairs`, and RefusedError."""
@@ -87,6 +91,18 @@ def files_of_list(values: Mapping[str, Any]) -> list[Path]:
     refuse_contradictions(values)
     chips = ImportSource.of(values).of_list()
     return [values["windows"], *_files(chips)] if chips else []
+
+
+def files_of_import(values: Mapping[str, Any]) -> list[Path]:
+    """All files that an import reads, each once. Raises its errors for options and files."""
+    return [path for files in (files_of_patterns, files_of_folders, files_of_list) for path in files(values)]
+
+
+def state_of_files(values: Mapping[str, Any]) -> str:
+    """A digest of names, sizes and times of the files of an import, which changes where one of them does."""
+    rows = ((str(path), path.stat()) for path in files_of_import(values))
+    text = "\n".join(f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in rows)
+    return sha256(text.encode()).hexdigest()
 
 
 def _files(chips: list[ChipFile]) -> list[Path]:

@@ -61,7 +61,10 @@ REPEATED_WITHIN_S = 5.0
 # More jobs than any project has ready at a time.
 UNLIMITED_JOBS = 10000
 # Of a checkout: what a run needs of the workflow, and its crate contains.
-RULES = ("common", "crate", "finished", "folds", "labels", "maps", "members", "model", "scenes", "tiles", "trials")
+RULES = (
+    *("chips", "common", "crate", "finished", "folds", "labels"),
+    *("maps", "members", "model", "scenes", "tiles", "trials"),
+)
 WORKFLOW_FILES = (
     *("Snakefile", "constraints.txt", "workflow/Snakefile", "workflow/envs/eopipe.yaml"),
     *(f"workflow/rules/{name}.smk" for name in RULES),
@@ -153,13 +156,15 @@ def begin_run(workflow: Any, config: dict[str, Any]) -> None:
     from snakemake.exceptions import WorkflowError
 
     from eopipe.chips.import_set import hold_chip_set
+    from eopipe.run.locate import imports_chips
     from eopipe.run.project import claim_results, hold_lock, reset_future_times
 
     hold_lock()
     try:
         for file in config_files(workflow)[:1]:
             claim_results(Path(config["results"]), os.path.relpath(file))
-        if config["chip_set"]:
+        # The lock of what the run packs itself is for that job first.
+        if config["chip_set"] and not imports_chips(config):
             hold_chip_set(Path(config["chip_set"]))
     except UsageError as error:
         raise WorkflowError(str(error)) from None

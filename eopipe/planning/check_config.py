@@ -14,14 +14,14 @@ from eopipe.arguments import Parser
 from eopipe.chips.assign import assign_splits
 from eopipe.chips.block_choice import describe_empty_split, empty_splits, plan_warnings
 from eopipe.chips.chip_places import ChipPlaces, read_index
-from eopipe.chips.chip_set import INDEX
 from eopipe.chips.chip_table import ChipTable
+from eopipe.chips.import_set import files_of_import
 from eopipe.chips.splits import SPLITS, chip_corners
 from eopipe.composites.periods import day_of, part_of, period_of
 from eopipe.config import URL_AS_PATH, validate
-from eopipe.config_conflicts import has_label_settings, plan_of, refusal
+from eopipe.config_conflicts import has_label_settings, plan_of, refusal, refusal_of_import
 from eopipe.config_file import read_config
-from eopipe.contract import RUN_STAGES, stage
+from eopipe.contract import STAGES, stage
 from eopipe.contract import is_path as is_path_port
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.labels.values import check_label_file, label_warnings
@@ -29,9 +29,10 @@ from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.planning.chip_forecast import split_arguments
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
+from eopipe.provenance.record import record_path
 from eopipe.run.finished_model import SMALLEST_METRES, check_grid, finished_model_mistakes
 from eopipe.run.images import missing_parts
-from eopipe.run.locate import chip_stores, in_project
+from eopipe.run.locate import chip_stores, has_chips, imports_chips, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tiles.cells import Frame, read_frame
@@ -74,14 +75,15 @@ def check_file(path: Path) -> Config:
     missing.
     """
     config, settings, wrong_sections = validate(read_config(path))
-    inputs = [*missing_files(config, wrong_sections), *refusal(lambda: chip_stores(config))]
+    inputs = [*missing_files(config, wrong_sections)]
+    inputs += [] if inputs and imports_chips(config) else chip_set_mistakes(config)
     if config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "predict", "report"}:
         settings += finished_model_mistakes(config)
     elif not config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "train"}:
         settings += model_mistakes(config)
     if not settings and not inputs and not config["chip_set"]:
         inputs = scene_mistakes(config)
-    if not settings and not inputs and config["chip_set"]:
+    if not settings and not inputs and has_chips(config):
         settings = refusal(lambda: split_of_chip_set(config), "split")
     mistakes = [*settings, *inputs]
     if not mistakes:
@@ -90,9 +92,16 @@ def check_file(path: Path) -> Config:
     raise UsageError(f"{path}: {text}") if settings else BadInputError(f"{path}: {text}")
 
 
+def chip_set_mistakes(config: Config) -> list[str]:
+    """Why there is no chip set, or none can be packed from the files of an import; nothing of a run on scenes."""
+    if imports_chips(config):
+        return refusal_of_import(lambda: files_of_import(config["import"]))
+    return refusal(lambda: chip_stores(config))
+
+
 def missing_files(config: Config, wrong_sections: set[str]) -> Iterator[str]:
     """A sentence for each file or folder of the user that is missing, of the wrong kind, or cannot be read."""
-    for name in RUN_STAGES:
+    for name in STAGES:
         ports = [] if name in wrong_sections else [port for port in stage(name).settings if is_path_port(port)]
         for port in ports:
             value, is_folder = config[name][port.name], getattr(port.mark, "folder", False)
@@ -125,13 +134,12 @@ def _missing(setting: str, path: Path, kind: str) -> Iterator[str]:
 
 def model_mistakes(config: Config) -> list[str]:
     """Why the model cannot be imported or built, or does not take a chip; there is no memory for its weights."""
-    index = Path(config["chip_set"] or "", INDEX)
     if not all(Path(path).is_file() for path in config["train"]["model_files"]) or (
-        config["chip_set"] and not index.is_file()
+        config["chip_set"] and not has_chips(config)
     ):
-        # Listed among the missing files.
+        # Listed among the missing files; what an import packs has its size and bands then.
         return []
-    depth, slot = config["train"]["depth"], read_index(index.parent)["slot"] if config["chip_set"] else 0
+    depth, slot = config["train"]["depth"], read_index(Path(config["chip_set"]))["slot"] if config["chip_set"] else 0
     if slot % 2**depth:
         return [f"the chips are in slots of {slot} pixels, which cannot be halved {depth} times (train.depth)"]
     sentences = [
@@ -203,8 +211,11 @@ def split_of_chip_set(config: Config) -> list[str]:
 
 def warnings_of(config: Config) -> Iterator[str]:
     """Sentences about a valid config that may not do what its user expects, here or at all."""
-    if config["chip_set"]:
+    if has_chips(config):
         yield from split_of_chip_set(config)
+    elif config["chip_set"]:
+        record = record_path(Path(config["chip_set"]))
+        yield f"{config['chip_set']} is not packed yet, so its split is unchecked; `eopipe run {record}` packs it alone"
     label, composite = config["label"], config["composite"]
     yield from label_warnings(label)
     if config["model"]:
@@ -215,7 +226,8 @@ def warnings_of(config: Config) -> Iterator[str]:
             'both; composite: {method: median, period: all, stack: year, parts: ["2017", "2021"]} makes them one image'
         )
     for of_training in configs_of_trainings(config).values():
-        if module_of(of_training["train"]["architecture"]):
+        is_known = has_chips(config) or not config["chip_set"]
+        if is_known and module_of(of_training["train"]["architecture"]):
             yield from model_warnings(of_training)
     processes, cores = config["train"]["processes"], os.cpu_count() or 1
     if processes > cores:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eopipe import contract
 from eopipe.arguments import parse
-from eopipe.contract import RUN_STAGES, STAGES, Input, Output
+from eopipe.contract import STAGES, Input, Output
 from eopipe.errors import BadInputError, EopipeError
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.publish import RECORD, read_json
@@ -196,7 +196,7 @@ def read_jobs(records: Sequence[Path]) -> tuple[RecordedJob, ...]:
         except ValidationError as error:
             invalid.append(f"{path} ({'.'.join(map(str, error.errors()[0]['loc'])) or 'not a JSON object'})")
     if invalid:
-        raise BadInputError(f"not run records as eopipe {', '.join(RUN_STAGES[:3])} … write them: {'; '.join(invalid)}")
+        raise BadInputError(f"not run records as eopipe {', '.join(STAGES[1:4])} … write them: {'; '.join(invalid)}")
     return _label_jobs([unique[text] for text in sorted(unique)])
 
 

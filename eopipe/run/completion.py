@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from eopipe.contract import RUN_STAGES, STAGES, stage, summary
+from eopipe.contract import STAGES, stage, summary
 
 # The word before the cursor decides first: an option with choices completes to those, other values to files.
 BASH = """\
@@ -28,7 +28,7 @@ ZSH = """\
 autoload -Uz +X compinit bashcompinit && compinit && bashcompinit
 """
 # Commands whose first argument is a stage or a shell.
-ARGUMENTS = {"command": RUN_STAGES, "help": STAGES, "completion": ("bash", "zsh", "fish")}
+ARGUMENTS = {"command": STAGES, "help": STAGES, "completion": ("bash", "zsh", "fish")}
 
 
 def script(shell: str, others: Mapping[str, str]) -> str:

@@ -16,13 +16,13 @@ import yaml
 
 from eopipe.arguments import Parser, expand_lists
 from eopipe.config import load
-from eopipe.contract import RUN_STAGES, Input, Port, stage
+from eopipe.contract import STAGES, Input, Port, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
 from eopipe.provenance.record import record_path
 from eopipe.publish import publish, write_json
 from eopipe.run.images import periods, splits_images
-from eopipe.run.locate import chip_stores, in_project
+from eopipe.run.locate import chip_stores, imports_chips, in_project
 from eopipe.run.rules import names_of_parts, pinned
 from eopipe.tiles.store import Tiles
 from eopipe.trial_settings import MAX_RUNGS, counts_of_rungs, kind_of_trainings, settings_text, training_settings
@@ -78,17 +78,23 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
         )
     inputs = {
         f"{name}_{port.name}": _value(port, config[name][port.name], folder)
-        for name in RUN_STAGES
+        for name in STAGES
         for port in stage(name).settings
         if (name, port.name) not in FIXED and config[name][port.name] != port.default
     }
     if config["search"]["grid_assets"] == config["preprocess"]["bands"]:
         # So the pipeline does by itself.
         inputs.pop("search_grid_assets", None)
-    for kind in ("tiles", "labels") if config["chip_set"] else ():
+    is_packed = config["chip_set"] and not imports_chips(config)
+    if imports_chips(config) and not (config["import"]["root"] or config["import"]["folders"]):
+        raise UsageError(
+            "an engine moves its inputs, so the paths of the chips need a folder to start from: set import.root"
+        )
+    inputs |= {"with_import": True} if imports_chips(config) else {}
+    for kind in ("tiles", "labels") if is_packed else ():
         stores = [Path(config["chip_set"], kind, f"{name}.zarr") for name in chip_stores(config)]
         inputs[kind] = [_file(store, folder) for store in stores]
-    if config["chip_set"] and (record := record_path(Path(config["chip_set"]))).is_file():
+    if is_packed and (record := record_path(Path(config["chip_set"]))).is_file():
         inputs["import_record"] = _file(record, folder) | {"format": f"{IANA}application/json"}
     for kind in ("model", "calibration"):
         if config[kind]:

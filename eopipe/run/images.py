@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import date
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from eopipe.composites.periods import PARTS, day_of, part_of, period_of
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import read_json
+from eopipe.run.locate import chip_stores, imports_chips
 from eopipe.scenes.item import read_item
 from eopipe.stac.choose_grid import UTM
 from eopipe.tiles.cells import CELL_ID, Cell, read_frame
@@ -16,19 +17,45 @@ from eopipe.warp.footprints import reached_cells
 
 Config = dict[str, Any]
 MOSAIC = "mosaic"
-# The checkpoint of the search, by folder of results.
-_searches: dict[str, Any] = {}
+# Checkpoints, by folder of results and name.
+_checkpoints: dict[tuple[str, str], Any] = {}
 
 
-def search_checkpoint(results: str, checkpoints: Any) -> Any:
-    """The checkpoint of the search, which input functions of all rules ask for the scenes.
+def checkpoint_of(name: str, results: str, checkpoints: Any) -> Any:
+    """The checkpoint of the search, or of the import, which input functions of all rules ask for scenes or stores.
 
     Snakemake reads a module once more for each rule that a workflow changes (`use rule train from eopipe with:`), and
     hides the other rules and checkpoints from that reading: the one of the first reading serves there.
     """
-    if hasattr(checkpoints, "search"):
-        _searches[results] = checkpoints.search
-    return _searches.get(results, checkpoints)
+    if hasattr(checkpoints, name):
+        _checkpoints[results, name] = getattr(checkpoints, name)
+    return _checkpoints.get((results, name), checkpoints)
+
+
+def chips(config: Config, checkpoints: Any) -> list[str]:
+    """The names of the stores of a chip set, once the run has packed them where it does so; none of a run on scenes."""
+    if imports_chips(config):
+        checkpoint_of("import", config["results"], checkpoints).get()
+        _hold(config["chip_set"])
+    return chip_stores(config)
+
+
+@cache
+def _hold(chip_set: str) -> None:
+    """Share the lock of a chip set that the run has packed."""
+    from snakemake.exceptions import WorkflowError
+
+    from eopipe.chips.import_set import hold_chip_set
+
+    try:
+        hold_chip_set(Path(chip_set))
+    except UsageError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def scenes(config: Config, search: Any) -> list[str]:
+    """The names of the frozen scenes, sorted; waits for the search."""
+    return sorted(path.stem for path in frozen_items(config, search).glob("*.geojson"))
 
 
 def frozen_items(config: Config, search: Any) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 from eopipe.arguments import Parser
 from eopipe.config import load
-from eopipe.contract import RUN_STAGES, is_path, stage
+from eopipe.contract import STAGES, is_path, stage
 from eopipe.errors import UsageError
 from eopipe.run.locate import find_config, project_folder
 
@@ -28,7 +28,7 @@ JOBS_FAILED = "At least one job did not complete successfully"
 def command(argv: list[str]) -> int:
     """Print the command of each finished or failed job of a stage; pasted, it runs the job again."""
     parser = Parser(prog="eopipe command", description=command.__doc__)
-    parser.add_argument("stage", choices=RUN_STAGES, metavar="STAGE", help=f"one of {', '.join(RUN_STAGES)}")
+    parser.add_argument("stage", choices=STAGES, metavar="STAGE", help=f"one of {', '.join(STAGES)}")
     parser.add_argument("name", nargs="?", help="name of the job's scene, period or map [all jobs of the stage]")
     parser.add_argument("--configfile", type=Path, help="config of the run [config.yaml]")
     options = parser.parse_args(argv)
@@ -89,7 +89,7 @@ class JobMessages(logging.Filter):
 
     def read(self, config: Config) -> None:
         """Take over which settings name files."""
-        settings = ((name, port) for name in RUN_STAGES for port in stage(name).settings if is_path(port))
+        settings = ((name, port) for name in STAGES for port in stage(name).settings if is_path(port))
         self.keys = {str(config[name][port.name]): f"{name}.{port.name}" for name, port in settings}
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import UsageError
+from eopipe.provenance.record import record_path
 from eopipe.publish import MANIFEST
 
 # Of a project, and of a checkout.
@@ -57,6 +58,18 @@ def in_project(config: Path | None) -> Iterator[Path]:
         yield relative
 
 
+def imports_chips(config: dict[str, Any]) -> bool:
+    """Whether the run packs the chips of its chip set itself, from files."""
+    return any(config["import"][name] for name in ("images", "masks", "folders", "windows"))
+
+
+def has_chips(config: dict[str, Any]) -> bool:
+    """Whether the chip set of a config is there."""
+    from eopipe.chips.chip_set import INDEX
+
+    return bool(config["chip_set"]) and (Path(config["chip_set"]) / INDEX).is_file()
+
+
 def chip_stores(config: dict[str, Any]) -> list[str]:
     """The names of the stores of a chip set; none of a run on scenes.
 
@@ -67,5 +80,12 @@ def chip_stores(config: dict[str, Any]) -> list[str]:
     folder = Path(config["chip_set"])
     names = sorted(path.parent.name.removesuffix(".zarr") for path in folder.glob(f"tiles/*.zarr/{MANIFEST}"))
     if not names:
-        raise UsageError(f"chip_set: {folder} has no stores of chips; give the folder that `eopipe import` wrote")
+        record = record_path(folder)
+        if not imports_chips(config):
+            cure = "give the folder that `eopipe import` wrote"
+        elif record.is_file():
+            cure = f"remove its record {record}, and the run packs them again"
+        else:
+            cure = f"`eopipe run {record}` packs them alone"
+        raise UsageError(f"chip_set: {folder} has no stores of chips; {cure}")
     return names

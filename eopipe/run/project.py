@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from eopipe.chips.splits import read_split
-from eopipe.contract import RUN_STAGES
+from eopipe.contract import STAGES
 from eopipe.errors import UsageError
 from eopipe.evaluation.metrics_document import (
     ScoresOfClasses,
@@ -341,7 +341,7 @@ def reset_future_times(config: dict[str, Any]) -> str:
     fails the job. The user's own files are not touched, only named.
     """
     now = time.time_ns()
-    inputs = {Path(path) for name in RUN_STAGES for path in named_paths(config, name)}
+    inputs = {Path(path) for name in STAGES for path in named_paths(config, name)}
     results = {path for path in Path(config["results"]).rglob("*") if path.is_file()} - inputs
     late = sorted((path.stat().st_mtime_ns, path) for path in results if path.stat().st_mtime_ns > now)
     for number, (_, path) in enumerate(late):

@@ -10,15 +10,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from eopipe.chips.import_set import state_of_files
 from eopipe.config import check
+from eopipe.config_conflicts import refusal_of_import
 from eopipe.config_file import read_config
-from eopipe.contract import RUN_STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
+from eopipe.contract import STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
 from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, visible_files
 from eopipe.run.images import image_and_cell
-from eopipe.run.locate import chip_stores
+from eopipe.run.locate import chip_stores, imports_chips
 from eopipe.run.repeated import config_of_job
 from eopipe.trial_settings import counts_of_rungs
 
@@ -61,14 +63,17 @@ def checked(values: Config, *sources: str) -> Config:
     files = [f"{key}: {config[key]}" for key in ("results", "state") if Path(config[key]).is_file()]
     if files:
         raise UsageError(f"{' and '.join(files)} must be a folder, but is a file: move it, or name another folder")
-    chip_stores(config)
+    if not imports_chips(config):
+        chip_stores(config)
+    elif mistakes := refusal_of_import(partial(state_of_files, config["import"])):
+        raise UsageError(mistakes[0])
     if config["model"]:
         # Nothing of it is needed elsewhere, and each job reads the config.
         from eopipe.run.finished_model import check_finished_model
 
         check_finished_model(config)
     paths = [
-        *(path for name in RUN_STAGES for path in named_paths(config, name)),
+        *(path for name in STAGES for path in named_paths(config, name)),
         *filter(None, (config["chip_set"], config["model"])),
     ]
     if wildcards := [path for path in paths if re.search(r"\{\s*\w", path)]:
@@ -240,6 +245,11 @@ def named_files(config: Config, name: str) -> dict[str, str | list[str]]:
     """
     paths = {port.name: config[name][port.name] for port in stage(name).settings if is_path(port)}
     return {k: _files_of(v) if isinstance(v, tuple) else _file_for(Path(v)) for k, v in paths.items() if v}
+
+
+def list_of_windows(config: Config) -> dict[str, str]:
+    """The list of windows of an import, if it has one."""
+    return {"windows": str(config["import"]["windows"])} if config["import"]["windows"] else {}
 
 
 def named_paths(config: Config, name: str) -> list[str]:

@@ -15,7 +15,7 @@ import yaml
 from eopipe.clusters.check_profile import find_profile
 from eopipe.clusters.profile import ProfileOptions, write_profile
 from eopipe.clusters.slurm import Node, Partition, Site
-from eopipe.contract import RUN_STAGES
+from eopipe.contract import STAGES
 from eopipe.run.rules import resources_for, threads_of_scene, training_mb, training_minutes
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +95,7 @@ def test_what_a_rule_requests_is_doubled_by_the_second_attempt_and_knobs_know_wi
 
 def test_what_grows_with_the_input_is_computed_from_it() -> None:
     resources = rule_resources()
-    assert set(resources) == set(RUN_STAGES)
+    assert set(resources) == set(STAGES)
     for rule, key in (
         *(("preprocess", key) for key in ("machine runtime", "disk_mb")),
         *(("composite", key) for key in ("machine runtime", "disk_mb")),

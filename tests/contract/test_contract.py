@@ -27,7 +27,6 @@ from eopipe import cli
 from eopipe.arguments import GROUPS, stage_parser
 from eopipe.config import check, load, model
 from eopipe.contract import (
-    RUN_STAGES,
     STAGES,
     Input,
     Knob,
@@ -185,7 +184,7 @@ def test_a_config_file_that_is_not_yaml_is_code_2(tmp_path: Path, capsys: pytest
     assert "Traceback" not in capsys.readouterr().err
 
 
-SETTINGS = [(name, port) for name in RUN_STAGES for port in stage(name).settings if not is_path(port)]
+SETTINGS = [(name, port) for name in STAGES for port in stage(name).settings if not is_path(port)]
 
 
 @given(st.sampled_from(SETTINGS), st.data())
@@ -200,7 +199,12 @@ def test_the_command_line_gives_back_every_value(setting: tuple[str, Port], data
     }
     values = st.sampled_from(port.choices) if port.choices else kinds[port.base]
     value = data.draw(st.lists(values, min_size=1, max_size=3).map(tuple) if port.is_list else values)
-    required = [argument for p in stage(name).ports if p.required for argument in (p.flag, "x")]
+    required = [
+        argument
+        for p in stage(name).ports
+        if p.required
+        for argument in (["x"] if getattr(p.mark, "positional", False) else [p.flag, "x"])
+    ]
     parsed = vars(stage_parser(stage(name)).parse_args([*required, *to_args(port, value)]))[port.name]
     if port.base is bool:
         assert parsed == value
@@ -324,7 +328,7 @@ def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
     general = {"results", "state", "chip_set", "model", "calibration", "allow_code", "folds", "trials", "members"} | {
         "map_parts"
     }
-    assert set(sections) == general | {"online_nodes", "with_products", "setup", "container", *RUN_STAGES}
+    assert set(sections) == general | {"online_nodes", "with_products", "setup", "container", *STAGES}
     names = {p.name for p in stage("label").settings if isinstance(p.mark, Input)}
     assert names == {"before", "source"}
 
@@ -360,5 +364,6 @@ def test_the_picture_of_the_readme_has_the_stages_of_a_training_run() -> None:
     text = (ROOT / "README.md").read_text().partition("flowchart LR\n")[2].partition("```")[0]
     edges = [pair for line in text.splitlines() for pair in pairwise(line.split(" --> "))]
     names = {name.strip() for edge in edges for name in edge}
-    # describe is the report of a run without a training; promote, choose and combine make one model of several.
-    assert names == set(RUN_STAGES) - {"describe", "promote", "choose", "combine"}
+    # import makes a chip set, describe is the report of a run without a training; promote, choose and combine make one
+    # model of several.
+    assert names == set(STAGES) - {"import", "describe", "promote", "choose", "combine"}

@@ -14,14 +14,14 @@ from projects import ROOT
 from eopipe import cli
 from eopipe.arguments import parse
 from eopipe.config import load, model
-from eopipe.contract import RUN_STAGES, Input, Option, Output, Port, is_path, stage
+from eopipe.contract import STAGES, Input, Option, Output, Port, is_path, stage
 from eopipe.errors import UsageError
 from eopipe.run.cwl import JOB, cwl_folder, job, job_text, steps
 from eopipe.run.rules import knobs, options
 
 EXAMPLES = [ROOT / "config/config.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
 DOCUMENTS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "cwl").glob("*.cwl")}
-TOOLS = {name: DOCUMENTS[name] for name in RUN_STAGES}
+TOOLS = {name: DOCUMENTS[name] for name in STAGES}
 Config = dict[str, Any]
 
 
@@ -49,7 +49,7 @@ def steps_of(job_inputs: Config, pipeline: str) -> list[tuple[str, Config]]:
         name, values = queue.pop()
         for step in DOCUMENTS[name]["steps"].values():
             target, inner = step["run"].removesuffix(".cwl"), inputs_of(step, values)
-            if target in RUN_STAGES:
+            if target in STAGES:
                 # The number of a fold is not a setting of the config.
                 of_fold = {
                     key: (defaults | job_inputs)[f"{target}_{key}"]
@@ -97,7 +97,7 @@ def assert_same_arguments(config: Config) -> None:
     written = yaml.safe_load(job_text(job(config, ROOT, ROOT / "config/config.yaml"), "config.yaml"))
     stages = steps_of(written, "finished-model" if config["model"] else "pipeline")
     of_training = {"split", "train", "promote", "choose", "combine", "calibrate", "export", "report"}
-    assert {name for name, _ in stages} == {*RUN_STAGES} - (of_training if config["model"] else {"describe"})
+    assert {name for name, _ in stages} == {*STAGES} - {"import"} - (of_training if config["model"] else {"describe"})
     for name, values in stages:
         expected, actual = of_snakemake(config, name), arguments(name, words_of(name, values))
         for of in (expected, actual):
@@ -111,7 +111,7 @@ def assert_same_arguments(config: Config) -> None:
 def test_an_example_config_gives_every_stage_the_same_arguments(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     config = load(path)
-    for name in RUN_STAGES:
+    for name in STAGES:
         for port in stage(name).of(Input):
             value = config[name].get(port.name)
             if port.mark.user and value and not Path(str(value)).exists():
@@ -164,7 +164,8 @@ def values_of(port: Port) -> st.SearchStrategy[Any]:
 # A pattern has its own tests, and a custom model needs files.
 SETTINGS = [
     (name, port)
-    for name in RUN_STAGES
+    # The workflow of a chip set alone has an import.
+    for name in STAGES[1:]
     for port in stage(name).settings
     if not is_path(port)
     and "pattern" not in port.mark.constraints  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ from dev.cwl import ATTEMPTS, MEGABYTES, SCENES
 from dev.cwl_variants import WHOLE
 from eopipe import __version__
 from eopipe.config import check
-from eopipe.contract import RUN_STAGES, STAGES, Input, stage
+from eopipe.contract import STAGES, Input, stage
 from eopipe.run import rules
 
 ROOT = Path(__file__).parents[2]
@@ -134,7 +134,7 @@ def evaluate(formula: Any, attempt: int) -> int:
     return int(formula(**{name: values[name] for name in inspect.signature(formula).parameters}))
 
 
-@pytest.mark.parametrize("name", RUN_STAGES)
+@pytest.mark.parametrize("name", STAGES)
 def test_a_tool_requests_the_memory_and_the_time_of_its_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     resources, inputs = resources_of_rule(name, monkeypatch), TOOLS[name]["inputs"]
     assert inputs["mem_mb"]["default"] == evaluate(resources["mem_mb"], 1)
@@ -145,7 +145,7 @@ def test_a_tool_requests_the_memory_and_the_time_of_its_rule(name: str, monkeypa
     step = (
         next(
             step
-            for workflow in ("pipeline", "finished-model")
+            for workflow in ("pipeline", "finished-model", "chip-set")
             for step in WORKFLOWS[workflow]["steps"].values()
             if step["run"] == f"{name}.cwl"
         )
@@ -163,7 +163,7 @@ def test_an_engine_tries_again_after_a_server_or_a_preemption_and_after_nothing_
     assert TOOLS[name]["permanentFailCodes"] == [2, 3, 4, 6, 7, 8, 70]
 
 
-@pytest.mark.parametrize("name", RUN_STAGES)
+@pytest.mark.parametrize("name", STAGES)
 def test_a_tool_requests_the_cores_of_its_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     requirement = TOOLS[name]["requirements"]["ResourceRequirement"]
     threads = resources_of_rule(name, monkeypatch)["threads"]
@@ -199,8 +199,8 @@ def test_the_pipeline_scatters_over_scenes_cells_and_folds() -> None:
 
 
 def test_every_setting_of_a_config_is_an_input_with_the_default_of_the_stage() -> None:
-    inputs = WORKFLOWS["pipeline"]["inputs"]
-    settings = {f"{name}_{port.name}": port for name in RUN_STAGES for port in stage(name).settings}
+    inputs = WORKFLOWS["chip-set"]["inputs"] | WORKFLOWS["pipeline"]["inputs"]
+    settings = {f"{name}_{port.name}": port for name in STAGES for port in stage(name).settings}
     assert set(settings) - set(inputs) == set()
     for name, port in settings.items():
         expected = list(port.default) if port.is_list else port.default

@@ -16,7 +16,7 @@ import warm
 import yaml
 from projects import DAYS, ROOT, Project, environment
 
-from eopipe.contract import RUN_STAGES
+from eopipe.contract import STAGES
 
 ENVIRONMENTS = ROOT / ".venv/engines"
 # The table of docs/cwl.md has times, so no engine is killed when it is written.
@@ -177,7 +177,7 @@ def streamflow(folder: Path, **changes: object) -> list[str]:
 
 def _toil_slurm(folder: Path) -> list[str]:
     # No partition of the temporary cluster lets a job run for hours.
-    return toil(folder, *SLURM, **MINIMAL | {f"{name}_timelimit_s": 1800 for name in RUN_STAGES if name != "describe"})
+    return toil(folder, *SLURM, **MINIMAL | {f"{name}_timelimit_s": 1800 for name in STAGES if name != "describe"})
 
 
 SLURM = ("--batchSystem", "slurm", "--statePollingWait", "1", "--slurmTime", "00:30:00")

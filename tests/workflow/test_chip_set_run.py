@@ -25,6 +25,7 @@ pytestmark = pytest.mark.exhaustive(by="chip set run")
 ZONES, CHIPS = 12, 42
 CONFIG = {
     "chip_set": "chips",
+    "import": {"root": "files", "images": "images/*.tif", "masks": "masks/*.tif", "classes": ["land", "water"]},
     "split": {
         "method": "group",
         "by": "region",
@@ -47,14 +48,16 @@ def eopipe(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str
 @pytest.fixture(scope="module")
 def mapped(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project(tmp_path_factory.mktemp("chips"))
-    write_world(project.folder, ZONES, CHIPS)
+    write_world(project.folder / "files", ZONES, CHIPS)
     write_regions(project.folder / "regions.geojson", ZONES)
     (project.folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-    missing = eopipe(project.folder, "check")
-    assert "chips has no stores of chips; give the folder that `eopipe import` wrote" in missing.stderr
-    patterns = ("--images", "images/*.tif", "--masks", "masks/*.tif", "--classes", "land", "water")
-    imported = eopipe(project.folder, "import", "chips", *patterns)
-    assert imported.returncode == 0, imported.stderr
+    # The rest of it is checked once the chips are packed.
+    sentence = "chips is not packed yet, so its split is unchecked; `eopipe run chips.run.json` packs it alone"
+    assert eopipe(project.folder, "check").stdout == f"warning: {sentence}\nconfig.yaml is valid\n"
+    unknown = eopipe(project.folder, "plan").stderr
+    assert "chips has no stores of chips; `eopipe run chips.run.json` packs them alone" in unknown
+    packed = project.run("chips.run.json")
+    assert packed.returncode == 0, packed.stdout
     assert len([path for path in (project.folder / "chips").rglob("*") if path.is_file()]) <= 60
     assert eopipe(project.folder, "check").stdout == "config.yaml is valid\n"
     result = project.run()
@@ -124,7 +127,10 @@ def test_the_map_of_a_chip_is_written_at_its_place(mapped: Project) -> None:
         mapped.folder, "tiles", "export", "chips/tiles", "z00-7.tif", "--chip", "z00-7", "--map", map_of_store
     )
     assert written.stdout == "wrote z00-7.tif: class\n", written.stderr
-    with rasterio.open(mapped.folder / "z00-7.tif") as part, rasterio.open(mapped.folder / "masks/z00-7.tif") as mask:
+    with (
+        rasterio.open(mapped.folder / "z00-7.tif") as part,
+        rasterio.open(mapped.folder / "files/masks/z00-7.tif") as mask,
+    ):
         assert (part.crs, part.transform, part.shape) == (mask.crs, mask.transform, mask.shape)
         assert (part.read() == mask.read()).mean() > 0.9
         assert part.colormap(1)[0] != part.colormap(1)[1]
@@ -162,18 +168,26 @@ def test_cwltool_makes_the_same_maps_and_scores(mapped: Project, tmp_path: Path)
         assert digests[0] == digests[1], file
 
 
-def test_a_set_that_is_imported_again_reruns_what_depends_on_it(mapped: Project) -> None:
-    patterns = ("--images", "images/*.tif", "--masks", "masks/*.tif", "--classes", "land", "water")
-    assert eopipe(mapped.folder, "import", "chips", *patterns).returncode == 0
-    assert mapped.planned() == []
-    with rasterio.open(mapped.folder / "masks/z01-1.tif", "r+") as mask:
+def test_a_chip_that_changed_is_packed_again_and_a_failure_leaves_the_set_as_it_was(mapped: Project) -> None:
+    path, before = mapped.folder / "files/masks/z01-1.tif", (mapped.folder / "chips/chips.json").read_bytes()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    failed = mapped.run("chips.run.json")
+    assert failed.returncode == 1
+    assert "import failed: " in failed.stdout
+    assert "masks/z01-1.tif" in failed.stdout
+    assert (mapped.folder / "chips/chips.json").read_bytes() == before
+    path.write_bytes(whole)
+    with rasterio.open(path, "r+") as mask:
         mask.write(1 - mask.read())
-    assert eopipe(mapped.folder, "import", "chips", *patterns).returncode == 0
+    assert {"import", "split", "train", "evaluate", "report", "crate"} <= {*mapped.planned()}
+    packed = mapped.run("chips.run.json")
+    assert packed.returncode == 0, packed.stdout
     assert {"split", "train", "predict", "evaluate", "report", "crate"} <= {*mapped.planned()}
 
 
 def test_a_set_is_not_replaced_while_a_run_reads_it(mapped: Project) -> None:
-    patterns = ("--images", "images/*.tif", "--masks", "masks/*.tif", "--classes", "water", "land")
+    patterns = ("--images", "files/images/*.tif", "--masks", "files/masks/*.tif", "--classes", "water", "land")
     run = mapped.command("--forcerun", "train", "--", "results/model/manifest.json")
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(run, cwd=mapped.folder, env=environment(), **pipes) as process:
@@ -195,3 +209,17 @@ def test_sections_that_a_chip_set_replaces_are_refused(mapped: Project, tmp_path
     refused = eopipe(tmp_path, "check")
     assert refused.returncode == 2
     assert "the tiles and labels of chip_set are used as they are; remove the sections search, label" in refused.stderr
+
+
+def test_sentences_about_an_import_name_its_settings(tmp_path: Path) -> None:
+    for section, sentence in (
+        ({"images": "a/*.tif"}, "import needs import.images, import.masks and import.classes, or import.folders"),
+        ({"folders": ".", "images": "a/*.tif"}, "import.folders excludes import.images"),
+        ({"images": "a/*.tif", "masks": "b/*.tif", "classes": ["x", "y"]}, "no file matches a/*.tif"),
+    ):
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump({"chip_set": "chips", "import": section}))
+        refused = eopipe(tmp_path, "check")
+        assert refused.returncode in (2, 3)
+        assert sentence in refused.stderr
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"import": {"folders": "files"}}))
+    assert "set chip_set, the folder to write" in eopipe(tmp_path, "check").stderr

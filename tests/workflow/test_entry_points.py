@@ -10,7 +10,7 @@ import pytest
 from projects import OPTIONAL, ROOT, Project, environment
 
 from eopipe.clusters.executor_patches import WORKFLOW_FILES
-from eopipe.contract import RUN_STAGES
+from eopipe.contract import STAGES
 
 ADDRESS = "https://github.com/eopipe/eopipe"
 MODULE = """
@@ -95,7 +95,7 @@ def jobs(output: str) -> list[tuple[str, str, str]]:
 def reference(finished: Project) -> list[tuple[str, str, str]]:
     """The jobs of a whole run, as the Snakefile of the checkout plans them."""
     rows = jobs(dry_run(finished.folder, {}, "--snakefile", ROOT / "Snakefile", "--configfile", "config.yaml", *FORCED))
-    assert {line.split()[1] for _, _, line in rows if line} == set(RUN_STAGES) - OPTIONAL - {"search"}
+    assert {line.split()[1] for _, _, line in rows if line} == set(STAGES) - OPTIONAL - {"search"}
     return rows
 
 
@@ -155,7 +155,7 @@ def test_a_folder_that_snakedeploy_made_runs_with_its_own_config(remote: dict[st
     assert "error: there is no search.catalog sample" in done.stdout + done.stderr
     (tmp_path / "sample").symlink_to(ROOT / "sample")
     planned = {line.split()[1] for _, _, line in jobs(dry_run(tmp_path, remote)) if line}
-    assert set(RUN_STAGES) - planned == OPTIONAL | {"fetch", "preprocess"}, "the scenes are not known yet"
+    assert set(STAGES) - planned == OPTIONAL | {"fetch", "preprocess"}, "the scenes are not known yet"
     (copies,) = (tmp_path / ".snakemake/eopipe").iterdir()
     for path in WORKFLOW_FILES:
         assert (copies / path).read_bytes() == (ROOT / path).read_bytes()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from projects import DAYS, OPTIONAL, ROOT, Project, environment
 
-from eopipe.contract import RUN_STAGES
+from eopipe.contract import STAGES
 
 GRID = "results/grid.json"
 
@@ -191,7 +191,7 @@ def test_the_line_of_each_stage_runs_it_again_and_gives_the_same_bytes(finished:
     project = copied(finished, tmp_path)
     before = project.digests()
     # The line of crate has the path from the first project to the checkout.
-    for name in RUN_STAGES:
+    for name in STAGES:
         if name not in OPTIONAL | {"crate"}:
             rerun(project, name)
     assert project.digests() == before
@@ -200,7 +200,7 @@ def test_the_line_of_each_stage_runs_it_again_and_gives_the_same_bytes(finished:
 def test_the_line_of_a_job_is_the_first_of_its_log(finished: Project) -> None:
     logs = sorted((finished.results / "logs").rglob("*.log"))
     assert {log.relative_to(finished.results / "logs").parts[0].partition(".")[0] for log in logs} == set(
-        RUN_STAGES
+        STAGES
     ) - OPTIONAL
     for log in logs:
         first, *others = log.read_text().splitlines()

@@ -9,7 +9,7 @@ import pytest
 from projects import DAYS, ROOT, Project, environment
 
 from eopipe.config import load
-from eopipe.contract import RUN_STAGES, stage
+from eopipe.contract import STAGES, stage
 from eopipe.run.rules import params_for
 
 FOLLOWS = {"split", "train", "calibrate", "predict", "evaluate", "export", "report", "catalog", "crate", "all"}
@@ -82,6 +82,6 @@ def test_a_change_of_preprocessing_keeps_the_downloads(finished: Project) -> Non
 
 def test_every_rule_has_its_revision() -> None:
     text = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
-    assert set(re.findall(r'^        \*\*params_for\("(\w+)"', text, re.MULTILINE)) == set(RUN_STAGES)
+    assert set(re.findall(r'^        \*\*params_for\("(\w+)"', text, re.MULTILINE)) == set(STAGES)
     config = load(ROOT / "config/config.yaml")
-    assert all(params_for(config, name)["revision"] == stage(name).revision >= 1 for name in RUN_STAGES)
+    assert all(params_for(config, name)["revision"] == stage(name).revision >= 1 for name in STAGES)

@@ -21,7 +21,7 @@ from projects import DAYS, OPTIONAL, ROOT, Project, commands, environment, kill_
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from eopipe.arguments import parse
-from eopipe.contract import RUN_STAGES, stage
+from eopipe.contract import STAGES, stage
 from eopipe.run.project import LOCK, SNAKEFILE
 
 MAX_ECE = 0.05
@@ -89,7 +89,7 @@ def test_every_job_line_is_accepted_by_the_parser_of_its_stage(finished: Project
         lines += [
             arguments for arguments in commands(result.stdout) if (arguments[0] == "search") == (forced == ["search"])
         ]
-    assert {arguments[0] for arguments in lines} == set(RUN_STAGES) - OPTIONAL
+    assert {arguments[0] for arguments in lines} == set(STAGES) - OPTIONAL
     per_scene = [arguments for arguments in lines if arguments[0] in ("fetch", "preprocess")]
     assert len(per_scene) == 2 * len(DAYS)
     for arguments in lines:
@@ -98,7 +98,7 @@ def test_every_job_line_is_accepted_by_the_parser_of_its_stage(finished: Project
 
 def test_a_dry_run_of_a_new_project_shows_the_jobs_known_before_the_search(project: Project) -> None:
     planned = project.planned()
-    assert set(RUN_STAGES) - set(planned) == OPTIONAL | {"fetch", "preprocess"}, "the scenes are not known yet"
+    assert set(STAGES) - set(planned) == OPTIONAL | {"fetch", "preprocess"}, "the scenes are not known yet"
 
 
 def test_a_job_line_has_the_settings_of_the_config(finished: Project) -> None:
@@ -350,7 +350,7 @@ def test_the_list_of_rules_has_a_sentence_for_each() -> None:
         ["snakemake", "--list"], cwd=ROOT, capture_output=True, text=True, check=True, env=environment()
     )
     descriptions = dict(re.findall(r"^(\w+) \((.+)\)$", result.stdout, re.MULTILINE))
-    assert set(descriptions) == (({*RUN_STAGES} - OPTIONAL) | {"composite", "products"}) | {
+    assert set(descriptions) == (({*STAGES} - OPTIONAL) | {"composite", "products"}) | {
         "predict_part",
         "all",
         "fetched",

@@ -18,12 +18,12 @@ RESULTS, STATE = config["results"], config["state"]
 WORKFLOW = eo.share_with_jobs(workflow_folder(workflow))
 ENVIRONMENT = str(WORKFLOW / "workflow/envs/eopipe.yaml")
 # An asset of each scene differs from scene to scene; a file is for all.
-PER_SCENE = config["label"]["asset"] is not None
-COMPOSITES = config["composite"]["method"] != "none"
+PER_SCENE, COMPOSITES = config["label"]["asset"] is not None, config["composite"]["method"] != "none"
 # A chip set has stores of its own in the place of all scenes, and a map for each of them.
-CHIPS, STORES = eo.chip_stores(config), config["chip_set"] or RESULTS
-IS_MOSAIC = not (PER_SCENE or run_images.splits_images(config) or CHIPS)
+IS_CHIP_SET, STORES = config["chip_set"] is not None, config["chip_set"] or RESULTS
+IS_MOSAIC = not (PER_SCENE or run_images.splits_images(config) or IS_CHIP_SET)
 IMAGES = f"{STORES}/{'composites' if COMPOSITES else 'tiles'}/{{}}.zarr/manifest.json"
+chips = partial(run_images.chips, config, checkpoints)
 params_for, machine = partial(eo.params_for, config), partial(eo.resources_for, config)
 
 
@@ -36,12 +36,12 @@ wildcard_constraints:
 
 def scenes():
     """Names of the frozen scenes, once the search is done; a chip set has none."""
-    return [] if CHIPS else sorted(path.stem for path in run_images.frozen_items(config, SEARCH).glob("*.geojson"))
+    return [] if IS_CHIP_SET else run_images.scenes(config, SEARCH)
 
 
 def images():
     """Names of what the model sees: stores of chips, composites with their scenes, or scenes."""
-    return CHIPS or (run_images.periods(config, run_images.frozen_items(config, SEARCH)) if COMPOSITES else scenes())
+    return chips() or (run_images.periods(config, run_images.frozen_items(config, SEARCH)) if COMPOSITES else scenes())
 
 
 def each(pattern, names=scenes):
@@ -57,12 +57,12 @@ def each_map(name):
 
 # The files that stages make and share, by the names of their ports; functions wait for the search.
 FILES = {name: f"{RESULTS}/{path}" for name, path in eo.SHARED_FILES.items()} | {
-    "frozen": [] if CHIPS else f"{RESULTS}/items/manifest.json",
+    "frozen": [] if IS_CHIP_SET else f"{RESULTS}/items/manifest.json",
     "scenes": each(f"{RESULTS}/items/{{}}.geojson"),
     "fetched": each(f"{RESULTS}/scenes/{{}}/manifest.json"),
-    "stores": each(f"{STORES}/tiles/{{}}.zarr/manifest.json", lambda: CHIPS or scenes()),
+    "stores": each(f"{STORES}/tiles/{{}}.zarr/manifest.json", lambda: chips() or scenes()),
     "tiles": each(IMAGES, images),
-    "labels": each(f"{STORES}/labels/{{}}.zarr/manifest.json", lambda: CHIPS or (scenes() if PER_SCENE else ["all"])),
+    "labels": each(f"{STORES}/labels/{{}}.zarr/manifest.json", lambda: chips() or (scenes() if PER_SCENE else ["all"])),
     # A map of one image beside a mosaic has none, since it is fitted for the maps of the run.
     "calibration_of_map": lambda wildcards: (
         FILES["calibration"] if run_images.is_mosaic(wildcards.map) == IS_MOSAIC else []

@@ -1,9 +1,9 @@
 # Files of the crate beside folders and maps.
-FILES["single"] += [] if CHIPS else [f"{RESULTS}/grid.json", f"{RESULTS}/selection.json"]
+FILES["single"] += [] if IS_CHIP_SET else [f"{RESULTS}/grid.json", f"{RESULTS}/selection.json"]
 
 # Files list the paths, since the paths of many thousand scenes are too long for a command. The folder of the workflow
 # stays out of them: it may name its owner's home.
-LISTED = {"records": "{params.records:q}"} | ({} if CHIPS else {"scenes": "{input.scenes:q}"})
+LISTED = {"records": "{params.records:q}"} | ({} if IS_CHIP_SET else {"scenes": "{input.scenes:q}"})
 # The payload is the last one, since the folder of the workflow follows it.
 LISTED |= {"payload": "{params.payload:q}"}
 WRITE_LISTS = f"mkdir -p {STATE}/crate\n" + "".join(

@@ -23,7 +23,7 @@ checkpoint search:
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
-SEARCH = run_images.search_checkpoint(RESULTS, checkpoints)
+SEARCH = run_images.checkpoint_of("search", RESULTS, checkpoints)
 
 
 # Only windows depend on the grid: whole assets stay when the area grows.
