@@ -1039,19 +1039,16 @@ $graph:
       - record
     cells:
       label: cells
-      doc: List the cells of the run and of its images.
+      doc: List the cells of the run.
       run: '#stage-cells'
       in:
-        tiles: preprocess/tiles
+        grid: search/grid
       out:
       - cells
       - endings
       - parts
       - part_cells
       - part_endings
-      - image_cells
-      - image_endings
-      - image_stores
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -1799,19 +1796,16 @@ $graph:
       - record
     cells:
       label: cells
-      doc: List the cells of the run and of its images.
+      doc: List the cells of the run.
       run: '#stage-cells'
       in:
-        tiles: preprocess/tiles
+        grid: search/grid
       out:
       - cells
       - endings
       - parts
       - part_cells
       - part_endings
-      - image_cells
-      - image_endings
-      - image_stores
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -4471,7 +4465,7 @@ $graph:
 - class: CommandLineTool
   id: stage-cells
   label: eopipe cwl cells
-  doc: List the cells of the run and of its images.
+  doc: List the cells of the run.
   intent:
   - edam:operation_2409
   requirements:
@@ -4489,12 +4483,6 @@ $graph:
     EnvVarRequirement:
       envDef:
         EOPIPE_VERSION: 0.1.0
-    InitialWorkDirRequirement:
-      listing:
-      - entryname: tiles.list.json
-        entry: '$(inputs.tiles)
-
-          '
   hints:
     SoftwareRequirement:
       packages:
@@ -4510,12 +4498,13 @@ $graph:
   - cwl
   - cells
   inputs:
-    tiles:
-      type:
-        type: array
-        items: Directory
-      label: tiles
-      doc: tile stores of the scenes of one period
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
     map_parts:
       type: int
       label: map parts
@@ -4544,18 +4533,3 @@ $graph:
       type: string[]
       label: part endings
       doc: what the names of its files end with
-    image_cells:
-      type: string[]
-      label: image cells
-      doc: each cell of each image
-    image_endings:
-      type: string[]
-      label: image endings
-      doc: what the names of the maps of an image in a cell end with
-    image_stores:
-      type: Directory[]
-      label: image stores
-      doc: tile store of each of the image cells
-  arguments:
-  - --tiles
-  - '@tiles.list.json'

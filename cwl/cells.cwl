@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe cwl cells
-doc: List the cells of the run and of its images.
+doc: List the cells of the run.
 intent:
 - edam:operation_2409
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -29,12 +29,6 @@ requirements:
   EnvVarRequirement:
     envDef:
       EOPIPE_VERSION: 0.1.0
-  InitialWorkDirRequirement:
-    listing:
-    - entryname: tiles.list.json
-      entry: '$(inputs.tiles)
-
-        '
 hints:
   SoftwareRequirement:
     packages:
@@ -48,12 +42,13 @@ baseCommand:
 - cwl
 - cells
 inputs:
-  tiles:
-    type:
-      type: array
-      items: Directory
-    label: tiles
-    doc: tile stores of the scenes of one period
+  grid:
+    type: File
+    label: grid
+    doc: grid of the run
+    format: iana:application/json
+    inputBinding:
+      prefix: --grid
   map_parts:
     type: int
     label: map parts
@@ -82,18 +77,3 @@ outputs:
     type: string[]
     label: part endings
     doc: what the names of its files end with
-  image_cells:
-    type: string[]
-    label: image cells
-    doc: each cell of each image
-  image_endings:
-    type: string[]
-    label: image endings
-    doc: what the names of the maps of an image in a cell end with
-  image_stores:
-    type: Directory[]
-    label: image stores
-    doc: tile store of each of the image cells
-arguments:
-- --tiles
-- '@tiles.list.json'

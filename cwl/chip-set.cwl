@@ -1101,10 +1101,10 @@ steps:
     - tiles
     - labels
     - record
-  cells:
-    label: cells
-    doc: List the cells of the run and of its images.
-    run: cells.cwl
+  images:
+    label: images
+    doc: List the cells of each image.
+    run: images.cwl
     in:
       tiles:
         source:
@@ -1113,14 +1113,9 @@ steps:
         pickValue: all_non_null
         linkMerge: merge_flattened
     out:
-    - cells
-    - endings
-    - parts
-    - part_cells
-    - part_endings
+    - image_stores
     - image_cells
     - image_endings
-    - image_stores
   split:
     label: split
     doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
@@ -1637,11 +1632,21 @@ steps:
         - import/labels
         linkMerge: merge_flattened
         pickValue: all_non_null
-      cells: cells/cells
-      endings: cells/endings
-      image_stores: cells/image_stores
-      image_cells: cells/image_cells
-      image_endings: cells/image_endings
+      image_stores:
+        source:
+        - images/image_stores
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_cells:
+        source:
+        - images/image_cells
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_endings:
+        source:
+        - images/image_endings
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       train_init: train_init
       train_model_files: train_model_files
       train_task: train_task
@@ -1712,6 +1717,12 @@ steps:
         default: false
       images:
         default: true
+      cells:
+        default:
+        - ''
+      endings:
+        default:
+        - ''
     out:
     - model
     - classes
@@ -1751,11 +1762,21 @@ steps:
         - import/labels
         linkMerge: merge_flattened
         pickValue: all_non_null
-      cells: cells/cells
-      endings: cells/endings
-      image_stores: cells/image_stores
-      image_cells: cells/image_cells
-      image_endings: cells/image_endings
+      image_stores:
+        source:
+        - images/image_stores
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_cells:
+        source:
+        - images/image_cells
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_endings:
+        source:
+        - images/image_endings
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       train_init: train_init
       train_model_files: train_model_files
       train_task: train_task
@@ -1826,6 +1847,12 @@ steps:
         default: false
       images:
         default: true
+      cells:
+        default:
+        - ''
+      endings:
+        default:
+        - ''
     out:
     - model
     - classes
@@ -1932,9 +1959,21 @@ steps:
     - ending
     scatterMethod: dotproduct
     in:
-      image: cells/image_stores
-      cell: cells/image_cells
-      ending: cells/image_endings
+      image:
+        source:
+        - images/image_stores
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      cell:
+        source:
+        - images/image_cells
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      ending:
+        source:
+        - images/image_endings
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       model:
         source:
         - train/model
@@ -2018,11 +2057,21 @@ steps:
         - import/labels
         linkMerge: merge_flattened
         pickValue: all_non_null
-      cells: cells/cells
-      endings: cells/endings
-      image_stores: cells/image_stores
-      image_cells: cells/image_cells
-      image_endings: cells/image_endings
+      image_stores:
+        source:
+        - images/image_stores
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_cells:
+        source:
+        - images/image_cells
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_endings:
+        source:
+        - images/image_endings
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       split_chip: split_chip
       split_stride: split_stride
       split_method: split_method
@@ -2125,6 +2174,12 @@ steps:
         default: false
       images:
         default: true
+      cells:
+        default:
+        - ''
+      endings:
+        default:
+        - ''
     out:
     - metrics
     - model

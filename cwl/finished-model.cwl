@@ -761,14 +761,10 @@ steps:
     - record
   cells:
     label: cells
-    doc: List the cells of the run and of its images.
+    doc: List the cells of the run.
     run: cells.cwl
     in:
-      tiles:
-        source:
-        - composite/images
-        - preprocess/tiles
-        pickValue: first_non_null
+      grid: search/grid
       map_parts: map_parts
     out:
     - cells
@@ -776,9 +772,22 @@ steps:
     - parts
     - part_cells
     - part_endings
+  images:
+    label: images
+    doc: List the cells of each image.
+    run: images.cwl
+    in:
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      wanted: steps/images
+    out:
+    - image_stores
     - image_cells
     - image_endings
-    - image_stores
+    when: $(inputs.wanted)
   fetch:
     label: fetch
     doc: Fetch the assets of one scene and verify size and checksum.
@@ -1013,9 +1022,21 @@ steps:
     scatterMethod: dotproduct
     when: $(inputs.wanted)
     in:
-      image: cells/image_stores
-      cell: cells/image_cells
-      ending: cells/image_endings
+      image:
+        source:
+        - images/image_stores
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      cell:
+        source:
+        - images/image_cells
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      ending:
+        source:
+        - images/image_endings
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       model: model
       calibration: calibration
       wanted: steps/images

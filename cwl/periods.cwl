@@ -35,6 +35,8 @@ requirements:
       entry: '$(inputs.tiles)
 
         '
+  WorkReuse:
+    enableReuse: false
 hints:
   SoftwareRequirement:
     packages:

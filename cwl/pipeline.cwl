@@ -1452,14 +1452,10 @@ steps:
     - record
   cells:
     label: cells
-    doc: List the cells of the run and of its images.
+    doc: List the cells of the run.
     run: cells.cwl
     in:
-      tiles:
-        source:
-        - composite/images
-        - preprocess/tiles
-        pickValue: first_non_null
+      grid: search/grid
       map_parts: map_parts
     out:
     - cells
@@ -1467,9 +1463,22 @@ steps:
     - parts
     - part_cells
     - part_endings
+  images:
+    label: images
+    doc: List the cells of each image.
+    run: images.cwl
+    in:
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      wanted: steps/images
+    out:
+    - image_stores
     - image_cells
     - image_endings
-    - image_stores
+    when: $(inputs.wanted)
   fetch:
     label: fetch
     doc: Fetch the assets of one scene and verify size and checksum.
@@ -2123,9 +2132,21 @@ steps:
       images: steps/images
       cells: cells/cells
       endings: cells/endings
-      image_stores: cells/image_stores
-      image_cells: cells/image_cells
-      image_endings: cells/image_endings
+      image_stores:
+        source:
+        - images/image_stores
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_cells:
+        source:
+        - images/image_cells
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_endings:
+        source:
+        - images/image_endings
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       train_init: train_init
       train_model_files: train_model_files
       train_task: train_task
@@ -2234,9 +2255,21 @@ steps:
       images: steps/images
       cells: cells/cells
       endings: cells/endings
-      image_stores: cells/image_stores
-      image_cells: cells/image_cells
-      image_endings: cells/image_endings
+      image_stores:
+        source:
+        - images/image_stores
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_cells:
+        source:
+        - images/image_cells
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_endings:
+        source:
+        - images/image_endings
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       train_init: train_init
       train_model_files: train_model_files
       train_task: train_task
@@ -2506,9 +2539,21 @@ steps:
     scatterMethod: dotproduct
     when: $(inputs.wanted)
     in:
-      image: cells/image_stores
-      cell: cells/image_cells
-      ending: cells/image_endings
+      image:
+        source:
+        - images/image_stores
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      cell:
+        source:
+        - images/image_cells
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      ending:
+        source:
+        - images/image_endings
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       model:
         source:
         - train/model
@@ -2597,9 +2642,21 @@ steps:
       images: steps/images
       cells: cells/cells
       endings: cells/endings
-      image_stores: cells/image_stores
-      image_cells: cells/image_cells
-      image_endings: cells/image_endings
+      image_stores:
+        source:
+        - images/image_stores
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_cells:
+        source:
+        - images/image_cells
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      image_endings:
+        source:
+        - images/image_endings
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       split_chip: split_chip
       split_stride: split_stride
       split_method: split_method

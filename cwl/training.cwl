@@ -93,14 +93,17 @@ inputs:
     type: Directory[]
     label: image stores
     doc: tile store of each image, once for each of its cells
+    default: []
   image_cells:
     type: string[]
     label: image cells
     doc: the cell of each of them
+    default: []
   image_endings:
     type: string[]
     label: image endings
     doc: what the name of its map ends with
+    default: []
   train_init:
     type:
     - 'null'

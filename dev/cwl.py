@@ -314,9 +314,9 @@ def steps_tool() -> dict[str, Any]:
 
 
 def cells_tool() -> dict[str, Any]:
-    """The tool that lists the cells of a run, the cells of each image, and the parts of the maps."""
+    """The tool that lists the cells of a run, each of which has a map, and the parts of the maps."""
     inputs = {
-        "tiles": {port.name: described(port) for port in stage("composite").ports}["tiles"],
+        "grid": entry("File", "grid", "grid of the run", "iana:application/json"),
         "map_parts": entry("int", "map parts", PARTS_OF_MAP) | {"default": 1},
     }
     outputs = {
@@ -325,12 +325,24 @@ def cells_tool() -> dict[str, Any]:
         "parts": "parts of the maps of all cells, such as 3-of-16; none where a map is made as a whole",
         "part_cells": "the cell of each part",
         "part_endings": "what the names of its files end with",
-        "image_cells": "each cell of each image",
-        "image_endings": "what the names of the maps of an image in a cell end with",
     }
-    texts = {name: entry("string[]", name.replace("_", " "), doc) for name, doc in outputs.items()}
-    texts["image_stores"] = entry("Directory[]", "image stores", "tile store of each of the image cells")
-    return _with_tiles(_small_tool("cells", "List the cells of the run and of its images.", inputs, texts))
+    return _small_tool("cells", "List the cells of the run.", inputs, _texts(outputs))
+
+
+def images_tool() -> dict[str, Any]:
+    """The tool that lists the cells that each image reaches, where each has a map of its own."""
+    tiles = {port.name: described(port) for port in stage("composite").ports}["tiles"]
+    outputs = {
+        "image_cells": "each cell of each image; an empty text for the only one",
+        "image_endings": "what the name of the map of an image in a cell ends with",
+    }
+    stores = entry("Directory[]", "image stores", "tile store of each of the image cells")
+    doc = "List the cells of each image."
+    return _with_tiles(_small_tool("images", doc, {"tiles": tiles}, {"image_stores": stores} | _texts(outputs)))
+
+
+def _texts(outputs: dict[str, str]) -> dict[str, Any]:
+    return {name: entry("string[]", name.replace("_", " "), doc) for name, doc in outputs.items()}
 
 
 def periods_tool() -> dict[str, Any]:
@@ -355,6 +367,8 @@ def _with_tiles(document: dict[str, Any]) -> dict[str, Any]:
     del document["inputs"]["tiles"]["inputBinding"]
     listing = [{"entryname": "tiles.list.json", "entry": "$(inputs.tiles)\n"}]
     document["requirements"] |= {"InitialWorkDirRequirement": {"listing": listing}}
+    # Its outputs are inputs: in the cache of an engine they would be paths of an earlier run.
+    document["requirements"] |= {"WorkReuse": {"enableReuse": False}}
     return document | {"arguments": ["--tiles", "@tiles.list.json"]}
 
 

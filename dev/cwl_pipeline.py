@@ -5,7 +5,7 @@ An input of the pipeline is a setting of the config: `train_epochs` is `epochs` 
 
 from typing import Any
 
-from dev.cwl import cells_tool, entry, steps_tool, workflow_document
+from dev.cwl import cells_tool, entry, images_tool, steps_tool, workflow_document
 from dev.cwl_repeated import composites, image_inputs, image_map, records_of
 from dev.cwl_steps import (
     EACH_FILE,
@@ -34,7 +34,7 @@ MODEL = {"source": ["train/model", "choose/model", "combine/model"], **ONE_MODEL
 CLASSES = {"source": ["predict/classes", "predict_images/classes"], **MERGED}
 PROBABILITIES = {"source": ["predict/probabilities", "predict_images/probabilities"], **MERGED}
 MAPS = {"classes": CLASSES, "probabilities": PROBABILITIES}
-# Outputs of the step `cells`, by which maps are repeated: of all images, and of each image.
+# Outputs of the steps `cells` and `images`, by which maps are repeated: of all images, and of each image.
 EACH_CELL = {"cell": "cells", "ending": "endings"}
 EACH_IMAGE = {"image": "image_stores", "cell": "image_cells", "ending": "image_endings"}
 # Stages that are repeated for each fold.
@@ -44,7 +44,7 @@ OF_FOLD = ("split", "train", "calibrate", "predict", "evaluate")
 def pipeline() -> Cwl:
     """The whole pipeline."""
     images = {"tiles": IMAGES, "labels": LABELS}
-    of_model = _model_steps(images, "steps/mosaic", "steps/images", of_cells="cells/")
+    of_model = _model_steps(images, "steps/mosaic", "steps/images", is_whole=True)
     of_training, if_training = when("with_training")
     of_model["train"]["in"] |= {"state": "train_state"} | of_training
     of_model["train"] |= if_training
@@ -76,7 +76,8 @@ def _data_steps() -> dict[str, Cwl]:
     return {
         "steps": plain_step("steps", steps_tool(), with_labels={"default": True}),
         "search": stage_step("search", {"grid_assets": assets}),
-        "cells": plain_step("cells", cells_tool(), tiles=IMAGES),
+        "cells": plain_step("cells", cells_tool(), grid="search/grid"),
+        "images": _images_step(),
         "fetch": stage_step(
             "fetch", fetched | {"scene_name": {"valueFrom": "$(inputs.item.nameroot)"}}, scatter="item"
         ),
@@ -102,10 +103,12 @@ def _composites_step() -> Cwl:
     }
 
 
-def _model_steps(images: Cwl, mosaic: str, each_image: str, number: str = "", of_cells: str = "") -> dict[str, Cwl]:
+def _model_steps(
+    images: Cwl, mosaic: str, each_image: str, number: str = "", *, is_whole: bool = False
+) -> dict[str, Cwl]:
     """Split, training, maps and scores; `number` is the end of each output's name, by the fold.
 
-    `of_cells` is the beginning of the sources that say which maps there are.
+    In the whole pipeline steps say which maps there are, in others inputs.
     """
     fold_input = {"fold": "fold"} if number else {}
 
@@ -120,10 +123,10 @@ def _model_steps(images: Cwl, mosaic: str, each_image: str, number: str = "", of
     model = TRAINED if number else MODEL
     calibrated = images | {"model": model, "chips": "split/chips"}
     mapped = {"model": model, "tiles": images["tiles"]} | calibration | of_mosaic
-    mapped |= {name: of_cells + source for name, source in EACH_CELL.items()} | fold_input
+    mapped |= ({name: f"cells/{source}" for name, source in EACH_CELL.items()} if is_whole else EACH_CELL) | fold_input
     mapped |= {f"{k}_name": {"valueFrom": f"{k}{number}$(inputs.ending).tif"} for k in ("classes", "probabilities")}
     each_cell: Cwl = {"scatter": [*EACH_CELL], "scatterMethod": "dotproduct"}
-    each_map = {name: of_cells + source for name, source in EACH_IMAGE.items()} | {"model": model} | calibration
+    each_map = (_of_images() if is_whole else EACH_IMAGE) | {"model": model} | calibration
     parts = {} if number else _map_parts(mapped, if_mosaic)
     files = [f"predict_parts/{output}" for output in MAPS]
     joined = {"finished_parts": {"source": files, **MERGED}} if parts else {}
@@ -147,6 +150,18 @@ def _map_parts(mapped: Cwl, if_mosaic: Cwl) -> Cwl:
     wires = mapped | {"cell": "cells/part_cells", "ending": "cells/part_endings", "part": "cells/parts"}
     each: Cwl = {"scatter": ["cell", "ending", "part"], "scatterMethod": "dotproduct"}
     return {"predict_parts": stage_step("predict_parts", wires, of="predict", **each, **if_mosaic)}
+
+
+def _images_step() -> Cwl:
+    """The step that lists the images with their cells, where each has a map."""
+    of_images, if_images = when("steps/images")
+    step = plain_step("images", images_tool(), tiles=IMAGES)
+    return step | {"in": step["in"] | of_images} | if_images
+
+
+def _of_images() -> Cwl:
+    """The outputs of that step; empty where it does not run."""
+    return {name: {"source": [f"images/{source}"], **MERGED} for name, source in EACH_IMAGE.items()}
 
 
 def _split_files() -> Cwl:
@@ -238,7 +253,8 @@ def _rung_steps(images: Cwl) -> dict[str, Cwl]:
 def _repeated(label: str, doc: str, kind: str, document: Cwl, each: Cwl, wires: Cwl | None = None) -> Cwl:
     """A workflow that is repeated on the images of the run."""
     of_run = {"tiles": IMAGES, "labels": LABELS, "mosaic": "steps/mosaic", "images": "steps/images"}
-    of_run |= {name: f"cells/{name}" for name in (*EACH_CELL.values(), *EACH_IMAGE.values())} | (wires or {})
+    of_run |= {name: f"cells/{name}" for name in EACH_CELL.values()} | (wires or {})
+    of_run |= {EACH_IMAGE[name]: wire for name, wire in _of_images().items()}
     inputs = {name: of_run.get(name, name) for name in document["inputs"]}
     return {"label": label, "doc": doc, "run": f"{kind}.cwl", **each, "in": inputs, "out": list(document["outputs"])}
 

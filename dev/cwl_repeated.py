@@ -24,9 +24,10 @@ def image_inputs() -> Cwl:
         "images": entry("boolean", "images", "map each image by itself"),
         "cells": entry("string[]", "cells", "cells that have a map each; an empty text for the only cell"),
         "endings": entry("string[]", "endings", "what the names of the maps of the cells end with"),
-        "image_stores": entry("Directory[]", "image stores", "tile store of each image, once for each of its cells"),
-        "image_cells": entry("string[]", "image cells", "the cell of each of them"),
-        "image_endings": entry("string[]", "image endings", "what the name of its map ends with"),
+        "image_stores": entry("Directory[]", "image stores", "tile store of each image, once for each of its cells")
+        | {"default": []},
+        "image_cells": entry("string[]", "image cells", "the cell of each of them") | {"default": []},
+        "image_endings": entry("string[]", "image endings", "what the name of its map ends with") | {"default": []},
     }
 
 

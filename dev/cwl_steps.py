@@ -6,7 +6,18 @@ An input of the pipeline is a setting of the config: `train_epochs` is `epochs` 
 from collections.abc import Iterable
 from typing import Any
 
-from dev.cwl import PARTS_OF_MAP, cells_tool, cwl_type, described, entry, needs_inputs, periods_tool, steps_tool, tool
+from dev.cwl import (
+    PARTS_OF_MAP,
+    cells_tool,
+    cwl_type,
+    described,
+    entry,
+    images_tool,
+    needs_inputs,
+    periods_tool,
+    steps_tool,
+    tool,
+)
 from eopipe.contract import STAGES, Knob, Option, Port, stage
 from eopipe.trial_settings import MAX_RUNGS
 
@@ -22,7 +33,7 @@ PACKED = "packed/pipeline.cwl"
 
 def tools() -> dict[str, Cwl]:
     """All tools by the names of their files: one for each stage, and three that decide on steps of the pipeline."""
-    small = {"steps": steps_tool(), "cells": cells_tool(), "periods": periods_tool()}
+    small = {"steps": steps_tool(), "cells": cells_tool(), "images": images_tool(), "periods": periods_tool()}
     return {name: tool(stage(name)) for name in STAGES} | small
 
 

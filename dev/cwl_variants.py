@@ -14,7 +14,7 @@ NO_FOLDERS: Cwl = FOLDERS | {"default": []}
 WHOLE = ("pipeline", "chip-set", "finished-model")
 # What a chip set replaces: steps of scenes, steps of one map of all images, and what needs a place on the Earth.
 OF_SCENES = (
-    *("steps", "search", "fetch", "preprocess", "composite", "label", "label_scenes"),
+    *("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"),
     *("predict_parts", "predict", "products"),
 )
 # The stores are given, or packed by the first step.
@@ -45,11 +45,9 @@ def chip_set() -> Cwl:
     """The pipeline on the tile and label stores of a chip set, with a map for each store."""
     whole = pipeline()
     steps = _rewired_steps(whole, OF_SCENES, OF_CHIPS)
-    # Its condition is a step of scenes.
-    del steps["predict_images"]["when"]
-    # Stores are mapped as wholes.
-    del steps["cells"]["in"]["map_parts"]
-    each_store = {"mosaic": False, "images": True}
+    # Their condition is a step of scenes.
+    del steps["images"]["when"], steps["predict_images"]["when"]
+    each_store = {"mosaic": False, "images": True, "cells": [""], "endings": [""]}
     for repeated in ("cross_validate", "trials", "members"):
         steps[repeated]["in"] |= {name: {"default": value} for name, value in each_store.items()}
     steps["crate"]["in"]["records"]["source"][:0] = ["import_record", "import/record"]

@@ -1101,10 +1101,10 @@ $graph:
       - tiles
       - labels
       - record
-    cells:
-      label: cells
-      doc: List the cells of the run and of its images.
-      run: '#stage-cells'
+    images:
+      label: images
+      doc: List the cells of each image.
+      run: '#stage-images'
       in:
         tiles:
           source:
@@ -1113,14 +1113,9 @@ $graph:
           pickValue: all_non_null
           linkMerge: merge_flattened
       out:
-      - cells
-      - endings
-      - parts
-      - part_cells
-      - part_endings
+      - image_stores
       - image_cells
       - image_endings
-      - image_stores
     split:
       label: split
       doc: Cut the grid into chips, assign them to splits by place, date or group, and audit the splits for leakage.
@@ -1637,11 +1632,21 @@ $graph:
           - import/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        cells: cells/cells
-        endings: cells/endings
-        image_stores: cells/image_stores
-        image_cells: cells/image_cells
-        image_endings: cells/image_endings
+        image_stores:
+          source:
+          - images/image_stores
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_cells:
+          source:
+          - images/image_cells
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_endings:
+          source:
+          - images/image_endings
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         train_init: train_init
         train_model_files: train_model_files
         train_task: train_task
@@ -1712,6 +1717,12 @@ $graph:
           default: false
         images:
           default: true
+        cells:
+          default:
+          - ''
+        endings:
+          default:
+          - ''
       out:
       - model
       - classes
@@ -1751,11 +1762,21 @@ $graph:
           - import/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        cells: cells/cells
-        endings: cells/endings
-        image_stores: cells/image_stores
-        image_cells: cells/image_cells
-        image_endings: cells/image_endings
+        image_stores:
+          source:
+          - images/image_stores
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_cells:
+          source:
+          - images/image_cells
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_endings:
+          source:
+          - images/image_endings
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         train_init: train_init
         train_model_files: train_model_files
         train_task: train_task
@@ -1826,6 +1847,12 @@ $graph:
           default: false
         images:
           default: true
+        cells:
+          default:
+          - ''
+        endings:
+          default:
+          - ''
       out:
       - model
       - classes
@@ -1932,9 +1959,21 @@ $graph:
       - ending
       scatterMethod: dotproduct
       in:
-        image: cells/image_stores
-        cell: cells/image_cells
-        ending: cells/image_endings
+        image:
+          source:
+          - images/image_stores
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        cell:
+          source:
+          - images/image_cells
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        ending:
+          source:
+          - images/image_endings
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         model:
           source:
           - train/model
@@ -2018,11 +2057,21 @@ $graph:
           - import/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        cells: cells/cells
-        endings: cells/endings
-        image_stores: cells/image_stores
-        image_cells: cells/image_cells
-        image_endings: cells/image_endings
+        image_stores:
+          source:
+          - images/image_stores
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_cells:
+          source:
+          - images/image_cells
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_endings:
+          source:
+          - images/image_endings
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         split_chip: split_chip
         split_stride: split_stride
         split_method: split_method
@@ -2125,6 +2174,12 @@ $graph:
           default: false
         images:
           default: true
+        cells:
+          default:
+          - ''
+        endings:
+          default:
+          - ''
       out:
       - metrics
       - model
@@ -2602,14 +2657,17 @@ $graph:
       type: Directory[]
       label: image stores
       doc: tile store of each image, once for each of its cells
+      default: []
     image_cells:
       type: string[]
       label: image cells
       doc: the cell of each of them
+      default: []
     image_endings:
       type: string[]
       label: image endings
       doc: what the name of its map ends with
+      default: []
     split_chip:
       type: int
       label: split.chip
@@ -3582,14 +3640,17 @@ $graph:
       type: Directory[]
       label: image stores
       doc: tile store of each image, once for each of its cells
+      default: []
     image_cells:
       type: string[]
       label: image cells
       doc: the cell of each of them
+      default: []
     image_endings:
       type: string[]
       label: image endings
       doc: what the name of its map ends with
+      default: []
     train_init:
       type:
       - 'null'
@@ -7307,9 +7368,9 @@ $graph:
   - 8
   - 70
 - class: CommandLineTool
-  id: stage-cells
-  label: eopipe cwl cells
-  doc: List the cells of the run and of its images.
+  id: stage-images
+  label: eopipe cwl images
+  doc: List the cells of each image.
   intent:
   - edam:operation_2409
   requirements:
@@ -7333,6 +7394,8 @@ $graph:
         entry: '$(inputs.tiles)
 
           '
+    WorkReuse:
+      enableReuse: false
   hints:
     SoftwareRequirement:
       packages:
@@ -7344,7 +7407,7 @@ $graph:
   baseCommand:
   - eopipe
   - cwl
-  - cells
+  - images
   inputs:
     tiles:
       type:
@@ -7352,46 +7415,19 @@ $graph:
         items: Directory
       label: tiles
       doc: tile stores of the scenes of one period
-    map_parts:
-      type: int
-      label: map parts
-      doc: 'parts of each map, which jobs of their own make and another one joins; 1: none'
-      default: 1
-      inputBinding:
-        prefix: --map-parts
   outputs:
-    cells:
-      type: string[]
-      label: cells
-      doc: cells of the run; an empty text for the only one
-    endings:
-      type: string[]
-      label: endings
-      doc: what the names of the maps of the cells end with
-    parts:
-      type: string[]
-      label: parts
-      doc: parts of the maps of all cells, such as 3-of-16; none where a map is made as a whole
-    part_cells:
-      type: string[]
-      label: part cells
-      doc: the cell of each part
-    part_endings:
-      type: string[]
-      label: part endings
-      doc: what the names of its files end with
-    image_cells:
-      type: string[]
-      label: image cells
-      doc: each cell of each image
-    image_endings:
-      type: string[]
-      label: image endings
-      doc: what the names of the maps of an image in a cell end with
     image_stores:
       type: Directory[]
       label: image stores
       doc: tile store of each of the image cells
+    image_cells:
+      type: string[]
+      label: image cells
+      doc: each cell of each image; an empty text for the only one
+    image_endings:
+      type: string[]
+      label: image endings
+      doc: what the name of the map of an image in a cell ends with
   arguments:
   - --tiles
   - '@tiles.list.json'

@@ -1452,14 +1452,10 @@ $graph:
       - record
     cells:
       label: cells
-      doc: List the cells of the run and of its images.
+      doc: List the cells of the run.
       run: '#stage-cells'
       in:
-        tiles:
-          source:
-          - composite/images
-          - preprocess/tiles
-          pickValue: first_non_null
+        grid: search/grid
         map_parts: map_parts
       out:
       - cells
@@ -1467,9 +1463,22 @@ $graph:
       - parts
       - part_cells
       - part_endings
+    images:
+      label: images
+      doc: List the cells of each image.
+      run: '#stage-images'
+      in:
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        wanted: steps/images
+      out:
+      - image_stores
       - image_cells
       - image_endings
-      - image_stores
+      when: $(inputs.wanted)
     fetch:
       label: fetch
       doc: Fetch the assets of one scene and verify size and checksum.
@@ -2123,9 +2132,21 @@ $graph:
         images: steps/images
         cells: cells/cells
         endings: cells/endings
-        image_stores: cells/image_stores
-        image_cells: cells/image_cells
-        image_endings: cells/image_endings
+        image_stores:
+          source:
+          - images/image_stores
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_cells:
+          source:
+          - images/image_cells
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_endings:
+          source:
+          - images/image_endings
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         train_init: train_init
         train_model_files: train_model_files
         train_task: train_task
@@ -2234,9 +2255,21 @@ $graph:
         images: steps/images
         cells: cells/cells
         endings: cells/endings
-        image_stores: cells/image_stores
-        image_cells: cells/image_cells
-        image_endings: cells/image_endings
+        image_stores:
+          source:
+          - images/image_stores
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_cells:
+          source:
+          - images/image_cells
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_endings:
+          source:
+          - images/image_endings
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         train_init: train_init
         train_model_files: train_model_files
         train_task: train_task
@@ -2506,9 +2539,21 @@ $graph:
       scatterMethod: dotproduct
       when: $(inputs.wanted)
       in:
-        image: cells/image_stores
-        cell: cells/image_cells
-        ending: cells/image_endings
+        image:
+          source:
+          - images/image_stores
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        cell:
+          source:
+          - images/image_cells
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        ending:
+          source:
+          - images/image_endings
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         model:
           source:
           - train/model
@@ -2597,9 +2642,21 @@ $graph:
         images: steps/images
         cells: cells/cells
         endings: cells/endings
-        image_stores: cells/image_stores
-        image_cells: cells/image_cells
-        image_endings: cells/image_endings
+        image_stores:
+          source:
+          - images/image_stores
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_cells:
+          source:
+          - images/image_cells
+          linkMerge: merge_flattened
+          pickValue: all_non_null
+        image_endings:
+          source:
+          - images/image_endings
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         split_chip: split_chip
         split_stride: split_stride
         split_method: split_method
@@ -3258,14 +3315,17 @@ $graph:
       type: Directory[]
       label: image stores
       doc: tile store of each image, once for each of its cells
+      default: []
     image_cells:
       type: string[]
       label: image cells
       doc: the cell of each of them
+      default: []
     image_endings:
       type: string[]
       label: image endings
       doc: what the name of its map ends with
+      default: []
     split_chip:
       type: int
       label: split.chip
@@ -4238,14 +4298,17 @@ $graph:
       type: Directory[]
       label: image stores
       doc: tile store of each image, once for each of its cells
+      default: []
     image_cells:
       type: string[]
       label: image cells
       doc: the cell of each of them
+      default: []
     image_endings:
       type: string[]
       label: image endings
       doc: what the name of its map ends with
+      default: []
     train_init:
       type:
       - 'null'
@@ -9071,7 +9134,7 @@ $graph:
 - class: CommandLineTool
   id: stage-cells
   label: eopipe cwl cells
-  doc: List the cells of the run and of its images.
+  doc: List the cells of the run.
   intent:
   - edam:operation_2409
   requirements:
@@ -9089,12 +9152,6 @@ $graph:
     EnvVarRequirement:
       envDef:
         EOPIPE_VERSION: 0.1.0
-    InitialWorkDirRequirement:
-      listing:
-      - entryname: tiles.list.json
-        entry: '$(inputs.tiles)
-
-          '
   hints:
     SoftwareRequirement:
       packages:
@@ -9108,12 +9165,13 @@ $graph:
   - cwl
   - cells
   inputs:
-    tiles:
-      type:
-        type: array
-        items: Directory
-      label: tiles
-      doc: tile stores of the scenes of one period
+    grid:
+      type: File
+      label: grid
+      doc: grid of the run
+      format: iana:application/json
+      inputBinding:
+        prefix: --grid
     map_parts:
       type: int
       label: map parts
@@ -9142,18 +9200,67 @@ $graph:
       type: string[]
       label: part endings
       doc: what the names of its files end with
-    image_cells:
-      type: string[]
-      label: image cells
-      doc: each cell of each image
-    image_endings:
-      type: string[]
-      label: image endings
-      doc: what the names of the maps of an image in a cell end with
+- class: CommandLineTool
+  id: stage-images
+  label: eopipe cwl images
+  doc: List the cells of each image.
+  intent:
+  - edam:operation_2409
+  requirements:
+    NetworkAccess:
+      networkAccess: false
+    ResourceRequirement:
+      coresMin: 1
+      coresMax: 1
+      ramMin: 1000
+      ramMax: 1000
+    ToolTimeLimit:
+      timelimit: 600
+    LoadListingRequirement:
+      loadListing: no_listing
+    EnvVarRequirement:
+      envDef:
+        EOPIPE_VERSION: 0.1.0
+    InitialWorkDirRequirement:
+      listing:
+      - entryname: tiles.list.json
+        entry: '$(inputs.tiles)
+
+          '
+    WorkReuse:
+      enableReuse: false
+  hints:
+    SoftwareRequirement:
+      packages:
+        eopipe:
+          version:
+          - 0.1.0
+          specs:
+          - https://github.com/eopipe/eopipe
+  baseCommand:
+  - eopipe
+  - cwl
+  - images
+  inputs:
+    tiles:
+      type:
+        type: array
+        items: Directory
+      label: tiles
+      doc: tile stores of the scenes of one period
+  outputs:
     image_stores:
       type: Directory[]
       label: image stores
       doc: tile store of each of the image cells
+    image_cells:
+      type: string[]
+      label: image cells
+      doc: each cell of each image; an empty text for the only one
+    image_endings:
+      type: string[]
+      label: image endings
+      doc: what the name of the map of an image in a cell ends with
   arguments:
   - --tiles
   - '@tiles.list.json'
@@ -9184,6 +9291,8 @@ $graph:
         entry: '$(inputs.tiles)
 
           '
+    WorkReuse:
+      enableReuse: false
   hints:
     SoftwareRequirement:
       packages:

@@ -24,6 +24,7 @@ from eopipe.publish import publish, write_json
 from eopipe.run.images import periods, splits_images
 from eopipe.run.locate import chip_stores, imports_chips, in_project
 from eopipe.run.rules import names_of_parts, pinned
+from eopipe.tiles.cells import read_frame
 from eopipe.tiles.store import Tiles
 from eopipe.trial_settings import MAX_RUNGS, counts_of_rungs, kind_of_trainings, settings_text, training_settings
 
@@ -39,16 +40,18 @@ OF_SNAKEMAKE = ("results", "state", "online_nodes", "setup", "container")
 
 def cwl(argv: list[str]) -> int:
     """Write a config as a job file for CWL engines, with the workflow and its tools beside it."""
-    if argv[:1] == ["steps"]:
-        return _write_steps(argv[1:])
-    if argv[:1] == ["periods"]:
-        return _write_periods(argv[1:])
-    if argv[:1] == ["cells"]:
-        return _write_cells(argv[1:])
+    of_workflow = {
+        "steps": _write_steps,
+        "periods": _write_periods,
+        "cells": _write_cells,
+        "images": _write_images,
+    }
+    if argv and argv[0] in of_workflow:
+        return of_workflow[argv[0]](argv[1:])
     parser = Parser(
         prog="eopipe cwl",
         description=cwl.__doc__,
-        epilog="`eopipe cwl steps`, `eopipe cwl cells` and `eopipe cwl periods` are jobs of the workflow itself.",
+        epilog="`eopipe cwl steps`, `cells`, `images` and `periods` are jobs of the workflow itself.",
     )
     parser.add_argument("config", nargs="?", type=Path, help="config of the run [config.yaml]")
     parser.add_argument("--to", type=Path, default=Path("cwl"), metavar="FOLDER", help="folder to write to [cwl]")
@@ -85,17 +88,7 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
     if config["search"]["grid_assets"] == config["preprocess"]["bands"]:
         # So the pipeline does by itself.
         inputs.pop("search_grid_assets", None)
-    is_packed = config["chip_set"] and not imports_chips(config)
-    if imports_chips(config) and not (config["import"]["root"] or config["import"]["folders"]):
-        raise UsageError(
-            "an engine moves its inputs, so the paths of the chips need a folder to start from: set import.root"
-        )
-    inputs |= {"with_import": True} if imports_chips(config) else {}
-    for kind in ("tiles", "labels") if is_packed else ():
-        stores = [Path(config["chip_set"], kind, f"{name}.zarr") for name in chip_stores(config)]
-        inputs[kind] = [_file(store, folder) for store in stores]
-    if is_packed and (record := record_path(Path(config["chip_set"]))).is_file():
-        inputs["import_record"] = _file(record, folder) | {"format": f"{IANA}application/json"}
+    inputs |= _chip_set_inputs(config, folder)
     for kind in ("model", "calibration"):
         if config[kind]:
             inputs[kind] = _file(Path(config[kind]), folder)
@@ -105,6 +98,26 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
     inputs["config"] = _file(source, folder) | {"format": f"{IANA}application/yaml"}
     for lock in pinned(cwl_folder().parent)[:1]:
         inputs["lock"] = _file(lock, folder) | {"format": f"{IANA}text/plain"}
+    return inputs
+
+
+def _chip_set_inputs(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The stores of a chip set with their record, or what packs them; nothing for a run on scenes."""
+    if not config["chip_set"]:
+        return {}
+    chip_set, section = Path(config["chip_set"]), config["import"]
+    if imports_chips(config):
+        if not (section["root"] or section["folders"]):
+            raise UsageError(
+                "an engine moves its inputs, so the paths of the chips need a folder to start from: set import.root"
+            )
+        # Snakemake writes the folder of the set; its name is the default of the collection.
+        return {"with_import": True, "import_collection": section["collection"] or chip_set.absolute().name}
+    inputs: dict[str, Any] = {}
+    for kind in ("tiles", "labels"):
+        inputs[kind] = [_file(chip_set / kind / f"{name}.zarr", folder) for name in chip_stores(config)]
+    if (record := record_path(chip_set)).is_file():
+        inputs["import_record"] = _file(record, folder) | {"format": f"{IANA}application/json"}
     return inputs
 
 
@@ -211,13 +224,12 @@ def steps(
 
 
 def _write_cells(argv: Sequence[str]) -> int:
-    """Write the cells of a run, those that each image reaches, and the parts of maps, and the endings of all maps."""
+    """Write the cells of a run and the parts of their maps, and what the names of the maps and parts end with."""
     parser = Parser(prog="eopipe cwl cells", description=_write_cells.__doc__)
-    parser.add_argument("--tiles", type=Path, nargs="+", required=True)
+    parser.add_argument("--grid", type=Path, required=True)
     parser.add_argument("--map-parts", type=int, default=1)
-    arguments = parser.parse_args(expand_lists(stage("composite"), argv))
-    stores = [Tiles(path) for path in arguments.tiles]
-    names = [cell.id for cell in stores[0].frame.cells]
+    arguments = parser.parse_args(argv)
+    names = [cell.id for cell in read_frame(arguments.grid).cells]
     endings = [f"-{name}" if name else "" for name in names]
     parts = [(*cell, part) for cell in zip(names, endings, strict=True) for part in names_of_parts(arguments.map_parts)]
     of_parts = {
@@ -225,13 +237,22 @@ def _write_cells(argv: Sequence[str]) -> int:
         "part_cells": [cell for cell, _, _ in parts],
         "part_endings": [f"{ending}-part-{part}" for _, ending, part in parts],
     }
+    write_json(OUTPUT, {"cells": names, "endings": endings} | of_parts)
+    return 0
+
+
+def _write_images(argv: Sequence[str]) -> int:
+    """Write the cells that each image reaches, with its tile store and what the name of its map ends with."""
+    parser = Parser(prog="eopipe cwl images", description=_write_images.__doc__)
+    parser.add_argument("--tiles", type=Path, nargs="+", required=True)
+    stores = [Tiles(path) for path in parser.parse_args(expand_lists(stage("composite"), argv)).tiles]
     reached = [(_folder(store.path), part.cell) for store in stores for part in store.parts]
     of_images = {
         "image_stores": [store for store, _ in reached],
         "image_cells": [cell for _, cell in reached],
         "image_endings": [f"-{cell}" if cell else "" for _, cell in reached],
     }
-    write_json(OUTPUT, {"cells": names, "endings": endings} | of_parts | of_images)
+    write_json(OUTPUT, of_images)
     return 0
 
 

@@ -26,7 +26,9 @@ TOOLS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in STA
 WORKFLOWS = {
     name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in (*WHOLE, "fold", "composites", "image-map")
 }
-SMALL_TOOLS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("steps", "cells", "periods")}
+SMALL_TOOLS = {
+    name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("steps", "cells", "images", "periods")
+}
 ALL = TOOLS | WORKFLOWS | SMALL_TOOLS
 DEMO = check(yaml.safe_load((ROOT / "config/config.yaml").read_text()), str(ROOT / "config/config.yaml"))
 IRI = re.compile(r"(iana:[a-z]+/[\w.+-]+|edam:format_\d{4})")
@@ -222,10 +224,10 @@ def test_every_input_of_a_pipeline_is_used(name: str) -> None:
 def test_a_finished_model_has_the_steps_of_the_pipeline_but_for_split_and_training() -> None:
     steps, whole = (WORKFLOWS[name]["steps"] for name in ("finished-model", "pipeline"))
     assert [*steps] == [
-        *("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"),
+        *("steps", "search", "cells", "images", "fetch", "preprocess", "composite", "label", "label_scenes"),
         *("predict_parts", "predict", "predict_images", "evaluate", "products", "publish", "describe", "crate"),
     ]
-    for name in ("search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"):
+    for name in ("search", "cells", "images", "fetch", "preprocess", "composite", "label", "label_scenes"):
         assert steps[name] == whole[name]
     assert (steps["predict"]["in"]["model"], steps["predict"]["in"]["calibration"]) == ("model", "calibration")
     assert {"model", "calibration", "describe/page"} <= {*steps["crate"]["in"]["payload"]["source"]}
@@ -261,6 +263,7 @@ def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job()
         "label_scenes": "steps/label_scenes",
         "predict": "steps/mosaic",
         "predict_parts": "steps/mosaic",
+        "images": "steps/images",
         "predict_images": "steps/images",
         "export": "with_onnx",
         "report": "with_report",

@@ -57,7 +57,7 @@ def sheet_of(
     classes = write_map(folder / "classes.tif", both if task else mapped[None], tiles.grid, task=task)
     min_share = 0.05 if task else None
     sheet = read_chip_sheet(
-        [MapFile("", (classes,), (path,))], [(tiles, labels)], made_split(samples=samples), min_share
+        [MapFile("", {"": classes}, {"": path})], [(tiles, labels)], made_split(samples=samples), min_share
     )
     assert sheet is not None
     return sheet, places

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.exhaustive(by="chip set run")
 
 ZONES, CHIPS = 12, 42
 CONFIG = {
-    "chip_set": "chips",
+    "chip_set": "world",
     "import": {"root": "files", "images": "images/*.tif", "masks": "masks/*.tif", "classes": ["land", "water"]},
     "split": {
         "method": "group",
@@ -52,13 +52,13 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Project:
     write_regions(project.folder / "regions.geojson", ZONES)
     (project.folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     # The rest of it is checked once the chips are packed.
-    sentence = "chips is not packed yet, so its split is unchecked; `eopipe run chips.run.json` packs it alone"
+    sentence = "world is not packed yet, so its split is unchecked; `eopipe run world.run.json` packs it alone"
     assert eopipe(project.folder, "check").stdout == f"warning: {sentence}\nconfig.yaml is valid\n"
     unknown = eopipe(project.folder, "plan").stderr
-    assert "chips has no stores of chips; `eopipe run chips.run.json` packs them alone" in unknown
-    packed = project.run("chips.run.json")
+    assert "world has no stores of chips; `eopipe run world.run.json` packs them alone" in unknown
+    packed = project.run("world.run.json")
     assert packed.returncode == 0, packed.stdout
-    assert len([path for path in (project.folder / "chips").rglob("*") if path.is_file()]) <= 60
+    assert len([path for path in (project.folder / "world").rglob("*") if path.is_file()]) <= 60
     assert eopipe(project.folder, "check").stdout == "config.yaml is valid\n"
     result = project.run()
     assert result.returncode == 0, result.stdout
@@ -66,7 +66,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def stores(project: Project, kind: str) -> list[Path]:
-    return sorted((project.folder / "chips" / kind).glob("*.zarr"))
+    return sorted((project.folder / "world" / kind).glob("*.zarr"))
 
 
 def test_chips_are_split_by_their_regions_on_the_ground(mapped: Project) -> None:
@@ -124,7 +124,7 @@ def test_each_chip_is_mapped_by_itself_and_scored_at_its_place(mapped: Project) 
 def test_the_map_of_a_chip_is_written_at_its_place(mapped: Project) -> None:
     map_of_store = mapped.results / "maps/chips-0000/classes.tif"
     written = eopipe(
-        mapped.folder, "tiles", "export", "chips/tiles", "z00-7.tif", "--chip", "z00-7", "--map", map_of_store
+        mapped.folder, "tiles", "export", "world/tiles", "z00-7.tif", "--chip", "z00-7", "--map", map_of_store
     )
     assert written.stdout == "wrote z00-7.tif: class\n", written.stderr
     with (
@@ -143,7 +143,7 @@ def test_the_map_of_a_chip_is_written_at_its_place(mapped: Project) -> None:
 
 def test_report_cards_catalog_and_crate_are_of_chips(mapped: Project) -> None:
     card = (mapped.results / "data-card.md").read_text()
-    assert "504 chips of chips, unknown dates: chips in slots of 32" in card
+    assert "504 chips of world, unknown dates: chips in slots of 32" in card
     assert "12 CRSs" in card
     assert "0 scenes" not in (mapped.results / "report.html").read_text() + card
     item = json.loads((mapped.results / "catalog/tiles/chips-0000/chips-0000.json").read_text())
@@ -169,19 +169,19 @@ def test_cwltool_makes_the_same_maps_and_scores(mapped: Project, tmp_path: Path)
 
 
 def test_a_chip_that_changed_is_packed_again_and_a_failure_leaves_the_set_as_it_was(mapped: Project) -> None:
-    path, before = mapped.folder / "files/masks/z01-1.tif", (mapped.folder / "chips/chips.json").read_bytes()
+    path, before = mapped.folder / "files/masks/z01-1.tif", (mapped.folder / "world/chips.json").read_bytes()
     whole = path.read_bytes()
     path.write_bytes(whole[:100])
-    failed = mapped.run("chips.run.json")
+    failed = mapped.run("world.run.json")
     assert failed.returncode == 1
     assert "import failed: " in failed.stdout
     assert "masks/z01-1.tif" in failed.stdout
-    assert (mapped.folder / "chips/chips.json").read_bytes() == before
+    assert (mapped.folder / "world/chips.json").read_bytes() == before
     path.write_bytes(whole)
     with rasterio.open(path, "r+") as mask:
         mask.write(1 - mask.read())
     assert {"import", "split", "train", "evaluate", "report", "crate"} <= {*mapped.planned()}
-    packed = mapped.run("chips.run.json")
+    packed = mapped.run("world.run.json")
     assert packed.returncode == 0, packed.stdout
     assert {"split", "train", "predict", "evaluate", "report", "crate"} <= {*mapped.planned()}
 
@@ -193,17 +193,17 @@ def test_a_set_is_not_replaced_while_a_run_reads_it(mapped: Project) -> None:
     with subprocess.Popen(run, cwd=mapped.folder, env=environment(), **pipes) as process:
         assert process.stdout is not None
         assert any("training starts" in line for line in process.stdout)
-        before = (mapped.folder / "chips/chips.json").read_bytes()
-        refused = eopipe(mapped.folder, "import", "chips", *patterns)
+        before = (mapped.folder / "world/chips.json").read_bytes()
+        refused = eopipe(mapped.folder, "import", "world", *patterns)
         assert (refused.returncode, process.poll()) == (2, None), refused.stderr
-        assert "chips is not replaced, for a run reads it" in refused.stderr
-        assert (mapped.folder / "chips/chips.json").read_bytes() == before
+        assert "world is not replaced, for a run reads it" in refused.stderr
+        assert (mapped.folder / "world/chips.json").read_bytes() == before
         process.stdout.read()
     assert process.returncode == 0
 
 
 def test_sections_that_a_chip_set_replaces_are_refused(mapped: Project, tmp_path: Path) -> None:
-    (tmp_path / "chips").symlink_to(mapped.folder / "chips")
+    (tmp_path / "chips").symlink_to(mapped.folder / "world")
     config = {"chip_set": "chips", "search": {"catalog": "stac"}, "label": {"classes": ["a", "b"]}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     refused = eopipe(tmp_path, "check")
