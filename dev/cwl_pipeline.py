@@ -5,8 +5,9 @@ An input of the pipeline is a setting of the config: `train_epochs` is `epochs` 
 
 from typing import Any
 
-from dev.cwl import cells_tool, entry, images_tool, steps_tool, workflow_document
+from dev.cwl import entry, workflow_document
 from dev.cwl_repeated import composites, image_inputs, image_map, records_of
+from dev.cwl_small_tools import cells_tool, images_tool, steps_tool
 from dev.cwl_steps import (
     EACH_FILE,
     EACH_FOLDER,
@@ -70,6 +71,8 @@ def _data_steps() -> dict[str, Cwl]:
     tiled = {"scene": "fetch/scene", **grid, "tiles_name": {"valueFrom": "$(inputs.scene.basename).zarr"}}
     of_file, if_file = when("steps/label_file")
     of_scenes, if_scenes = when("steps/label_scenes")
+    of_images, if_images = when("steps/images")
+    images = plain_step("images", images_tool(), tiles=IMAGES)
     # Engines put all outputs into one folder, where the tiles of the scene have its name.
     labels_name = {"valueFrom": "labels-$(inputs.scene.basename).zarr"}
     scene_labels = grid | {"scene": "fetch/scene", "labels_name": labels_name}
@@ -77,7 +80,7 @@ def _data_steps() -> dict[str, Cwl]:
         "steps": plain_step("steps", steps_tool(), with_labels={"default": True}),
         "search": stage_step("search", {"grid_assets": assets}),
         "cells": plain_step("cells", cells_tool(), grid="search/grid"),
-        "images": _images_step(),
+        "images": images | {"in": images["in"] | of_images} | if_images,
         "fetch": stage_step(
             "fetch", fetched | {"scene_name": {"valueFrom": "$(inputs.item.nameroot)"}}, scatter="item"
         ),
@@ -152,15 +155,8 @@ def _map_parts(mapped: Cwl, if_mosaic: Cwl) -> Cwl:
     return {"predict_parts": stage_step("predict_parts", wires, of="predict", **each, **if_mosaic)}
 
 
-def _images_step() -> Cwl:
-    """The step that lists the images with their cells, where each has a map."""
-    of_images, if_images = when("steps/images")
-    step = plain_step("images", images_tool(), tiles=IMAGES)
-    return step | {"in": step["in"] | of_images} | if_images
-
-
 def _of_images() -> Cwl:
-    """The outputs of that step; empty where it does not run."""
+    """The outputs of the step `images`; empty where it does not run."""
     return {name: {"source": [f"images/{source}"], **MERGED} for name, source in EACH_IMAGE.items()}
 
 

@@ -1,6 +1,7 @@
 """CWL workflows around one stage, which CWL can only repeat as a workflow, and what repeated ones have in common."""
 
-from dev.cwl import entry, periods_tool, workflow_document
+from dev.cwl import entry, workflow_document
+from dev.cwl_small_tools import periods_tool
 from dev.cwl_steps import EACH_FILE, EACH_FOLDER, FOLDERS, JSON, TIFF, Cwl, output, stage_step, used_inputs
 
 

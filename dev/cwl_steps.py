@@ -6,18 +6,8 @@ An input of the pipeline is a setting of the config: `train_epochs` is `epochs` 
 from collections.abc import Iterable
 from typing import Any
 
-from dev.cwl import (
-    PARTS_OF_MAP,
-    cells_tool,
-    cwl_type,
-    described,
-    entry,
-    images_tool,
-    needs_inputs,
-    periods_tool,
-    steps_tool,
-    tool,
-)
+from dev.cwl import PARTS_OF_MAP, cwl_type, described, entry, needs_inputs, tool
+from dev.cwl_small_tools import cells_tool, images_tool, periods_tool, steps_tool
 from eopipe.contract import STAGES, Knob, Option, Port, stage
 from eopipe.trial_settings import MAX_RUNGS
 

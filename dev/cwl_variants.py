@@ -9,8 +9,8 @@ from dev.cwl_steps import FOLDERS, JSON, MERGED, PACKED, SELF, Cwl, output, stag
 from eopipe.contract import stage
 from eopipe.trial_settings import MAX_RUNGS
 
-# The workflows of a whole run, each also in one file.
 NO_FOLDERS: Cwl = FOLDERS | {"default": []}
+# The workflows of a whole run, each also in one file.
 WHOLE = ("pipeline", "chip-set", "finished-model")
 # What a chip set replaces: steps of scenes, steps of one map of all images, and what needs a place on the Earth.
 OF_SCENES = (
