@@ -18,8 +18,8 @@ from dev.cwl import overrides
 from dev.cwl_steps import tools
 from dev.cwl_variants import WHOLE, packed_name, workflows
 from dev.registries import registered
-from eopipe.cli import COMMANDS
-from eopipe.contract import STAGES, Input, Knob, Option, Output, Port, Stage, is_path, stage, summary
+from eopipe.cli import COMMANDS, PASSED_ON, definitions
+from eopipe.contract import STAGES, Argument, Command, Input, Knob, Option, Output, Port, is_path, stage, summary
 from eopipe.errors import BY_CODE
 
 DEMO = "config/config.yaml"
@@ -98,8 +98,8 @@ def reference() -> str:
 
 
 def commands_page() -> str:
-    """The page that lists every command, and every exit code with what to do about it."""
-    lines = ["<!-- Derived from eopipe/cli.py and eopipe/errors.py by `make sync`; do not edit. -->"]
+    """The page that lists every command with its arguments, and every exit code with what to do about it."""
+    lines = ["<!-- Derived from the signatures in eopipe by `make sync`; do not edit. -->"]
     lines += ["# Commands and exit codes", "", "`eopipe COMMAND --help` shows the arguments of a command.", ""]
     stages = {name: summary(name) for name in STAGES}
     groups = {"stages, in pipeline order": stages}
@@ -112,10 +112,15 @@ def commands_page() -> str:
         lines.append(f"| {code} | {kind.__doc__} | `{kind.__name__}` |")
     lines.append("| 70 | A bug in eopipe; the message says so. | |")
     lines.append("| 128 + n | Stopped by signal n, such as 130 by Ctrl-C. | |")
-    return "\n".join(lines) + "\n"
+    title = "## Arguments of the commands beside the stages"
+    lines += ["", title, "", "[Stages](stages.md) has the arguments of the stages.", ""]
+    names = [name for rows in COMMANDS.values() for name in rows if name != PASSED_ON]
+    for definition in (row for name in names for row in definitions(name).values()):
+        lines += _section(definition)
+    return "\n".join(lines[:-1]) + "\n"
 
 
-def _section(definition: Stage) -> list[str]:
+def _section(definition: Command) -> list[str]:
     text = (definition.function.__doc__ or "").strip().splitlines()
     lines = [f"## {definition.name}", "", *(line.strip() for line in text), ""]
     lines += ["| port | kind | type | default | meaning |", "|---|---|---|---|---|"]
@@ -126,12 +131,16 @@ def _section(definition: Stage) -> list[str]:
 
 
 def _kind(port: Port) -> str:
-    names = {Input: "input", Output: "output", Option: "option", Knob: "knob"}
+    names = {Input: "input", Output: "output", Option: "option", Knob: "knob", Argument: "argument"}
     return names[type(port.mark)] + (" (config)" if isinstance(port.mark, Input) and port.mark.user else "")
 
 
 def _type(port: Port) -> str:
-    if is_path(port):
+    if isinstance(port.mark, Argument) and port.mark.stage:
+        return f"arguments of `eopipe {port.mark.stage}`"
+    if isinstance(port.mark, Argument) and is_path(port):
+        kind = "path"
+    elif is_path(port):
         folder = getattr(port.mark, "folder", True)
         kind = "folder" if folder else "file"
     else:

@@ -1,4 +1,4 @@
-"""The command line of a stage: an argparse view of its ports, with help in groups."""
+"""The command line of a stage or another command: an argparse view of its ports, with help in groups."""
 
 import argparse
 import inspect
@@ -7,20 +7,34 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from eopipe.contract import Input, Knob, Option, Output, Port, Stage, adapter, is_option, is_path, to_args
+from eopipe.contract import (
+    Argument,
+    Command,
+    Input,
+    Knob,
+    Option,
+    Output,
+    Port,
+    Stage,
+    adapter,
+    is_option,
+    is_path,
+    to_args,
+)
 from eopipe.errors import BadInputError, UsageError, some_of
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-# Titles of the groups of `eopipe STAGE --help`, in order; the last ones hold the ports that are marked as advanced.
+# Titles of the groups of `eopipe COMMAND --help`, in order; the last ones hold the ports that are marked as advanced.
 GROUPS = {
+    (Argument, False): "arguments",
     (Input, False): "inputs",
     (Output, False): "outputs",
     (Option, False): "options (change the result)",
@@ -65,22 +79,26 @@ def _hint(word: str, known: Sequence[str]) -> str:
     return f" (did you mean {similar[0]}?)" if similar else ""
 
 
-def stage_parser(definition: Stage) -> Parser:
-    """The parser of a stage, with its ports in groups."""
+def parser_of(definition: Command, others: Mapping[str, str]) -> Parser:
+    """The parser of a command, with its ports in groups; `others` are the commands below it with their summaries."""
+    stages = [name for port in definition.ports if (name := _stage_of_rest(port))]
+    notes = [f"and all arguments of eopipe {name} --help" for name in stages]
+    notes += [f"eopipe {name}: {text}" for name, text in others.items()]
     parser = Parser(
         prog=f"eopipe {definition.name}",
         usage=_usage(definition),
         description=_wrapped(inspect.cleandoc(definition.function.__doc__ or "")),
+        epilog="\n".join(notes) or None,
         allow_abbrev=False,
         add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for (kind, is_advanced), title in GROUPS.items():
-        ports = [p for p in definition.ports if type(p.mark) is kind and _is_advanced(p) == is_advanced]
+        ports = [port for port in _in_order(definition.of(kind)) if _is_advanced(port) == is_advanced]
         if not ports:
             continue
         group = parser.add_argument_group(title)
-        for port in sorted(ports, key=lambda port: not port.required):
+        for port in ports:
             group.add_argument(port.name if port.positional else port.flag, **_argument(port))
         if (definition.name, kind, is_advanced) == ("train", Option, True):
             text = "options by their names in JSON, in the place of the same ones before, as trials have them"
@@ -93,15 +111,28 @@ def _is_advanced(port: Port) -> bool:
     return isinstance(port.mark, Option) and port.mark.advanced
 
 
-def _usage(definition: Stage) -> str:
-    """The required ports alone: the groups below list the others."""
-    required = [
-        p.flag if p.positional else f"{p.flag} {_metavar(p)}" + (" ..." if p.is_list else "")
-        for p in definition.ports
-        if p.required
-    ]
+def _in_order(ports: Sequence[Port]) -> list[Port]:
+    """Ports for the help, first by their place and the required ones, without the arguments of another stage."""
+    ports = [port for port in ports if not _stage_of_rest(port)]
+    return sorted(ports, key=lambda port: (not port.positional, not port.required))
+
+
+def _stage_of_rest(port: Port) -> str:
+    """The stage whose arguments a port takes, as words; empty for other ports."""
+    return port.mark.stage if isinstance(port.mark, Argument) else ""
+
+
+def _usage(definition: Command) -> str:
+    """The required ports, and those by their place: the groups below list the others."""
+    words = []
+    for port in _in_order(definition.ports):
+        word = port.flag if port.positional else f"{port.flag} {' '.join(_metavars(port))}"
+        word += " ..." if port.is_list and not port.count else ""
+        words += [word] if port.required else [f"[{word}]"] if port.positional else []
+    words.append("[options]")
+    words += [f"[{name} options]" for port in definition.ports if (name := _stage_of_rest(port))]
     # argparse writes "usage: " before it.
-    lines = textwrap.wrap(" ".join([*required, "[options]"]), _width() - len(f"usage: eopipe {definition.name} "))
+    lines = textwrap.wrap(" ".join(words), _width() - len(f"usage: eopipe {definition.name} "))
     return f"eopipe {definition.name} " + f"\n{' ' * len(f'usage: eopipe {definition.name} ')}".join(lines)
 
 
@@ -114,10 +145,15 @@ def _width() -> int:
     return max(40, shutil.get_terminal_size().columns - 2)
 
 
-def _metavar(port: Port) -> str:
+def _metavars(port: Port) -> tuple[str, ...]:
+    """The names of its value in the help, or of its values where their number is fixed."""
+    if isinstance(port.mark, Argument) and port.mark.value:
+        return tuple(port.mark.value.split()) if port.count else (port.mark.value,)
     if port.positional:
-        return port.flag
-    return "NAME" if port.choices else "PATH" if is_path(port) else port.base.__name__.upper()
+        return (port.flag,)
+    if isinstance(port.mark, Argument) and port.base is str:
+        return (port.name.rstrip("_").upper(),)
+    return ("NAME" if port.choices else "PATH" if is_path(port) else port.base.__name__.upper(),)
 
 
 def _argument(port: Port) -> dict[str, Any]:
@@ -132,27 +168,39 @@ def _argument(port: Port) -> dict[str, Any]:
         text += f" [{' '.join(map(str, port.default)) if port.is_list else port.default}]"
     # The name of a positional one is its only text.
     names = {} if port.positional else {"dest": port.name, "required": port.required}
+    bare = port.mark.bare if isinstance(port.mark, Argument) else None
+    is_omitted = bare is not None or (port.positional and not port.required)
+    metavars = _metavars(port)
     return names | {
         "help": text,
-        "default": argparse.SUPPRESS if port.required else port.default,
-        "nargs": "+" if port.is_list else None,
-        "metavar": _metavar(port),
+        # A list that is given twice has the values of both.
+        "action": "extend" if port.is_list else "store",
+        "default": argparse.SUPPRESS if port.required or port.is_list else port.default,
+        "nargs": port.count or ("+" if port.is_list else "?" if is_omitted else None),
+        "metavar": metavars if port.count else metavars[0],
+        **({"const": bare} if bare is not None else {}),
     }
 
 
-def parse(definition: Stage, argv: Sequence[str]) -> dict[str, Any]:
+def parse(definition: Command, argv: Sequence[str], others: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Turn a command line into typed values, with the inputs that follow from them.
 
-    Raises UsageError that names every wrong value.
+    `others` are the commands below this one, for its help. Raises UsageError that names every wrong value.
     """
     from pydantic import ValidationError
 
     _refuse_expanded(definition, argv)
-    arguments = vars(stage_parser(definition).parse_args(argv))
+    parser = parser_of(definition, others or {})
+    if rest := next((port for port in definition.ports if _stage_of_rest(port)), None):
+        known, words = parser.parse_known_args(argv)
+        # A word of its own between the arguments of both, where it is given.
+        arguments = vars(known) | {rest.name: words[1:] if words[:1] == ["--"] else words}
+    else:
+        arguments = vars(parser.parse_args(argv))
     values, errors = {}, []
     for port in definition.ports:
         try:
-            values[port.name] = adapter(port).validate_python(arguments[port.name])
+            values[port.name] = adapter(port).validate_python(arguments.get(port.name, port.default))
         except ValidationError as error:
             errors.append(f"{port.flag} {_reason(error)}")
     if errors:
@@ -160,7 +208,7 @@ def parse(definition: Stage, argv: Sequence[str]) -> dict[str, Any]:
     return definition.with_derived(values)
 
 
-def _refuse_expanded(definition: Stage, argv: Sequence[str]) -> None:
+def _refuse_expanded(definition: Command, argv: Sequence[str]) -> None:
     """Raise UsageError where the shell has put the names of files in the place of a pattern."""
     for flag in [p.flag for p in definition.ports if isinstance(p.mark, Option) and p.mark.glob and p.flag in argv]:
         words = [*takewhile(lambda word: not word.startswith("-"), argv[argv.index(flag) + 1 :])]
@@ -172,7 +220,7 @@ def _refuse_expanded(definition: Stage, argv: Sequence[str]) -> None:
             )
 
 
-def expand_lists(definition: Stage, argv: Sequence[str]) -> list[str]:
+def expand_lists(definition: Command, argv: Sequence[str]) -> list[str]:
     """A command with the paths that its list files contain: `--records @records.txt` for more than a command may have.
 
     A list file has one path on each line; one that ends in .json is a JSON list of paths, or of files and folders as

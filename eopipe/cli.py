@@ -9,30 +9,32 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from eopipe import __version__
-from eopipe.arguments import Parser, check_inputs, expand_lists, expand_settings, parse
-from eopipe.contract import STAGES, Stage, stage, summary
+from eopipe.arguments import check_inputs, expand_lists, expand_settings, parse
+from eopipe.contract import STAGES, Argument, Command, Stage, command, stage, summary
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError, is_full, model_code_error, no_space
 from eopipe.telemetry.progress import log_to_stderr
 from eopipe.text_table import message_line, printable_output
 
 log = logging.getLogger("eopipe")
+# The command that passes all its arguments on, to Snakemake.
+PASSED_ON = "run"
 # Set by the workflow for its jobs.
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
 # OpenMP, as its libraries read it when they are loaded: how threads wait, and how many there are.
 WAIT_POLICY, OPENMP_THREADS = "OMP_WAIT_POLICY", "OMP_NUM_THREADS"
 # GDAL's cache of blocks: by default 5 % of the memory of the machine, whatever the job has.
 GDAL_CACHE, GDAL_CACHE_MB = "GDAL_CACHEMAX", "64"
-# Each command with the function that runs it, given the arguments after its name, and its line in `eopipe --help`.
-# A module is imported when its command runs.
+# Each command beside the stages with its function, or functions by the word after its name, and its line in `eopipe
+# --help`. A module is imported when its command runs.
 COMMANDS = {
     "planning and running": {
         "init": ("eopipe.planning.init_command:init", "Write a commented config for an area of interest."),
         "check": ("eopipe.planning.check_config:check_command", "Find every mistake in a config that needs no images."),
         "plan": ("eopipe.planning.plan_command:plan", "Estimate downloads, files, chips and disk use of a run."),
-        "cwl": ("eopipe.run.cwl:cwl", "Write a config as a job of CWL engines, with workflow and tools."),
+        "cwl": ("eopipe.run.cwl:CWL", "Write a config as a job of CWL engines, with workflow and tools."),
         "run": ("eopipe.clusters.running:run", "Run the whole pipeline with Snakemake, or resume it."),
         "command": ("eopipe.run.job_logs:command", "Print the command of a stage's jobs, to run one of them by hand."),
         "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPUs that jobs requested and used."),
@@ -46,7 +48,7 @@ COMMANDS = {
             "eopipe.inspection.compare_command:compare",
             "Compare finished runs: settings, paired scores, maps side by side.",
         ),
-        "tiles": ("eopipe.inspection.tiles_command:tiles", "Describe, check or plot tile stores."),
+        "tiles": ("eopipe.inspection.tiles_command:TILES", "Describe, check or plot tile stores."),
         "verify": ("eopipe.verify:verify", "Find removed, truncated or changed files; rebuild them."),
         "lineage": ("eopipe.provenance.lineage:lineage", "Trace a file or map pixel to chips, scenes and code."),
         "rerun": ("eopipe.provenance.rerun:rerun", "Run the jobs of a crate again and compare digests."),
@@ -55,9 +57,9 @@ COMMANDS = {
         "completion": ("eopipe.cli:completion", "Print the tab completion of eopipe for bash, zsh or fish."),
     },
     "clusters": {
-        "profile": ("eopipe.clusters.profile_command:profile", "Write or check a Snakemake profile for a cluster."),
+        "profile": ("eopipe.clusters.profile_command:PROFILE", "Write or check a Snakemake profile for a cluster."),
         "condor": (
-            "eopipe.clusters.htcondor:condor",
+            "eopipe.clusters.htcondor:CONDOR",
             "Write HTCondor submit files for a training, for trials or a map.",
         ),
     },
@@ -124,9 +126,10 @@ def dispatch(argv: list[str]) -> int:
         return 0
     if argv[0] in STAGES:
         return run_stage(stage(argv[0]), argv[1:])
+    if argv[0] == PASSED_ON:
+        return int(_import(commands[argv[0]])(argv[1:]))
     if argv[0] in commands:
-        module, _, function = commands[argv[0]].partition(":")
-        return int(getattr(import_module(module), function)(argv[1:]))
+        return run_command(argv[0], argv[1:])
     similar = get_close_matches(argv[0], [*STAGES, *commands], 1)
     hint = f"did you mean {similar[0]}?" if similar else "see eopipe --help"
     raise UsageError(f"there is no command {argv[0]}; {hint}")
@@ -142,15 +145,50 @@ def overview() -> str:
     return "\n".join([*lines, "", "eopipe COMMAND --help shows the arguments of a command."])
 
 
-def completion(argv: list[str]) -> int:
+def _import(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+def definitions(name: str) -> dict[str, Command]:
+    """A command beside the stages, and those below it, by the word after its name: an empty one for itself."""
+    targets = {key: target for group in COMMANDS.values() for key, (target, _) in group.items()}
+    target = _import(targets[name])
+    functions = target if isinstance(target, dict) else {"": target}
+    return {word: command(f"{name} {word}".rstrip(), function) for word, function in functions.items()}
+
+
+def run_command(name: str, argv: list[str]) -> int:
+    """Run a command beside the stages, or the one below it that its first argument names."""
+    known = definitions(name)
+    word = argv[0] if argv and argv[0] in known else ""
+    below = {row.name: row.summary for key, row in known.items() if key}
+    if word not in known:
+        if not argv or argv[0] in ("-h", "--help"):
+            print("\n".join([f"usage: eopipe {name} COMMAND ...", "", *help_lines(below)]))
+            return 0
+        similar = get_close_matches(argv[0], known, 1)
+        hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(known)}"
+        raise UsageError(f"there is no command {name} {argv[0]}; {hint}")
+    argv = argv[1:] if word else argv
+    values = parse(known[word], expand_lists(known[word], argv), {} if word else below)
+    return int(known[word].run(**values) or 0)
+
+
+def help_lines(commands: dict[str, str]) -> list[str]:
+    """Commands with their summaries, a line each."""
+    width = max(map(len, commands))
+    return [f"  {name:<{width}}  {text}" for name, text in commands.items()]
+
+
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], Argument("shell that reads it", positional=True)],
+) -> None:
     """Print the tab completion of eopipe, which the shell reads at its start."""
     from eopipe.run.completion import script
 
-    parser = Parser(prog="eopipe completion", description=completion.__doc__)
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell that reads it")
     others = {name: text for group in COMMANDS.values() for name, (_, text) in group.items()}
-    print(script(parser.parse_args(argv).shell, others), end="")
-    return 0
+    print(script(shell, others), end="")
 
 
 def run_stage(definition: Stage, argv: Sequence[str]) -> int:

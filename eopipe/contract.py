@@ -2,6 +2,7 @@
 
 Many settings are one parameter, a dataclass with marks on its fields. The signature is the only definition. The command
 line (`arguments`), the config (`config`), its schema, the CWL tools and the reference page (`dev/`) are views of it.
+The commands beside the stages are such functions too, whose ports are arguments.
 """
 
 import importlib
@@ -9,7 +10,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -122,14 +123,42 @@ class Knob(Option):
     """A setting that changes only speed, place or permission (workers, device, folders); a change reruns nothing."""
 
 
+class Argument(Option):
+    """An argument of a command beside the stages: an option, or where it is `positional` a value by its place.
+
+    `value` is the name of its value in the help, for text by default the argument's own, and `bare` the value of an
+    option that is given without one. With `stage` it has all words of the command line that no other argument takes:
+    arguments of that stage.
+    """
+
+    positional: bool
+    value: str
+    bare: str | None
+    stage: str
+
+    def __init__(
+        self,
+        doc: str,
+        *,
+        positional: bool = False,
+        value: str = "",
+        bare: str | None = None,
+        stage: str = "",
+        **constraints: Any,
+    ) -> None:
+        super().__init__(doc, **constraints)
+        for name, setting in {"positional": positional, "value": value, "bare": bare, "stage": stage}.items():
+            object.__setattr__(self, name, setting)
+
+
 Mark = Input | Output | Option
 
 
 @dataclass(frozen=True)
 class Port:
-    """One parameter of a stage, or a field of the dataclass that a parameter (`group`) is.
+    """One parameter of a stage or command, or a field of the dataclass that a parameter (`group`) is.
 
-    `base` is its type without None and without the tuple of a list.
+    `base` is its type without None and without the tuple of a list, which has `count` values where that is fixed.
     """
 
     name: str
@@ -140,16 +169,20 @@ class Port:
     optional: bool
     default: Any
     group: str = ""
+    count: int = 0
 
     @property
     def flag(self) -> str:
         """The port's option on the command line; of a positional one its name in the help."""
-        return self.name.upper() if self.positional else "--" + self.name.replace("_", "-")
+        if self.positional:
+            return (isinstance(self.mark, Argument) and self.mark.value) or self.name.upper()
+        # A name that Python reserves ends with a line below.
+        return "--" + self.name.rstrip("_").replace("_", "-")
 
     @property
     def positional(self) -> bool:
         """Whether the command line has its value without an option."""
-        return isinstance(self.mark, Output) and self.mark.positional
+        return isinstance(self.mark, (Output, Argument)) and self.mark.positional
 
     @property
     def required(self) -> bool:
@@ -173,30 +206,43 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A stage, read from the signature of its function."""
+class Command:
+    """A command of the command line, read from the signature of its function."""
 
     name: str
-    function: Callable[..., None]
+    function: Callable[..., Any]
     ports: tuple[Port, ...]
     # The dataclasses of its ports, by parameter.
     groups: Mapping[str, type] = field(default_factory=dict)
 
-    def run(self, **values: Any) -> None:
+    def run(self, **values: Any) -> Any:
         """Call the function with the values of its ports."""
         for name, group in self.groups.items():
             ports = [port.name for port in self.ports if port.group == name]
             values[name] = group(**{port: values.pop(port) for port in ports if port in values})
-        self.function(**values)
+        return self.function(**values)
 
     @property
     def summary(self) -> str:
         """The first line of the docstring."""
-        return summary(self.name)
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
     def of(self, *kinds: type[Mark]) -> tuple[Port, ...]:
         """The ports that carry exactly one of these marks."""
         return tuple(port for port in self.ports if type(port.mark) in kinds)
+
+    def with_derived(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of a call with those inputs that follow from the others. Raises UsageError for missing files."""
+        results = dict(values)
+        for port in self.of(Input):
+            if isinstance(port.mark, Input) and port.mark.derived:
+                results[port.name] = _function(port.mark.derived)(values)
+        return results
+
+
+@dataclass(frozen=True)
+class Stage(Command):
+    """A command that reads and writes files, with a section of the config, a rule and a run record."""
 
     @property
     def options(self) -> tuple[Port, ...]:
@@ -207,14 +253,6 @@ class Stage:
     def revision(self) -> int:
         """The number of times that the results for the same inputs and options changed; see docs/adr/0007."""
         return int(getattr(importlib.import_module(self.function.__module__), "REVISION", 1))
-
-    def with_derived(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of a call with those inputs that follow from the others. Raises UsageError for missing files."""
-        results = dict(values)
-        for port in self.of(Input):
-            if isinstance(port.mark, Input) and port.mark.derived:
-                results[port.name] = _function(port.mark.derived)(values)
-        return results
 
     def paths(self, port: Port, values: Mapping[str, Any]) -> tuple[Path, ...]:
         """What the stage reads or writes through a port. Raises an EopipeError where its files cannot be listed."""
@@ -243,8 +281,8 @@ def _in_config(port: Port) -> bool:
 
 
 def summary(name: str) -> str:
-    """The first sentence of a stage's docstring; imports none of its dependencies."""
-    return (inspect.getdoc(_stage_function(name)) or "").splitlines()[0]
+    """The first line of a stage's docstring; imports none of its dependencies."""
+    return (inspect.getdoc(_stage_function(name)) or "").partition("\n")[0]
 
 
 def function_name(name: str) -> str:
@@ -261,22 +299,37 @@ def _stage_function(name: str) -> Callable[..., None]:
 def stage(name: str) -> Stage:
     """Read the definition of a stage from its function."""
     function = _stage_function(name)
+    return Stage(name, function, *_signature(function))
+
+
+@cache
+def command(name: str, function: Callable[..., Any]) -> Command:
+    """Read the definition of a command beside the stages from its function."""
+    return Command(name, function, *_signature(function))
+
+
+def _signature(function: Callable[..., Any]) -> tuple[tuple[Port, ...], Mapping[str, type]]:
+    """The ports of a function, and the dataclasses that they are fields of."""
     hints = get_type_hints(function, include_extras=True)
     ports: list[Port] = []
     groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
     for parameter in inspect.signature(function).parameters.values():
         if group := groups.get(parameter.name):
             kinds = get_type_hints(group, include_extras=True)
-            ports += [_port(item.name, kinds[item.name], item.default, parameter.name) for item in fields(group)]
+            defaults = {item.name: item.default for item in fields(group)}
+            ports += [
+                _port(key, kinds[key], inspect.Parameter.empty if value is MISSING else value, parameter.name)
+                for key, value in defaults.items()
+            ]
         else:
             ports.append(_port(parameter.name, hints[parameter.name], parameter.default))
-    return Stage(name, function, tuple(ports), groups)
+    return tuple(ports), groups
 
 
 def _port(name: str, hint: Any, default: Any, group: str = "") -> Port:
     kind, *marks = get_args(hint)
     if len(marks) != 1 or not isinstance(marks[0], Mark):
-        raise TypeError(f"port {name} needs exactly one of Input, Output, Option, Knob")
+        raise TypeError(f"port {name} needs exactly one of Input, Output, Option, Knob, Argument")
     base, optional = _without_none(kind)
     is_list = get_origin(base) is tuple
     inner = get_args(base)[0] if is_list else base
@@ -286,7 +339,8 @@ def _port(name: str, hint: Any, default: Any, group: str = "") -> Port:
     if optional and default is not None:
         # A command line can omit an option; it cannot pass None.
         raise TypeError(f"port {name} may be None, so None must be its default")
-    return Port(name, marks[0], kind, inner, is_list, optional, default, group)
+    count = len(get_args(base)) if is_list and get_args(base)[-1] is not Ellipsis else 0
+    return Port(name, marks[0], kind, inner, is_list, optional, default, group, count)
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:
@@ -328,7 +382,7 @@ def annotated(port: Port) -> Any:
     if port.is_list:
         # An empty list cannot be given on a command line: omitting the option means the default.
         minimum = 0 if port.default == () else 1
-        base = Annotated[tuple[base, ...], Field(min_length=minimum)]
+        base = Annotated[tuple[base, ...], Field(min_length=port.count or minimum, max_length=port.count or None)]
     return base | None if port.optional else base
 
 

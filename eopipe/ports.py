@@ -1,9 +1,11 @@
-"""Ports that several stages have, each with one definition: how a model is opened and applied to windows."""
+"""Ports that several stages or commands have, each with one definition."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from eopipe.contract import Knob, Option
+from eopipe.contract import Argument, Knob, Option
 
+ConfigFile = Annotated[Path | None, Argument("config of the run [config.yaml, or config/config.yaml]", positional=True)]
 Halo = Annotated[
     int | None, Option("pixels read around each window (default: receptive-field radius)", ge=0, advanced=True)
 ]

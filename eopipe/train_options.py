@@ -8,6 +8,7 @@ from eopipe.contract import Knob, Option
 
 TaskName = Literal["segmentation", "classification", "multilabel", "regression"]
 LossName = Literal["cross_entropy", "focal", "dice", "lovasz", "huber", "mse", "binary_cross_entropy", "binary_focal"]
+TrackerName = Literal["tensorboard", "mlflow", "prometheus"]
 ClassWeights = Literal["none", "fourth_root", "sqrt", "balanced"]
 
 
@@ -214,7 +215,7 @@ class TrainKnobs:
     ] = None
     state: Annotated[Path | None, Knob("folder of checkpoints (default: beside the model)", advanced=True)] = None
     track: Annotated[
-        tuple[Literal["tensorboard", "mlflow", "prometheus"], ...],
+        tuple[TrackerName, ...],
         Knob("experiment trackers that follow the training while it runs"),
     ] = ()
     profile: Annotated[

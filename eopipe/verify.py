@@ -5,7 +5,6 @@ them, so that a folder that was replaced or removed is found too, also where onl
 What has no run record is compared with the crates among the results. The rest, but for logs, is listed as not checked.
 """
 
-import argparse
 import os
 import shlex
 import subprocess
@@ -15,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from eopipe.arguments import parse
-from eopipe.contract import STAGES, Knob, Output, Port, Stage, stage, to_args
+from eopipe.contract import STAGES, Argument, Knob, Output, Port, Stage, stage, to_args
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, is_crate, read_crate
@@ -197,39 +196,39 @@ def _damage_of_file(output: PublishedOutput, content: bool) -> list[Damage]:
     return [Damage("it has other content than its run record says")] if is_changed else []
 
 
-def verify(argv: list[str]) -> int:
+def verify(
+    path: Annotated[Path, Argument("folder of results, a crate, or one output of a stage", positional=True)],
+    threads: Annotated[int | None, Argument("threads that compute checksums [all cores]", ge=1)] = None,
+    repair: Annotated[
+        bool,
+        Argument("rebuild damaged outputs with the commands in their run records; start it in the folder of the run"),
+    ] = False,
+    allow_code: Annotated[
+        str | None,
+        Argument(
+            "permission for --repair to run the code of a custom model: the train.architecture of the run",
+            value="CODE",
+        ),
+    ] = None,
+    private_hosts: Annotated[
+        tuple[str, ...],
+        Argument("permission for --repair to fetch from these: the fetch.private_hosts of the run", value="HOST"),
+    ] = (),
+) -> int:
     """Find removed, truncated or changed files; rebuild them on request."""
-    parser = argparse.ArgumentParser(prog="eopipe verify", description=verify.__doc__)
-    parser.add_argument("path", type=Path, help="folder of results, a crate, or one output of a stage")
-    parser.add_argument(
-        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads that compute checksums [all cores]"
-    )
-    parser.add_argument(
-        "--repair",
-        action="store_true",
-        help="rebuild damaged outputs with the commands in their run records; start it in the folder of the run",
-    )
-    parser.add_argument(
-        "--allow-code",
-        metavar="NAME",
-        help="permission for --repair to run the code of a custom model: the train.architecture of the run",
-    )
-    help_of_hosts = "permission for --repair to fetch from these: the fetch.private_hosts of the run"
-    parser.add_argument("--private-hosts", metavar="HOST", nargs="+", default=(), help=help_of_hosts)
-    arguments = parser.parse_args(argv)
-    result = scan(arguments.path, max(1, arguments.threads))
+    result = scan(path, threads or len(os.sched_getaffinity(0)))
     for output, damage in sorted(result.damaged.items(), key=lambda entry: entry[0].path):
         print(message_line("error", damage_message(output.path, damage)), file=sys.stderr)
-        if output.command and not arguments.repair:
+        if output.command and not repair:
             print(f"  {shlex.join(output.command)}", file=sys.stderr)
-    if arguments.repair and result.damaged:
+    if repair and result.damaged:
         # Files beside one output may be written too.
-        is_output = any(output.path == arguments.path for output in result.checked)
-        folder = (arguments.path.parent if is_output else arguments.path).resolve()
-        return _repair_all(result, Repair(folder, arguments.allow_code, arguments.private_hosts))
-    if not result.damaged and is_crate(arguments.path):
-        checksums = len(list(read_crate(arguments.path).data_entities()))
-        print(f"{checksums} checksums of the metadata are right; digest of the crate: {digest(arguments.path)}")
+        is_output = any(output.path == path for output in result.checked)
+        folder = (path.parent if is_output else path).resolve()
+        return _repair_all(result, Repair(folder, allow_code, private_hosts))
+    if not result.damaged and is_crate(path):
+        checksums = len(list(read_crate(path).data_entities()))
+        print(f"{checksums} checksums of the metadata are right; digest of the crate: {digest(path)}")
     total = len(result.checked)
     print(f"{total - len(result.damaged)} of {total} files and folders are intact")
     _print_unchecked(result)

@@ -1,26 +1,24 @@
 """A DAG of HTCondor for the trainings of a run, trials with their rungs or members, from the commands of a dry run."""
 
-import argparse
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from eopipe.arguments import parse
 from eopipe.clusters.submit_files import (
     SHORT_SCRIPT,
-    add_every,
-    check_requests,
+    WITHOUT_GPU,
+    TrainingRequests,
     input_paths,
-    parser_of,
     publish_files,
     short_job,
     training_job,
     training_script,
 )
-from eopipe.contract import Output, stage
+from eopipe.contract import Argument, Output, stage
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.launch.environment import parse_nodes
 
@@ -54,19 +52,17 @@ class PlannedJob:
         return input_paths(self.stage, self.values)
 
 
-def condor_trainings(argv: list[str]) -> int:
+def condor_trainings(
+    requests: TrainingRequests,
+    plan: Annotated[Path, Argument("file with the output of snakemake --dry-run --printshellcmds", positional=True)],
+) -> None:
     """Write HTCondor submit files for all trainings that a dry run of Snakemake plans: one DAG, a job for each."""
-    parser = parser_of("eopipe condor trainings", condor_trainings.__doc__)
-    parser.add_argument("plan", type=Path, help="file with the output of snakemake --dry-run --printshellcmds")
-    add_every(parser)
-    options = parser.parse_args(argv)
-    check_requests(options)
-    jobs = read_plan(options.plan)
+    jobs = read_plan(plan)
     names = {job.output: job.name for job in jobs}
-    _check(options.plan, jobs, names)
-    texts = {f"{job.name}.sub": _description(options, job) for job in jobs}
+    _check(plan, jobs, names)
+    texts = {f"{job.name}.sub": _description(requests, job) for job in jobs}
     scripts = {"job.sh": training_script(), SCRIPT: SHORT_SCRIPT}
-    return publish_files(options.folder, texts | scripts | {"trainings.dag": _dag(jobs, names)}, "trainings.dag")
+    publish_files(requests.folder, texts | scripts | {"trainings.dag": _dag(jobs, names)}, "trainings.dag")
 
 
 def read_plan(plan: Path) -> list[PlannedJob]:
@@ -105,12 +101,12 @@ def _check(plan: Path, jobs: Sequence[PlannedJob], names: dict[Path, str]) -> No
         )
 
 
-def _description(options: argparse.Namespace, job: PlannedJob) -> str:
+def _description(requests: TrainingRequests, job: PlannedJob) -> str:
     if job.stage == "train":
-        return training_job(options, job.values, job.name)
+        return training_job(requests, job.values, job.name)
     # It reads histories and computes nothing.
-    cpu_options = argparse.Namespace(**vars(options) | {"gpu": False})
-    return short_job(cpu_options, job.stage, job.values | {"threads": 1}, [job.output], job.name, SCRIPT)
+    requests, values = replace(requests, **WITHOUT_GPU), job.values | {"threads": 1}
+    return short_job(requests, job.stage, values, [job.output], job.name, SCRIPT)
 
 
 def _dag(jobs: Sequence[PlannedJob], names: dict[Path, str]) -> str:

@@ -3,9 +3,9 @@
 Several trainings of a run are submitted by condor_trainings.py.
 """
 
-import argparse
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from eopipe.arguments import parse
 from eopipe.clusters.condor_trainings import condor_trainings
@@ -14,17 +14,17 @@ from eopipe.clusters.submit_files import (
     OF_PART,
     RESUME_EXIT_CODE,
     SHORT_SCRIPT,
-    add_every,
-    check_requests,
+    WITHOUT_GPU,
+    JobRequests,
+    TrainingRequests,
     header,
-    parser_of,
     publish_files,
     short_job,
     state_of,
     training_job,
     training_script,
 )
-from eopipe.contract import stage
+from eopipe.contract import Argument, stage
 from eopipe.errors import UsageError
 from eopipe.launch.endpoint import ENDPOINT_FILE
 from eopipe.launch.environment import RDZV_FILE, parse_nodes
@@ -59,58 +59,45 @@ RETRY join 3 UNLESS-EXIT 2
 """
 
 
-def condor(argv: list[str]) -> int:
-    """Write HTCondor submit files for a training, with the arguments of `eopipe train`.
+def condor(
+    requests: TrainingRequests,
+    arguments: Annotated[tuple[str, ...], Argument("arguments of the training", stage="train")] = (),
+) -> None:
+    """Write HTCondor submit files for a training, with the arguments of `eopipe train`."""
+    values = parse(stage("train"), arguments)
+    nodes = parse_nodes(values["nodes"])
+    texts = {"job.sh": training_script()}
+    if nodes.maximum == 1:
+        texts |= {"train.sub": training_job(requests, values, "train"), "train.dag": SINGLE_NODE_DAG}
+    else:
+        values = values | {"state": state_of(values)}
+        texts |= {
+            "first.sub": _many_nodes(requests, values, "first", 1),
+            "others.sub": _many_nodes(requests, values, "others", nodes.maximum - 1),
+            "train.dag": MANY_NODES_DAG,
+        }
+    publish_files(requests.folder, texts, "train.dag")
 
-    Or for a map in parts: `eopipe condor predict --parts 16`, with the arguments of `eopipe predict`; or for all
-    trainings of a run with trials or members: `eopipe condor trainings`, with the output of a dry run.
-    """
-    if argv[:1] == ["predict"]:
-        return condor_predict(argv[1:])
-    if argv[:1] == ["trainings"]:
-        return condor_trainings(argv[1:])
-    parser = parser_of("eopipe condor", condor.__doc__, "train")
-    add_every(parser)
-    options, train_argv = parser.parse_known_args(argv)
-    check_requests(options)
-    return write(options, parse(stage("train"), train_argv))
 
-
-def condor_predict(argv: list[str]) -> int:
+def condor_predict(
+    requests: JobRequests,
+    parts: Annotated[int, Argument("jobs that each make a part of the map, two or more", ge=2)],
+    arguments: Annotated[tuple[str, ...], Argument("arguments of the map", stage="predict")] = (),
+) -> None:
     """Write HTCondor submit files for a map in parts, with the arguments of `eopipe predict`."""
-    parser = parser_of("eopipe condor predict", condor_predict.__doc__, "predict")
-    parser.add_argument("--parts", type=int, required=True, help="jobs that each make a part of the map")
-    options, predict_argv = parser.parse_known_args(argv)
-    check_requests(options)
-    # A word of its own between the arguments of both, where it is given.
-    values = parse(stage("predict"), predict_argv[1:] if predict_argv[:1] == ["--"] else predict_argv)
-    if options.parts < 2:
-        raise UsageError(f"--parts is {options.parts}, but a map is made in 2 parts or more")
+    values = parse(stage("predict"), arguments)
     for name in ("part", "finished_parts"):
         if values[name]:
             raise UsageError(f"--{name.replace('_', '-')} belongs to the jobs of the parts; remove it, --parts sets it")
     if values["places"]:
         raise UsageError("a map of --places is made by one job; run eopipe predict, or remove --places and --chips")
-    return write_map(options, values)
+    write_map(requests, values, parts)
 
 
-def write(options: argparse.Namespace, values: dict[str, Any]) -> int:
-    """Write the folder and print how to start it. Raises UsageError for what HTCondor cannot transfer."""
-    nodes = parse_nodes(values["nodes"])
-    texts = {"job.sh": training_script()}
-    if nodes.maximum == 1:
-        texts |= {"train.sub": training_job(options, values, "train"), "train.dag": SINGLE_NODE_DAG}
-    else:
-        values = values | {"state": state_of(values)}
-        texts |= {
-            "first.sub": _many_nodes(options, values, "first", 1),
-            "others.sub": _many_nodes(options, values, "others", nodes.maximum - 1),
-            "train.dag": MANY_NODES_DAG,
-        }
-    return publish_files(options.folder, texts, "train.dag")
+CONDOR = {"": condor, "predict": condor_predict, "trainings": condor_trainings}
 
 
-def write_map(options: argparse.Namespace, values: dict[str, Any]) -> int:
+def write_map(requests: JobRequests, values: dict[str, Any], parts: int) -> None:
     """Write the folder of a map in parts and print how to start it.
 
     Raises UsageError for what HTCondor cannot transfer.
@@ -118,35 +105,34 @@ def write_map(options: argparse.Namespace, values: dict[str, Any]) -> int:
     if values["model"].suffix == ".json":
         raise UsageError(f"model is {values['model']}, a file beside the weights; give the folder of the model")
     threads = values["threads"] or 1
-    part, names = options.folder / "parts" / OF_PART, names_of_parts(options.parts)
+    part, names = requests.folder / "parts" / OF_PART, names_of_parts(parts)
     kinds = {kind: f"{kind}.tif" for kind in ("classes", "probabilities")}
     of_part = {kind: part / name for kind, name in kinds.items()} | {"part": OF_PART, "threads": threads}
     every = tuple(Path(str(part / name).replace(OF_PART, number)) for number in names for name in kinds.values())
     # The join copies, which takes no GPU.
     of_join = {"finished_parts": every, "device": "cpu", "threads": 1}
-    cpu_options = argparse.Namespace(**vars(options) | {"gpu": False})
     texts = {
         "eopipe.sh": SHORT_SCRIPT,
-        "parts.sub": _map_job(options, values, of_part, "parts", f"part in ({', '.join(names)})"),
-        "join.sub": _map_job(cpu_options, values, of_join, "join", "1"),
+        "parts.sub": _map_job(requests, values, of_part, "parts", f"part in ({', '.join(names)})"),
+        "join.sub": _map_job(replace(requests, **WITHOUT_GPU), values, of_join, "join", "1"),
         "predict.dag": MAP_DAG,
     }
-    return publish_files(options.folder, texts, "predict.dag")
+    publish_files(requests.folder, texts, "predict.dag")
 
 
-def _map_job(
-    options: argparse.Namespace, values: dict[str, Any], changes: dict[str, Any], name: str, queue: str
-) -> str:
+def _map_job(requests: JobRequests, values: dict[str, Any], changes: dict[str, Any], name: str, queue: str) -> str:
     """The submit description of the jobs that predict with some values changed; those may have `$(part)`."""
     of_job = values | changes
-    return short_job(options, "predict", of_job, [of_job["classes"], of_job["probabilities"]], name, "eopipe.sh", queue)
+    return short_job(
+        requests, "predict", of_job, [of_job["classes"], of_job["probabilities"]], name, "eopipe.sh", queue
+    )
 
 
-def _many_nodes(options: argparse.Namespace, values: dict[str, Any], name: str, count: int) -> str:
+def _many_nodes(requests: JobRequests, values: dict[str, Any], name: str, count: int) -> str:
     environment = {"EOPIPE_STATE": str(values["state"]), RDZV_FILE: str(values["state"] / ENDPOINT_FILE)}
     provisioner = ""
     if name == "first":
         environment["EOPIPE_PROVISIONER"] = "1"
         provisioner = "+WantIOProxy            = true\n"
-    text = header(options, values, environment) + SHARED.format(again=RESUME_EXIT_CODE) + provisioner
-    return text + FOOTER.format(folder=options.folder, stage="train", name=name, count=count)
+    text = header(requests, values, environment) + SHARED.format(again=RESUME_EXIT_CODE) + provisioner
+    return text + FOOTER.format(folder=requests.folder, stage="train", name=name, count=count)

@@ -1,11 +1,11 @@
 """`eopipe profile`: write a Snakemake profile for a cluster, or check one."""
 
-import argparse
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from eopipe.arguments import Parser
 from eopipe.clusters.check_profile import (
     ProfileFile,
     config_conflicts,
@@ -20,6 +20,7 @@ from eopipe.clusters.filesystems import describe_sharing, mounts
 from eopipe.clusters.profile import JobShape, ProfileOptions, write_profile
 from eopipe.clusters.slurm import query_site
 from eopipe.config import load
+from eopipe.contract import Argument
 from eopipe.errors import EopipeError, UsageError, no_space
 from eopipe.publish import make_executable, publish
 from eopipe.run.project import snakefile
@@ -30,81 +31,79 @@ LOCAL_RULES = {"search", "fetch"}
 TEMPLATES = ("htcondor", "kubernetes", "lsf", "pbs")
 
 
-def profile(argv: list[str]) -> int:
-    """Write a Snakemake profile for your cluster, or check one."""
-    options = _parser().parse_args(argv)
-    return int(options.command(options))
+Name = Annotated[str, Argument("name of the profile", value="PROFILE")]
+IsShown = Annotated[bool, Argument("print the profile and write nothing")]
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="eopipe profile", description=profile.__doc__)
-    commands = parser.add_subparsers(required=True, metavar="slurm|htcondor|kubernetes|lsf|pbs|check")
-    slurm = commands.add_parser("slurm", help="query the cluster and write a profile for it", description=write.__doc__)
-    slurm.set_defaults(command=write)
-    slurm.add_argument("--partition", help="partition of all other jobs [the cluster's default]")
-    slurm.add_argument("--training", metavar="PARTITION", help="partition of the training [the other jobs' partition]")
-    slurm.add_argument("--account", help="account to charge [the only one that you have]")
-    slurm.add_argument("--qos", help="quality of service of all jobs [the cluster's default]")
-    slurm.add_argument("--constraint", metavar="FEATURES", help="features that the nodes of all jobs must have")
-    slurm.add_argument("--reservation", metavar="NAME", help="reservation that all jobs use")
-    slurm.add_argument("--nodes", type=int, default=1, help="nodes of a training [%(default)s]")
-    slurm.add_argument("--processes", type=int, default=1, help="processes, or GPUs, on each node [%(default)s]")
-    slurm.add_argument("--gpu", nargs="?", const="", metavar="TYPE", help="one GPU for each process, of a type or any")
-    slurm.add_argument("--cpus", type=int, help="CPUs per node [one for each process]")
-    slurm.add_argument("--memory-mb", type=int, help="memory per node [what the rule calculates from its input]")
-    slurm.add_argument("--preemptible", action="store_true", help="jobs may be pre-empted; Slurm requeues them")
-    slurm.add_argument(
-        "--jobs", type=int, help="maximum number of jobs in the queue, if the site limits it; disables job arrays"
+@dataclass(frozen=True)
+class SlurmOptions:
+    """What a user says of the jobs of a cluster."""
+
+    partition: Annotated[str | None, Argument("partition of all other jobs [the cluster's default]")] = None
+    training: Annotated[
+        str | None, Argument("partition of the training [the other jobs' partition]", value="PARTITION")
+    ] = None
+    account: Annotated[str | None, Argument("account to charge [the only one that you have]")] = None
+    qos: Annotated[str | None, Argument("quality of service of all jobs [the cluster's default]")] = None
+    constraint: Annotated[str | None, Argument("features that the nodes of all jobs must have", value="FEATURES")] = (
+        None
     )
-    slurm.add_argument("--name", default="slurm", help="name of the profile [%(default)s]")
-    slurm.add_argument("--show", action="store_true", help="print the profile and write nothing")
-    for name in TEMPLATES:
-        template = commands.add_parser(name, help="copy the template of a profile to adapt", description=copy.__doc__)
-        template.set_defaults(command=copy, template=name)
-        template.add_argument("--name", default=name, help="name of the profile [%(default)s]")
-        template.add_argument("--show", action="store_true", help="print the template and write nothing")
-    check = commands.add_parser(
-        "check", help="show which file a profile name means, and check its requests", description=check_profile.__doc__
-    )
-    check.set_defaults(command=check_profile)
-    check.add_argument("name", nargs="?", default="slurm", help="name of the profile [%(default)s]")
-    check.add_argument("--configfile", type=Path, help="config of the run; its jobs are checked too")
-    return parser
+    reservation: Annotated[str | None, Argument("reservation that all jobs use", value="NAME")] = None
+    nodes: Annotated[int, Argument("nodes of a training", ge=1)] = 1
+    processes: Annotated[int, Argument("processes, or GPUs, on each node", ge=1)] = 1
+    gpu: Annotated[str | None, Argument("one GPU for each process, of a type or any", value="TYPE", bare="")] = None
+    cpus: Annotated[int | None, Argument("CPUs per node [one for each process]", ge=1)] = None
+    memory_mb: Annotated[int | None, Argument("memory per node [what the rule calculates from its input]")] = None
+    preemptible: Annotated[bool, Argument("jobs may be pre-empted; Slurm requeues them")] = False
+    jobs: Annotated[
+        int | None, Argument("maximum number of jobs in the queue, if the site limits it; disables job arrays")
+    ] = None
 
 
-def write(options: argparse.Namespace) -> int:
+def write(options: SlurmOptions, name: Name = "slurm", show: IsShown = False) -> None:
     """Query the cluster, print a profile for it, and write that to your folder of Snakemake profiles."""
     cpus = options.cpus or options.processes
     shape = JobShape(options.nodes, options.processes, cpus, options.memory_mb, options.gpu)
-    partitions = (options.partition, options.training)
-    limits = {"qos": options.qos, "constraint": options.constraint, "reservation": options.reservation}
-    chosen = ProfileOptions(*partitions, options.account, options.preemptible, shape, options.jobs, **limits)
+    chosen = ProfileOptions(
+        options.partition,
+        options.training,
+        options.account,
+        options.preemptible,
+        shape,
+        options.jobs,
+        qos=options.qos,
+        constraint=options.constraint,
+        reservation=options.reservation,
+    )
     text = write_profile(query_site(), chosen)
     print(text, end="")
     print(describe_sharing(Path.cwd(), mounts()), file=sys.stderr)
-    if not options.show:
-        target = _new_folder(options.name) / "config.yaml"
+    if not show:
+        target = _new_folder(name) / "config.yaml"
         _publish(target, text)
-        print(f"\nwrote {target}; now: snakemake --profile {options.name}", file=sys.stderr)
-        print_file(options.name)
-    return 0
+        print(f"\nwrote {target}; now: snakemake --profile {name}", file=sys.stderr)
+        print_file(name)
 
 
-def copy(options: argparse.Namespace) -> int:
-    """Print the template of a profile, and copy it with its scripts to your folder of Snakemake profiles."""
-    template = snakefile(".").parent / "profiles" / options.template
-    print((template / "config.yaml").read_text(), end="")
-    if options.show:
-        return 0
-    target = _new_folder(options.name)
-    for file in sorted(template.iterdir()):
-        _publish(target / file.name, file.read_text())
-        # Scripts of the wheel come without their mode.
-        if file.suffix in (".sh", ".py"):
-            make_executable(target / file.name)
-    print(f"\nwrote {target}; adapt it, then: snakemake --profile {options.name}", file=sys.stderr)
-    print_file(options.name)
-    return 0
+def copy_of(engine: str) -> Callable[..., None]:
+    """The command that copies the template of another engine's profile."""
+
+    def copy(name: Name = engine, show: IsShown = False) -> None:
+        """Print the template of a profile, and copy it with its scripts to your folder of Snakemake profiles."""
+        template = snakefile(".").parent / "profiles" / engine
+        print((template / "config.yaml").read_text(), end="")
+        if show:
+            return
+        target = _new_folder(name)
+        for file in sorted(template.iterdir()):
+            _publish(target / file.name, file.read_text())
+            # Scripts of the wheel come without their mode.
+            if file.suffix in (".sh", ".py"):
+                make_executable(target / file.name)
+        print(f"\nwrote {target}; adapt it, then: snakemake --profile {name}", file=sys.stderr)
+        print_file(name)
+
+    return copy
 
 
 def _new_folder(name: str) -> Path:
@@ -142,13 +141,16 @@ def _requested(name: str, file: Path, config: dict[str, Any]) -> dict[str, Resou
     return {rule: resources for rule, resources in requested_by_rules(name, file).items() if rule not in local}
 
 
-def check_profile(options: argparse.Namespace) -> int:
+def check_profile(
+    name: Annotated[str, Argument("name of the profile", positional=True)] = "slurm",
+    configfile: Annotated[Path | None, Argument("config of the run; its jobs are checked too")] = None,
+) -> None:
     """Print which file a profile name means, and check its requests against the cluster and the config."""
-    settings = read_profile(print_file(options.name).file)
-    config = load(options.configfile) if options.configfile else None
+    settings = read_profile(print_file(name).file)
+    config = load(configfile) if configfile else None
     conflicts: list[str] = []
     if settings.get("executor") == "slurm":
-        requested = _requested(options.name, options.configfile, config) if config else {}
+        requested = _requested(name, configfile, config) if config and configfile else {}
         site, rules = query_site(), (settings.get("set-resources") or {}) | requested
         conflicts += site_conflicts(settings | {"set-resources": rules}, site)
         if requested and not conflicts:
@@ -163,4 +165,6 @@ def check_profile(options: argparse.Namespace) -> int:
         if engine == "slurm"
         else f"requests to {engine} are not checked"
     )
-    return 0
+
+
+PROFILE = {"slurm": write, **{engine: copy_of(engine) for engine in TEMPLATES}, "check": check_profile}

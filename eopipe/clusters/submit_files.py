@@ -1,15 +1,14 @@
 """Submit descriptions of HTCondor: what all of them have, for a training on one machine and for short jobs."""
 
-import argparse
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from eopipe.arguments import Parser
-from eopipe.contract import Input, stage, to_args
+from eopipe.contract import Argument, Input, stage, to_args
 from eopipe.errors import UsageError, some_of
 from eopipe.provenance.record import record_path
 from eopipe.publish import make_executable, publish
@@ -64,61 +63,62 @@ exec eopipe "$@"
 """
 # Commands of HTCondor that are compared with each GPU of a machine, and the options that set them.
 GPU_COMMANDS = {
-    "gpus_minimum_memory": "--gpu-memory-mb",
-    "gpus_minimum_capability": "--gpu-capability",
-    "require_gpus": "--require-gpus",
+    "gpus_minimum_memory": "gpu_memory_mb",
+    "gpus_minimum_capability": "gpu_capability",
+    "require_gpus": "require_gpus",
 }
+# Changes of requests for a job that computes nothing on a GPU.
+WITHOUT_GPU: dict[str, Any] = {"gpu": False, **dict.fromkeys(GPU_COMMANDS.values())}
 # The variable of HTCondor whose values are the names of the parts, one for each job.
 OF_PART = "$(part)"
 
 
-def parser_of(prog: str, description: str | None, stage_name: str = "") -> Parser:
-    """A parser with the options that all submit descriptions have, beside the arguments of a stage, if any."""
-    epilog = f"and all arguments of eopipe {stage_name} --help" if stage_name else None
-    parser = Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
-    parser.add_argument(
-        "--folder", type=Path, default=Path("condor"), help="output folder of the submit files [%(default)s]"
-    )
-    parser.add_argument("--memory-mb", type=int, default=4000, help="memory of a job [%(default)s]")
-    parser.add_argument("--disk-mb", type=int, default=10_000, help="scratch space of a job [%(default)s]")
-    parser.add_argument("--gpu", action="store_true", help="one GPU for each process")
-    parser.add_argument("--gpu-memory-mb", type=int, help="memory that each GPU has at least (gpus_minimum_memory)")
-    parser.add_argument(
-        "--gpu-capability", metavar="X.Y", help="compute capability of each GPU, at least (gpus_minimum_capability)"
-    )
-    parser.add_argument(
-        "--require-gpus", metavar="EXPR", help="ClassAd expression that holds for each GPU, such as of its DeviceName"
-    )
-    parser.add_argument("--requirements", metavar="EXPR", help="ClassAd expression that holds for the machine")
-    parser.add_argument("--image", help="container image with eopipe, for nodes without it")
-    return parser
+@dataclass(frozen=True)
+class JobRequests:
+    """What all submit descriptions have. Raises UsageError for requests that HTCondor would ignore or cannot read."""
+
+    folder: Annotated[Path, Argument("output folder of the submit files")] = Path("condor")
+    memory_mb: Annotated[int, Argument("memory of a job")] = 4000
+    disk_mb: Annotated[int, Argument("scratch space of a job")] = 10_000
+    gpu: Annotated[bool, Argument("one GPU for each process")] = False
+    gpu_memory_mb: Annotated[
+        int | None, Argument("memory in MB that each GPU has at least (gpus_minimum_memory), such as 40000", ge=1)
+    ] = None
+    gpu_capability: Annotated[
+        str | None,
+        Argument("compute capability of each GPU, at least (gpus_minimum_capability)", value="X.Y"),
+    ] = None
+    require_gpus: Annotated[
+        str | None,
+        Argument("ClassAd expression that holds for each GPU, such as of its DeviceName", value="EXPR"),
+    ] = None
+    requirements: Annotated[str | None, Argument("ClassAd expression that holds for the machine", value="EXPR")] = None
+    image: Annotated[str | None, Argument("container image with eopipe, for nodes without it", value="IMAGE")] = None
+
+    def __post_init__(self) -> None:
+        of_gpus = [name for name in GPU_COMMANDS.values() if getattr(self, name) is not None]
+        if of_gpus and not self.gpu:
+            flag = f"--{of_gpus[0].replace('_', '-')}"
+            raise UsageError(f"{flag} is about GPUs, but the job requests none; add --gpu")
+        if self.gpu_capability is not None and not re.fullmatch(r"\d{1,2}\.\d", self.gpu_capability, re.ASCII):
+            raise UsageError(f"--gpu-capability is {self.gpu_capability!r}; give a compute capability such as 8.0")
+        for option, expression, example in (
+            ("--require-gpus", self.require_gpus, 'DeviceName == "NVIDIA L4"'),
+            ("--requirements", self.requirements, "OpSysMajorVer >= 9"),
+        ):
+            if expression is not None and not _is_expression(expression):
+                raise UsageError(
+                    f"{option} is {expression!r}; give one ClassAd expression in one line, such as {example}"
+                )
+        for text in (str(self.folder), self.image or ""):
+            literal(text)
 
 
-def add_every(parser: Parser) -> None:
-    """Add the option of how often checkpoints are transferred."""
-    parser.add_argument(
-        "--every", type=int, default=3600, help="seconds between transfers of the checkpoints [%(default)s]"
-    )
+@dataclass(frozen=True)
+class TrainingRequests(JobRequests):
+    """The same, and how often checkpoints are transferred."""
 
-
-def check_requests(options: argparse.Namespace) -> None:
-    """Raise UsageError for requests that HTCondor would ignore or cannot read."""
-    of_gpus = [option for option in GPU_COMMANDS.values() if _value(options, option) is not None]
-    if of_gpus and not options.gpu:
-        raise UsageError(f"{of_gpus[0]} is about GPUs, but the job requests none; add --gpu")
-    if options.gpu_memory_mb is not None and options.gpu_memory_mb < 1:
-        raise UsageError(f"--gpu-memory-mb is {options.gpu_memory_mb}; give the memory of a GPU in MB, such as 40000")
-    if options.gpu_capability is not None and not re.fullmatch(r"\d{1,2}\.\d", options.gpu_capability, re.ASCII):
-        raise UsageError(f"--gpu-capability is {options.gpu_capability!r}; give a compute capability such as 8.0")
-    for option, example in (("--require-gpus", 'DeviceName == "NVIDIA L4"'), ("--requirements", "OpSysMajorVer >= 9")):
-        if (expression := _value(options, option)) is not None and not _is_expression(expression):
-            raise UsageError(f"{option} is {expression!r}; give one ClassAd expression in one line, such as {example}")
-    for text in (str(options.folder), options.image or ""):
-        literal(text)
-
-
-def _value(options: argparse.Namespace, option: str) -> Any:
-    return getattr(options, option.removeprefix("--").replace("-", "_"))
+    every: Annotated[int, Argument("seconds between transfers of the checkpoints")] = 3600
 
 
 def _is_expression(text: str) -> bool:
@@ -148,7 +148,7 @@ def state_of(values: dict[str, Any]) -> Path:
     return values["state"] or model.parent / f".{model.name}.state"
 
 
-def publish_files(folder: Path, texts: Mapping[str, str], dag: str) -> int:
+def publish_files(folder: Path, texts: Mapping[str, str], dag: str) -> None:
     """Write the files of a folder and print how to start its DAG."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -157,11 +157,10 @@ def publish_files(folder: Path, texts: Mapping[str, str], dag: str) -> int:
         if name.endswith(".sh"):
             make_executable(folder / name)
     print(f"wrote {some_of([*texts])} to {folder}; now: condor_submit_dag {folder / dag}")
-    return 0
 
 
 def short_job(
-    options: argparse.Namespace,
+    requests: JobRequests,
     stage_name: str,
     values: dict[str, Any],
     outputs: Sequence[Path],
@@ -174,8 +173,8 @@ def short_job(
     carried = [first, record_path(first), *outputs[1:]]
     refuse_outside([*inputs, *carried], "use relative paths")
     text = SHORT.format(inputs=literal(_joined(inputs)), outputs=literal(_joined(carried)))
-    footer = FOOTER.format(folder=options.folder, stage=stage_name, name=name, count=queue)
-    return header(options, values, {}, stage_name, script) + text + footer
+    footer = FOOTER.format(folder=requests.folder, stage=stage_name, name=name, count=queue)
+    return header(requests, values, {}, stage_name, script) + text + footer
 
 
 def input_paths(stage_name: str, values: dict[str, Any]) -> list[Path]:
@@ -190,7 +189,7 @@ def literal(text: str) -> str:
     return OF_PART.join(words.replace("$", "$(DOLLAR)") for words in text.split(OF_PART))
 
 
-def training_job(options: argparse.Namespace, values: dict[str, Any], name: str) -> str:
+def training_job(requests: TrainingRequests, values: dict[str, Any], name: str) -> str:
     """The submit description of a training on one machine. Raises UsageError for what HTCondor cannot transfer."""
     values = values | {"state": state_of(values)}
     inputs = input_paths("train", values)
@@ -198,10 +197,10 @@ def training_job(options: argparse.Namespace, values: dict[str, Any], name: str)
     remedy = "use relative paths, or --nodes of two and more on a shared file system"
     refuse_outside([*inputs, *outputs, values["state"]], remedy)
     paths = {"inputs": _joined(inputs), "outputs": _joined(outputs), "state": values["state"]}
-    text = TRANSFERRED.format(again=RESUME_EXIT_CODE, every=options.every, **paths)
-    environment = {"EOPIPE_EVERY": str(options.every), "EOPIPE_STATE": str(values["state"])}
-    footer = FOOTER.format(folder=options.folder, stage="train", name=name, count=1)
-    return header(options, values, environment) + text + footer
+    text = TRANSFERRED.format(again=RESUME_EXIT_CODE, every=requests.every, **paths)
+    environment = {"EOPIPE_EVERY": str(requests.every), "EOPIPE_STATE": str(values["state"])}
+    footer = FOOTER.format(folder=requests.folder, stage="train", name=name, count=1)
+    return header(requests, values, environment) + text + footer
 
 
 def refuse_outside(paths: Iterable[Path], remedy: str) -> None:
@@ -214,7 +213,7 @@ def refuse_outside(paths: Iterable[Path], remedy: str) -> None:
 
 
 def header(
-    options: argparse.Namespace,
+    requests: JobRequests,
     values: dict[str, Any],
     environment: Mapping[str, str],
     stage_name: str = "train",
@@ -224,20 +223,20 @@ def header(
     words = [stage_name, *(word for port in stage(stage_name).ports for word in to_args(port, values[port.name]))]
     processes = values.get("processes", 1)
     text = HEADER.format(
-        universe="container" if options.image else "vanilla",
-        folder=options.folder,
+        universe="container" if requests.image else "vanilla",
+        folder=requests.folder,
         script=script,
         stage=stage_name,
         arguments=quoted(map(literal, words)),
         environment=quoted(f"{name}={value}" for name, value in environment.items()),
         cpus=processes * values["threads"],
-        memory_mb=options.memory_mb,
-        disk_mb=options.disk_mb,
+        memory_mb=requests.memory_mb,
+        disk_mb=requests.disk_mb,
     )
-    more = {"container_image": options.image, "requirements": options.requirements}
-    if options.gpu:
+    more = {"container_image": requests.image, "requirements": requests.requirements}
+    if requests.gpu:
         more |= {"request_gpus": processes}
-        more |= {command: _value(options, option) for command, option in GPU_COMMANDS.items()}
+        more |= {command: getattr(requests, name) for command, name in GPU_COMMANDS.items()}
     lines = (f"{name:<23} = {literal(str(value))}\n" for name, value in more.items() if value is not None)
     return text + "".join(lines)
 

@@ -3,7 +3,6 @@
 The figures come from Snakemake's benchmarks, eopipe's run records and, where Slurm has it, job accounting.
 """
 
-import argparse
 import ast
 import json
 import re
@@ -12,9 +11,10 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from eopipe.clusters.slurm import parse_gpus
+from eopipe.contract import Argument
 from eopipe.errors import UsageError
 from eopipe.text_table import format_table
 
@@ -56,15 +56,12 @@ class JobUsage:
     gpu_mb: float | None = None
 
 
-def usage(argv: list[str]) -> int:
+def usage(
+    results: Annotated[Path, Argument("results folder of the run", positional=True)] = Path("results"),
+) -> None:
     """Show the memory, time, CPUs and GPUs that the jobs of each rule requested and used."""
-    parser = argparse.ArgumentParser(prog="eopipe usage", description=usage.__doc__)
-    parser.add_argument(
-        "results", type=Path, nargs="?", default=Path("results"), help="results folder of the run [%(default)s]"
-    )
-    jobs, accounting = with_accounting(read_jobs(parser.parse_args(argv).results))
+    jobs, accounting = with_accounting(read_jobs(results))
     print("\n".join([*table(jobs), "", *notes(jobs, accounting)]))
-    return 0
 
 
 def read_jobs(results: Path) -> list[JobUsage]:

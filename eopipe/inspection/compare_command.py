@@ -1,16 +1,15 @@
 """`eopipe compare`: settings that differ between finished runs, and their scores on the same test places."""
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from eopipe.arguments import Parser, parse
+from eopipe.arguments import parse
 from eopipe.config import load
-from eopipe.contract import STAGES, Knob, stage
+from eopipe.contract import STAGES, Argument, Knob, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.paired import RunComparison, compare_runs
@@ -94,44 +93,37 @@ class FinishedResults:
         return existing
 
 
-def compare(argv: list[str]) -> int:
+def compare(
+    runs: Annotated[
+        tuple[Path, ...], Argument("results of a run, or its project folder", positional=True, value="RUN")
+    ],
+    places: Annotated[
+        Literal["test", "val"],
+        Argument("val: validation places, to choose a model, which is then scored on the test places"),
+    ] = "test",
+    page: Annotated[Path | None, Argument("HTML page with the tables, and the maps side by side")] = None,
+    json: Annotated[Path | None, Argument("file of all scores, intervals, differences and differing settings")] = None,
+) -> None:
     """Compare finished runs: the settings that differ, and their scores on the places that all of them have."""
-    arguments = _parser().parse_args(argv)
-    if len(arguments.runs) < 2:
-        raise UsageError(f"compare needs two runs or more, and only {arguments.runs[0]} is given")
-    names, split = names_of(arguments.runs), arguments.places
-    runs = [FinishedResults.at(path) for path in arguments.runs]
-    data = [run.data for run in runs]
-    comparison, settings = compare_runs(data, names, split), _differing([run.settings for run in runs])
+    if len(runs) < 2:
+        raise UsageError(f"compare needs two runs or more, and only {runs[0]} is given")
+    names, results = names_of(runs), [FinishedResults.at(path) for path in runs]
+    data = [run.data for run in results]
+    comparison, settings = compare_runs(data, names, places), _differing([run.settings for run in results])
     scores, rows = score_table(comparison, names, data[0]), [(name, *texts) for name, texts in settings.items()]
     count = len(names)
-    print(f"Scores on {size_text(comparison, data[0], split)}:")
+    print(f"Scores on {size_text(comparison, data[0], places)}:")
     print("\n".join([*format_table(scores, left=(0, *range(count + 1, 2 * count))), NOTE, ""]))
     table = format_table([("Setting", *names), *rows], left=tuple(range(count + 1)))
     print("\n".join(table if rows else ["No setting differs."]))
-    if arguments.page:
-        with publish(arguments.page) as draft:
-            caption = f"Scores on {size_text(comparison, data[0], split)}"
-            page = render_comparison(names, (caption, scores), rows, read_panels(data, names, split))
-            draft.write_text(page, encoding="utf-8")
-    if arguments.json:
-        with publish(arguments.json) as draft:
-            write_json(draft, _document(comparison, names, settings) | {"places": split})
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="eopipe compare", description=compare.__doc__)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="results of a run, or its project folder")
-    parser.add_argument(
-        "--places",
-        choices=("test", "val"),
-        default="test",
-        help="val: validation places, to choose a model, which is then scored on the test places [%(default)s]",
-    )
-    parser.add_argument("--page", type=Path, help="HTML page with the tables, and the maps side by side")
-    parser.add_argument("--json", type=Path, help="file of all scores, intervals, differences and differing settings")
-    return parser
+    if page:
+        with publish(page) as draft:
+            caption = f"Scores on {size_text(comparison, data[0], places)}"
+            text = render_comparison(names, (caption, scores), rows, read_panels(data, names, places))
+            draft.write_text(text, encoding="utf-8")
+    if json:
+        with publish(json) as draft:
+            write_json(draft, _document(comparison, names, settings) | {"places": places})
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -1,10 +1,11 @@
 """`eopipe tiles`: stores described as text, checked, drawn as a contact sheet, or exported to GeoTIFF."""
 
-import argparse
 import sys
 from pathlib import Path
+from typing import Annotated, Any
 
 from eopipe.chips.chip_places import ChipPlaces
+from eopipe.contract import Argument
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.inspection.check_store import find_errors
 from eopipe.inspection.contact_sheet import write_contact_sheet
@@ -14,42 +15,65 @@ from eopipe.publish import is_draft, publish
 from eopipe.text_table import message_line
 from eopipe.tiles.store import CHIP_SET, Tiles
 
+StoresPath = Annotated[Path, Argument("a store of tiles or labels, or a folder with stores", positional=True)]
 
-def tiles(argv: list[str]) -> int:
-    """Describe stores of tiles or labels, check them, draw them, or export one."""
-    arguments = _parser().parse_args(argv)
-    if arguments.target and arguments.action != "export":
-        raise UsageError(
-            f"tiles {arguments.action} takes one path, not also {arguments.target}; only export has a target"
-        )
-    if arguments.map and not arguments.chip:
+
+def print_properties(path: StoresPath) -> None:
+    """Print the properties of stores."""
+    stores = open_stores(path)
+    print("\n".join(describe_store(stores[0]) if len(stores) == 1 else store_table(stores)))
+
+
+def check(path: StoresPath) -> int:
+    """Read every chunk of stores and print all errors."""
+    damaged = 0
+    for store in open_stores(path):
+        errors = find_errors(store)
+        damaged += bool(errors)
+        for error in errors:
+            print(message_line("error", f"{store.path}: {error}"), file=sys.stderr)
+        if not errors:
+            print(f"{store.path} is intact: every chunk decodes, masks and counts of files agree")
+    return IntegrityError.code if damaged else 0
+
+
+def plot(
+    path: StoresPath,
+    out: Annotated[Path | None, Argument("PNG of the contact sheet [PATH with the suffix .png]")] = None,
+) -> None:
+    """Draw stores as a contact sheet."""
+    stores, folder = open_stores(path), path.resolve()
+    target = out or folder.with_name(f"{folder.name.removesuffix('.zarr')}.png")
+    with publish(target) as draft:
+        width, height = write_contact_sheet(draft, stores, folder.name)
+    print(f"wrote {out or target.name}: {width} x {height} pixels")
+
+
+def export(
+    path: StoresPath,
+    target: Annotated[
+        Path | None, Argument("the GeoTIFF [PATH with the suffix .tif, or the chip's id]", positional=True)
+    ] = None,
+    chip: Annotated[str | None, Argument("only this chip of a chip set, on its own grid", value="ID")] = None,
+    map_: Annotated[Path | None, Argument("with --chip: its pixels in a map of its store, not in the store")] = None,
+) -> None:
+    """Write the pixels of a store as a cloud-optimised GeoTIFF."""
+    if map_ and not chip:
         raise UsageError("--map needs --chip, the id of the chip whose part of the map is written")
-    if arguments.chip and arguments.action != "export":
-        raise UsageError(f"tiles {arguments.action} has no --chip; only export has")
-    stores = open_stores(arguments.path)
-    if arguments.chip:
-        return _export_chip(stores, arguments)
-    if arguments.action == "export":
-        return _export(stores, arguments.path, arguments.target or arguments.out)
-    if arguments.action == "plot":
-        return _plot(stores, arguments.path, arguments.out)
-    return _check(stores) if arguments.action == "check" else _info(stores)
+    stores = open_stores(path)
+    if chip:
+        store, row = _place_of_chip(stores, path, chip)
+        written = target or Path(f"{chip.replace('/', '-')}.tif")
+        bands = export_map(written, map_, row) if map_ else export_store(written, store, row)
+    elif len(stores) > 1:
+        raise BadInputError(f"{path} contains {len(stores)} stores; export one at a time, such as {stores[0].path}")
+    else:
+        written = target or path.resolve().with_suffix(".tif")
+        bands = export_store(written, stores[0])
+    print(f"wrote {target or written.name}: {', '.join(bands)}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="eopipe tiles", description=tiles.__doc__)
-    parser.add_argument(
-        "action",
-        choices=("info", "check", "plot", "export"),
-        help="info: print properties; check: read every chunk and report errors; plot: write a contact sheet as PNG; "
-        "export: write the pixels of a store as a cloud-optimised GeoTIFF",
-    )
-    parser.add_argument("path", type=Path, help="a store of tiles or labels, or a folder with stores")
-    parser.add_argument("target", type=Path, nargs="?", help="export: the GeoTIFF [PATH with the suffix .tif]")
-    parser.add_argument("--chip", metavar="ID", help="export: only this chip of a chip set, on its own grid")
-    parser.add_argument("--map", type=Path, help="export of a chip: its pixels in a map of its store, not in the store")
-    parser.add_argument("--out", type=Path, help="PNG of the contact sheet [PATH with the suffix .png]")
-    return parser
+TILES = {"info": print_properties, "check": check, "plot": plot, "export": export}
 
 
 def open_stores(path: Path) -> list[Tiles]:
@@ -72,52 +96,13 @@ def _parts(path: Path) -> list[Tiles]:
     return [part.alone() for part in Tiles(path, is_alone=True).parts]
 
 
-def _info(stores: list[Tiles]) -> int:
-    print("\n".join(describe_store(stores[0]) if len(stores) == 1 else store_table(stores)))
-    return 0
-
-
-def _check(stores: list[Tiles]) -> int:
-    """Check every store and print all errors of each."""
-    damaged = 0
-    for store in stores:
-        errors = find_errors(store)
-        damaged += bool(errors)
-        for error in errors:
-            print(message_line("error", f"{store.path}: {error}"), file=sys.stderr)
-        if not errors:
-            print(f"{store.path} is intact: every chunk decodes, masks and counts of files agree")
-    return IntegrityError.code if damaged else 0
-
-
-def _export(stores: list[Tiles], path: Path, out: Path | None) -> int:
-    if len(stores) > 1:
-        raise BadInputError(f"{path} contains {len(stores)} stores; export one at a time, such as {stores[0].path}")
-    target = out or path.resolve().with_suffix(".tif")
-    bands = export_store(target, stores[0])
-    print(f"wrote {out or target.name}: {', '.join(bands)}")
-    return 0
-
-
-def _export_chip(stores: list[Tiles], arguments: argparse.Namespace) -> int:
+def _place_of_chip(stores: list[Tiles], path: Path, chip: str) -> tuple[Tiles, dict[str, Any]]:
+    """The store with a chip, and its row there. Raises BadInputError where there is none, or where there are two."""
     packed = [store for store in stores if CHIP_SET in store.attributes]
-    rows = [(store, row) for store in packed for row in ChipPlaces.of([store]).rows if row["id"] == arguments.chip]  # type: ignore[union-attr]
+    rows = [(store, row) for store in packed for row in ChipPlaces.of([store]).rows if row["id"] == chip]  # type: ignore[union-attr]
     if not rows:
-        raise BadInputError(f"{arguments.path} has no chip {arguments.chip}; chips.json of the chip set lists them")
+        raise BadInputError(f"{path} has no chip {chip}; chips.json of the chip set lists them")
     if len(rows) > 1:
         names = " and ".join(str(store.path) for store, _ in rows)
-        raise BadInputError(f"{names} have a chip {arguments.chip}: give the folder of the tiles, or of the labels")
-    (store, row), target = rows[0], arguments.target or arguments.out
-    target = target or Path(f"{arguments.chip.replace('/', '-')}.tif")
-    bands = export_map(target, arguments.map, row) if arguments.map else export_store(target, store, row)
-    print(f"wrote {target}: {', '.join(bands)}")
-    return 0
-
-
-def _plot(stores: list[Tiles], path: Path, out: Path | None) -> int:
-    folder = path.resolve()
-    target = out or folder.with_name(f"{folder.name.removesuffix('.zarr')}.png")
-    with publish(target) as draft:
-        width, height = write_contact_sheet(draft, stores, folder.name)
-    print(f"wrote {out or target.name}: {width} x {height} pixels")
-    return 0
+        raise BadInputError(f"{names} have a chip {chip}: give the folder of the tiles, or of the labels")
+    return rows[0]

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from eopipe.arguments import Parser
 from eopipe.chips.assign import assign_splits
 from eopipe.chips.block_choice import describe_empty_split, empty_splits, plan_warnings
 from eopipe.chips.chip_places import ChipPlaces, read_index
@@ -29,6 +28,7 @@ from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.planning.chip_forecast import split_arguments
 from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
+from eopipe.ports import ConfigFile
 from eopipe.provenance.record import record_path
 from eopipe.run.finished_model import SMALLEST_METRES, check_grid, finished_model_mistakes
 from eopipe.run.images import missing_parts
@@ -52,20 +52,14 @@ DAYS_OF_A_STACK = 366
 OF_META_DEVICE = re.compile(r"\bmeta\b", re.IGNORECASE)
 
 
-def check_command(argv: list[str]) -> int:
+def check_command(config: ConfigFile = None) -> None:
     """Find every mistake of a config that needs no images: settings, dates, files, labels, model, scenes, blocks."""
-    parser = Parser(prog="eopipe check", description=check_command.__doc__)
-    parser.add_argument(
-        "config", type=Path, nargs="?", help="config file [config.yaml, or else config/config.yaml of a checkout]"
-    )
-    config = parser.parse_args(argv).config
     # Stages that take part log what they read.
     logging.getLogger("eopipe").setLevel(logging.ERROR)
     with in_project(config) as path:
         for sentence in warnings_of(check_file(path)):
             print(f"warning: {sentence}")
     print(f"{config or path} is valid")
-    return 0
 
 
 def check_file(path: Path) -> Config:

@@ -1,6 +1,5 @@
 """`eopipe init --from`: a project that maps with the model of a finished run, or with a model that was given away."""
 
-import argparse
 import json
 import logging
 import os
@@ -21,6 +20,7 @@ from eopipe.models.model_folder import CARD, model_id, read_model_card
 from eopipe.planning.check_config import check_file
 from eopipe.planning.project_settings import (
     SMALL_KM2,
+    InitOptions,
     ProjectArea,
     SceneSource,
     source_of_api,
@@ -123,13 +123,13 @@ def _settings(name: str, record: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def map_project(options: argparse.Namespace, area: ProjectArea | None, outline: Any) -> str:
-    """Write a project that maps with a finished model; what to say of it.
+def map_project(results: Path, options: InitOptions, area: ProjectArea | None, outline: Any) -> str:
+    """Write a project that maps with a finished model, found at `results`; what to say of it.
 
     `outline` is the GeoJSON of an area from a file. Nothing is written where the model does not fit the scenes, or its
     code is not permitted: UsageError or BadInputError.
     """
-    run = FinishedRun.read(options.source)
+    run = FinishedRun.read(results)
     architecture = run.card["architecture"]
     if not is_permitted(architecture, [options.allow_code]):
         raise UsageError(permission_message(f"{run.model}", architecture))
@@ -178,7 +178,7 @@ def _check(draft: Path, target: Path, text: str) -> None:
         Path("config.yaml").write_text(text, encoding="utf-8")
 
 
-def _sections(run: FinishedRun, options: argparse.Namespace, area: ProjectArea | None) -> dict[str, dict[str, Any]]:
+def _sections(run: FinishedRun, options: InitOptions, area: ProjectArea | None) -> dict[str, dict[str, Any]]:
     """The sections of the config, with the settings that are not the defaults."""
     is_elsewhere = bool(options.catalog or options.url or options.collection)
     if run.settings and not is_elsewhere:
@@ -219,7 +219,7 @@ def _sections(run: FinishedRun, options: argparse.Namespace, area: ProjectArea |
     return {name: _changed(name, values) for name, values in sections.items()}
 
 
-def _search_of_run(run: FinishedRun, options: argparse.Namespace) -> dict[str, Any]:
+def _search_of_run(run: FinishedRun, options: InitOptions) -> dict[str, Any]:
     """The search of the run, whose catalog and area are found from the new project."""
     search = dict(run.settings["search"])
     if catalog := search.get("catalog"):
@@ -234,7 +234,7 @@ def _search_of_run(run: FinishedRun, options: argparse.Namespace) -> dict[str, A
     return search
 
 
-def _search_of_source(run: FinishedRun, options: argparse.Namespace, area: ProjectArea | None) -> dict[str, Any]:
+def _search_of_source(run: FinishedRun, options: InitOptions, area: ProjectArea | None) -> dict[str, Any]:
     """The search of another source, or for a model without its run, by the bands of the model."""
     _, names, _ = run.stack
     bands = tuple(run.settings.get("preprocess", {}).get("bands") or names)
@@ -254,7 +254,7 @@ def _search_of_source(run: FinishedRun, options: argparse.Namespace, area: Proje
     return search
 
 
-def _place_of(source: SceneSource, options: argparse.Namespace) -> dict[str, Any]:
+def _place_of(source: SceneSource, options: InitOptions) -> dict[str, Any]:
     if source.catalog:
         return {"catalog": os.path.relpath(source.catalog, options.folder)}
     return {"url": source.url, "on_missing": "skip" if source.skip_missing else "fail"}
@@ -293,7 +293,7 @@ def _changed(name: str, values: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _config_text(run: FinishedRun, sections: dict[str, dict[str, Any]], options: argparse.Namespace) -> str:
+def _config_text(run: FinishedRun, sections: dict[str, dict[str, Any]], options: InitOptions) -> str:
     import yaml
 
     lines = ["model: model                       # " + model_id(run.model)]

@@ -1,15 +1,13 @@
 """`eopipe init`: a project folder with a commented config that `eopipe check` accepts."""
 
-import argparse
 import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from eopipe.arguments import Parser
 from eopipe.composites.periods import period_of
 from eopipe.config import validate
 from eopipe.errors import BadInputError, UsageError
@@ -19,8 +17,11 @@ from eopipe.planning.check_config import chip_mistakes, missing_files, model_mis
 from eopipe.planning.chip_set_project import chip_set_project
 from eopipe.planning.finished_project import map_project
 from eopipe.planning.project_settings import (
+    CLASSES,
+    DATES,
     FRACTIONS,
     SMALL_KM2,
+    InitOptions,
     ProjectArea,
     SceneSource,
     SplitChoice,
@@ -37,7 +38,6 @@ from eopipe.tasks import TASKS
 
 # Options of scenes, which chips and the sample have.
 OF_SCENES = ("area", "bbox", "catalog", "url", "collection", "datetime", "bands")
-DATES, CLASSES = "2024-05-01/2024-09-30", ("other", "forest")
 # The configs of the embedded sample, by task.
 SAMPLES = {
     "segmentation": "config/config.yaml",
@@ -119,20 +119,20 @@ class ProjectFiles:
                 draft.write_text(text, encoding="utf-8")
 
 
-def init(argv: list[str]) -> int:
+def init(options: InitOptions) -> None:
     """Write a commented config for an area into a new folder and print the next commands."""
-    options = _parser().parse_args(argv)
-    folder: Path = options.folder
+    folder = options.folder
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; choose another folder")
     if (folder / "config.yaml").exists():
         raise UsageError(f"{folder / 'config.yaml'} exists already; choose another folder or edit it")
-    if options.source:
-        return _init_from(options)
+    if options.from_:
+        _init_from(options.from_, options)
+        return
     project = (
         _sample_project(options)
         if options.sample
-        else _chip_set_project(options)
+        else _chip_set_project(options.chips, options)
         if options.chips
         else _area_project(options)
     )
@@ -141,43 +141,9 @@ def init(argv: list[str]) -> int:
     labels = "" if options.sample or options.chips else f"; put your labels at {folder / options.labels}"
     print(f"wrote {folder / 'config.yaml'}{labels}, then:\n\n  cd {folder}")
     print("  eopipe check\n  eopipe plan\n  eopipe run")
-    return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="eopipe init", description=init.__doc__)
-    add = parser.add_argument
-    add("folder", type=Path, help="new folder of the project")
-    add("--area", type=Path, help="polygons of the area: GeoJSON in degrees, GeoPackage or Shapefile")
-    corners = ("WEST", "SOUTH", "EAST", "NORTH")
-    add("--bbox", type=float, nargs=4, metavar=corners, help="bounding box of the area, in degrees")
-    add(
-        "--catalog", type=Path, help="folder of a static STAC catalog, instead of a STAC API; its area if none is given"
-    )
-    add("--url", help="URL of a STAC API [Earth Search]")
-    add("--collection", help="STAC collection: one of the examples, or of --url or --catalog [sentinel-2-l2a]")
-    add("--datetime", help=f"date or interval of acquisition [{DATES}, or all of a catalog]")
-    add("--bands", nargs="+", help="asset names, in channel order [the collection's]")
-    add("--task", choices=tuple(SAMPLES), default="segmentation", help="learning task [%(default)s]")
-    names = ", ".join(CLASSES)
-    add("--classes", nargs="+", help=f"class names, in the order of the class numbers [{names}]")
-    add("--measure", help="quantity of the labels, for --task regression [value]")
-    add("--model", default="unet", help="unet, convnext, temporal, linear, or file.py:Class of your own [%(default)s]")
-    add("--labels", default="labels.gpkg", help="label file, relative to the folder [%(default)s]")
-    add(
-        "--from",
-        dest="source",
-        metavar="RESULTS",
-        type=Path,
-        help="map with a finished model: results of a run, its project folder, or the folder of a model",
-    )
-    add("--allow-code", help="permission to run the code of a custom model that --from names, as file.py:Class")
-    add("--chips", type=Path, help="folder of a chip set, which `eopipe import` wrote, instead of an area")
-    add("--sample", action="store_true", help="the embedded sample with its labels, ready to run, instead of an area")
-    return parser
-
-
-def _init_from(options: argparse.Namespace) -> int:
+def _init_from(results: Path, options: InitOptions) -> None:
     """Write a project that maps with a finished model, and print the next commands."""
     if used := _used(options, ("bands", "task", "classes", "measure", "model", "labels", "chips", "sample")):
         raise UsageError(
@@ -186,14 +152,13 @@ def _init_from(options: argparse.Namespace) -> int:
     _refuse_contradictions(options)
     parse_interval(options.datetime or "")
     area = _area(options)
-    outline = None if area is None or area.bbox else _feature_collection(options.area, area)
-    text = map_project(options, area, outline)
+    outline = _outline(options, area)
+    text = map_project(results, options, area, outline)
     print(f"wrote {options.folder / 'config.yaml'} {text}, then:\n\n  cd {options.folder}")
     print("  eopipe check\n  eopipe plan\n  eopipe run")
-    return 0
 
 
-def _sample_project(options: argparse.Namespace) -> ProjectFiles:
+def _sample_project(options: InitOptions) -> ProjectFiles:
     """The demo as a project of its own, whose folder has a copy of the sample."""
     if used := _used(options, (*OF_SCENES, "classes", "measure", "model", "labels", "chips")):
         raise UsageError(f"--sample has a config of its own, to be edited; omit {', '.join(used)}")
@@ -202,35 +167,35 @@ def _sample_project(options: argparse.Namespace) -> ProjectFiles:
     return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE}, has_sample=True)
 
 
-def _chip_set_project(options: argparse.Namespace) -> ProjectFiles:
+def _chip_set_project(chips: Path, options: InitOptions) -> ProjectFiles:
     """A project for chips that exist, with their bands, labels and places."""
     if used := _used(options, (*OF_SCENES, "classes", "measure", "labels")):
         raise UsageError(f"the chips of --chips have their bands, labels and places; omit {', '.join(used)}")
     if not TASKS[options.task].has_classes:
         raise UsageError("--task regression is not for chip sets, whose masks are classes")
-    text = chip_set_project(options.chips, options.folder, options.task, options.model)
+    text = chip_set_project(chips, options.folder, options.task, options.model)
     return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE})
 
 
-def _used(options: argparse.Namespace, names: tuple[str, ...]) -> list[str]:
+def _used(options: InitOptions, names: tuple[str, ...]) -> list[str]:
     """The options of these names that are given."""
-    defaults = vars(_parser().parse_args([str(options.folder)]))
+    defaults = {item.name: item.default for item in fields(options)}
     return [f"--{name}" for name in names if getattr(options, name) != defaults[name]]
 
 
-def _area_project(options: argparse.Namespace) -> ProjectFiles:
+def _area_project(options: InitOptions) -> ProjectFiles:
     """Validate the options, choose settings from collection, catalog and grid, and check the resulting config."""
     _refuse_contradictions(options)
     dates = options.datetime or (None if options.catalog else DATES)
     parse_interval(dates or "")
     area = _area(options)
-    bands = tuple(options.bands or ())
+    bands = options.bands
     if options.catalog:
         query = Query(geometry=area.geometry if area else None, datetime=dates)
         source = source_of_catalog(options.catalog, options.collection, bands, query)
     else:
         source = source_of_api(options.url, options.collection, bands)
-    outline = None if area is None or area.bbox else _feature_collection(options.area, area)
+    outline = _outline(options, area)
     with tempfile.TemporaryDirectory(prefix="eopipe-init-") as name:
         if outline is not None:
             write_json(Path(name, "area.geojson"), outline)
@@ -241,10 +206,10 @@ def _area_project(options: argparse.Namespace) -> ProjectFiles:
     return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE}, outline)
 
 
-def _refuse_contradictions(options: argparse.Namespace) -> None:
+def _refuse_contradictions(options: InitOptions) -> None:
     if options.area and options.bbox:
         raise UsageError("init takes --area or --bbox, not both")
-    if not (options.area or options.bbox or options.catalog or options.source):
+    if not (options.area or options.bbox or options.catalog or options.from_):
         raise UsageError("init needs --area or --bbox, or --catalog for all scenes of a folder, --chips or --sample")
     if options.catalog and options.url:
         raise UsageError("init takes --catalog (a folder) or --url, not both")
@@ -257,22 +222,24 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise UsageError(f"--task {options.task} has no classes; name the quantity of the labels with --measure")
 
 
-def _area(options: argparse.Namespace) -> ProjectArea | None:
+def _area(options: InitOptions) -> ProjectArea | None:
     if options.bbox:
-        return ProjectArea(area_geometry(None, tuple(options.bbox)) or {}, tuple(options.bbox))
+        return ProjectArea(area_geometry(None, options.bbox) or {}, options.bbox)
     return ProjectArea(read_area(options.area)) if options.area else None
 
 
-def _feature_collection(path: Path, area: ProjectArea) -> Any:
-    """The area as the project stores it: GeoJSON as it is, other formats as one feature."""
-    if path.suffix.lower() in (".geojson", ".json"):
-        return json.loads(path.read_text(encoding="utf-8"))
+def _outline(options: InitOptions, area: ProjectArea | None) -> Any:
+    """The area of a file as the project stores it: GeoJSON as it is, other formats as one feature."""
+    if area is None or options.area is None:
+        return None
+    if options.area.suffix.lower() in (".geojson", ".json"):
+        return json.loads(options.area.read_text(encoding="utf-8"))
     feature = {"type": "Feature", "properties": {}, "geometry": area.geometry}
     return {"type": "FeatureCollection", "features": [feature]}
 
 
 def _checked_shape(
-    text: str, folder: Path, options: argparse.Namespace, *, check_chips: bool = False
+    text: str, folder: Path, options: InitOptions, *, check_chips: bool = False
 ) -> tuple[int, int] | None:
     """The shape of the grid where it is known; raises what `eopipe check` would say, apart from missing labels."""
     import yaml
@@ -300,7 +267,7 @@ def _checked_shape(
 
 
 def _config_text(
-    options: argparse.Namespace, source: SceneSource, area: ProjectArea | None, dates: str | None, split: SplitChoice
+    options: InitOptions, source: SceneSource, area: ProjectArea | None, dates: str | None, split: SplitChoice
 ) -> str:
     """The template with values; JSON strings and lists are YAML, so nothing needs quotes by hand."""
     is_small = area is not None and area.square_kilometres < SMALL_KM2
@@ -344,9 +311,7 @@ def _stacks_seasons(source: SceneSource, dates: str | None, model: str) -> bool:
     return len({period_of(day, "season").name for day in (first, last)}) > 1
 
 
-def _search_lines(
-    source: SceneSource, area: ProjectArea | None, dates: str | None, options: argparse.Namespace
-) -> list[str]:
+def _search_lines(source: SceneSource, area: ProjectArea | None, dates: str | None, options: InitOptions) -> list[str]:
     place = f"  bbox: {json.dumps(area.bbox)}" if area and area.bbox else "  area: area.geojson" if area else ""
     lines = [
         f"  catalog: {json.dumps(os.path.relpath(source.catalog, options.folder))}" if source.catalog else "",

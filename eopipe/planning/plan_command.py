@@ -1,29 +1,28 @@
 """`eopipe plan`: forecast of a run as a table, files and a figure; refused over a quota."""
 
-import argparse
 import logging
 import math
 import os
-import re
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from eopipe.chips.splits import SPLITS
 from eopipe.clusters.check_profile import config_conflicts, find_profile, read_profile
 from eopipe.clusters.profile import describe_training
 from eopipe.config import load
 from eopipe.config_conflicts import refusal
-from eopipe.errors import BadInputError, NoSpaceError, UsageError
+from eopipe.contract import Argument
+from eopipe.errors import BadInputError, NoSpaceError
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.models.model_files import module_of
 from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_chips
 from eopipe.planning.disk_forecast import forecast_folders, forecast_split_folders
-from eopipe.planning.folder_forecast import FolderForecast, free_space
+from eopipe.planning.folder_forecast import FolderForecast, Quota, free_space
 from eopipe.planning.frozen_scenes import (
     Config,
     FrozenScenes,
@@ -35,6 +34,7 @@ from eopipe.planning.frozen_scenes import (
     scene_rows,
 )
 from eopipe.planning.plan_figure import write_plan_figure
+from eopipe.ports import ConfigFile
 from eopipe.publish import publish, refuse_foreign, write_json
 from eopipe.run.finished_model import check_grid, finished_model_mistakes
 from eopipe.run.locate import in_project
@@ -48,7 +48,6 @@ from eopipe.warp.footprints import bounds_of, footprint, grid_extent
 
 # Seconds to wait for a server's answer about the size of a file.
 TIMEOUT_S = 30.0
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 MAX_ROWS = 40
 
 
@@ -82,27 +81,34 @@ class RunForecast:
         return sum(row.bytes for row in self.rows if not row.is_fetched)
 
 
-def plan(argv: list[str]) -> int:
+def plan(
+    quota: Quota,
+    config: ConfigFile = None,
+    out: Annotated[
+        Path | None, Argument("output folder of plan.json, plan.png and plan.geojson [plan, in the project folder]")
+    ] = None,
+    profile: Annotated[
+        str | None, Argument("Snakemake profile whose resources for the training are checked", value="PROFILE")
+    ] = None,
+) -> None:
     """Forecast what a run will download, write and need, without downloading; refuse a run over a quota."""
-    arguments = _parser().parse_args(argv)
-    if arguments.profile and Path(arguments.profile).exists():
-        arguments.profile = str(Path(arguments.profile).absolute())
-    with in_project(arguments.config) as arguments.config:
-        return plan_project(arguments)
+    if profile and Path(profile).exists():
+        profile = str(Path(profile).absolute())
+    target = out.absolute() if out else Path("plan")
+    with in_project(config) as path:
+        plan_project(load(path), target, profile, quota)
 
 
-def plan_project(arguments: argparse.Namespace) -> int:
-    """The forecast of the config of this folder."""
-    target, max_bytes = arguments.out, parse_size(arguments.max_bytes) if arguments.max_bytes else None
+def plan_project(config: Config, target: Path, profile: str | None, quota: Quota) -> None:
+    """Print and write the forecast of the config of this folder. Raises what `eopipe plan` refuses."""
     refuse_foreign(target, folder=True)
-    config = load(arguments.config)
     # Stages write samples; their log lines do not belong to a run.
     logging.getLogger("eopipe").setLevel(logging.ERROR)
     training, stops = [], [*missing_files(config, set())]
     if config["model"]:
         stops += finished_model_mistakes(config)
     else:
-        training, stops = training_lines(config, arguments.profile), [*stops, *model_mistakes(config)]
+        training, stops = training_lines(config, profile), [*stops, *model_mistakes(config)]
     try:
         forecast = forecast_run(config)
     except BadInputError as error:
@@ -114,7 +120,7 @@ def plan_project(arguments: argparse.Namespace) -> int:
         stops += forecast.chips.stops
         training.append(length_line(config, forecast.chips))
         warnings = warnings_of(config, forecast.chips)
-    refused = refusals(config, forecast, arguments.max_files, max_bytes)
+    refused = refusals(config, forecast, quota)
     last = [*training, *(f"warning: {line}" for line in warnings)]
     print("\n".join([*forecast_lines(config, forecast), *(["", *last] if last else [])]))
     with publish(target, folder=True) as draft:
@@ -130,7 +136,6 @@ def plan_project(arguments: argparse.Namespace) -> int:
         raise BadInputError(stop_message([*stops, *refused]))
     if refused:
         raise NoSpaceError(f"this run does not fit: {'; '.join(refused)}")
-    return 0
 
 
 def stop_message(sentences: list[str]) -> str:
@@ -212,7 +217,7 @@ def refuse_huge_grid(scenes: FrozenScenes) -> None:
     )
 
 
-def refusals(config: Config, forecast: RunForecast, max_files: int | None, max_bytes: int | None) -> list[str]:
+def refusals(config: Config, forecast: RunForecast, quota: Quota) -> list[str]:
     """A sentence for each quota that the run exceeds, with what it needs and what is available."""
     needed, size, new, new_bytes = forecast.totals
     free, inodes = free_space(Path(config["results"]))
@@ -220,14 +225,6 @@ def refusals(config: Config, forecast: RunForecast, max_files: int | None, max_b
     # While a scene is fetched, its parts are in the state folder.
     largest = max((row.bytes for row in forecast.rows if not row.is_fetched), default=0)
     checks = (
-        (
-            max_files is not None and needed > max_files,
-            f"it needs {needed} files and folders, --max-files allows {max_files}",
-        ),
-        (
-            max_bytes is not None and size > max_bytes,
-            f"it needs {format_bytes(size)}, --max-bytes allows {format_bytes(max_bytes or 0)}",
-        ),
         (
             new_bytes > free,
             f"it needs {format_bytes(new_bytes)} more, {format_bytes(free)} are free for {config['results']}",
@@ -242,7 +239,7 @@ def refusals(config: Config, forecast: RunForecast, max_files: int | None, max_b
             f"the largest scene is {format_bytes(largest)}, {format_bytes(free_state)} are free for {config['state']}",
         ),
     )
-    return [sentence for is_exceeded, sentence in checks if is_exceeded]
+    return [*quota.refusals(needed, size), *(sentence for is_exceeded, sentence in checks if is_exceeded)]
 
 
 def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
@@ -306,37 +303,6 @@ def forecast_json(forecast: RunForecast, refused: list[str]) -> dict[str, Any]:
         **({"chips": chips_json(forecast.chips)} if forecast.chips else {}),
         "refused": refused,
     }
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="eopipe plan", description=plan.__doc__, allow_abbrev=False)
-    parser.add_argument("config", type=Path, nargs="?", help="config of the run [config.yaml, or config/config.yaml]")
-    parser.add_argument(
-        "--out",
-        type=lambda text: Path(text).absolute(),
-        default=Path("plan"),
-        help="output folder of plan.json, plan.png and plan.geojson [plan, in the project folder]",
-    )
-    parser.add_argument("--profile", help="Snakemake profile whose resources for the training are checked")
-    parser.add_argument(
-        "--max-files",
-        type=int,
-        help="inode quota: refuse a run that makes more files and folders (exit code 6)",
-    )
-    parser.add_argument(
-        "--max-bytes",
-        metavar="SIZE",
-        help="disk quota, such as 200GB: refuse a run that writes more, without the weights (exit code 6)",
-    )
-    return parser
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a size such as 500MB, 2TiB or 1000; raises UsageError for other text."""
-    match = re.fullmatch(r"(\d+(?:\.\d*)?) ?([kmgt]i?)?b?", text.strip().lower())
-    if match is None:
-        raise UsageError(f"{text!r} is not a size; write a number with a unit, such as 500MB or 2TiB")
-    return round(float(match[1]) * UNITS[match[2] or ""])
 
 
 def scenes_table(rows: list[SceneRow]) -> list[str]:

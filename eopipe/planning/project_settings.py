@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 from eopipe.chips.block_choice import BlockChoice, choose_block
+from eopipe.contract import Argument
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vector_files import refuse_xml
 from eopipe.scenes.item import Item
@@ -16,6 +18,7 @@ from eopipe.stac.antimeridian import Geometry, unwrap
 from eopipe.stac.geoparquet import from_disk
 from eopipe.stac.query import Query, area_geometry, explain_no_match
 from eopipe.tiles.grid import utm_crs
+from eopipe.train_options import TaskName
 
 EARTH_SEARCH = "https://earth-search.aws.element84.com/v1"
 SENTINEL_2, SENTINEL_2_METRES = "sentinel-2-l2a", 10.0
@@ -25,6 +28,50 @@ KM_PER_DEGREE = 111.0
 # Edges of chips to choose from, blocks in them, and the minimum number of blocks that can hold a chip.
 CHIPS, CHIPS_PER_BLOCK, BLOCKS, FEWEST_BLOCKS = (128, 64, 32, 16), (4, 2), 9, 3
 FRACTIONS = (0.7, 0.15, 0.15)
+DATES, CLASSES = "2024-05-01/2024-09-30", ("other", "forest")
+
+
+@dataclass(frozen=True)
+class InitOptions:
+    """What a user says of a new project; an area, a catalog, chips, the sample or a finished run."""
+
+    folder: Annotated[Path, Argument("new folder of the project", positional=True)]
+    area: Annotated[Path | None, Argument("polygons of the area: GeoJSON in degrees, GeoPackage or Shapefile")] = None
+    bbox: Annotated[
+        tuple[float, float, float, float] | None,
+        Argument("bounding box of the area, in degrees", value="WEST SOUTH EAST NORTH"),
+    ] = None
+    catalog: Annotated[
+        Path | None, Argument("folder of a static STAC catalog, instead of a STAC API; its area if none is given")
+    ] = None
+    url: Annotated[str | None, Argument("URL of a STAC API [Earth Search]", value="URL")] = None
+    collection: Annotated[
+        str | None, Argument("STAC collection: one of the examples, or of --url or --catalog [sentinel-2-l2a]")
+    ] = None
+    datetime: Annotated[str | None, Argument(f"date or interval of acquisition [{DATES}, or all of a catalog]")] = None
+    bands: Annotated[tuple[str, ...], Argument("asset names, in channel order [the collection's]")] = ()
+    task: Annotated[TaskName, Argument("learning task")] = "segmentation"
+    classes: Annotated[
+        tuple[str, ...], Argument(f"class names, in the order of the class numbers [{', '.join(CLASSES)}]")
+    ] = ()
+    measure: Annotated[str | None, Argument("quantity of the labels, for --task regression [value]")] = None
+    model: Annotated[str, Argument("unet, convnext, temporal, linear, or file.py:Class of your own")] = "unet"
+    labels: Annotated[str, Argument("label file, relative to the folder", value="FILE")] = "labels.gpkg"
+    from_: Annotated[
+        Path | None,
+        Argument(
+            "map with a finished model: results of a run, its project folder, or the folder of a model",
+            value="RESULTS",
+        ),
+    ] = None
+    allow_code: Annotated[
+        str | None,
+        Argument("permission to run the code of a custom model that --from names, as file.py:Class", value="CODE"),
+    ] = None
+    chips: Annotated[Path | None, Argument("folder of a chip set, which `eopipe import` wrote, instead of an area")] = (
+        None
+    )
+    sample: Annotated[bool, Argument("the embedded sample with its labels, ready to run, instead of an area")] = False
 
 
 def shipped(name: str) -> Path:

@@ -1,11 +1,10 @@
 """`eopipe lineage`: from a file, or a pixel of a map, back to chips, scenes, code and settings."""
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from eopipe.contract import STAGES, Option, stage
+from eopipe.contract import STAGES, Argument, Option, stage
 from eopipe.errors import BadInputError
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.lineage_graph import LineageGraph, lineage_of
@@ -27,22 +26,15 @@ LISTED_INPUTS = 50
 Jobs = tuple[RecordedJob, ...]
 
 
-def lineage(arguments: list[str]) -> int:
-    """Show how a result was made; nothing is written."""
-    path, _, position = _parser().parse_args(arguments).path.partition("#")
-    print("\n".join(_describe(Path(path), position)))
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="eopipe lineage",
-        description="Show how a result was made, from the run records beside it or the crate that contains it.",
-    )
-    parser.add_argument(
-        "path", metavar="PATH[#POSITION]", help="a result; for a map #x,y in its CRS, or #pixel=column,row"
-    )
-    return parser
+def lineage(
+    path: Annotated[
+        str,
+        Argument("a result; for a map #x,y in its CRS, or #pixel=column,row", positional=True, value="PATH[#POSITION]"),
+    ],
+) -> None:
+    """Show how a result was made, from the run records beside it or the crate that contains it."""
+    file, _, position = path.partition("#")
+    print("\n".join(_describe(Path(file), position)))
 
 
 def _describe(path: Path, position: str) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """`eopipe rerun`: run the jobs of a crate again and compare every digest."""
 
-import argparse
 import glob
 import os
 import platform
@@ -8,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
 from eopipe import __version__
+from eopipe.contract import Argument
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, read_crate
 from eopipe.provenance.jobs import RecordedData
@@ -21,50 +21,39 @@ from eopipe.provenance.rerun_jobs import FROZEN_STAGES, CrateRerun
 from eopipe.publish import MANIFEST, content_digest, damage_message, digest, verify
 
 
-def rerun(arguments: list[str]) -> int:
-    """Rerun the jobs of a crate in a new folder and report whether every digest is identical.
+def rerun(
+    crate_folder: Annotated[Path, Argument("folder that eopipe crate made", positional=True, value="CRATE")],
+    to: Annotated[Path | None, Argument("new folder for the outputs [CRATE-again]")] = None,
+    data: Annotated[Path, Argument("folder with inputs that are not in the crate: labels, catalogs")] = Path(),
+    cores: Annotated[int | None, Argument("concurrent jobs [all cores]", ge=1)] = None,
+    allow_code: Annotated[
+        str | None,
+        Argument(
+            "permission to run the code of a custom model: the train.architecture of the crate, such as file.py:Class",
+            value="CODE",
+        ),
+    ] = None,
+    other_code: Annotated[bool, Argument("allow another version or commit of eopipe than the crate's")] = False,
+) -> int:
+    """Rerun the jobs of a crate in a new folder, with its frozen scenes and settings, and compare every digest.
 
-    Raises IntegrityError if a digest differs or the crate is damaged.
+    The crate decides what is downloaded and computed; outputs are in the new folder, and code of a custom model runs
+    with --allow-code only.
     """
-    options = _parser().parse_args(arguments)
-    crate = read_crate(options.crate)
+    crate = read_crate(crate_folder)
     verify(crate.folder)
     if damages := crate_damages(crate.folder):
         raise IntegrityError(damage_message(crate.folder, damages))
-    check_code(crate, allow_other=options.other_code)
+    check_code(crate, allow_other=other_code)
     folder = crate.folder.resolve()
-    jobs = CrateRerun(crate, options.to or folder.with_name(f"{folder.name}-again"), options.allow_code)
+    jobs = CrateRerun(crate, to or folder.with_name(f"{folder.name}-again"), allow_code)
     jobs.check_permission()
-    jobs.available |= find_user_inputs(crate, options.data, [data for job in jobs.jobs for data in job.record.inputs])
+    jobs.available |= find_user_inputs(crate, data, [row for job in jobs.jobs for row in job.record.inputs])
     jobs.open()
     for line in environment_differences(crate):
         print(line)
-    jobs.run(max(1, options.cores))
+    jobs.run(cores or len(os.sched_getaffinity(0)))
     return jobs.close()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="eopipe rerun",
-        description="Rerun the jobs of a crate in a new folder, with the frozen scenes and settings of the crate, and "
-        "compare every digest. The crate decides what is downloaded and computed; outputs are in the new folder, and "
-        "code of a custom model runs with --allow-code only.",
-    )
-    parser.add_argument("crate", type=Path, help="folder that eopipe crate made")
-    parser.add_argument("--to", type=Path, help="new folder for the outputs [CRATE-again]")
-    parser.add_argument(
-        "--data", type=Path, default=Path(), help="folder with inputs that are not in the crate: labels, catalogs [.]"
-    )
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="concurrent jobs [all cores]")
-    parser.add_argument(
-        "--allow-code",
-        metavar="NAME",
-        help="permission to run the code of a custom model: the train.architecture of the crate, such as file.py:Class",
-    )
-    parser.add_argument(
-        "--other-code", action="store_true", help="allow another version or commit of eopipe than the crate's"
-    )
-    return parser
 
 
 def check_code(crate: RunCrate, *, allow_other: bool) -> None:

@@ -3,22 +3,20 @@
 An input of `cwl/pipeline.cwl` is a setting: `train_epochs` is `epochs` in the section `train` of a config.
 """
 
-import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import yaml
 
-from eopipe.arguments import Parser, expand_lists
 from eopipe.config import load
-from eopipe.contract import STAGES, Input, Port, stage
+from eopipe.contract import STAGES, Argument, Input, Port, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
+from eopipe.ports import ConfigFile
 from eopipe.provenance.record import record_path
 from eopipe.publish import publish, write_json
 from eopipe.run.images import periods, splits_images
@@ -31,6 +29,7 @@ from eopipe.trial_settings import MAX_RUNGS, counts_of_rungs, kind_of_trainings,
 JOB = "job.yml"
 HEAD = "# Written by `eopipe cwl`"
 IANA = "https://www.iana.org/assignments/media-types/"
+TileStores = Annotated[tuple[Path, ...], Input("tile stores, one for each image", folder=True)]
 # What an engine reads as the outputs of a tool.
 OUTPUT = Path("cwl.output.json")
 # Settings without an input: the engine of the crate is CWL, and the rest is of Snakemake.
@@ -38,26 +37,13 @@ FIXED = {("crate", "engine")}
 OF_SNAKEMAKE = ("results", "state", "online_nodes", "setup", "container")
 
 
-def cwl(argv: list[str]) -> int:
+def cwl(
+    config_file: ConfigFile = None,
+    to: Annotated[Path, Argument("folder to write to", value="FOLDER")] = Path("cwl"),
+) -> None:
     """Write a config as a job file for CWL engines, with the workflow and its tools beside it."""
-    of_workflow = {
-        "steps": _write_steps,
-        "periods": _write_periods,
-        "cells": _write_cells,
-        "images": _write_images,
-    }
-    if argv and argv[0] in of_workflow:
-        return of_workflow[argv[0]](argv[1:])
-    parser = Parser(
-        prog="eopipe cwl",
-        description=cwl.__doc__,
-        epilog="`eopipe cwl steps`, `cells`, `images` and `periods` are jobs of the workflow itself.",
-    )
-    parser.add_argument("config", nargs="?", type=Path, help="config of the run [config.yaml]")
-    parser.add_argument("--to", type=Path, default=Path("cwl"), metavar="FOLDER", help="folder to write to [cwl]")
-    options = parser.parse_args(argv)
-    folder, start = options.to.absolute(), Path.cwd()
-    with in_project(options.config) as path:
+    folder, start = to.absolute(), Path.cwd()
+    with in_project(config_file) as path:
         config = load(path)
         text = job_text(job(config, folder, path), str(path))
     _write(folder, text)
@@ -65,7 +51,6 @@ def cwl(argv: list[str]) -> int:
     pipeline = "chip-set.cwl" if config["chip_set"] else "finished-model.cwl" if config["model"] else "pipeline.cwl"
     words = ["cwltool", "--outdir", config["results"], f"{place}/{pipeline}", f"{place}/{JOB}"]
     print("\n".join([*_notes(config), f"now: {shlex.join(words)}"]))
-    return 0
 
 
 def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
@@ -197,15 +182,15 @@ def _notes(config: dict[str, Any]) -> list[str]:
     return [f"{' and '.join(used)} of the config: Snakemake's, see docs/cwl.md for CWL"] if used else []
 
 
-def _write_steps(argv: Sequence[str]) -> int:
-    """Write which of the optional steps of the pipeline a job has."""
-    parser = Parser(prog="eopipe cwl steps", description=_write_steps.__doc__)
-    for name in ("label-asset", "composite-method", "split-method", "split-by"):
-        parser.add_argument(f"--{name}")
-    parser.add_argument("--with-labels", action="store_true")
-    options: argparse.Namespace = parser.parse_args(argv)
-    write_json(OUTPUT, steps(**vars(options)))
-    return 0
+def _write_steps(
+    label_asset: Annotated[str | None, Argument("label.asset of the job")] = None,
+    composite_method: Annotated[str, Argument("composite.method of the job")] = "none",
+    split_method: Annotated[str | None, Argument("split.method of the job")] = None,
+    split_by: Annotated[str | None, Argument("split.by of the job")] = None,
+    with_labels: Annotated[bool, Argument("whether it has labels")] = False,
+) -> None:
+    """Write which of the optional steps of the CWL pipeline a job has; a job of the pipeline itself."""
+    write_json(OUTPUT, steps(label_asset, composite_method, split_method, split_by, with_labels=with_labels))
 
 
 def steps(
@@ -223,29 +208,25 @@ def steps(
     }
 
 
-def _write_cells(argv: Sequence[str]) -> int:
-    """Write the cells of a run and the parts of their maps, and what the names of the maps and parts end with."""
-    parser = Parser(prog="eopipe cwl cells", description=_write_cells.__doc__)
-    parser.add_argument("--grid", type=Path, required=True)
-    parser.add_argument("--map-parts", type=int, default=1)
-    arguments = parser.parse_args(argv)
-    names = [cell.id for cell in read_frame(arguments.grid).cells]
+def _write_cells(
+    grid: Annotated[Path, Argument("grid.json of the search")],
+    map_parts: Annotated[int, Argument("map_parts of the job")] = 1,
+) -> None:
+    """Write the cells of a run with the parts and names of their maps; a job of the pipeline itself."""
+    names = [cell.id for cell in read_frame(grid).cells]
     endings = [f"-{name}" if name else "" for name in names]
-    parts = [(*cell, part) for cell in zip(names, endings, strict=True) for part in names_of_parts(arguments.map_parts)]
+    parts = [(*cell, part) for cell in zip(names, endings, strict=True) for part in names_of_parts(map_parts)]
     of_parts = {
         "parts": [part for _, _, part in parts],
         "part_cells": [cell for cell, _, _ in parts],
         "part_endings": [f"{ending}-part-{part}" for _, ending, part in parts],
     }
     write_json(OUTPUT, {"cells": names, "endings": endings} | of_parts)
-    return 0
 
 
-def _write_images(argv: Sequence[str]) -> int:
-    """Write the cells that each image reaches, with its tile store and what the name of its map ends with."""
-    parser = Parser(prog="eopipe cwl images", description=_write_images.__doc__)
-    parser.add_argument("--tiles", type=Path, nargs="+", required=True)
-    stores = [Tiles(path) for path in parser.parse_args(expand_lists(stage("composite"), argv)).tiles]
+def _write_images(tiles: TileStores) -> None:
+    """Write the cells that each image reaches, with the name of its map there; a job of the pipeline itself."""
+    stores = [Tiles(path) for path in tiles]
     reached = [(_folder(store.path), part.cell) for store in stores for part in store.parts]
     of_images = {
         "image_stores": [store for store, _ in reached],
@@ -253,7 +234,6 @@ def _write_images(argv: Sequence[str]) -> int:
         "image_endings": [f"-{cell}" if cell else "" for _, cell in reached],
     }
     write_json(OUTPUT, of_images)
-    return 0
 
 
 def _folder(path: Path) -> dict[str, str]:
@@ -261,18 +241,18 @@ def _folder(path: Path) -> dict[str, str]:
     return {"class": "Directory", "path": str(path), "basename": path.name}
 
 
-def _write_periods(argv: Sequence[str]) -> int:
-    """Write the tile stores of each period, and the names of the composites."""
-    parser = Parser(prog="eopipe cwl periods", description=_write_periods.__doc__)
-    parser.add_argument("--items", type=Path, required=True)
-    parser.add_argument("--tiles", type=Path, nargs="+", required=True)
-    parser.add_argument("--period", default="all")
-    parser.add_argument("--stack", default="none")
-    parser.add_argument("--parts", nargs="+", default=())
-    options = parser.parse_args(expand_lists(stage("composite"), argv))
-    composite = {"period": options.period, "stack": options.stack, "parts": tuple(options.parts)}
-    stores = {path.name: _folder(path) for path in options.tiles}
-    scenes = periods({"composite": composite}, options.items)
-    tiles = [[stores[f"{scene}.zarr"] for scene in names] for names in scenes.values()]
-    write_json(OUTPUT, {"groups": tiles, "names": [f"{period}.zarr" for period in scenes]})
-    return 0
+def _write_periods(
+    items: Annotated[Path, Argument("folder of the items that the search found")],
+    tiles: TileStores,
+    period: Annotated[str, Argument("composite.period of the job")] = "all",
+    stack: Annotated[str, Argument("composite.stack of the job")] = "none",
+    parts: Annotated[tuple[str, ...], Argument("composite.parts of the job")] = (),
+) -> None:
+    """Write the tile stores of each period, and the names of the composites; a job of the pipeline itself."""
+    stores = {path.name: _folder(path) for path in tiles}
+    scenes = periods({"composite": {"period": period, "stack": stack, "parts": parts}}, items)
+    groups = [[stores[f"{scene}.zarr"] for scene in names] for names in scenes.values()]
+    write_json(OUTPUT, {"groups": groups, "names": [f"{name}.zarr" for name in scenes]})
+
+
+CWL = {"": cwl, "steps": _write_steps, "cells": _write_cells, "images": _write_images, "periods": _write_periods}

@@ -5,11 +5,10 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from eopipe.arguments import Parser
 from eopipe.config import load
-from eopipe.contract import STAGES, is_path, stage
+from eopipe.contract import STAGES, Argument, is_path, stage
 from eopipe.errors import UsageError
 from eopipe.run.locate import find_config, project_folder
 
@@ -25,18 +24,20 @@ REFUSED_INPUT = re.compile(
 JOBS_FAILED = "At least one job did not complete successfully"
 
 
-def command(argv: list[str]) -> int:
+def command(
+    stage_name: Annotated[str, Argument(f"one of {', '.join(STAGES)}", positional=True, value="STAGE")],
+    name: Annotated[
+        str | None, Argument("name of the job's scene, period or map [all jobs of the stage]", positional=True)
+    ] = None,
+    configfile: Annotated[Path | None, Argument("config of the run [config.yaml]")] = None,
+) -> None:
     """Print the command of each finished or failed job of a stage; pasted, it runs the job again."""
-    parser = Parser(prog="eopipe command", description=command.__doc__)
-    parser.add_argument("stage", choices=STAGES, metavar="STAGE", help=f"one of {', '.join(STAGES)}")
-    parser.add_argument("name", nargs="?", help="name of the job's scene, period or map [all jobs of the stage]")
-    parser.add_argument("--configfile", type=Path, help="config of the run [config.yaml]")
-    options = parser.parse_args(argv)
-    config = find_config(options.configfile)
+    if stage_name not in STAGES:
+        raise UsageError(f"there is no stage {stage_name}; the stages are {', '.join(STAGES)}")
+    config = find_config(configfile)
     # The lines are relative to the project folder, where they are pasted.
     logs = project_folder(config) / load(config)["results"] / "logs"
-    print("\n".join(commands(logs, options.stage, options.name)))
-    return 0
+    print("\n".join(commands(logs, stage_name, name)))
 
 
 def commands(logs: Path, name: str, job: str | None = None) -> list[str]:

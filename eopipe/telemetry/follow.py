@@ -4,7 +4,6 @@ A training only appends to its journal `metrics.jsonl`. This process reads it, w
 hands its values to the trackers' own libraries: whatever goes wrong with them cannot touch the training.
 """
 
-import argparse
 import logging
 import os
 import signal
@@ -20,10 +19,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event as Flag
 from threading import Thread
-from typing import Any
+from typing import Annotated, Any
 
+from eopipe.contract import Argument
 from eopipe.errors import UsageError
 from eopipe.telemetry.journal import METRICS, Event, FollowedRun, JournalTail, find_run
+from eopipe.train_options import TrackerName
 
 log = logging.getLogger("eopipe")
 # Where a state folder has the pictures of its validation chips.
@@ -296,39 +297,29 @@ def follow_run(run: FollowedRun, names: tuple[str, ...], stop: Flag, *, once: bo
     return not trackers.are_lost
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="eopipe follow", description=follow.__doc__, allow_abbrev=False)
-    parser.add_argument("run", type=Path, help="model folder, finished or in training, or state folder of a training")
-    parser.add_argument(
-        "--to", nargs="+", action="extend", required=True, choices=TRACKERS, metavar="|".join(TRACKERS), help="trackers"
-    )
-    parser.add_argument("--views", type=Path, help="output folder of the trackers [beside the model]")
-    parser.add_argument(
-        "--once", action="store_true", help="read the available lines and exit, without waiting for more"
-    )
-    parser.add_argument(
-        "--until-eof",
-        action="store_true",
-        help="exit after a last read when standard input is closed (train uses this)",
-    )
-    return parser
-
-
-def follow(argv: list[str]) -> int:
+def follow(
+    run: Annotated[
+        Path, Argument("model folder, finished or in training, or state folder of a training", positional=True)
+    ],
+    to: Annotated[tuple[TrackerName, ...], Argument("trackers")],
+    views: Annotated[Path | None, Argument("output folder of the trackers [beside the model]")] = None,
+    once: Annotated[bool, Argument("read the available lines and exit, without waiting for more")] = False,
+    until_eof: Annotated[
+        bool, Argument("exit after a last read when standard input is closed (train uses this)")
+    ] = False,
+) -> None:
     """Show a training in TensorBoard, MLflow or Prometheus, while it runs or afterwards."""
-    arguments = _parser().parse_args(argv)
-    run = find_run(arguments.run, arguments.views)
-    stop = Flag()
+    followed, stop = find_run(run, views), Flag()
     ignored = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGTERM)
     handlers: dict[signal.Signals, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stop.set())
-    if arguments.until_eof:
+    if until_eof:
         # A scheduler signals all processes of a job; the training decides when it has ended.
         handlers = dict.fromkeys(ignored, signal.SIG_IGN)
         Thread(target=_wait_for_eof, args=(stop,), daemon=True).start()
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        if follow_run(run, tuple(arguments.to), stop, once=arguments.once):
-            return 0
+        if follow_run(followed, to, stop, once=once):
+            return
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from eopipe.arguments import Parser, check_inputs, parse
+from eopipe.arguments import check_inputs, parse
 from eopipe.arrays import Float64Array
-from eopipe.contract import stage
-from eopipe.errors import BadInputError, UsageError
+from eopipe.contract import Argument, stage
+from eopipe.errors import BadInputError
 from eopipe.launch.world import StopRequest, World, configure_torch
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training_job import Job, Knobs, Settings
@@ -90,23 +90,15 @@ class RateCurve:
         ]
 
 
-def rate(argv: list[str]) -> int:
+def rate(
+    arguments: Annotated[tuple[str, ...], Argument("arguments of the training", stage="train")] = (),
+    steps: Annotated[int, Argument("steps of the range test, 20 or more: fewer make no curve", ge=20)] = 120,
+) -> None:
     """Suggest a learning rate by a range test, with the arguments of `eopipe train`; nothing is written."""
-    parser = Parser(
-        prog="eopipe rate",
-        description=rate.__doc__,
-        epilog="and all arguments of eopipe train --help",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--steps", type=int, default=120, help="steps of the range test, 20 or more [%(default)s]")
-    arguments, train_argv = parser.parse_known_args(argv)
-    if arguments.steps < 20:
-        raise UsageError(f"--steps is {arguments.steps}; a curve needs 20 or more")
     train = stage("train")
-    values = parse(train, train_argv if "--model" in train_argv else [*train_argv, "--model", "model"])
+    values = parse(train, arguments if "--model" in arguments else [*arguments, "--model", "model"])
     check_inputs(train, values)
-    print("\n".join(advice(try_rates(values, arguments.steps), values["learning_rate"])))
-    return 0
+    print("\n".join(advice(try_rates(values, steps), values["learning_rate"])))
 
 
 def rising_rates(steps: int) -> Float64Array:

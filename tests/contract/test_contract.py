@@ -1,7 +1,6 @@
 """One definition, several views: command line, config, CWL, docs and rules say the same."""
 
 import ast
-import importlib
 import inspect
 import json
 import re
@@ -24,10 +23,11 @@ from dev import sync
 from dev.cwl import needs_inputs
 from dev.sync import derived
 from eopipe import cli
-from eopipe.arguments import GROUPS, stage_parser
+from eopipe.arguments import GROUPS, parser_of
 from eopipe.config import check, load, model
 from eopipe.contract import (
     STAGES,
+    Argument,
     Input,
     Knob,
     Option,
@@ -205,7 +205,7 @@ def test_the_command_line_gives_back_every_value(setting: tuple[str, Port], data
         if p.required
         for argument in (["x"] if getattr(p.mark, "positional", False) else [p.flag, "x"])
     ]
-    parsed = vars(stage_parser(stage(name)).parse_args([*required, *to_args(port, value)]))[port.name]
+    parsed = vars(parser_of(stage(name), {}).parse_args([*required, *to_args(port, value)]))[port.name]
     if port.base is bool:
         assert parsed == value
     else:
@@ -297,12 +297,33 @@ def test_help_is_wrapped_to_the_width_of_the_terminal(capsys: pytest.CaptureFixt
     )
 
 
-def test_every_command_of_the_table_has_a_function_and_a_sentence() -> None:
-    for group in cli.COMMANDS.values():
-        for name, (target, sentence) in group.items():
-            module, _, function = target.partition(":")
-            assert callable(getattr(importlib.import_module(module), function)), name
-            assert sentence.endswith(".")
+@pytest.mark.parametrize("name", [name for group in cli.COMMANDS.values() for name in group if name != cli.PASSED_ON])
+def test_the_help_of_every_command_beside_the_stages_has_its_arguments(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for word, definition in cli.definitions(name).items():
+        assert definition.summary.endswith("."), definition.name
+        with pytest.raises(SystemExit, match="0"):
+            cli.main([name, *([word] if word else []), "--help"])
+        text = " ".join(capsys.readouterr().out.split())
+        for port in definition.ports:
+            assert isinstance(port.mark, Argument | Input)
+            # The arguments of a stage are behind its own help.
+            named = f"eopipe {port.mark.stage} --help" if getattr(port.mark, "stage", "") else port.flag
+            assert named in text
+
+
+def test_every_command_of_the_table_has_a_sentence() -> None:
+    assert all(sentence.endswith(".") for group in cli.COMMANDS.values() for _, sentence in group.values())
+
+
+def test_a_command_below_another_is_named_where_it_is_missing_or_misspelt(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["tiles"]) == 0
+    assert "tiles export" in capsys.readouterr().out
+    assert cli.main(["tiles", "exprot", "labels.zarr"]) == 2
+    assert capsys.readouterr().err == "error: there is no command tiles exprot; did you mean export?\n"
+    assert cli.main(["profile", "sge"]) == 2
+    assert "there are slurm, htcondor, kubernetes, lsf, pbs, check" in capsys.readouterr().err
 
 
 def test_report_without_inputs_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,7 +111,7 @@ def test_the_suggested_rate_beats_a_hundredth_and_a_hundredfold_of_it(training: 
 
 def test_the_line_of_a_training_can_be_used_and_what_is_wrong_in_it_is_told(training: Training, data: Data) -> None:
     for more, why in (
-        (("--model", "model", "--steps", "5"), "--steps is 5; a curve needs 20 or more"),
+        (("--model", "model", "--steps", "5"), "--steps is '5': input should be greater than or equal to 20"),
         (("--model", "model", "--depth", "9"), "--depth is '9'"),
         (("--freeze", "encoder"), "train.freeze is encoder"),
     ):

@@ -13,7 +13,7 @@ import pytest
 from scenery import Run
 
 from eopipe import cli
-from eopipe.arguments import expand_lists
+from eopipe.arguments import expand_lists, parse
 from eopipe.contract import STAGES, Input, Output, stage
 from eopipe.run.locate import find_config, project_folder
 from eopipe.telemetry.progress import LineFormatter
@@ -31,6 +31,12 @@ def test_a_misspelt_option_is_named_before_missing_ones(run: Run, arguments: tup
     completed = run(*arguments)
     assert completed.code == 2
     assert completed.stderr.startswith(f"error: {sentence} (see eopipe {arguments[0]} --help)")
+
+
+def test_a_list_that_is_given_twice_has_the_values_of_both() -> None:
+    required = ["--chips", "c", "--statistics", "s", "--model", "m"]
+    values = parse(stage("train"), ["--tiles", "a", "b", "--labels", "l", *required, "--tiles", "c"])
+    assert values["tiles"] == (Path("a"), Path("b"), Path("c"))
 
 
 @pytest.mark.parametrize(

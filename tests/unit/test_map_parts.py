@@ -217,7 +217,7 @@ def test_a_request_that_htcondor_cannot_read_is_refused(
     refused = {
         "--gpu-memory-mb is about GPUs, but the job requests none; add --gpu": ["--gpu-memory-mb", 40000],
         "--require-gpus is about GPUs": ["--require-gpus", "Capability > 8.0"],
-        "--gpu-memory-mb is 0; give the memory of a GPU in MB": ["--gpu", "--gpu-memory-mb", 0],
+        "--gpu-memory-mb is '0': input should be greater than or equal to 1": ["--gpu", "--gpu-memory-mb", 0],
         "--gpu-capability is 'sm_80'; give a compute capability such as 8.0": ["--gpu", "--gpu-capability", "sm_80"],
         "--requirements is 'a\\nqueue 9'; give one ClassAd expression in one line": ["--requirements", "a\nqueue 9"],
         "--requirements is 'a \\\\'; give one": ["--requirements", "a \\"],
@@ -240,7 +240,7 @@ def test_a_map_that_htcondor_cannot_make_in_parts_is_refused(
     submit_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = {
-        "--parts is 1, but a map is made in 2 parts or more": [*CONDOR[:3], 1, *CONDOR[4:], *INPUTS],
+        "--parts is '1': input should be greater than or equal to 2": [*CONDOR[:3], 1, *CONDOR[4:], *INPUTS],
         "--part belongs to the jobs of the parts; remove it": [*CONDOR, *INPUTS, "--part", "1-of-3"],
         "give the folder of the model": [*CONDOR, "--model", "in $put/model/model.json", *INPUTS[2:]],
         f"not {submit_folder}/s0.zarr; use relative paths": [*CONDOR, *INPUTS[:3], submit_folder / "s0.zarr"],

@@ -19,6 +19,7 @@ from pyproj import Transformer
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, split_outputs, write_raster
 from shapely.geometry import box, mapping
 
+from eopipe import cli
 from eopipe.arrays import AnyArray
 from eopipe.cli import report_error
 from eopipe.clusters.profile import JobShape
@@ -28,9 +29,9 @@ from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning.chip_forecast import chips_json, forecast_chips
 from eopipe.planning.disk_forecast import typical_size
-from eopipe.planning.folder_forecast import FolderForecast
+from eopipe.planning.folder_forecast import FolderForecast, Quota, parse_size
 from eopipe.planning.frozen_scenes import find_scenes
-from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, parse_size, plan, refusals
+from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, refusals
 from eopipe.planning.plan_figure import figure_bounds
 from eopipe.planning.trial_store import sample_size
 from eopipe.publish import files, write_json
@@ -130,7 +131,7 @@ def test_a_plan_shows_the_geometry_of_the_training_with_and_without_a_profile(
         "training: 2 nodes x 2 processes (1 GPU each), 32 CPUs and 64 GB per node; "
         "one torchrun agent per node, through srun; rendezvous on the first node"
     )
-    assert plan(["config.yaml", "--profile", "own-profile"]) == 0
+    assert cli.main(["plan", "config.yaml", "--profile", "own-profile"]) == 0
     assert f"\n{table}\n" in capsys.readouterr().out
     write(folder, train={"nodes": "3", "processes": 2})
     [_, conflict, _] = planned(run, folder, "--profile", "own-profile")["training"]
@@ -226,10 +227,10 @@ def test_a_plan_that_is_larger_than_the_disk_is_refused(folder: Path, catalog: C
     config = write(folder)
     frozen_scenes = find_scenes(config)
     huge = [FolderForecast("tiles", 1, 10**15, 10**18), FolderForecast("labels", 1, 10**3, 10**3)]
-    over = refusals(config, RunForecast(frozen_scenes, [], None, huge), None, None)  # type: ignore[arg-type]
+    over = refusals(config, RunForecast(frozen_scenes, [], None, huge), Quota())  # type: ignore[arg-type]
     assert len(over) in (1, 2), "some file systems count no inodes"
     assert "it needs 1,000,000 TB more" in over[0]
-    assert refusals(config, RunForecast(frozen_scenes, [], None, huge[1:]), None, None) == []  # type: ignore[arg-type]
+    assert refusals(config, RunForecast(frozen_scenes, [], None, huge[1:]), Quota()) == []  # type: ignore[arg-type]
 
 
 def stopped(run: Run, folder: Path) -> tuple[str, dict[str, Any]]:
@@ -282,7 +283,7 @@ def test_a_training_of_few_steps_and_places_in_no_split_are_warned_of(
     folder: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder, train={"epochs": 10, "batch": 32})
-    assert plan(["config.yaml"]) == 0
+    assert cli.main(["plan", "config.yaml"]) == 0
     output = capsys.readouterr().out
     assert re.search(r"^training length: 20 steps, [0-9.e+]+ passes over \d+ labelled pixels$", output, re.MULTILINE)
     assert "warning: the training has 20 steps, " in output

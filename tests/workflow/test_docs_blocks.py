@@ -18,6 +18,7 @@ from projects import ROOT, Project, environment
 from snakemake.cli import get_argument_parser
 
 from dev.figures import DRAWN, draw
+from eopipe.cli import definitions
 
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -126,7 +127,7 @@ def options(words: list[str]) -> set[str]:
 
 def first_words(words: list[str]) -> tuple[str, ...]:
     """The command, and the one below it where it has any."""
-    with_second = words[0] == "profile" or words[:2] in (["condor", "predict"], ["condor", "trainings"])
+    with_second = words[0] in ("profile", "tiles", "condor", "cwl") and words[1] in definitions(words[0])
     return tuple(words[:2] if with_second else words[:1])
 
 
