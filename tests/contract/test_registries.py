@@ -76,6 +76,7 @@ def listed_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 def test_workflowhub_can_take_the_checkout_as_a_workflow_ro_crate(listed_files: Path, tmp_path: Path) -> None:
     cache = seed(tmp_path / "cache")
     assert issues(listed_files, cache, "RECOMMENDED", "workflow-ro-crate") == []
@@ -129,6 +130,7 @@ def test_the_environment_of_conda_takes_eopipe_of_this_version_from_its_own_repo
     assert through_pip["pip"] == [f"eopipe @ git+{PROJECT['urls']['Source']}@v{__version__}"]
 
 
+@pytest.mark.exhaustive
 def test_the_workflow_of_the_catalogue_is_the_snakefile_of_the_checkout() -> None:
     plans = []
     for name in ("Snakefile", "workflow/Snakefile"):

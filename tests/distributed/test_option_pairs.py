@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_strategies import TOLERANCE, golden
 from worker_of_worlds import PLAIN
-from worlds import IN_ONE_SLICE, Runs, launch, way
+from worlds import Runs, launch, way
 
 from eopipe.training_job import Settings
 
@@ -45,6 +45,10 @@ def together(*names: str) -> dict[str, Any]:
     return {"settings": settings, "recompute": "recomputed" in names, "steps": STEPS}
 
 
+# They share the launches.
+IN_ONE_SLICE = pytest.mark.exhaustive(by="option pairs")
+
+
 @cache
 def trained() -> Runs:
     """All pairs that are not refused, one after the other: in two workers where weights are sharded, else in one."""
@@ -75,7 +79,7 @@ def test_all_that_can_go_together_does() -> None:
     assert run["all"]["losses"] == pytest.approx(run["clipped"]["losses"], abs=ROUGH)
 
 
-@IN_ONE_SLICE
+@pytest.mark.exhaustive
 def test_with_a_compiler_or_without_the_losses_are_those_of_the_model_as_it_is(tmp_path: Path) -> None:
     # With activation checkpointing, which the compiler has to take apart.
     runs = launch(1, {"compiled": together("compiled", "recomputed")}, tmp_path, {})

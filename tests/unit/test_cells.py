@@ -342,7 +342,7 @@ def scene_maps(folder: Path, pairs: list[tuple[Tiles, Tiles]]) -> dict[str, list
 @pytest.mark.parametrize(
     ("method", "of_scenes"),
     [
-        (("temporal", "--dates", "2023-08-03"), False),
+        pytest.param(("temporal", "--dates", "2023-08-03"), False, marks=pytest.mark.exhaustive),
         pytest.param(("temporal", "--dates", "2023-08-03"), True, marks=pytest.mark.exhaustive),
         pytest.param(("group", "--by", "scene"), False, marks=pytest.mark.exhaustive),
         (("group", "--by", "scene"), True),

@@ -205,6 +205,7 @@ def test_the_package_has_no_other_attributes() -> None:
         eopipe.open_cub  # noqa: B018
 
 
+@pytest.mark.exhaustive
 def test_with_dask_the_cube_is_chunked_and_has_the_same_pixels(results: Path) -> None:
     if not VALIDATORS.exists():
         pytest.skip("dask is not installed; run `make .venv/validators`")

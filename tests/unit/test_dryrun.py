@@ -71,6 +71,7 @@ def test_a_retry_that_no_partition_allows_is_noted_before_the_run() -> None:
     assert list(retry_notes(profile | {"retries": 1}, strict)) == []
 
 
+@pytest.mark.exhaustive
 def test_a_dry_run_gives_what_the_rules_of_a_config_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
     config["train"] |= {"processes": 3, "threads": 2}

@@ -64,6 +64,7 @@ def check_spread(folder: Path, task: str, models: list[Path], tiles: list[Path],
     assert np.nanmax(actual) > 0.05
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [(), ("--symmetries", 4), ("--window", 64)])
 @pytest.mark.parametrize("task", NAMES)
 def test_the_spread_is_that_of_the_maps_of_the_members(task: str, options: tuple[object, ...], tmp_path: Path) -> None:

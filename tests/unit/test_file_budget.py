@@ -33,6 +33,7 @@ def count_folders(folder: Path) -> int:
     return 1 + sum(path.is_dir() for path in folder.rglob("*"))
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=25)
 @given(
     shape=st.tuples(st.integers(1, 150), st.integers(1, 150)),

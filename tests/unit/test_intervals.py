@@ -164,6 +164,7 @@ def test_the_gain_is_paired_so_that_what_both_get_wrong_does_not_count() -> None
     assert np.diff(result["model"]["accuracy"])[0] > 0.03
 
 
+@pytest.mark.exhaustive
 def test_a_gain_ends_where_the_model_would_be_always_right() -> None:
     errors = noise(3, rate=0.04)
     errors[:, ::2] *= 4.0

@@ -48,6 +48,7 @@ def digests(paths: tuple[Path, Path]) -> list[str]:
     return [sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", sorted(CLASSES))
 def test_a_map_of_parts_has_the_bytes_of_the_map_of_one_job(task: str, tmp_path: Path) -> None:
     model, tiles = write_model(tmp_path / "model", task, CLASSES[task]), scenes(tmp_path, 2)

@@ -103,6 +103,7 @@ def test_a_changed_copy_of_a_chip_is_found(tmp_path: Path, change: str, edge: in
     assert results[0][2][1] == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("edge", [8, 16, 24, 32])
 def test_chips_of_west_and_east_of_real_scenes_are_not_alike(tmp_path: Path, edge: int) -> None:
     stores = [store_of(tmp_path / f"{date}.zarr", real_scene(date)) for date in DATES]

@@ -138,6 +138,7 @@ def test_a_plan_shows_the_geometry_of_the_training_with_and_without_a_profile(
     assert conflict == "the profile gives the training 2 nodes, but train.nodes is 3:3; make them equal"
 
 
+@pytest.mark.exhaustive
 def test_the_same_plan_has_the_same_bytes(folder: Path, run: Run) -> None:
     write(folder)
     planned(run, folder)

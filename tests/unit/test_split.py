@@ -626,6 +626,7 @@ def test_the_chips_are_georeferenced_polygons_with_split_and_classes(tmp_path: P
     assert (bounds[:, 2:] - bounds[:, :2] == 160).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", [SHARES, ("--method", "temporal", "--dates", "2020-02-01")])
 def test_two_runs_write_the_same_bytes(tmp_path: Path, run: Run, method: tuple[object, ...]) -> None:
     stores = [make_stores(tmp_path, scene, date=DAYS[scene]) for scene in "ab"]

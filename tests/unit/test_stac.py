@@ -218,6 +218,7 @@ def test_the_validation_finds_what_is_wrong(run_dir: Path) -> None:
     assert any("classification:classes" in error for error in schema_errors(item))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", ["regression", "classification", "multilabel"])
 def test_models_and_maps_of_other_tasks_are_valid_stac(tmp_path: Path, catalog: Catalog, run: Run, task: str) -> None:
     folder = make(tmp_path, catalog, run, task)

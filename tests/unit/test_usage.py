@@ -192,6 +192,7 @@ rule preprocess:
 """
 
 
+@pytest.mark.exhaustive
 def test_snakemake_writes_the_requests_that_are_read(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
     command = [sys.executable, "-m", "snakemake", "--cores", "1", "--benchmark-extended"]

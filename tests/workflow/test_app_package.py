@@ -62,6 +62,7 @@ def test_eoap_validator_finds_no_failure(name: str, tmp_path: Path) -> None:
     assert reviewed == {"EOAP.CONTAINER.HINT", "EOAP.REQ14.COVERAGE"}
 
 
+@pytest.mark.exhaustive
 def test_ap_validator_finds_no_failure() -> None:
     # Without an entry point it validates all of them.
     result = command(BIN / "ap-validator", "--detail", "errors", PACKAGE)

@@ -87,6 +87,7 @@ def checkout(demo: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 def test_cwltool_train_inputs_works_literally_with_a_long_name_of_the_temporary_folder(
     checkout: Path, demo: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

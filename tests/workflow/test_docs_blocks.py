@@ -18,7 +18,9 @@ from projects import ROOT, Project, environment
 from snakemake.cli import get_argument_parser
 
 from dev.figures import DRAWN, draw
-from eopipe.cli import definitions
+from eopipe.cli import PASSED_ON, definitions
+from eopipe.clusters.running import HELP
+from eopipe.contract import STAGES, stage
 
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -116,7 +118,7 @@ def test_the_commands_and_options_of_a_marked_block_exist(block: Block) -> None:
         for command in re.split(r"&&|\|", line):
             words = shlex.split(command, comments=True)
             if words[:1] == ["eopipe"] and words != ["eopipe", "--version"]:
-                assert options(words) <= options_of_eopipe(*first_words(words[1:])), line
+                assert options(words) <= options_of_eopipe(*words[1:]), line
             if words[:1] == ["snakemake"]:
                 assert options(words) <= options_of_snakemake(), line
 
@@ -125,21 +127,14 @@ def options(words: list[str]) -> set[str]:
     return {word.partition("=")[0] for word in words if word.startswith("-")}
 
 
-def first_words(words: list[str]) -> tuple[str, ...]:
-    """The command, and the one below it where it has any."""
-    with_second = words[0] in ("profile", "tiles", "condor", "cwl") and words[1] in definitions(words[0])
-    return tuple(words[:2] if with_second else words[:1])
-
-
-@cache
-def options_of_eopipe(*words: str) -> set[str]:
-    command = ["eopipe", *words, "--help"]
-    completed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
-    known = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", completed.stdout))
-    # These pass the options of others on.
-    if words in {("condor",), ("condor", "predict")}:
-        return known | options_of_eopipe(*words[1:] or ("train",))
-    return known | (options_of_snakemake() if words == ("run",) else set())
+def options_of_eopipe(name: str, *others: str) -> set[str]:
+    """The options of a command, or of the one below it that its first word names, with those that it passes on."""
+    if name == PASSED_ON:
+        return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", HELP)) | options_of_snakemake()
+    commands = {"": stage(name)} if name in STAGES else definitions(name)
+    ports = commands[others[0] if others and others[0] in commands else ""].ports
+    stages = {getattr(port.mark, "stage", "") for port in ports} - {""}
+    return {"-h", "--help", *(port.flag for port in ports)}.union(*(options_of_eopipe(name) for name in stages))
 
 
 @cache

@@ -81,6 +81,7 @@ def check_plan(project: Project) -> None:
     compare(project, predicted)
 
 
+@pytest.mark.exhaustive
 def test_every_inode_of_the_demo_is_predicted_and_its_bytes_nearly(demo: Project, project: Project) -> None:
     (project.folder / "config.yaml").write_text((demo.folder / "config.yaml").read_text())
     planned = plan(project)

@@ -54,6 +54,7 @@ def other(tmp_path: Path) -> OtherVersion:
     return OtherVersion(tmp_path / "other")
 
 
+@pytest.mark.exhaustive
 def test_another_version_with_the_same_results_reruns_nothing(finished: Project, other: OtherVersion) -> None:
     other.change("__init__.py", '__version__ = "', '__version__ = "9.')
     # The crate contains the workflow, and that of the other version is in another folder.

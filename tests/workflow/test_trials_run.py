@@ -115,6 +115,7 @@ def test_the_times_of_a_trial_are_in_the_run_record_of_each_of_its_trainings(tri
         assert not {"start", "end"} & row.keys()
 
 
+@pytest.mark.exhaustive
 def test_another_line_of_the_own_model_trains_its_trial_again_and_another_value_trains_one_more(
     tried: Project, tmp_path: Path
 ) -> None:
