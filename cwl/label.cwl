@@ -166,6 +166,15 @@ inputs:
     doc: layer of a vector file with several layers
     inputBinding:
       prefix: --layer
+  dates:
+    type:
+    - 'null'
+    - string
+    label: dates
+    doc: 'date or interval, as in search.datetime, of the features of a vector file that count: by its column date,
+      or start_date and end_date'
+    inputBinding:
+      prefix: --dates
   overlap:
     type: string
     label: overlap

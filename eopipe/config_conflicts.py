@@ -130,7 +130,8 @@ def _composite_conflicts(composite: dict[str, Any], tiles: dict[str, Any], label
 def _label_conflicts(label: dict[str, Any]) -> list[str]:
     class_options = {key: label[key] for key in ("bins", "codes", "values")}
     source = Path(label["source"]) if label["source"] else None
-    errors = option_conflicts(label["measure"], label["resampling"], class_options) + source_conflicts(source)
+    errors = option_conflicts(label["measure"], label["resampling"], class_options)
+    errors += source_conflicts(source, label["dates"], label["before"])
     errors += before_conflicts(label["before"], source, label["measure"], tuple(label["classes"]))
     if (label["asset"] is None) == (label["source"] is None):
         errors.append("label needs exactly one of `source` (a file) and `asset` (of each scene)")

@@ -411,6 +411,13 @@ $graph:
       - string
       label: label.layer
       doc: layer of a vector file with several layers
+    label_dates:
+      type:
+      - 'null'
+      - string
+      label: label.dates
+      doc: 'date or interval, as in search.datetime, of the features of a vector file that count: by its column
+        date, or start_date and end_date'
     label_overlap:
       type: string
       label: label.overlap
@@ -1570,6 +1577,7 @@ $graph:
         ignore: label_ignore
         attribute: label_attribute
         layer: label_layer
+        dates: label_dates
         overlap: label_overlap
         all_touched: label_all_touched
         resampling: label_resampling
@@ -1603,6 +1611,7 @@ $graph:
         ignore: label_ignore
         attribute: label_attribute
         layer: label_layer
+        dates: label_dates
         overlap: label_overlap
         all_touched: label_all_touched
         resampling: label_resampling
@@ -6104,6 +6113,15 @@ $graph:
       doc: layer of a vector file with several layers
       inputBinding:
         prefix: --layer
+    dates:
+      type:
+      - 'null'
+      - string
+      label: dates
+      doc: 'date or interval, as in search.datetime, of the features of a vector file that count: by its column
+        date, or start_date and end_date'
+      inputBinding:
+        prefix: --dates
     overlap:
       type: string
       label: overlap

@@ -192,6 +192,7 @@ class ClassShapes:
         layer: str | None = None,
         *,
         numbers_of_file: bool = False,
+        dates: str | None = None,
     ) -> None:
         """Read and reproject the shapes; raises BadInputError that names every class which the legend lacks.
 
@@ -200,9 +201,9 @@ class ClassShapes:
         """
         from shapely import STRtree, is_empty
 
-        features = read_features(source, attribute, layer)
+        features = read_features(source, attribute, layer, dates=dates)
         class_numbers = shape_classes(source, features.values, legend)
-        warn_without_value(source, attribute, features.values)
+        warn_without_value(features, attribute)
         self.attribute_values, shapes = features.values, to_grid(features, grid)
         has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
         is_labelled = has_shape & (class_numbers != NO_LABEL)

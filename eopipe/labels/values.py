@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.errors import BadInputError
 from eopipe.labels.classes import Legend, Overlap, shape_classes
 from eopipe.labels.source_values import SourceValues
+from eopipe.labels.vector_files import read_file
 from eopipe.labels.vectors import (
     ShapeParts,
     read_features,
-    read_values,
     to_grid,
     warn_of_points,
     warn_without_value,
@@ -78,9 +78,9 @@ class ValueShapes:
         """Read and reproject the shapes; raises BadInputError that names values which are not numbers."""
         from shapely import STRtree, is_empty
 
-        features = read_features(source, options.attribute, options.layer)
+        features = read_features(source, options.attribute, options.layer, dates=options.dates)
         values = _shape_numbers(source, features.values, quantity, options.attribute)
-        warn_without_value(source, options.attribute, features.values)
+        warn_without_value(features, options.attribute)
         shapes = to_grid(features, grid)
         has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
         is_labelled = has_shape & np.isfinite(values)
@@ -235,7 +235,7 @@ def check_label_file(source: Path, label: Mapping[str, Any], cell: Cell | None) 
     """
     import rasterio
 
-    options = ReadOptions(*(label[name] for name in ("attribute", "layer", "overlap", "all_touched", "resampling")))
+    options = ReadOptions(**{item.name: label[item.name] for item in fields(ReadOptions)})
     band, kind = label_band(source, None, None, None), _kind_of(label)
     if is_vector(band):
         labelled = int(_check_shapes(source, kind, options, cell).sum())
@@ -257,15 +257,16 @@ def label_warnings(label: Mapping[str, Any]) -> list[str]:
     """Sentences about shapes of the label files that have no value; files that are not there have none."""
     sources = [Path(label[name]) for name in ("before", "source") if label[name]]
     vectors = [path for path in sources if path.is_file() and is_vector(label_band(path, None, None, None))]
-    values = [(path, read_values(path, label["attribute"], label["layer"])) for path in vectors]
-    return [text for path, row in values if (text := without_value(path, label["attribute"], row))]
+    attribute = label["attribute"]
+    of_files = [read_file(path, attribute, label["layer"], "label.layer", label["dates"]) for path in vectors]
+    return [text for features in of_files if (text := without_value(features, attribute))]
 
 
 def _check_shapes(source: Path, kind: Legend | Quantity, options: ReadOptions, cell: Cell | None) -> BoolArray:
     """Which shapes label pixels of a cell, or of any without one."""
     from shapely import is_empty
 
-    features = read_features(source, options.attribute, options.layer)
+    features = read_features(source, options.attribute, options.layer, dates=options.dates)
     if isinstance(kind, Quantity):
         is_labelled = np.isfinite(_shape_numbers(source, features.values, kind, options.attribute))
     else:

@@ -1,17 +1,19 @@
-"""Formats of vector files: the shapes with an attribute of each, and points in a table of longitudes and latitudes."""
+"""Formats of vector files: the shapes with attributes of each, and points in a table of longitudes and latitudes."""
 
 import csv
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import ObjectArray
+from eopipe.arrays import BoolArray, IntArray, ObjectArray
 from eopipe.errors import BadInputError, RefusedError, UsageError
+from eopipe.stac.query import parse_interval
 
 PARQUET = (".parquet", ".geoparquet")
 POINTS = (".csv",)
@@ -30,14 +32,25 @@ OTHER_FORMATS = {
 DEFAULT_CRS = "OGC:CRS84"
 # Columns of a table of points, in any case: as sits, rslearn and GBIF name them.
 LONGITUDES, LATITUDES = ("longitude", "lon", "decimallongitude"), ("latitude", "lat", "decimallatitude")
-DATES = {"date", "datetime", "time", "start_date", "end_date", "eventdate"}
+# Of any vector file: a day, a month or a year, or the first and the last of them.
+DATES = ("date", "datetime", "time", "start_date", "end_date", "start_time", "end_time", "eventdate")
 DELIMITERS = (",", ";", "\t")
+# Shapes, columns by their names, CRS.
+FileContent = tuple[ObjectArray, dict[str, list[Any]], str]
 log = logging.getLogger("eopipe")
 
 
-def source_conflicts(source: Path | None) -> list[str]:
-    """A sentence where the name of a label file shows a format that is not read."""
+def source_conflicts(source: Path | None, dates: str | None, before: Path | None) -> list[str]:
+    """Sentences where the name of a label file shows a format that is not read, or one that has no `dates`."""
     suffix = source.suffix.lower() if source else ""
+    if dates is not None and (before or suffix not in VECTORS):
+        other = "label.before, whose labels are of two dates" if before else "a raster, or an asset of each scene"
+        return [f"label.dates chooses features of a vector file by its column of dates; it is not for {other}"]
+    if dates is not None:
+        try:
+            parse_interval(dates)
+        except UsageError as error:
+            return [f"label.dates: {error}"]
     if source is None or suffix not in OTHER_FORMATS:
         return []
     command = f"ogr2ogr {source.stem}.gpkg {source.name}"
@@ -57,17 +70,76 @@ def refuse_xml(source: Path) -> None:
             raise RefusedError(f"{source} is XML, which can read other files; give GeoJSON, GeoPackage or a Shapefile")
 
 
-def read_file(source: Path, attribute: str, layer: str | None, setting: str) -> tuple[ObjectArray, list[Any], str]:
-    """Shapes (shapely, None for a feature without geometry), values of an attribute or None, and CRS of a file.
+@dataclass(frozen=True)
+class Features:
+    """Shapes of a file (shapely, None for a feature without geometry), the values of an attribute or None, the CRS.
+
+    `rows` are their places in the file, from 1.
+    """
+
+    source: Path
+    shapes: ObjectArray
+    values: list[Any]
+    crs: str
+    rows: IntArray
+
+
+def read_file(source: Path, attribute: str, layer: str | None, setting: str, dates: str | None = None) -> Features:
+    """The features of a file, with `dates` those whose own date, or dates, are within them at least in part.
 
     `setting` is the one that names the layer, for errors. Raises BadInputError for a file that is not a vector file,
-    for a missing attribute or layer, RefusedError for XML, which can read other files.
+    for a missing attribute, layer or column of dates, and where no feature is of the dates; RefusedError for XML, which
+    can read other files.
     """
     refuse_xml(source)
     suffix = source.suffix.lower()
     reader = _from_parquet if suffix in PARQUET else _from_table if suffix in POINTS else _from_gdal
-    shapes, values, crs = reader(source, attribute, layer, setting)
-    return shapes, [_plain(value) for value in values], crs
+    shapes, columns, crs = reader(source, attribute, layer, setting, dates is not None)
+    values, rows = [_plain(value) for value in columns.pop(attribute)], np.arange(1, len(shapes) + 1)
+    if dates is None:
+        return Features(source, shapes, values, crs, rows)
+    is_used = _of_dates(source, columns, dates)
+    return Features(source, shapes[is_used], [values[row] for row in np.flatnonzero(is_used)], crs, rows[is_used])
+
+
+def _of_dates(source: Path, columns: Mapping[str, Sequence[Any]], dates: str) -> BoolArray:
+    """Which features are of the dates (feature,): whose day, or a day from their first to their last, is one of them.
+
+    Raises BadInputError for what is not a date, and where none is of them. Those without a date are left out, with a
+    warning.
+    """
+    first, last = parse_interval(dates)
+    is_used, undated = np.zeros(len(next(iter(columns.values()))), bool), 0
+    for row, cells in enumerate(zip(*columns.values(), strict=True)):
+        texts = [text for cell in cells if (text := str(cell).strip()) not in ("", "None", "NaT", "nan")]
+        try:
+            edges = [edge for text in texts for edge in parse_interval(text)]
+        except (UsageError, ValueError) as error:
+            raise BadInputError(
+                f"{source} has {' and '.join(texts)} as the date of feature {row + 1}: {error}"
+            ) from error
+        undated += not edges
+        is_used[row] = bool(edges) and min(edges) <= last and max(edges) >= first
+    if not is_used.any():
+        names = " and ".join(columns)
+        raise BadInputError(f"none of the {len(is_used)} features of {source} is of label.dates {dates}, by {names}")
+    log.info("event=labels_of_dates source=%s used=%d of=%d", source.name, is_used.sum(), len(is_used))
+    if undated:
+        log.warning("event=labels_without_date source=%s features=%d used=0", source.name, undated)
+    return is_used
+
+
+def _columns(source: Path, attribute: str, names: Sequence[str], *, with_dates: bool) -> list[str]:
+    """The columns to read of those that a file has. Raises BadInputError for missing ones."""
+    if attribute not in names:
+        raise BadInputError(f"{source} has no attribute {attribute}; it has {', '.join(names)}")
+    of_dates = [name for name in names if name.lower() in DATES and name != attribute]
+    if with_dates and not of_dates:
+        raise BadInputError(
+            f"{source} has no column of dates for label.dates, such as date, or start_date and end_date; it has "
+            f"{', '.join(names)}"
+        )
+    return [attribute, *(of_dates if with_dates else ())]
 
 
 def _plain(value: Any) -> Any:
@@ -77,7 +149,7 @@ def _plain(value: Any) -> Any:
     return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
-def _from_gdal(source: Path, attribute: str, layer: str | None, setting: str) -> tuple[ObjectArray, list[Any], str]:
+def _from_gdal(source: Path, attribute: str, layer: str | None, setting: str, with_dates: bool) -> FileContent:
     import pyogrio
     import pyogrio.raw
 
@@ -87,20 +159,21 @@ def _from_gdal(source: Path, attribute: str, layer: str | None, setting: str) ->
             raise BadInputError(f"{source} has the layers {', '.join(layers)}; choose one with {setting}")
         if layer is not None and layer not in layers:
             raise BadInputError(f"{source} has no layer {layer}; it has {', '.join(layers)}")
-        meta, _, wkb, fields = pyogrio.raw.read(source, layer=layer, columns=[attribute])
-        available = pyogrio.read_info(source, layer=layer)["fields"]
+        names = _columns(
+            source, attribute, pyogrio.read_info(source, layer=layer)["fields"].tolist(), with_dates=with_dates
+        )
+        meta, _, wkb, fields = pyogrio.raw.read(source, layer=layer, columns=names)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
         raise BadInputError(f"{source} cannot be read as a vector file: {error}") from error
-    if not fields:
-        raise _no_attribute(source, attribute, available)
-    return _shapes(wkb, source), fields[0].tolist(), str(meta["crs"] or "")
+    # Dates as text: Python has none with the nanoseconds of numpy's.
+    columns = {
+        name: (values.astype(str) if values.dtype.kind == "M" else values).tolist()
+        for name, values in zip(meta["fields"], fields, strict=True)
+    }
+    return _shapes(wkb, source), columns, str(meta["crs"] or "")
 
 
-def _no_attribute(source: Path, attribute: str, available: Any) -> BadInputError:
-    return BadInputError(f"{source} has no attribute {attribute}; it has {', '.join(map(str, available))}")
-
-
-def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str) -> tuple[ObjectArray, list[Any], str]:
+def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str, with_dates: bool) -> FileContent:
     """Read GeoParquet with pyarrow, since the usual builds of GDAL cannot."""
     import json
 
@@ -117,19 +190,19 @@ def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str)
         metadata = json.loads((schema.metadata or {})[b"geo"])
         column = metadata["primary_column"]
         geometry, encoding = metadata["columns"][column], metadata["columns"][column]["encoding"]
-        if attribute not in schema.names:
-            raise _no_attribute(source, attribute, [name for name in schema.names if name != column])
-        table = parquet.read_table(source, columns=[attribute, column])
+        names = _columns(source, attribute, [name for name in schema.names if name != column], with_dates=with_dates)
+        table = parquet.read_table(source, columns=[*names, column])
     except (ArrowException, KeyError, TypeError, ValueError) as error:
         raise BadInputError(f"{source} is not a GeoParquet file: {error}") from error
     if encoding != "WKB":
         raise BadInputError(f"{source} encodes its shapes as {encoding}; only WKB is supported")
     wkb = np.array(table[column].to_pylist(), object)
     crs = geometry.get("crs", DEFAULT_CRS)
-    return _shapes(wkb, source), table[attribute].to_pylist(), json.dumps(crs) if isinstance(crs, dict) else crs or ""
+    columns = {name: table[name].to_pylist() for name in names}
+    return _shapes(wkb, source), columns, json.dumps(crs) if isinstance(crs, dict) else crs or ""
 
 
-def _from_table(source: Path, attribute: str, layer: str | None, setting: str) -> tuple[ObjectArray, list[Any], str]:
+def _from_table(source: Path, attribute: str, layer: str | None, setting: str, with_dates: bool) -> FileContent:
     """Points of a CSV file with a header: longitude, latitude in degrees of WGS 84, and attributes."""
     import shapely
 
@@ -144,18 +217,20 @@ def _from_table(source: Path, attribute: str, layer: str | None, setting: str) -
             f"{source} has the columns {', '.join(heads)}; a table of points needs longitude and latitude in degrees "
             "(WGS 84)"
         )
-    if attribute not in heads:
-        raise _no_attribute(source, attribute, [name for name in heads if name.lower() not in LONGITUDES + LATITUDES])
-    if dates := [name for name in heads if name.lower() in DATES]:
-        hint = "they label all scenes of the run: choose these with search.datetime"
-        log.warning("event=dates_of_points_not_used source=%s columns=%s hint=%r", source.name, ",".join(dates), hint)
-    column, degrees, values = heads.index(attribute), list[tuple[float, float]](), list[str]()
+    others = [name for name in heads if name.lower() not in LONGITUDES + LATITUDES]
+    names = _columns(source, attribute, others, with_dates=with_dates)
+    if not with_dates and (unused := [name for name in heads if name.lower() in DATES]):
+        hint = "they label all scenes of the run, which search.datetime chooses; label.dates chooses labels by them"
+        log.warning("event=dates_of_points_not_used source=%s columns=%s hint=%r", source.name, ",".join(unused), hint)
+    degrees, columns = list[tuple[float, float]](), {name: list[str]() for name in names}
     for line, row in rows:
         if len(row) != len(heads):
             raise BadInputError(f"{source} has {len(row)} values in line {line}, and {len(heads)} columns")
         degrees.append((_degrees(source, line, row[places[0][0]], 180), _degrees(source, line, row[places[1][0]], 90)))
-        values.append(row[column].strip())
-    return np.asarray(shapely.points(np.array(degrees).reshape(-1, 2)), object), _typed(values), DEFAULT_CRS
+        for name, column in columns.items():
+            column.append(row[heads.index(name)].strip())
+    shapes = np.asarray(shapely.points(np.array(degrees).reshape(-1, 2)), object)
+    return shapes, columns | {attribute: _typed(columns[attribute])}, DEFAULT_CRS
 
 
 def _table_rows(source: Path) -> Iterator[tuple[int, list[str]]]:

@@ -1,7 +1,7 @@
 """Shapes of vector files with one attribute, reprojected to the CRS of a grid."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from eopipe.arrays import ObjectArray
 from eopipe.errors import BadInputError
-from eopipe.labels.vector_files import read_file
+from eopipe.labels.vector_files import Features, read_file
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -21,16 +21,6 @@ MAX_VERTICES = 10_000_000
 MAX_ROWS = 8
 # An edge over more degrees of longitude crosses the 180 degree meridian, as in ogr2ogr -wrapdateline.
 CROSSING_DEGREES = 340.0
-
-
-@dataclass(frozen=True)
-class Features:
-    """Shapes of a file (shapely, None for a feature without geometry), the values of an attribute or None, the CRS."""
-
-    source: Path
-    shapes: ObjectArray
-    values: list[Any]
-    crs: str
 
 
 def warn_of_points(source: Path, shapes: ObjectArray) -> None:
@@ -47,30 +37,32 @@ def warn_of_points(source: Path, shapes: ObjectArray) -> None:
         )
 
 
-def read_features(source: Path, attribute: str, layer: str | None = None, setting: str = "label.layer") -> Features:
+def read_features(
+    source: Path,
+    attribute: str,
+    layer: str | None = None,
+    setting: str = "label.layer",
+    dates: str | None = None,
+) -> Features:
     """Read a vector file of one layer, or the named layer; `setting` is the one that names it, for errors.
 
-    Raises BadInputError for a file that is not a vector file, for a missing attribute, layer or CRS, RefusedError
-    for XML, which can read other files. Warns of shapes that are repaired or split at the 180 degree meridian.
+    With `dates` only the features of these. Raises what `read_file` raises, and BadInputError for a missing CRS. Warns
+    of shapes that are repaired or split at the 180 degree meridian.
     """
     from pyproj import CRS
 
-    shapes, values, crs = read_file(source, attribute, layer, setting)
-    if not crs:
+    features = read_file(source, attribute, layer, setting, dates)
+    if not features.crs:
         raise BadInputError(f"{source} has no CRS, so its shapes cannot be located")
-    if CRS.from_user_input(crs).is_geographic:
-        shapes = _split_at_180(shapes, source)
-    return Features(source, _valid(shapes, source), values, crs)
+    is_geographic = CRS.from_user_input(features.crs).is_geographic
+    shapes = _split_at_180(features.shapes, source) if is_geographic else features.shapes
+    return replace(features, shapes=_valid(shapes, source))
 
 
-def read_values(source: Path, attribute: str, layer: str | None = None) -> list[Any]:
-    """The values of an attribute alone, None where a shape has none; raises what `read_features` raises of them."""
-    return read_file(source, attribute, layer, "label.layer")[1]
-
-
-def without_value(source: Path, attribute: str, values: list[Any]) -> str:
+def without_value(features: Features, attribute: str) -> str:
     """A sentence about the shapes whose attribute is empty (NULL), which label nothing; none where all have a value."""
-    rows = [number for number, value in enumerate(values, 1) if value is None]
+    values, source = features.values, features.source
+    rows = [row for row, value in zip(features.rows.tolist(), values, strict=True) if value is None]
     if not rows:
         return ""
     places = ", ".join(map(str, rows[:MAX_ROWS])) + (", …" if len(rows) > MAX_ROWS else "")
@@ -80,10 +72,10 @@ def without_value(source: Path, attribute: str, values: list[Any]) -> str:
     )
 
 
-def warn_without_value(source: Path, attribute: str, values: list[Any]) -> None:
+def warn_without_value(features: Features, attribute: str) -> None:
     """Warn of shapes whose attribute is empty (NULL)."""
-    if sentence := without_value(source, attribute, values):
-        log.warning("event=shapes_without_value source=%s reason=%r", source.name, sentence)
+    if sentence := without_value(features, attribute):
+        log.warning("event=shapes_without_value source=%s reason=%r", features.source.name, sentence)
 
 
 def to_grid(features: Features, grid: "GeoBox") -> ObjectArray:

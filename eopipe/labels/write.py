@@ -36,13 +36,14 @@ FINER = 1.5
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How a source is read: attribute, layer and rasterisation of vectors, resampling of rasters."""
+    """How a source is read: attribute, layer, dates and rasterisation of vectors, resampling of rasters."""
 
     attribute: str
     layer: str | None
     overlap: Overlap
     all_touched: bool
     resampling: Resampling | Literal["auto"]
+    dates: str | None = None
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,14 @@ class ClassSource:
                 yield WindowReader(read)
             return
         names = self.options.attribute, self.options.layer
-        shapes = ClassShapes(self.band.path, cell.grid, self.legend, *names, numbers_of_file=bool(cell.id))
+        shapes = ClassShapes(
+            self.band.path,
+            cell.grid,
+            self.legend,
+            *names,
+            numbers_of_file=bool(cell.id),
+            dates=self.options.dates,
+        )
         self.shapes = shapes
 
         def rasterize(y: slice, x: slice) -> ClassRaster:

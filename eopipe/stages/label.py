@@ -51,6 +51,13 @@ def label(
         str, Option("attribute of a vector file with the class, or with the value of the quantity")
     ] = "class",
     layer: Annotated[str | None, Option("layer of a vector file with several layers")] = None,
+    dates: Annotated[
+        str | None,
+        Option(
+            "date or interval, as in search.datetime, of the features of a vector file that count: by its column date, "
+            "or start_date and end_date"
+        ),
+    ] = None,
     overlap: Annotated[
         Literal["invalid", "last", "first"],
         Option("where shapes of different labels overlap: unlabelled, or last or first in the file", advanced=True),
@@ -95,12 +102,12 @@ def label(
     if (source is None) == (asset is None or scene is None):
         raise UsageError("label needs exactly one of --source and --asset (with --scene)")
     class_options = {"bins": bins, "codes": codes, "values": values}
-    conflicts = source_conflicts(source) + option_conflicts(measure, resampling, class_options)
+    conflicts = source_conflicts(source, dates, before) + option_conflicts(measure, resampling, class_options)
     if conflicts := conflicts + before_conflicts(before, source, measure, classes):
         raise UsageError("; ".join(conflicts))
     item = read_scene(scene) if scene and asset else None
     band, name = label_band(source, scene, item, asset), scene_name(item["id"]) if item else ""
-    options, layout = ReadOptions(attribute, layer, overlap, all_touched, resampling), Layout(chunk, shard)
+    options, layout = ReadOptions(attribute, layer, overlap, all_touched, resampling, dates), Layout(chunk, shard)
     if measure:
         quantity = Quantity(measure, unit, ignore)
         write_values(labels, read_frame(grid), quantity, band, scene=name, options=options, layout=layout)

@@ -1,18 +1,23 @@
 """No value of a label raster becomes a class, or nothing, without the user's knowledge."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import shapely
+from pyarrow import parquet
 from scenery import Catalog, Run, write_raster
 from test_label import NO_LABEL, label, square, stored, write_vectors
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
 from eopipe.labels.source_values import label_table
-from eopipe.labels.vectors import read_values
+from eopipe.labels.vector_files import read_file
+from eopipe.labels.vectors import read_features
 from eopipe.tiles.store import Tiles
 
 SHAPE = (64, 48)
@@ -329,14 +334,14 @@ def test_a_table_that_is_not_one_of_points_is_refused_with_its_line(
 
 def test_values_of_a_table_are_numbers_where_all_of_them_are(tmp_path: Path) -> None:
     source = points(tmp_path / "p.csv", "lon,lat,code,height,name\n1,2,5,1.5,5\n1,2,,2,a\n1,2,7,,\n")
-    assert [read_values(source, name) for name in ("code", "height", "name")] == [
+    assert [read_file(source, name, None, "").values for name in ("code", "height", "name")] == [
         [5, None, 7],
         [1.5, 2, None],
         ["5", "a", None],
     ]
     source.write_bytes("lon,lat,name\n1,2,w\u00e4ld\n".encode("latin-1"))
     with pytest.raises(BadInputError, match="is not a text in UTF-8"):
-        read_values(source, "name")
+        read_file(source, "name", None, "")
 
 
 def test_dates_of_points_are_said_not_to_be_used(tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture) -> None:
@@ -345,3 +350,71 @@ def test_dates_of_points_are_said_not_to_be_used(tmp_path: Path, run: Run, caplo
     assert label(run, tmp_path, "--source", points(tmp_path / "p.csv", rows), "--classes", "wood").code == 0
     assert "event=dates_of_points_not_used source=p.csv columns=start_date" in caplog.text
     assert "event=labels_are_points source=p.csv points=1" in caplog.text
+
+
+def dated(path: Path, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Path:
+    """A file of points of the class wood at (1, 1), (2, 2), … degrees, each with its dates."""
+    columns = {name: [row[number] for row in rows] for number, name in enumerate(heads)}
+    if path.suffix == ".csv":
+        lines = [f"{number},{number},wood,{','.join(row)}" for number, row in enumerate(rows, 1)]
+        return points(path, "\n".join([f"lon,lat,class,{','.join(heads)}", *lines]))
+    if path.suffix == ".parquet":
+        shapes = [shapely.to_wkb(shapely.Point(number, number)) for number in range(1, len(rows) + 1)]
+        table = pa.table({"class": ["wood"] * len(rows), "geometry": shapes, **columns})
+        metadata = {"primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB"}}}
+        parquet.write_table(table.replace_schema_metadata({"geo": json.dumps(metadata)}), path)
+        return path
+    # GDAL makes dates of texts that all are dates.
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"class": "wood"} | {name: column[number] or None for name, column in columns.items()},
+            "geometry": {"type": "Point", "coordinates": [number + 1, number + 1]},
+        }
+        for number in range(len(rows))
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".geojson", ".parquet"])
+@pytest.mark.parametrize(
+    ("heads", "rows", "expected"),
+    [
+        (("date",), [("2019-12-31",), ("2020-01-01",), ("2020-12-31",), ("2021-01-01",)], [2, 3]),
+        (("Time",), [("2019-12-31T23:59:59Z",), ("2020-12-31T23:00:00Z",)], [2]),
+        (("date",), [("2020",), ("2020-05",), ("",), ("2021",)], [1, 2]),
+        # The label of a period counts where a day of it does.
+        (("start_date", "end_date"), [("2018", "2019"), ("2019-06-01", "2020-05-31"), ("2018", "2022")], [2, 3]),
+    ],
+)
+def test_of_a_file_with_dates_the_features_of_label_dates_count(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    heads: tuple[str, ...],
+    rows: list[tuple[str, ...]],
+    expected: list[int],
+    suffix: str,
+) -> None:
+    features = read_features(dated(tmp_path / f"points{suffix}", heads, rows), "class", dates="2020")
+    assert features.rows.tolist() == expected
+    assert [shape.x for shape in features.shapes] == expected
+    assert features.values == ["wood"] * len(expected)
+    assert ("event=labels_without_date" in caplog.text) == (("",) in rows)
+
+
+def test_dates_that_choose_no_label_or_cannot_are_refused(tmp_path: Path, run: Run) -> None:
+    source = dated(tmp_path / "points.csv", ("date",), [("2020-01-01",), ("May 2020",)])
+    others = points(tmp_path / "others.csv", "lon,lat,class\n1,1,wood\n")
+    raster = write_raster(tmp_path / "cover.tif", striped(0, 1))
+    refused = [
+        (source, "2020", 3, "points.csv has May 2020 as the date of feature 2: 'May 2020' is not a date"),
+        (dated(tmp_path / "one.csv", ("date",), [("2020",)]), "2019", 3, "none of the 1 features of"),
+        (others, "2020", 3, "others.csv has no column of dates for label.dates"),
+        (others, "last year", 2, "label.dates: 'last year' is not a date or interval"),
+        (raster, "2020", 2, "it is not for a raster"),
+    ]
+    for path, dates, code, sentence in refused:
+        completed = label(run, tmp_path, "--source", path, "--classes", "wood", "--dates", dates)
+        assert (completed.code, sentence in completed.stderr) == (code, True), completed.stderr
+    assert not (tmp_path / "labels.zarr").exists()
