@@ -16,27 +16,24 @@ from eopipe.models.input_check import ORDINARY, TileProperties, unfamiliar_input
 from eopipe.models.model_folder import read_model_card, weights_file
 from eopipe.reporting import data_tables
 from eopipe.reporting.charts import ridge_chart
-from eopipe.reporting.data_tables import Item, TextRow, architecture_text, item_dates, read_items
+from eopipe.reporting.data_tables import TextRow, architecture_text, item_dates, read_items
 from eopipe.reporting.decimation import Decimation, reached_windows
 from eopipe.reporting.map_scores import headline_of, score_sections
-from eopipe.reporting.maps import MapContent, write_map
 from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
 from eopipe.reporting.palette import CONFIDENCE_COLORS, ValueScale, class_colors
-from eopipe.reporting.panels import PanelGroup, map_panels
+from eopipe.reporting.panels import map_panels
 from eopipe.reporting.quality import DataQuality, read_quality
-from eopipe.reporting.rasters import MapFile, MapView, map_files, open_maps, page_decimation, read_map, spread_evenly
+from eopipe.reporting.rasters import MapFile, map_files, open_maps, page_decimation, read_map, spread_evenly
 from eopipe.reporting.run_data import (
-    describe_cells,
+    MappedRun,
     describe_days,
     map_heading,
-    panels_of_cells,
     views_of_cells,
 )
 from eopipe.reporting.verdict import Verdict
-from eopipe.reporting.wording import TIMES, format_count, format_percent, format_score, format_setting, plural
+from eopipe.reporting.wording import format_count, format_percent, format_score, format_setting, plural
 from eopipe.tasks import TASKS
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 TEMPLATE = "map_page.html"
@@ -54,43 +51,19 @@ class MapInputs:
     metrics: Path | None = None
 
 
-@dataclass(frozen=True)
-class MapRun:
-    """The content of the page; a pixel of the images shows `step` x `step` pixels of the grid.
+@dataclass(frozen=True, kw_only=True)
+class MapRun(MappedRun):
+    """The content of the page of a map by a finished model.
 
     `counts` has the pixels (map, class) of each class, none of continuous values; `warnings` are the ways in which the
     inputs are unlike the training inputs, `trained_on`. `metrics` are the scores of the map, where labels test it.
     """
 
-    title: str
-    attribution: str
-    model: dict[str, Any]
     trained_on: TileProperties | None
-    classes: tuple[str, ...]
-    colors: tuple[str, ...]
-    scale: ValueScale | None
-    items: list[Item]
-    stores: list[Tiles]
-    quality: DataQuality
-    maps: list[MapView]
-    map_panels: list[PanelGroup]
-    map_count: int
-    step: int
     counts: IntArray
     warnings: list[str]
     calibration: str
     metrics: FinishedMetrics | None
-    digests: list[TextRow]
-
-    @property
-    def frame(self) -> Frame:
-        """The cells of the run."""
-        return self.stores[0].frame
-
-    @property
-    def pixel(self) -> tuple[float, float]:
-        """Width and height of a pixel in metres."""
-        return pixel_metres(self.frame.cells[0].grid)
 
     @property
     def has_label_sets(self) -> bool:
@@ -103,22 +76,11 @@ class MapRun:
         return bool(self.trained_on and self.trained_on.ranges)
 
     @property
-    def omitted_maps(self) -> int:
-        """The number of maps that the page does not show."""
-        return self.map_count - len(self.maps)
-
-    @property
     def subtitle(self) -> str:
         """What the map is of, in a sentence."""
         days = describe_days([*item_dates(self.items).values()])
         architecture = architecture_text(self.model)
         return f"{plural(len(self.items), 'scene')}, {days}, mapped by a model with the architecture {architecture}."
-
-    @property
-    def extent(self) -> str:
-        """Size of the grid and of a pixel, CRS and bounds, as text."""
-        decimation = f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
-        return describe_cells(self.frame) + decimation
 
     @property
     def areas(self) -> list[TextRow]:
@@ -167,7 +129,7 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
             for view in maps
             for heading, part in views_of_cells(view, map_heading(view.scene, dates), stores[0].frame, decimation.step)
         ],
-        map_count=len(of_maps),
+        omitted_maps=len(of_maps) - len(maps),
         step=decimation.step,
         counts=np.array(counts, np.int64).reshape(-1, len(classes)),
         warnings=unfamiliar_inputs(trained_on, stores, values) if trained_on else [],
@@ -295,19 +257,3 @@ def _training_rows(trained_on: TileProperties | None) -> list[TextRow]:
     names = ("pixel_size", "units", "levels", "months", "sensors", "baselines")
     values = {f"training: {name.replace('_', ' ')}": getattr(trained_on, name) for name in names}
     return [(name, format_setting(value)) for name, value in values.items() if value]
-
-
-def write_map_picture(target: Path, run: MapRun) -> None:
-    """Write the map sheet as PNG."""
-    content = MapContent(
-        title=run.title,
-        subtitle=run.subtitle,
-        credit=run.attribution,
-        classes=run.classes,
-        colors=run.colors,
-        scale=run.scale,
-        frame=run.frame,
-        step=run.step,
-        panels=panels_of_cells(run.maps, item_dates(run.items), run.frame, run.step),
-    )
-    write_map(target, content)

@@ -18,11 +18,10 @@ from eopipe.reporting.cards import Card
 from eopipe.reporting.change import change_sections
 from eopipe.reporting.charts import error_charts, reliability_chart, ridge_chart
 from eopipe.reporting.chip_sheet import draw_chip_sheet
-from eopipe.reporting.maps import write_map
 from eopipe.reporting.multilabel import label_sections
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, PanelGroup
-from eopipe.reporting.run_data import RunData, map_content, map_subtitle
+from eopipe.reporting.run_data import RunData
 from eopipe.reporting.verdict import best_trees, verdict
 from eopipe.reporting.wording import (
     TREES,
@@ -60,10 +59,10 @@ def page_environment() -> Environment:
 def write_picture(target: Path | BinaryIO, run: RunData) -> None:
     """Write the map of a run, or the sheet of a chip set, as PNG."""
     if run.sheet is None:
-        write_map(target, map_content(run))
+        run.write_map(target)
     else:
         legend = dict(zip(run.classes, run.colors, strict=True))
-        draw_chip_sheet(target, run.sheet, (run.title, map_subtitle(run), run.attribution), legend)
+        draw_chip_sheet(target, run.sheet, (run.title, run.subtitle, run.attribution), legend)
 
 
 def _sheet_uri(run: RunData) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.decimation import Decimation
 from eopipe.reporting.leaderboard import Leaderboard
-from eopipe.reporting.maps import MapContent, MapPanel, cell_panels
+from eopipe.reporting.maps import MapContent, cell_panels, write_map
 from eopipe.reporting.multilabel import label_headline
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
@@ -78,51 +79,99 @@ class ReportInputs:
     fold_metrics: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True)
-class RunData:
-    """The content of the page, the map and the cards; a pixel of the images shows `step` x `step` pixels of the grid.
+@dataclass(frozen=True, kw_only=True)
+class MappedRun:
+    """What the pages of a training and of a finished model have in common: maps, model and images.
 
-    `scale` is the colour scale of continuous values, None where the map is of classes; `folds` are the scores of a
-    cross-validation by the names of its folds. A chip set has a sheet of chips, and no panels of maps and splits.
+    A pixel of the images shows `step` x `step` pixels of the grid. `scale` is the colour scale of continuous values,
+    None where the map is of classes; `omitted_maps` is the number of maps that the page does not show.
     """
 
     title: str
     attribution: str
+    model: dict[str, Any]
     classes: tuple[str, ...]
     colors: tuple[str, ...]
-    metrics: RunMetrics
-    model: dict[str, Any]
-    history: dict[str, Any]
-    split: Split
+    scale: ValueScale | None = None
     items: list[Item]
-    pairs: Pairs
+    stores: list[Tiles]
     quality: DataQuality
     maps: list[MapView]
     map_panels: list[PanelGroup]
-    split_panel: PanelGroup | None
-    sheet: ChipSheet | None
     omitted_maps: int
     step: int
     digests: list[TextRow]
-    statements: AuthorStatements
-    folds: dict[str, RunMetrics]
-    leaderboard: Leaderboard | None = None
-    scale: ValueScale | None = None
-
-    @property
-    def stores(self) -> list[Tiles]:
-        """The tiles, in the order of their names."""
-        return [tiles for tiles, _ in self.pairs]
 
     @property
     def frame(self) -> Frame:
         """The cells of the run."""
-        return self.pairs[0][0].frame
+        return self.stores[0].frame
 
     @property
     def pixel(self) -> tuple[float, float]:
         """Width and height of a pixel in metres."""
         return pixel_metres(self.frame.cells[0].grid)
+
+    @property
+    def subtitle(self) -> str:
+        """What the map is, or how good it is, in a sentence."""
+        raise NotImplementedError
+
+    @property
+    def extent(self) -> str:
+        """Size of the grid and of a pixel, CRS and bounds, as text."""
+        return describe_cells(self.frame) + self.decimation
+
+    @property
+    def decimation(self) -> str:
+        """How many pixels the images show, as the end of a text; empty where they show all."""
+        return f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
+
+    def write_map(self, target: Path | BinaryIO) -> None:
+        """Write the map sheet as PNG."""
+        dates = item_dates(self.items)
+        panels = [
+            cell_panels(map_heading(view.scene, dates), view.classes[view.window], view.window, self.frame, self.step)
+            for view in self.maps
+        ]
+        content = MapContent(
+            title=self.title,
+            subtitle=self.subtitle,
+            credit=self.attribution,
+            classes=self.classes,
+            colors=self.colors,
+            scale=self.scale,
+            frame=self.frame,
+            step=self.step,
+            panels=[*chain.from_iterable(panels)],
+        )
+        write_map(target, content)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunData(MappedRun):
+    """The content of the page, the map and the cards of a run with a training.
+
+    `folds` are the scores of a cross-validation by the names of its folds. A chip set has a sheet of chips, and no
+    panels of maps and splits.
+    """
+
+    metrics: RunMetrics
+    history: dict[str, Any]
+    split: Split
+    pairs: Pairs
+    split_panel: PanelGroup | None
+    sheet: ChipSheet | None
+    statements: AuthorStatements
+    folds: dict[str, RunMetrics]
+    leaderboard: Leaderboard | None = None
+
+    @property
+    def subtitle(self) -> str:
+        """The scores in a sentence."""
+        if isinstance(self.metrics, LabelMetrics):
+            return label_headline(self.metrics)
+        return value_headline(self.metrics) if isinstance(self.metrics, ValueMetrics) else headline(self.metrics)
 
     @property
     def task(self) -> str:
@@ -167,10 +216,7 @@ class RunData:
     @property
     def extent(self) -> str:
         """Size of the grid and of a pixel, CRS and bounds, as text."""
-        decimation = f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
-        if self.places:
-            return describe_places(self.places, self.pixel[0]) + decimation
-        return describe_cells(self.frame) + decimation
+        return describe_places(self.places, self.pixel[0]) + self.decimation if self.places else super().extent
 
 
 def describe_days(days: list[str]) -> str:
@@ -227,6 +273,7 @@ def read_run(
         split=split,
         items=items,
         pairs=pairs,
+        stores=stores,
         quality=read_quality(stores, dates),
         maps=maps,
         map_panels=[
@@ -294,37 +341,6 @@ def _digests(inputs: ReportInputs, files: list[MapFile], pairs: Pairs) -> list[T
     named = {"weights of the model": inputs.model / WEIGHTS, "model": inputs.model}
     named |= {"split": inputs.chips, "scores": inputs.metrics}
     return digest_rows(named, files, [tiles for tiles, _ in pairs], [label for _, label in pairs])
-
-
-def map_subtitle(run: RunData) -> str:
-    """The scores of a run in a sentence."""
-    if isinstance(run.metrics, LabelMetrics):
-        return label_headline(run.metrics)
-    return value_headline(run.metrics) if isinstance(run.metrics, ValueMetrics) else headline(run.metrics)
-
-
-def map_content(run: RunData) -> MapContent:
-    """The content of the map figure of a run."""
-    return MapContent(
-        title=run.title,
-        subtitle=map_subtitle(run),
-        credit=run.attribution,
-        classes=run.classes,
-        colors=run.colors,
-        scale=run.scale,
-        frame=run.frame,
-        step=run.step,
-        panels=panels_of_cells(run.maps, item_dates(run.items), run.frame, run.step),
-    )
-
-
-def panels_of_cells(maps: list[MapView], dates: dict[str, str], frame: Frame, step: int) -> list[MapPanel]:
-    """The panels of a figure of some maps, with the days of their scenes."""
-    return [
-        panel
-        for view in maps
-        for panel in cell_panels(map_heading(view.scene, dates), view.classes[view.window], view.window, frame, step)
-    ]
 
 
 def describe_places(places: ChipPlaces, pixel_m: float) -> str:

@@ -44,10 +44,10 @@ def describe(
     """
     from eopipe.evaluation.maps import check_whole
     from eopipe.publish import publish
-    from eopipe.reporting.map_page import MapInputs, read_map_run, render_map, write_map_picture
+    from eopipe.reporting.map_page import MapInputs, read_map_run, render_map
 
     check_whole(classes)
     run = read_map_run(MapInputs(model, classes, probabilities, tiles, scenes, metrics), title, attribution, colors)
     with publish(page) as page_draft, publish(picture) as picture_draft:
         page_draft.write_text(render_map(run), encoding="utf-8")
-        write_map_picture(picture_draft, run)
+        run.write_map(picture_draft)
