@@ -32,7 +32,7 @@ class State:
         import torch
 
         from eopipe.checkpoints import checkpoint
-        from eopipe.checkpoints.writer import CheckpointWriter
+        from eopipe.checkpoints.manager import CheckpointWriter
         from eopipe.models import Architecture
 
         model = Architecture("unet", 10, 3, width, 4).build()

@@ -2,19 +2,20 @@
 
 A checkpoint is a folder with one safetensors file per part (`model`, `optimiser` and whatever else a step names), one
 more for each worker that holds rows of its own (`model.1`), `state.json` and a manifest; nothing in it is ever
-unpickled. `latest.json` is written after it.
+unpickled. `latest.json` is written after it. Its identity is of the training: data, settings, model and revision of the
+code; a training of another identity never resumes it.
 """
 
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eopipe.checkpoints.identity import refuse_other
 from eopipe.checkpoints.sharded import ShardIndex, TensorShard, join_shards, shard_folder, shard_index
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.publish import MANIFEST, foreign_content, publish, read_json, remove_folder, sha256, verify, write_json
@@ -29,6 +30,7 @@ LATEST = "latest.json"
 HEADER = "eopipe"
 # Validation scores with their sign: higher is better.
 SIGNS: dict[str, int] = {score.key: -1 if score.is_lower_better else 1 for score in SCORES if score.is_main}
+MAX_LISTED = 5
 
 
 @dataclass
@@ -225,3 +227,35 @@ def _open(path: Path) -> "tuple[ShardIndex, dict[str, Tensor]]":
             raise IntegrityError(f"{path.name} is of another step: {header.get('step')}")
         index = {name: (start, tuple(shape)) for name, (start, shape) in header["pieces"].items()}
         return index, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def refuse_other(path: Path, current: dict[str, Any], stored: dict[str, Any]) -> None:
+    """Raise BadInputError, with what differs, when a state belongs to another training."""
+    rows = list(differences(current, stored))
+    if rows:
+        more = f" and {len(rows) - MAX_LISTED} more" if len(rows) > MAX_LISTED else ""
+        raise BadInputError(
+            f"{path} is the state of another training: {'; '.join(rows[:MAX_LISTED])}{more}; "
+            "use the inputs and settings that it started with, or remove it to start afresh"
+        )
+
+
+def differences(current: Any, stored: Any, name: str = "") -> Iterator[str]:
+    """The leaves of two JSON values that are not the same, as `settings.seed is 1 here and 0 there`."""
+    if isinstance(current, dict) and isinstance(stored, dict):
+        for key in sorted(current.keys() | stored.keys()):
+            yield from differences(current.get(key), stored.get(key), f"{name}.{key}".lstrip("."))
+    elif _as_json(current) != _as_json(stored):
+        yield f"{name} is {current} here and {stored} there"
+
+
+def _as_json(value: Any) -> Any:
+    """A value as it is after a round trip through JSON."""
+    return [_as_json(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def other_states(state_root: Path, state: Path, identity: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    """The state folders beside this one, each with what differs."""
+    for path in sorted(state_root.glob("*/identity.json")):
+        if path.parent != state:
+            yield path.parent, "; ".join(islice(differences(identity, read_json(path)), MAX_LISTED))

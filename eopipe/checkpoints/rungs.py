@@ -8,8 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from eopipe.checkpoints.checkpoint import best, steps
-from eopipe.checkpoints.identity import refuse_other
+from eopipe.checkpoints.checkpoint import best, refuse_other, steps
 from eopipe.checkpoints.manager import IDENTITY
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import MANIFEST, files, publish, read_json, verify, write_json, write_manifest

@@ -12,8 +12,7 @@ from typing import Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError, is_full
-from eopipe.fetch.range_reader import catalog_file, is_same_version
-from eopipe.fetch.remote_file import RemoteFile, remote_file
+from eopipe.fetch.range_reader import RemoteFile, catalog_file, is_same_version, remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RangeResponse, RetryBudget, TransientError, retry
 from eopipe.scenes.item import safe_href, scene_name, scheme
 

@@ -7,12 +7,11 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
-from eopipe.fetch.remote_file import remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RangeResponse, RetryBudget, TransientError, retry
 from eopipe.scenes.item import safe_href, scheme
 
@@ -296,3 +295,31 @@ def open_geotiff(cache: RangeCache) -> Iterator[Any]:
 def gdal_text(error: BaseException) -> str:
     """What GDAL says, without its name for the file."""
     return re.sub(rf"'?(/vsi\w+/)?\b{re.escape(NAME)}\b'?", "the file", str(error.__cause__ or error))
+
+
+class RemoteFile(Protocol):
+    """A file on a server."""
+
+    @property
+    def host(self) -> str:
+        """The server's name, for messages."""
+
+    def request(
+        self, first: int, stop: int | None, tag: str, budget: RetryBudget
+    ) -> AbstractContextManager[RangeResponse]:
+        """Request the bytes from `first` up to `stop`, or up to the end, of the version with this ETag.
+
+        Raises TransientError when another attempt may succeed, ChangedError for another version, BadInputError when
+        the file could not be fetched, RefusedError when the response is not safe.
+        """
+
+
+def remote_file(href: str, label: str, session: FetchSession) -> RemoteFile:
+    """The file of an http(s) or s3 address; the module for its kind is imported only now."""
+    if scheme(href) == "s3":
+        from eopipe.fetch.s3 import S3File
+
+        return S3File(href, label, session)
+    from eopipe.fetch.http import HttpFile
+
+    return HttpFile(href, session)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eopipe.errors import BadInputError, UpstreamError, UsageError
-from eopipe.fetch.range_reader import catalog_root
-from eopipe.fetch.remote_file import remote_file
+from eopipe.fetch.range_reader import catalog_root, remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError
 from eopipe.fetch.zarr_store import is_zarr
 from eopipe.scenes.item import Item, safe_href, scheme

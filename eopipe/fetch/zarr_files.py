@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 
 from eopipe.errors import MissingFileError, RefusedError, UpstreamError
-from eopipe.fetch.range_reader import MAX_BLOCK, WORKERS, LocalRangeReader, RangeReader, ServerRangeReader
-from eopipe.fetch.remote_file import remote_file
+from eopipe.fetch.range_reader import MAX_BLOCK, WORKERS, LocalRangeReader, RangeReader, ServerRangeReader, remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError, retry
 from eopipe.fetch.zarr_place import METADATA
 

@@ -1,6 +1,7 @@
-"""Runs compared on one page: scores with paired intervals, settings that differ, maps side by side."""
+"""Runs, or the trials of a run, compared on one page: scores with paired intervals, settings, maps side by side."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,8 +11,9 @@ from eopipe import __version__
 from eopipe.evaluation.intervals import LEVEL
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.paired import RunComparison
+from eopipe.evaluation.trials import PLACES, RankedTrials
 from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres
-from eopipe.reporting.leaderboard import difference_text, value_text
+from eopipe.reporting.leaderboard import Leaderboard, difference_text, value_text
 from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import ImagePanel, PanelGroup, encode_classes, outline
@@ -26,10 +28,18 @@ from eopipe.tiles.store import NO_LABEL
 TEMPLATE = "compare_page.html"
 # Where the maps of two runs are right, at the labelled test pixels of an image; elsewhere they are not compared.
 OUTCOME_COLORS = ("#a9c7dc", "#1f6feb", "#d1490c", "#4a4a46", "#e9e9e6")
-PLACES = {"test": "test", "val": "validation"}
+NAMES_OF_PLACES = {"test": "test", "val": "validation"}
 NOTE = (
     "An interval says how far a difference would move on other places like these. It knows nothing of seeds: a "
     "training with another seed gives another map too."
+)
+TRIALS_TEMPLATE = "trials_page.html"
+# The best trials whose scores and maps are side by side.
+MAX_COMPARED = 4
+# Cawley and Talbot 2010, JMLR 11:2079: what is optimised over is biased.
+BIAS = (
+    "The best of several scores is too high on average, since chance is a part of it; the score in the test places is "
+    "not. The intervals are of one difference each, and not adjusted for the number of trials."
 )
 
 
@@ -44,7 +54,7 @@ class ComparedPanels(NamedTuple):
 def size_text(comparison: RunComparison, data: EvaluationData, split: str) -> str:
     """On how many samples the scores rest, as text."""
     pieces = plural(comparison.pieces, "piece")
-    return f"{plural(comparison.count, f'{PLACES[split]} {data.task.sample}')} that all runs have, in {pieces}"
+    return f"{plural(comparison.count, f'{NAMES_OF_PLACES[split]} {data.task.sample}')} that all runs have, in {pieces}"
 
 
 def score_table(comparison: RunComparison, names: Sequence[str], data: EvaluationData) -> list[tuple[str, ...]]:
@@ -143,3 +153,19 @@ def panels_context(panels: ComparedPanels, first: str) -> dict[str, Any]:
         "outcomes": dict(zip(outcomes, OUTCOME_COLORS, strict=True)) if panels.legend else {},
         "scale_bar": partial(scale_bar, panels.pixel_m),
     }
+
+
+def render_trials(ranked: RankedTrials) -> str:
+    """The page; every text from outside is escaped."""
+    first, names = ranked.runs[0], [model.name for model in ranked.models[:MAX_COMPARED]]
+    compared = replace(ranked.comparison, runs=ranked.comparison.runs[:MAX_COMPARED])
+    panels = read_panels(ranked.runs[:MAX_COMPARED], names, PLACES)
+    context = {
+        "run": {"title": f"Trial {ranked.winner.name}, the best of {len(ranked.models)}"},
+        "names": names,
+        "caption": f"Scores on {size_text(ranked.comparison, first, PLACES)}",
+        "leaderboard": Leaderboard(ranked.json_document(), first.task.name, first.unit),
+        "scores": score_table(compared, names, first),
+        "notes": [NOTE, BIAS],
+    }
+    return page_environment().get_template(TRIALS_TEMPLATE).render(context | panels_context(panels, names[0]))

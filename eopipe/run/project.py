@@ -31,7 +31,7 @@ from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
 from eopipe.publish import publish, read_json
-from eopipe.reporting.map_scores import TESTED
+from eopipe.reporting.map_page import TESTED
 from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import TREES, describe_test
 from eopipe.run.rules import named_paths

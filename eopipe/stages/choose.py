@@ -51,7 +51,7 @@ def choose(
     """
     from eopipe.evaluation.trials import LEADERBOARD, rank_trials
     from eopipe.publish import link_or_copy, publish, write_json
-    from eopipe.reporting.trials_page import render_trials
+    from eopipe.reporting.compare_page import render_trials
 
     ranked = rank_trials(models, classes, tiles, labels, chips, score, rungs)
     with publish(model, folder=True) as folder, publish(leaderboard) as document, publish(page) as draft:

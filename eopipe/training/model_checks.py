@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eopipe.checkpoints.identity import differences
+from eopipe.checkpoints.checkpoint import differences
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, RefusedError, UsageError, model_code_error
 from eopipe.models import Architecture
 from eopipe.models.model_folder import CARD, read_model_card, read_trained_model
@@ -125,7 +125,7 @@ def dry_run(module: "nn.Module", architecture: Architecture, chip: int, task: st
 
 def _first_layer(module: "nn.Module", architecture: Architecture) -> str:
     """What to do where the first convolution takes another number of bands."""
-    from eopipe.models.input_bands import first_convolution
+    from eopipe.models.build import first_convolution
 
     first = first_convolution(module)
     if not first or first[1].in_channels == architecture.bands:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eopipe.checkpoints.checkpoint import best, checkpoint_name, read_part, steps
-from eopipe.checkpoints.identity import other_states, refuse_other
+from eopipe.checkpoints.checkpoint import best, checkpoint_name, other_states, read_part, refuse_other, steps
 from eopipe.checkpoints.manager import IDENTITY
 from eopipe.checkpoints.rungs import CHECKPOINT, adopt_checkpoint, is_ended, publish_ended, write_checkpoint
 from eopipe.chips.chips import unit_of
@@ -18,11 +17,10 @@ from eopipe.contract import stage
 from eopipe.errors import UsageError
 from eopipe.launch.environment import ClusterEnvironment, check_step, detect_environment, parse_nodes
 from eopipe.launch.failures import STATUS
-from eopipe.launch.launch import launch
+from eopipe.launch.launch import check_allocation, launch, run_on_all_nodes
 from eopipe.launch.lease import fence, hold_lease
 from eopipe.launch.membership import Membership, join_group
 from eopipe.launch.scratch import local_copies
-from eopipe.launch.srun import check_allocation, run_on_all_nodes
 from eopipe.models.input_check import ORDINARY, TileProperties
 from eopipe.models.model_files import copy_files, libraries, module_of
 from eopipe.models.model_folder import TrainedModel, write_model_folder

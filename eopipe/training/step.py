@@ -1,7 +1,8 @@
-"""One training step: forward, backward, gradient clipping, optimiser step, EMA."""
+"""One training step in full or mixed precision: forward, backward, gradient clipping, optimiser step, EMA."""
 
+import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,8 +16,6 @@ from torch.optim import AdamW
 from eopipe.launch.world import World
 from eopipe.loader.loader import Batch
 from eopipe.telemetry.timing import phase
-from eopipe.training.amp import LossScale, autocast
-from eopipe.training.ema import EMA
 from eopipe.training.losses import Loss
 from eopipe.training.memory_fit import MemoryFit, empty_batch, explain_out_of_memory, fit_memory
 from eopipe.training.parallel import (
@@ -31,6 +30,8 @@ from eopipe.training.partition import even_sizes, shards_of_rank, split_batch, s
 from eopipe.training_job import Settings
 
 State = dict[str, dict[str, Tensor]]
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+GROWTH_INTERVAL = 2000
 
 
 @dataclass(frozen=True)
@@ -224,3 +225,87 @@ class TrainStep:
         """The summed loss of each part with the weights as they are; nothing is learned from it."""
         with self.evaluation() as model, self.autocast():
             return [float(self.loss(model(part.images_NCHW), part.labels_NHW)[0]) for part in parts]
+
+
+def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Compute in half precision where it is safe; weights and their updates stay in fp32."""
+    if precision == "fp32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, DTYPES[precision])
+
+
+@dataclass
+class LossScale:
+    """The loss scale of fp16, as GradScaler of torch.amp has it, alike on all workers.
+
+    It keeps small gradients from vanishing (Micikevicius et al. 2018, arXiv:1710.03740): it is halved when a gradient
+    overflows, and that step is skipped; it doubles after 2000 steps without an overflow.
+    """
+
+    value: float = 2.0**16
+    stable_steps: int = 0
+
+    def overflows(self, grad_norm: float) -> bool:
+        """Update the scale by the norm of a gradient; whether the step must be skipped and a smaller scale may help."""
+        if not math.isfinite(grad_norm):
+            self.value, self.stable_steps = self.value / 2, 0
+            return self.value >= 1
+        self.stable_steps += 1
+        if self.stable_steps == GROWTH_INTERVAL:
+            self.value, self.stable_steps = self.value * 2, 0
+        return False
+
+    def state(self) -> dict[str, Tensor]:
+        """Scale and stable steps as tensors."""
+        return {"scale": torch.tensor(self.value, dtype=torch.float64), "calm": torch.tensor(self.stable_steps)}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Resume from a state."""
+        self.value, self.stable_steps = float(state["scale"]), int(state["calm"])
+
+
+class EMA:
+    """The exponential moving average of a model's weights: after each step, average += (1 - decay) (weights - average).
+
+    In the first n steps the decay is at most (1 + n) / (10 + n), so that the random start is soon forgotten.
+    Averages have the type and placement of the weights, each worker its own; integers are copied.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model, self.decay = model, decay
+        self.steps = 0
+        self.weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Add the weights of one more step."""
+        self.steps += 1
+        share = 1 - min(self.decay, (1 + self.steps) / (10 + self.steps))
+        for name, value in self.model.state_dict().items():
+            average = self.weights[name]
+            if average.is_floating_point():
+                average.add_((value - average) * share)
+            else:
+                average.copy_(value)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The model has the average as its weights inside of the block; also an error restores its own."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, value in self.model.state_dict().items():
+            weights = value.clone()
+            value.copy_(self.weights[name])
+            self.weights[name].copy_(weights)
+
+    def load(self, weights: Mapping[str, Tensor], steps: int) -> None:
+        """Resume from the averages of a checkpoint after this many steps; raises KeyError where one is missing."""
+        self.steps = steps
+        for name, average in self.weights.items():
+            average.copy_(weights[name])

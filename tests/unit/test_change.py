@@ -23,7 +23,7 @@ from eopipe.chips.splits import SplitPlan
 from eopipe.cli import main
 from eopipe.composites.periods import channels_by_date, part_of, stack_conflict
 from eopipe.errors import BadInputError
-from eopipe.evaluation.change import change_scores
+from eopipe.evaluation.evaluate import change_scores
 from eopipe.evaluation.metrics_document import ChangeScores
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.labels.change import from_to, from_to_names

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from eopipe.checkpoints import checkpoint
 from eopipe.checkpoints.checkpoint import Parts, Progress
+from eopipe.checkpoints.manager import CheckpointWriter
 from eopipe.checkpoints.rungs import adopt_checkpoint, write_checkpoint
-from eopipe.checkpoints.writer import CheckpointWriter
 from eopipe.errors import BadInputError, IntegrityError, NoSpaceError, UsageError
 from eopipe.publish import digest, write_json, write_manifest
 

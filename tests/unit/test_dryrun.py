@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from eopipe.clusters.check_profile import retry_notes, site_conflicts
-from eopipe.clusters.dryrun import read_plan, requested_by_rules
 from eopipe.clusters.filesystems import describe_sharing, mount_of, mounts
+from eopipe.clusters.profile_command import read_plan, requested_by_rules
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.errors import UsageError
 

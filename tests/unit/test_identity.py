@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eopipe.checkpoints.identity import differences, other_states, refuse_other
+from eopipe.checkpoints.checkpoint import differences, other_states, refuse_other
 from eopipe.errors import BadInputError
 
 IDENTITY = {"settings": {"seed": 0, "augment": ["symmetries"]}, "tensors": {"a": [3, 2]}}

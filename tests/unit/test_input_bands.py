@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError, UsageError
 from eopipe.models import Architecture
-from eopipe.models.input_bands import change_input_bands
+from eopipe.models.build import change_input_bands
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
 from eopipe.training.data import weights_normaliser
 from eopipe.training.model_checks import dry_run

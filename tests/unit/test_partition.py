@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eopipe.errors import NoSpaceError
-from eopipe.training.amp import LossScale
 from eopipe.training.memory_fit import MemoryFit
 from eopipe.training.partition import even_sizes, partition, stream_seed
+from eopipe.training.step import LossScale
 from eopipe.training_job import Settings
 
 PLAIN = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1, augment=("none",))

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from eopipe.loader.augment import DROP_PROBABILITY, MAX_HAZE, augment, bilinear_field
-from eopipe.training.ema import EMA
 from eopipe.training.schedule import (
     CHIP_PASSES,
     MOST_STEPS,
@@ -24,6 +23,7 @@ from eopipe.training.schedule import (
     stops_early,
     training_length,
 )
+from eopipe.training.step import EMA
 from eopipe.training_job import FEWEST_PASSES, FEWEST_STEPS, Settings, TrainingLength
 
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)

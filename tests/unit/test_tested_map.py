@@ -13,7 +13,7 @@ from eopipe.errors import BadInputError
 from eopipe.evaluation.evaluate import evaluate_maps
 from eopipe.evaluation.maps import EvaluationData, split_for_tests
 from eopipe.evaluation.metrics_document import FinishedMetrics, read_finished_metrics, read_metrics
-from eopipe.reporting.map_scores import headline_of, score_sections
+from eopipe.reporting.map_page import headline_of, score_sections
 from eopipe.tasks import TASKS
 
 

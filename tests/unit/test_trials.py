@@ -19,8 +19,8 @@ from eopipe.evaluation.trials import LEADERBOARD, RankedTrials, rank_trials
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import MANIFEST, publish, read_json, write_json
+from eopipe.reporting.compare_page import render_trials
 from eopipe.reporting.leaderboard import Leaderboard
-from eopipe.reporting.trials_page import render_trials
 from eopipe.tasks import LOWER_IS_BETTER, TASKS
 
 VAL, TEST = np.s_[:, : EDGE // 2], np.s_[:, EDGE // 2 :]
