@@ -1070,9 +1070,9 @@ $graph:
         private_hosts: fetch_private_hosts
         mem_mb: fetch_mem_mb
         timelimit_s: fetch_timelimit_s
-        item: search/items_each
         catalog: catalog
         grid: search/grid
+        item: search/items_each
         scene_name:
           valueFrom: $(inputs.item.nameroot)
       out:
@@ -1307,23 +1307,23 @@ $graph:
         seed: evaluate_seed
         mem_mb: evaluate_mem_mb
         timelimit_s: evaluate_timelimit_s
+        classes:
+          source:
+          - predict/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         tiles: preprocess/tiles
         labels:
           source:
           - label/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        classes:
-          source:
-          - predict/classes
-          linkMerge: merge_flattened
-          pickValue: all_non_null
+        chips: split/chips
         probabilities:
           source:
           - predict/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
-        chips: split/chips
       out:
       - metrics
       - record
@@ -1368,9 +1368,6 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
-        tiles: preprocess/tiles
-        scenes: search/items_each
-        metrics: evaluate/metrics
         classes:
           source:
           - predict/classes
@@ -1381,6 +1378,9 @@ $graph:
           - predict/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
+        tiles: preprocess/tiles
+        scenes: search/items_each
+        metrics: evaluate/metrics
         onnx: export/onnx
       out:
       - catalog
@@ -1828,9 +1828,9 @@ $graph:
         private_hosts: fetch_private_hosts
         mem_mb: fetch_mem_mb
         timelimit_s: fetch_timelimit_s
-        item: search/items_each
         catalog: catalog
         grid: search/grid
+        item: search/items_each
         scene_name:
           valueFrom: $(inputs.item.nameroot)
       out:
@@ -1946,8 +1946,6 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
-        tiles: preprocess/tiles
-        scenes: search/items_each
         classes:
           source:
           - predict/classes
@@ -1958,6 +1956,8 @@ $graph:
           - predict/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
+        tiles: preprocess/tiles
+        scenes: search/items_each
         onnx: export/onnx
       out:
       - catalog

@@ -809,9 +809,9 @@ steps:
       private_hosts: fetch_private_hosts
       mem_mb: fetch_mem_mb
       timelimit_s: fetch_timelimit_s
-      item: search/items_each
       catalog: search_catalog
       grid: search/grid
+      item: search/items_each
       scene_name:
         valueFrom: $(inputs.item.nameroot)
     out:
@@ -1075,6 +1075,12 @@ steps:
     in:
       mem_mb: evaluate_mem_mb
       timelimit_s: evaluate_timelimit_s
+      classes:
+        source:
+        - predict/classes
+        - predict_images/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
       tiles:
         source:
         - composite/images
@@ -1084,12 +1090,6 @@ steps:
         source:
         - label/labels
         - label_scenes/labels
-        linkMerge: merge_flattened
-        pickValue: all_non_null
-      classes:
-        source:
-        - predict/classes
-        - predict_images/classes
         linkMerge: merge_flattened
         pickValue: all_non_null
       probabilities:
@@ -1142,13 +1142,6 @@ steps:
       mem_mb: catalog_mem_mb
       timelimit_s: catalog_timelimit_s
       model: model
-      tiles:
-        source:
-        - composite/images
-        - preprocess/tiles
-        pickValue: first_non_null
-      scenes: search/items_each
-      metrics: evaluate/metrics
       classes:
         source:
         - predict/classes
@@ -1161,6 +1154,13 @@ steps:
         - predict_images/probabilities
         linkMerge: merge_flattened
         pickValue: all_non_null
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      scenes: search/items_each
+      metrics: evaluate/metrics
     out:
     - catalog
     - record
@@ -1177,13 +1177,6 @@ steps:
       mem_mb: describe_mem_mb
       timelimit_s: describe_timelimit_s
       model: model
-      tiles:
-        source:
-        - composite/images
-        - preprocess/tiles
-        pickValue: first_non_null
-      scenes: search/items_each
-      metrics: evaluate/metrics
       classes:
         source:
         - predict/classes
@@ -1196,6 +1189,13 @@ steps:
         - predict_images/probabilities
         linkMerge: merge_flattened
         pickValue: all_non_null
+      tiles:
+        source:
+        - composite/images
+        - preprocess/tiles
+        pickValue: first_non_null
+      scenes: search/items_each
+      metrics: evaluate/metrics
       wanted: with_report
     out:
     - page
@@ -1218,6 +1218,7 @@ steps:
       funding: crate_funding
       mem_mb: crate_mem_mb
       timelimit_s: crate_timelimit_s
+      scenes: search/items_each
       records:
         source:
         - search/record
@@ -1251,7 +1252,6 @@ steps:
         linkMerge: merge_flattened
         pickValue: all_non_null
         valueFrom: $(self)
-      scenes: search/items_each
       workflow: workflow
       config: config
       lock: lock

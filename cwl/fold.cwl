@@ -765,14 +765,14 @@ steps:
       allow_code: train_architecture
       mem_mb: calibrate_mem_mb
       timelimit_s: calibrate_timelimit_s
-      tiles: tiles
-      labels: labels
       model:
         source:
         - train/model
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
+      tiles: tiles
+      labels: labels
       chips: split/chips
       fold: fold
       calibration_name:
@@ -870,21 +870,21 @@ steps:
       seed: evaluate_seed
       mem_mb: evaluate_mem_mb
       timelimit_s: evaluate_timelimit_s
-      tiles: tiles
-      labels: labels
       classes:
         source:
         - predict/classes
         - predict_images/classes
         linkMerge: merge_flattened
         pickValue: all_non_null
+      tiles: tiles
+      labels: labels
+      chips: split/chips
       probabilities:
         source:
         - predict/probabilities
         - predict_images/probabilities
         linkMerge: merge_flattened
         pickValue: all_non_null
-      chips: split/chips
       fold: fold
       metrics_name:
         valueFrom: metrics-fold-$(inputs.fold).json

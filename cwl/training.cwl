@@ -582,10 +582,6 @@ steps:
       allow_code: train_architecture
       mem_mb: predict_mem_mb
       timelimit_s: predict_timelimit_s
-      name: name
-      kind: kind
-      chips: chips
-      places: places
       model:
         source:
         - train/model
@@ -593,6 +589,10 @@ steps:
         pickValue: the_only_non_null
         valueFrom: $(self)
       tiles: tiles
+      chips: chips
+      name: name
+      kind: kind
+      places: places
       cell: cells
       ending: endings
       wanted: mosaic

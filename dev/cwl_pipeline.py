@@ -22,6 +22,7 @@ from dev.cwl_steps import (
     used_inputs,
     when,
 )
+from eopipe.contract import STAGES, Output, stage
 from eopipe.trial_settings import MAX_RUNGS
 
 # What the model sees: composites if the run has them, else the tiles of each scene.
@@ -35,6 +36,10 @@ MODEL = {"source": ["train/model", "choose/model", "combine/model"], **ONE_MODEL
 CLASSES = {"source": ["predict/classes", "predict_images/classes"], **MERGED}
 PROBABILITIES = {"source": ["predict/probabilities", "predict_images/probabilities"], **MERGED}
 MAPS = {"classes": CLASSES, "probabilities": PROBABILITIES}
+# Where the pipeline has what its stages read: an input is the output of the same name, but where several steps make it.
+SOURCES: Cwl = {port.name: f"{name}/{port.name}" for name in STAGES for port in stage(name).of(Output)} | MAPS
+SOURCES |= {"scenes": "search/items_each", "tiles": IMAGES, "labels": LABELS, "model": MODEL}
+SOURCES["fold_metrics"] = "cross_validate/metrics"
 # Outputs of the steps `cells` and `images`, by which maps are repeated: of all images, and of each image.
 EACH_CELL = {"cell": "cells", "ending": "endings"}
 EACH_IMAGE = {"image": "image_stores", "cell": "image_cells", "ending": "image_endings"}
@@ -44,13 +49,12 @@ OF_FOLD = ("split", "train", "calibrate", "predict", "evaluate")
 
 def pipeline() -> Cwl:
     """The whole pipeline."""
-    images = {"tiles": IMAGES, "labels": LABELS}
-    of_model = _model_steps(images, "steps/mosaic", "steps/images", is_whole=True)
+    of_model = _model_steps(SOURCES, "steps/mosaic", "steps/images", is_whole=True)
     of_training, if_training = when("with_training")
     of_model["train"]["in"] |= {"state": "train_state"} | of_training
     of_model["train"] |= if_training
     trained = {name: of_model.pop(name) for name in ("split", "train")}
-    steps = _data_steps() | trained | _training_steps(images) | of_model
+    steps = _data_steps() | trained | _training_steps() | of_model
     steps["evaluate"]["in"]["member_maps"] = "members/classes"
     steps["cross_validate"] = _cross_validation()
     steps |= _result_steps()
@@ -65,29 +69,29 @@ def pipeline() -> Cwl:
 
 def _data_steps() -> dict[str, Cwl]:
     """From the catalog to images and labels on one grid."""
-    grid = {"grid": "search/grid"}
     assets = {"source": ["search_grid_assets", "preprocess_bands"], "pickValue": "first_non_null", **SELF}
-    fetched = {"item": "search/items_each", "catalog": "search_catalog", **grid}
-    tiled = {"scene": "fetch/scene", **grid, "tiles_name": {"valueFrom": "$(inputs.scene.basename).zarr"}}
+    fetched: Cwl = {"item": "search/items_each", "catalog": "search_catalog"}
+    fetched |= {"scene_name": {"valueFrom": "$(inputs.item.nameroot)"}}
+    tiled = {"tiles_name": {"valueFrom": "$(inputs.scene.basename).zarr"}}
     of_file, if_file = when("steps/label_file")
     of_scenes, if_scenes = when("steps/label_scenes")
     of_images, if_images = when("steps/images")
     images = plain_step("images", images_tool(), tiles=IMAGES)
     # Engines put all outputs into one folder, where the tiles of the scene have its name.
-    labels_name = {"valueFrom": "labels-$(inputs.scene.basename).zarr"}
-    scene_labels = grid | {"scene": "fetch/scene", "labels_name": labels_name}
+    file_labels: Cwl = {"scene": None, "labels_name": {"default": "labels-all.zarr"}}
+    scene_labels = {"labels_name": {"valueFrom": "labels-$(inputs.scene.basename).zarr"}}
     return {
         "steps": plain_step("steps", steps_tool(), with_labels={"default": True}),
-        "search": stage_step("search", {"grid_assets": assets}),
+        "search": stage_step("search", SOURCES, {"grid_assets": assets}),
         "cells": plain_step("cells", cells_tool(), grid="search/grid"),
         "images": images | {"in": images["in"] | of_images} | if_images,
-        "fetch": stage_step(
-            "fetch", fetched | {"scene_name": {"valueFrom": "$(inputs.item.nameroot)"}}, scatter="item"
-        ),
-        "preprocess": stage_step("preprocess", tiled, scatter="scene"),
+        "fetch": stage_step("fetch", SOURCES, fetched, scatter="item"),
+        "preprocess": stage_step("preprocess", SOURCES, tiled, scatter="scene"),
         "composite": _composites_step(),
-        "label": stage_step("label", grid | {"labels_name": {"default": "labels-all.zarr"}} | of_file, **if_file),
-        "label_scenes": stage_step("label_scenes", scene_labels | of_scenes, of="label", scatter="scene", **if_scenes),
+        "label": stage_step("label", SOURCES, file_labels | of_file, **if_file),
+        "label_scenes": stage_step(
+            "label_scenes", SOURCES, scene_labels | of_scenes, of="label", scatter="scene", **if_scenes
+        ),
     }
 
 
@@ -107,7 +111,7 @@ def _composites_step() -> Cwl:
 
 
 def _model_steps(
-    images: Cwl, mosaic: str, each_image: str, number: str = "", *, is_whole: bool = False
+    sources: Cwl, mosaic: str, each_image: str, number: str = "", *, is_whole: bool = False
 ) -> dict[str, Cwl]:
     """Split, training, maps and scores; `number` is the end of each output's name, by the fold.
 
@@ -122,25 +126,23 @@ def _model_steps(
 
     of_split = names(chips="split.json", statistics="statistics.json", map="split.png", places="split.gpkg")
     of_mosaic, if_mosaic = when(mosaic)
-    calibration = {"calibration": "calibrate/calibration"}
-    model = TRAINED if number else MODEL
-    calibrated = images | {"model": model, "chips": "split/chips"}
-    mapped = {"model": model, "tiles": images["tiles"]} | calibration | of_mosaic
+    # A map is of all places, not of chips.
+    mapped: Cwl = {"chips": None} | of_mosaic
     mapped |= ({name: f"cells/{source}" for name, source in EACH_CELL.items()} if is_whole else EACH_CELL) | fold_input
     mapped |= {f"{k}_name": {"valueFrom": f"{k}{number}$(inputs.ending).tif"} for k in ("classes", "probabilities")}
     each_cell: Cwl = {"scatter": [*EACH_CELL], "scatterMethod": "dotproduct"}
-    each_map = (_of_images() if is_whole else EACH_IMAGE) | {"model": model} | calibration
-    parts = {} if number else _map_parts(mapped, if_mosaic)
+    each_map = (_of_images() if is_whole else EACH_IMAGE) | {name: sources[name] for name in ("model", "calibration")}
+    parts = {} if number else _map_parts(sources, mapped, if_mosaic)
     files = [f"predict_parts/{output}" for output in MAPS]
     joined = {"finished_parts": {"source": files, **MERGED}} if parts else {}
     steps = {
-        "split": stage_step("split", images | of_split),
-        "train": stage_step("train", images | _split_files() | names(model="model")),
-        "calibrate": stage_step("calibrate", calibrated | names(calibration="calibration.json")),
+        "split": stage_step("split", sources, of_split),
+        "train": stage_step("train", sources, names(model="model")),
+        "calibrate": stage_step("calibrate", sources, names(calibration="calibration.json")),
         **parts,
-        "predict": stage_step("predict", mapped | joined, **each_cell, **if_mosaic),
+        "predict": stage_step("predict", sources, mapped | joined, **each_cell, **if_mosaic),
         "predict_images": _image_maps(each_map, each_image, number),
-        "evaluate": stage_step("evaluate", images | MAPS | {"chips": "split/chips"} | names(metrics="metrics.json")),
+        "evaluate": stage_step("evaluate", sources, names(metrics="metrics.json")),
     }
     steps["predict_images"]["in"] |= fold_input
     if number:
@@ -148,20 +150,16 @@ def _model_steps(
     return steps
 
 
-def _map_parts(mapped: Cwl, if_mosaic: Cwl) -> Cwl:
+def _map_parts(sources: Cwl, mapped: Cwl, if_mosaic: Cwl) -> Cwl:
     """The step that makes the parts of the maps; none where a map is made as a whole."""
     wires = mapped | {"cell": "cells/part_cells", "ending": "cells/part_endings", "part": "cells/parts"}
     each: Cwl = {"scatter": ["cell", "ending", "part"], "scatterMethod": "dotproduct"}
-    return {"predict_parts": stage_step("predict_parts", wires, of="predict", **each, **if_mosaic)}
+    return {"predict_parts": stage_step("predict_parts", sources, wires, of="predict", **each, **if_mosaic)}
 
 
 def _of_images() -> Cwl:
     """The outputs of the step `images`; empty where it does not run."""
     return {name: {"source": [f"images/{source}"], **MERGED} for name, source in EACH_IMAGE.items()}
-
-
-def _split_files() -> Cwl:
-    return {"chips": "split/chips", "statistics": "split/statistics"}
 
 
 def _image_maps(wires: Cwl, each_image: str, number: str) -> Cwl:
@@ -190,16 +188,16 @@ def _cross_validation() -> Cwl:
     return _repeated("cross-validate", "Cross-validation; scatter over the folds.", "fold", fold(), {"scatter": "fold"})
 
 
-def _training_steps(images: Cwl) -> dict[str, Cwl]:
+def _training_steps() -> dict[str, Cwl]:
     """Several trainings, and what makes one model of them; none of these steps where there is a single one."""
     each: Cwl = {"scatter": ["name", "settings"], "scatterMethod": "dotproduct"}
     docs = {
         "trial": "Trials of the training, each mapped on the validation places; scatter over the trials.",
         "member": "Members of an ensemble, each mapped on the test places; scatter over the members.",
     }
-    steps = _rung_steps(images)
+    steps = _rung_steps()
     for kind, places in (("trial", "val"), ("member", "test")):
-        wires = _split_files() | {"name": f"{kind}_names", "settings": f"{kind}_settings"}
+        wires: Cwl = {"name": f"{kind}_names", "settings": f"{kind}_settings"}
         wires |= {"kind": {"default": kind}, "places": {"default": places}}
         wires |= {"continued": {"default": None}, "promoted": {"default": None}}
         steps[f"{kind}s"] = _repeated(f"{kind}s", docs[kind], "training", training(), each, wires)
@@ -211,15 +209,15 @@ def _training_steps(images: Cwl) -> dict[str, Cwl]:
     steps["trials"]["scatter"] = [*each["scatter"], "continued"]
     of_trials, if_trials = when("with_trials")
     of_members, if_members = when("with_members")
-    chosen = images | {"models": "trials/model", "chips": "split/chips", "classes": "trials/classes"}
+    chosen: Cwl = {"models": "trials/model", "classes": "trials/classes"}
     chosen |= {"rungs": {"source": [f"promote_{number}/rung" for number in range(MAX_RUNGS)], **MERGED, **SELF}}
     return steps | {
-        "choose": stage_step("choose", chosen | of_trials, **if_trials),
-        "combine": stage_step("combine", {"models": "members/model"} | of_members, **if_members),
+        "choose": stage_step("choose", SOURCES, chosen | of_trials, **if_trials),
+        "combine": stage_step("combine", SOURCES, {"models": "members/model"} | of_members, **if_members),
     }
 
 
-def _rung_steps(images: Cwl) -> dict[str, Cwl]:
+def _rung_steps() -> dict[str, Cwl]:
     """Trainings of the trials up to each rung, and which of them continue; a job with fewer rungs has the last ones."""
     steps: dict[str, Cwl] = {}
     for number in range(MAX_RUNGS):
@@ -235,20 +233,22 @@ def _rung_steps(images: Cwl) -> dict[str, Cwl]:
             }
             each["scatter"] = [*each["scatter"], "continued"]
             before = {"previous": f"promote_{number - 1}/rung"}
-        wires = images | _split_files() | named | of_rung
-        steps[f"rung_{number}"] = stage_step(f"rung_{number}", wires, of="train", **each, **condition)
+        steps[f"rung_{number}"] = stage_step(
+            f"rung_{number}", SOURCES, named | of_rung, of="train", **each, **condition
+        )
         compared = {
             "models": {"source": [f"rung_{number}/model"], **ONE_MODEL},
             "count": f"rung_{number}_count",
         } | before
         compared |= {"rung_name": f"rung_{number}_name"} | of_rung
-        steps[f"promote_{number}"] = stage_step(f"promote_{number}", compared, of="promote", **condition)
+        steps[f"promote_{number}"] = stage_step(f"promote_{number}", SOURCES, compared, of="promote", **condition)
     return steps
 
 
 def _repeated(label: str, doc: str, kind: str, document: Cwl, each: Cwl, wires: Cwl | None = None) -> Cwl:
     """A workflow that is repeated on the images of the run."""
-    of_run = {"tiles": IMAGES, "labels": LABELS, "mosaic": "steps/mosaic", "images": "steps/images"}
+    of_run = {name: SOURCES[name] for name in ("tiles", "labels", "chips", "statistics")}
+    of_run |= {"mosaic": "steps/mosaic", "images": "steps/images"}
     of_run |= {name: f"cells/{name}" for name in EACH_CELL.values()} | (wires or {})
     of_run |= {EACH_IMAGE[name]: wire for name, wire in _of_images().items()}
     inputs = {name: of_run.get(name, name) for name in document["inputs"]}
@@ -257,23 +257,15 @@ def _repeated(label: str, doc: str, kind: str, document: Cwl, each: Cwl, wires: 
 
 def _result_steps() -> dict[str, Cwl]:
     """What is written about model and maps."""
-    described_run = {
-        "model": MODEL,
-        "tiles": IMAGES,
-        "scenes": "search/items_each",
-        "metrics": "evaluate/metrics",
-    } | MAPS
     of_onnx, if_onnx = when("with_onnx")
     of_report, if_report = when("with_report")
     of_products, if_products = when("with_products")
-    first = {"model": MODEL, "tiles": IMAGES | {"valueFrom": "$(self[0])"}}
-    scored = {"fold_metrics": "cross_validate/metrics"}
-    reported = described_run | scored | {"chips": "split/chips", "labels": LABELS}
+    first = {"tiles": IMAGES | {"valueFrom": "$(self[0])"}}
     return {
-        "export": stage_step("export", first | of_onnx, **if_onnx),
-        "report": stage_step("report", reported | of_report, **if_report),
-        "products": stage_step("products", MAPS | of_products, **if_products),
-        "publish": stage_step("publish", described_run | {"onnx": "export/onnx"}, of="catalog"),
+        "export": stage_step("export", SOURCES, first | of_onnx, **if_onnx),
+        "report": stage_step("report", SOURCES, of_report, **if_report),
+        "products": stage_step("products", SOURCES, of_products, **if_products),
+        "publish": stage_step("publish", SOURCES, of="catalog"),
     }
 
 
@@ -290,13 +282,12 @@ def _crate_step(steps: dict[str, Cwl]) -> Cwl:
     wires: Cwl = {
         "records": {"source": records, **MERGED},
         "payload": {"source": payload, **MERGED, **SELF},
-        "scenes": "search/items_each",
         "workflow": "workflow",
         "config": "config",
         "lock": "lock",
         "engine": {"default": "cwl"},
     }
-    return stage_step("crate", wires | inputs, **condition)
+    return stage_step("crate", SOURCES, wires | inputs, **condition)
 
 
 def _outputs() -> Cwl:
@@ -340,8 +331,8 @@ def _outputs() -> Cwl:
 
 def fold() -> Cwl:
     """One fold of a cross-validation."""
-    images = {"tiles": "tiles", "labels": "labels"}
-    steps = _model_steps(images, "mosaic", "images", "-fold-$(inputs.fold)")
+    sources = SOURCES | {"tiles": "tiles", "labels": "labels", "model": TRAINED}
+    steps = _model_steps(sources, "mosaic", "images", "-fold-$(inputs.fold)")
     model = output(["null", "Directory"], "model", "trained model of the fold", "", "train/model")
     outputs = {"metrics": output("File", "metrics", "scores of the fold", JSON, "evaluate/metrics"), "model": model}
     outputs |= records_of(steps)
@@ -362,16 +353,16 @@ def fold() -> Cwl:
 def training() -> Cwl:
     """One of several trainings: its model, and maps of the places where it is scored."""
     number = "-$(inputs.kind)-$(inputs.name)"
+    sources = {name: name for name in ("tiles", "labels", "chips", "statistics")} | {"model": TRAINED}
     of_training = {"name": "name", "kind": "kind", "chips": "chips", "places": "places", "model": TRAINED}
     named = {"model_name": {"valueFrom": f"model{number}"}, "name": "name", "kind": "kind", "settings": "settings"}
     named |= {"continued": "continued", "promoted": "promoted"}
-    wires = {name: name for name in ("tiles", "labels", "chips", "statistics")}
-    mapped = of_training | {"tiles": "tiles"} | EACH_CELL | when("mosaic")[0]
+    mapped = of_training | EACH_CELL | when("mosaic")[0]
     mapped |= {f"{kind}_name": {"valueFrom": f"{kind}{number}$(inputs.ending).tif"} for kind in MAPS}
     each_cell: Cwl = {"scatter": [*EACH_CELL], "scatterMethod": "dotproduct"}
     steps = {
-        "train": stage_step("train", wires | named),
-        "predict": stage_step("predict", mapped, **each_cell, **when("mosaic")[1]),
+        "train": stage_step("train", sources, named),
+        "predict": stage_step("predict", sources, mapped, **each_cell, **when("mosaic")[1]),
         "predict_images": _image_maps(EACH_IMAGE | of_training, "images", number),
     }
     outputs = {

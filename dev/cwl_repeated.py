@@ -37,7 +37,8 @@ def composites() -> Cwl:
     periods = periods_tool()
     step = stage_step(
         "composite",
-        {"tiles": "periods/groups", "composite_name": "periods/names"},
+        {"tiles": "periods/groups"},
+        {"composite_name": "periods/names"},
         scatter=["tiles", "composite_name"],
         scatterMethod="dotproduct",
     )
@@ -81,7 +82,7 @@ def image_map() -> Cwl:
         "probabilities_name": entry("string", "probabilities", "name of the map of probabilities"),
     }
     wires = {name: name for name in known if name != "image"}
-    step = stage_step("predict", {"tiles": {"source": ["image"], "linkMerge": "merge_nested"}} | wires)
+    step = stage_step("predict", {"tiles": {"source": ["image"], "linkMerge": "merge_nested"}}, wires)
     outputs = {
         "classes": output("File", "classes", "map of classes", TIFF, "predict/classes"),
         "probabilities": output("File", "probabilities", "map of probabilities", TIFF, "predict/probabilities"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from dev.cwl import PARTS_OF_MAP, cwl_type, described, entry, needs_inputs, tool
 from dev.cwl_small_tools import cells_tool, images_tool, periods_tool, steps_tool
-from eopipe.contract import STAGES, Knob, Option, Port, stage
+from eopipe.contract import STAGES, Input, Knob, Option, Port, stage
 from eopipe.trial_settings import MAX_RUNGS
 
 Cwl = dict[str, Any]
@@ -38,15 +38,21 @@ def input_name(name: str, port: Port) -> str:
     return f"{port.section or name}_{port.setting}"
 
 
-def stage_step(name: str, wires: Cwl, *, of: str = "", **more: Any) -> Cwl:
-    """A step that runs a stage: what it gets from other steps, and every setting of its stage."""
+def stage_step(name: str, sources: Cwl, wires: Cwl | None = None, *, of: str = "", **more: Any) -> Cwl:
+    """A step that runs a stage: every setting of its stage, what it reads, and other wires.
+
+    `sources` are where the workflow has what stages read, by the names of their inputs. A wire that is None is none.
+    """
     of = of or name
     chosen = {port.name: input_name(of, port) for port in settings(of)} | {
         key: f"{of}_{key}" for key in needs_inputs(of)
     }
+    read = [port for port in stage(of).of(Input) if not getattr(port.mark, "user", False)]
+    chosen |= {port.name: sources[port.name] for port in read if port.name in sources}
+    inputs = {key: wire for key, wire in (chosen | (wires or {})).items() if wire is not None}
     words = name.replace("_", " ")
     outputs = list(tool(stage(of))["outputs"])
-    return {"label": words, "doc": stage(of).summary, "run": f"{of}.cwl", **more, "in": chosen | wires, "out": outputs}
+    return {"label": words, "doc": stage(of).summary, "run": f"{of}.cwl", **more, "in": inputs, "out": outputs}
 
 
 def when(source: str) -> tuple[Cwl, Cwl]:

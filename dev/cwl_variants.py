@@ -52,7 +52,7 @@ def chip_set() -> Cwl:
         steps[repeated]["in"] |= {name: {"default": value} for name, value in each_store.items()}
     steps["crate"]["in"]["records"]["source"][:0] = ["import_record", "import/record"]
     of_import, if_import = when("with_import")
-    steps = {"import": stage_step("import", of_import, **if_import)} | steps
+    steps = {"import": stage_step("import", {}, of_import, **if_import)} | steps
     known = {
         "with_import": entry("boolean", "with import", "pack chips, in the place of tiles and labels")
         | {"default": False},
@@ -86,8 +86,7 @@ def finished_model() -> Cwl:
     steps["steps"]["in"]["with_labels"] = "with_labels"
     steps["evaluate"] = _test_of_map(steps["evaluate"]["in"])
     of_report, if_report = when("with_report")
-    of_map = ("model", "tiles", "scenes", "metrics", "classes", "probabilities")
-    described = stage_step("describe", {name: steps["publish"]["in"][name] for name in of_map} | of_report, **if_report)
+    described = stage_step("describe", steps["publish"]["in"], of_report, **if_report)
     steps = {name: step for name, step in steps.items() if name != "crate"} | {
         "describe": described,
         "crate": steps["crate"],
@@ -116,8 +115,8 @@ def finished_model() -> Cwl:
 def _test_of_map(trained: Cwl) -> Cwl:
     """The step `evaluate` where the job has labels; `trained` are its inputs behind a training."""
     of_labels, if_labels = when("with_labels")
-    wires = {name: trained[name] for name in ("tiles", "labels", "classes", "probabilities")}
-    step = stage_step("evaluate", wires | {"tested_model": "model"} | of_labels, **if_labels)
+    sources = {name: trained[name] for name in ("tiles", "labels", "classes", "probabilities")}
+    step = stage_step("evaluate", sources, {"tested_model": "model"} | of_labels, **if_labels)
     for port in stage("evaluate").settings:
         # Settings of the baselines, which need labels to train with.
         del step["in"][port.name]

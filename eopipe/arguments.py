@@ -173,8 +173,8 @@ def _argument(port: Port) -> dict[str, Any]:
     metavars = _metavars(port)
     return names | {
         "help": text,
-        # A list that is given twice has the values of both.
-        "action": "extend" if port.is_list else "store",
+        # Given twice, inputs and arguments are of both; an option replaces the one before, also where it is a list.
+        "action": "extend" if port.is_list and isinstance(port.mark, (Input, Argument)) else "store",
         "default": argparse.SUPPRESS if port.required or port.is_list else port.default,
         "nargs": port.count or ("+" if port.is_list else "?" if is_omitted else None),
         "metavar": metavars if port.count else metavars[0],

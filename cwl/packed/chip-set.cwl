@@ -1868,6 +1868,7 @@ $graph:
         score: choose_score
         mem_mb: choose_mem_mb
         timelimit_s: choose_timelimit_s
+        classes: trials/classes
         tiles:
           source:
           - tiles
@@ -1880,9 +1881,8 @@ $graph:
           - import/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        models: trials/model
         chips: split/chips
-        classes: trials/classes
+        models: trials/model
         rungs:
           source:
           - promote_0/rung
@@ -1925,6 +1925,14 @@ $graph:
         allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
+        model:
+          source:
+          - train/model
+          - choose/model
+          - combine/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         tiles:
           source:
           - tiles
@@ -1937,14 +1945,6 @@ $graph:
           - import/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        model:
-          source:
-          - train/model
-          - choose/model
-          - combine/model
-          linkMerge: merge_nested
-          pickValue: the_only_non_null
-          valueFrom: $(self)
         chips: split/chips
       out:
       - calibration
@@ -2010,6 +2010,11 @@ $graph:
         seed: evaluate_seed
         mem_mb: evaluate_mem_mb
         timelimit_s: evaluate_timelimit_s
+        classes:
+          source:
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         tiles:
           source:
           - tiles
@@ -2022,17 +2027,12 @@ $graph:
           - import/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        classes:
-          source:
-          - predict_images/classes
-          linkMerge: merge_flattened
-          pickValue: all_non_null
+        chips: split/chips
         probabilities:
           source:
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
-        chips: split/chips
         member_maps: members/classes
       out:
       - metrics
@@ -2236,6 +2236,7 @@ $graph:
         license: crate_license
         mem_mb: report_mem_mb
         timelimit_s: report_timelimit_s
+        metrics: evaluate/metrics
         model:
           source:
           - train/model
@@ -2244,13 +2245,7 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
-        tiles:
-          source:
-          - tiles
-          - import/tiles
-          pickValue: all_non_null
-          linkMerge: merge_flattened
-        metrics: evaluate/metrics
+        chips: split/chips
         classes:
           source:
           - predict_images/classes
@@ -2261,14 +2256,19 @@ $graph:
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
-        fold_metrics: cross_validate/metrics
-        chips: split/chips
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
         labels:
           source:
           - labels
           - import/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
+        fold_metrics: cross_validate/metrics
         wanted: with_report
       out:
       - page
@@ -2294,13 +2294,6 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
-        tiles:
-          source:
-          - tiles
-          - import/tiles
-          pickValue: all_non_null
-          linkMerge: merge_flattened
-        metrics: evaluate/metrics
         classes:
           source:
           - predict_images/classes
@@ -2311,6 +2304,13 @@ $graph:
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
+        tiles:
+          source:
+          - tiles
+          - import/tiles
+          pickValue: all_non_null
+          linkMerge: merge_flattened
+        metrics: evaluate/metrics
         onnx: export/onnx
       out:
       - catalog
@@ -3361,14 +3361,14 @@ $graph:
         allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
-        tiles: tiles
-        labels: labels
         model:
           source:
           - train/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
+        tiles: tiles
+        labels: labels
         chips: split/chips
         fold: fold
         calibration_name:
@@ -3466,21 +3466,21 @@ $graph:
         seed: evaluate_seed
         mem_mb: evaluate_mem_mb
         timelimit_s: evaluate_timelimit_s
-        tiles: tiles
-        labels: labels
         classes:
           source:
           - predict/classes
           - predict_images/classes
           linkMerge: merge_flattened
           pickValue: all_non_null
+        tiles: tiles
+        labels: labels
+        chips: split/chips
         probabilities:
           source:
           - predict/probabilities
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
-        chips: split/chips
         fold: fold
         metrics_name:
           valueFrom: metrics-fold-$(inputs.fold).json
@@ -4130,10 +4130,6 @@ $graph:
         allow_code: train_architecture
         mem_mb: predict_mem_mb
         timelimit_s: predict_timelimit_s
-        name: name
-        kind: kind
-        chips: chips
-        places: places
         model:
           source:
           - train/model
@@ -4141,6 +4137,10 @@ $graph:
           pickValue: the_only_non_null
           valueFrom: $(self)
         tiles: tiles
+        chips: chips
+        name: name
+        kind: kind
+        places: places
         cell: cells
         ending: endings
         wanted: mosaic

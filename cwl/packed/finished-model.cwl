@@ -808,9 +808,9 @@ $graph:
         private_hosts: fetch_private_hosts
         mem_mb: fetch_mem_mb
         timelimit_s: fetch_timelimit_s
-        item: search/items_each
         catalog: search_catalog
         grid: search/grid
+        item: search/items_each
         scene_name:
           valueFrom: $(inputs.item.nameroot)
       out:
@@ -1074,6 +1074,12 @@ $graph:
       in:
         mem_mb: evaluate_mem_mb
         timelimit_s: evaluate_timelimit_s
+        classes:
+          source:
+          - predict/classes
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         tiles:
           source:
           - composite/images
@@ -1083,12 +1089,6 @@ $graph:
           source:
           - label/labels
           - label_scenes/labels
-          linkMerge: merge_flattened
-          pickValue: all_non_null
-        classes:
-          source:
-          - predict/classes
-          - predict_images/classes
           linkMerge: merge_flattened
           pickValue: all_non_null
         probabilities:
@@ -1141,13 +1141,6 @@ $graph:
         mem_mb: catalog_mem_mb
         timelimit_s: catalog_timelimit_s
         model: model
-        tiles:
-          source:
-          - composite/images
-          - preprocess/tiles
-          pickValue: first_non_null
-        scenes: search/items_each
-        metrics: evaluate/metrics
         classes:
           source:
           - predict/classes
@@ -1160,6 +1153,13 @@ $graph:
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        scenes: search/items_each
+        metrics: evaluate/metrics
       out:
       - catalog
       - record
@@ -1176,13 +1176,6 @@ $graph:
         mem_mb: describe_mem_mb
         timelimit_s: describe_timelimit_s
         model: model
-        tiles:
-          source:
-          - composite/images
-          - preprocess/tiles
-          pickValue: first_non_null
-        scenes: search/items_each
-        metrics: evaluate/metrics
         classes:
           source:
           - predict/classes
@@ -1195,6 +1188,13 @@ $graph:
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        scenes: search/items_each
+        metrics: evaluate/metrics
         wanted: with_report
       out:
       - page
@@ -1217,6 +1217,7 @@ $graph:
         funding: crate_funding
         mem_mb: crate_mem_mb
         timelimit_s: crate_timelimit_s
+        scenes: search/items_each
         records:
           source:
           - search/record
@@ -1250,7 +1251,6 @@ $graph:
           linkMerge: merge_flattened
           pickValue: all_non_null
           valueFrom: $(self)
-        scenes: search/items_each
         workflow: workflow
         config: config
         lock: lock

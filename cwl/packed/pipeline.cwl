@@ -1500,9 +1500,9 @@ $graph:
         private_hosts: fetch_private_hosts
         mem_mb: fetch_mem_mb
         timelimit_s: fetch_timelimit_s
-        item: search/items_each
         catalog: search_catalog
         grid: search/grid
+        item: search/items_each
         scene_name:
           valueFrom: $(inputs.item.nameroot)
       out:
@@ -2360,6 +2360,7 @@ $graph:
         score: choose_score
         mem_mb: choose_mem_mb
         timelimit_s: choose_timelimit_s
+        classes: trials/classes
         tiles:
           source:
           - composite/images
@@ -2371,9 +2372,8 @@ $graph:
           - label_scenes/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        models: trials/model
         chips: split/chips
-        classes: trials/classes
+        models: trials/model
         rungs:
           source:
           - promote_0/rung
@@ -2416,6 +2416,14 @@ $graph:
         allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
+        model:
+          source:
+          - train/model
+          - choose/model
+          - combine/model
+          linkMerge: merge_nested
+          pickValue: the_only_non_null
+          valueFrom: $(self)
         tiles:
           source:
           - composite/images
@@ -2427,14 +2435,6 @@ $graph:
           - label_scenes/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        model:
-          source:
-          - train/model
-          - choose/model
-          - combine/model
-          linkMerge: merge_nested
-          pickValue: the_only_non_null
-          valueFrom: $(self)
         chips: split/chips
       out:
       - calibration
@@ -2600,6 +2600,12 @@ $graph:
         seed: evaluate_seed
         mem_mb: evaluate_mem_mb
         timelimit_s: evaluate_timelimit_s
+        classes:
+          source:
+          - predict/classes
+          - predict_images/classes
+          linkMerge: merge_flattened
+          pickValue: all_non_null
         tiles:
           source:
           - composite/images
@@ -2611,19 +2617,13 @@ $graph:
           - label_scenes/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
-        classes:
-          source:
-          - predict/classes
-          - predict_images/classes
-          linkMerge: merge_flattened
-          pickValue: all_non_null
+        chips: split/chips
         probabilities:
           source:
           - predict/probabilities
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
-        chips: split/chips
         member_maps: members/classes
       out:
       - metrics
@@ -2819,6 +2819,7 @@ $graph:
         license: crate_license
         mem_mb: report_mem_mb
         timelimit_s: report_timelimit_s
+        metrics: evaluate/metrics
         model:
           source:
           - train/model
@@ -2827,13 +2828,7 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
-        tiles:
-          source:
-          - composite/images
-          - preprocess/tiles
-          pickValue: first_non_null
-        scenes: search/items_each
-        metrics: evaluate/metrics
+        chips: split/chips
         classes:
           source:
           - predict/classes
@@ -2846,14 +2841,19 @@ $graph:
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
-        fold_metrics: cross_validate/metrics
-        chips: split/chips
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
         labels:
           source:
           - label/labels
           - label_scenes/labels
           linkMerge: merge_flattened
           pickValue: all_non_null
+        scenes: search/items_each
+        fold_metrics: cross_validate/metrics
         wanted: with_report
       out:
       - page
@@ -2907,13 +2907,6 @@ $graph:
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
-        tiles:
-          source:
-          - composite/images
-          - preprocess/tiles
-          pickValue: first_non_null
-        scenes: search/items_each
-        metrics: evaluate/metrics
         classes:
           source:
           - predict/classes
@@ -2926,6 +2919,13 @@ $graph:
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
+        tiles:
+          source:
+          - composite/images
+          - preprocess/tiles
+          pickValue: first_non_null
+        scenes: search/items_each
+        metrics: evaluate/metrics
         onnx: export/onnx
       out:
       - catalog
@@ -2947,6 +2947,7 @@ $graph:
         funding: crate_funding
         mem_mb: crate_mem_mb
         timelimit_s: crate_timelimit_s
+        scenes: search/items_each
         records:
           source:
           - search/record
@@ -3023,7 +3024,6 @@ $graph:
           linkMerge: merge_flattened
           pickValue: all_non_null
           valueFrom: $(self)
-        scenes: search/items_each
         workflow: workflow
         config: config
         lock: lock
@@ -4028,14 +4028,14 @@ $graph:
         allow_code: train_architecture
         mem_mb: calibrate_mem_mb
         timelimit_s: calibrate_timelimit_s
-        tiles: tiles
-        labels: labels
         model:
           source:
           - train/model
           linkMerge: merge_nested
           pickValue: the_only_non_null
           valueFrom: $(self)
+        tiles: tiles
+        labels: labels
         chips: split/chips
         fold: fold
         calibration_name:
@@ -4133,21 +4133,21 @@ $graph:
         seed: evaluate_seed
         mem_mb: evaluate_mem_mb
         timelimit_s: evaluate_timelimit_s
-        tiles: tiles
-        labels: labels
         classes:
           source:
           - predict/classes
           - predict_images/classes
           linkMerge: merge_flattened
           pickValue: all_non_null
+        tiles: tiles
+        labels: labels
+        chips: split/chips
         probabilities:
           source:
           - predict/probabilities
           - predict_images/probabilities
           linkMerge: merge_flattened
           pickValue: all_non_null
-        chips: split/chips
         fold: fold
         metrics_name:
           valueFrom: metrics-fold-$(inputs.fold).json
@@ -4797,10 +4797,6 @@ $graph:
         allow_code: train_architecture
         mem_mb: predict_mem_mb
         timelimit_s: predict_timelimit_s
-        name: name
-        kind: kind
-        chips: chips
-        places: places
         model:
           source:
           - train/model
@@ -4808,6 +4804,10 @@ $graph:
           pickValue: the_only_non_null
           valueFrom: $(self)
         tiles: tiles
+        chips: chips
+        name: name
+        kind: kind
+        places: places
         cell: cells
         ending: endings
         wanted: mosaic

@@ -56,8 +56,7 @@ def write_from_to_labels(folder: Path, before: AnyArray, after: AnyArray, *optio
     sources = ["--before", write_raster(folder / "before.tif", before)]
     sources += ["--source", write_raster(folder / "after.tif", after)]
     paths = ["--grid", folder / "grid.json", "--labels", folder / "labels.zarr", "--chunk", 32, "--shard", 32]
-    classes = () if "--classes" in options else ("--classes", *CLASSES)
-    return stage("label", *paths, *sources, *classes, *options)
+    return stage("label", *paths, *sources, "--classes", *CLASSES, *options)
 
 
 def landscape(seed: int) -> tuple[AnyArray, AnyArray]:

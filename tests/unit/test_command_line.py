@@ -33,10 +33,13 @@ def test_a_misspelt_option_is_named_before_missing_ones(run: Run, arguments: tup
     assert completed.stderr.startswith(f"error: {sentence} (see eopipe {arguments[0]} --help)")
 
 
-def test_a_list_that_is_given_twice_has_the_values_of_both() -> None:
-    required = ["--chips", "c", "--statistics", "s", "--model", "m"]
-    values = parse(stage("train"), ["--tiles", "a", "b", "--labels", "l", *required, "--tiles", "c"])
+def test_no_input_of_a_list_that_is_given_twice_is_lost_and_an_option_replaces_the_one_before() -> None:
+    required = ["--chips", "c", "--statistics", "s", "--model", "m", "--augment", "haze"]
+    values = parse(
+        stage("train"), ["--tiles", "a", "b", "--labels", "l", *required, "--tiles", "c", "--augment", "none"]
+    )
     assert values["tiles"] == (Path("a"), Path("b"), Path("c"))
+    assert values["augment"] == ("none",)
 
 
 @pytest.mark.parametrize(
