@@ -123,6 +123,8 @@ class Knob(Option):
     """A setting that changes only speed, place or permission (workers, device, folders); a change reruns nothing."""
 
 
+# A dataclass, so that two that differ are not equal: `typing` makes one of two equal ones.
+@dataclass(frozen=True, init=False)
 class Argument(Option):
     """An argument of a command beside the stages: an option, or where it is `positional` a value by its place.
 

@@ -313,6 +313,14 @@ def test_the_help_of_every_command_beside_the_stages_has_its_arguments(
             assert named in text
 
 
+def test_two_arguments_of_one_meaning_keep_their_places(capsys: pytest.CaptureFixture[str]) -> None:
+    # `profile slurm` has the same name as an option.
+    assert Argument("name of the profile") != Argument("name of the profile", positional=True)
+    assert cli.main(["profile", "check", "nowhere"]) == 2
+    assert "nowhere" in (error := capsys.readouterr().err)
+    assert "unrecognized" not in error
+
+
 def test_every_command_of_the_table_has_a_sentence() -> None:
     assert all(sentence.endswith(".") for group in cli.COMMANDS.values() for _, sentence in group.values())
 
