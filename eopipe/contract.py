@@ -111,12 +111,9 @@ class Option:
         glob: bool = False,
         **constraints: Any,
     ) -> None:
-        object.__setattr__(self, "glob", glob)
-        object.__setattr__(self, "of_job", of_job)
-        object.__setattr__(self, "doc", doc)
-        object.__setattr__(self, "advanced", advanced)
-        object.__setattr__(self, "section", section)
-        object.__setattr__(self, "constraints", constraints)
+        values = {"doc": doc, "advanced": advanced, "section": section, "of_job": of_job, "glob": glob}
+        for name, setting in (values | {"constraints": constraints}).items():
+            object.__setattr__(self, name, setting)
 
 
 class Knob(Option):
