@@ -80,6 +80,7 @@ def test_where_texture_decides_only_the_trees_with_texture_are_right(tmp_path: P
     )
 
 
+@pytest.mark.exhaustive
 def test_where_the_season_decides_both_trees_see_the_median_of_the_valid_dates(tmp_path: Path) -> None:
     rng, truth = np.random.default_rng(2), patches(64, 64)
     stores = []

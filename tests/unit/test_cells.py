@@ -293,6 +293,7 @@ def test_change_has_the_from_to_classes_of_both_cells(folder: Path, run: Run, tm
     assert change.attributes["pixels"] == {"a to a": plain["a"], "a to b": 0, "b to a": 0, "b to b": plain["b"]}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["west-east", "south-north"])
 def test_strips_follow_each_other_on_the_ground_over_two_zones(
     folder: Path, run: Run, tmp_path: Path, method: str

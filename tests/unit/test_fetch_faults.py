@@ -34,6 +34,7 @@ MIX = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("impatient")
 def test_f01_200_assets_come_right_from_a_server_that_fails_a_third_of_requests(
     tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch

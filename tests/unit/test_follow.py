@@ -269,6 +269,7 @@ def test_without_its_library_a_tracker_is_left_out_and_the_warning_names_the_ext
     assert "error: no tracker is left; the warnings above say why\n" in completed.stderr
 
 
+@pytest.mark.exhaustive
 def test_trackers_on_a_full_disk_are_left_out_with_one_warning_each(state: Path) -> None:
     train(state, 0, 2)
     command = [sys.executable, "-m", "eopipe", "follow", str(state), "--to", *TRACKERS, "--once"]

@@ -429,6 +429,7 @@ def test_a_scene_that_is_not_used_is_named_with_the_reason_on_the_page_and_in_bo
         assert "Scene S9 is not used: asset red is XML." in card
 
 
+@pytest.mark.exhaustive
 def test_of_many_maps_six_are_included_and_the_others_are_counted(tmp_path: Path) -> None:
     code, text, picture = finish(tmp_path / "run", scenes=8, mosaic=False).report()
     assert code == 0

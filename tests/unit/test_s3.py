@@ -146,6 +146,7 @@ def test_parts_of_an_object_are_of_one_version(bucket: Loopback, tmp_path: Path)
         remote.read(250_000, 10)
 
 
+@pytest.mark.exhaustive
 def test_what_asks_again_counts_against_a_bucket_too(
     tmp_path: Path, run: Run, bucket: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:

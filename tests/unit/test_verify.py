@@ -249,6 +249,7 @@ def test_a_file_that_was_changed_together_with_its_record_is_named(with_crate: P
     assert completed.code == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["ro-crate-metadata.json", "manifest.json"])
 def test_a_broken_crate_is_one_more_damage_that_ends_neither_survey_nor_repair(
     with_crate: Path, run: Run, name: str

@@ -145,6 +145,7 @@ def put_jobs(pool: Path, engine: str) -> list[str]:
     return numbers
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("engine", "single"), [("pbs", 4), ("lsf", 0), ("kubernetes", 0)])
 def test_the_engine_is_asked_once_for_all_jobs_and_its_answer_is_kept(engine: str, single: int, tmp_path: Path) -> None:
     numbers = put_jobs(tmp_path, engine)

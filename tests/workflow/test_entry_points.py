@@ -99,6 +99,7 @@ def reference(finished: Project) -> list[tuple[str, str, str]]:
     return rows
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_entry_plans_the_same_jobs_and_reruns_none_of_a_finished_run(
     name: str, finished: Project, reference: Any, remote: dict[str, str], tmp_path: Path

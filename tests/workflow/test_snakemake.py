@@ -163,6 +163,7 @@ def test_forcerun_train_trains_again_and_what_follows(finished: Project) -> None
     assert set(finished.planned("--forcerun", "train")) == AFTER_TRAIN
 
 
+@pytest.mark.exhaustive
 def test_any_file_is_a_target(finished: Project, project: Project) -> None:
     store = f"results/tiles/S2_ROMANIA_{DAYS[0]}.zarr/manifest.json"
     assert finished.planned("--", store) == []
