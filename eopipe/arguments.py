@@ -173,7 +173,7 @@ def _argument(port: Port) -> dict[str, Any]:
     metavars = _metavars(port)
     return names | {
         "help": text,
-        # Given twice, inputs and arguments are of both; an option replaces the one before, also where it is a list.
+        # Lists of inputs and arguments that are given twice add up; an option that is given again replaces the first.
         "action": "extend" if port.is_list and isinstance(port.mark, (Input, Argument)) else "store",
         "default": argparse.SUPPRESS if port.required or port.is_list else port.default,
         "nargs": port.count or ("+" if port.is_list else "?" if is_omitted else None),

@@ -178,7 +178,7 @@ def run_command(name: str, argv: list[str]) -> int:
 def help_lines(commands: dict[str, str]) -> list[str]:
     """Commands with their summaries, a line each."""
     width = max(map(len, commands))
-    return [f"  {name:<{width}}  {text}" for name, text in commands.items()]
+    return [f"  eopipe {name:<{width}}  {text}" for name, text in commands.items()]
 
 
 def completion(

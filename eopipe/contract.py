@@ -175,7 +175,7 @@ class Port:
         """The port's option on the command line; of a positional one its name in the help."""
         if self.positional:
             return (isinstance(self.mark, Argument) and self.mark.value) or self.name.upper()
-        # A name that Python reserves ends with a line below.
+        # A name that Python has already, such as `from`, ends with an underscore.
         return "--" + self.name.rstrip("_").replace("_", "-")
 
     @property

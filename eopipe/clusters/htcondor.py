@@ -116,7 +116,7 @@ def write_map(requests: JobRequests, values: dict[str, Any], parts: int) -> None
     # The join copies, which takes no GPU.
     of_join = {"finished_parts": every, "device": "cpu", "threads": 1}
     texts = {
-        "eopipe.sh": SHORT_SCRIPT,
+        SCRIPT: SHORT_SCRIPT,
         "parts.sub": _map_job(requests, values, of_part, "parts", f"part in ({', '.join(names)})"),
         "join.sub": _map_job(replace(requests, **WITHOUT_GPU), values, of_join, "join", "1"),
         "predict.dag": MAP_DAG,
@@ -127,9 +127,7 @@ def write_map(requests: JobRequests, values: dict[str, Any], parts: int) -> None
 def _map_job(requests: JobRequests, values: dict[str, Any], changes: dict[str, Any], name: str, queue: str) -> str:
     """The submit description of the jobs that predict with some values changed; those may have `$(part)`."""
     of_job = values | changes
-    return short_job(
-        requests, "predict", of_job, [of_job["classes"], of_job["probabilities"]], name, "eopipe.sh", queue
-    )
+    return short_job(requests, "predict", of_job, [of_job["classes"], of_job["probabilities"]], name, SCRIPT, queue)
 
 
 def _many_nodes(requests: JobRequests, values: dict[str, Any], name: str, count: int) -> str:

@@ -1,5 +1,6 @@
 """What a report needs of a finished run, read and checked: the parts must belong to the same run."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -80,7 +81,7 @@ class ReportInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MappedRun:
+class MappedRun(ABC):
     """What the pages of a training and of a finished model have in common: maps, model and images.
 
     A pixel of the images shows `step` x `step` pixels of the grid. `scale` is the colour scale of continuous values,
@@ -113,9 +114,9 @@ class MappedRun:
         return pixel_metres(self.frame.cells[0].grid)
 
     @property
+    @abstractmethod
     def subtitle(self) -> str:
         """What the map is, or how good it is, in a sentence."""
-        raise NotImplementedError
 
     @property
     def extent(self) -> str:
