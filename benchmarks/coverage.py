@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
-from eopipe.evaluation.correlation import Cells, Correlation, square_cells
+from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_cells
 from eopipe.evaluation.intervals import correlated_pieces, intervals, measure_pieces
 from eopipe.tasks.classes import ClassTables
 
@@ -49,7 +49,7 @@ class Scenario:
         return np.kron(chosen.reshape(rows, cols), np.ones((self.piece, self.piece))) > 0
 
     @cached_property
-    def cells(self) -> Cells:
+    def cells(self) -> SamplingUnits:
         """The cells that eopipe would choose, in nodes."""
         return square_cells(
             [((slice(0, self.shape[0]), slice(0, self.shape[1])), self.area)], self.shape[1], self.piece, 1
@@ -179,7 +179,7 @@ def simulate(scenario: Scenario, maps: int, seed: int = 1) -> tuple[dict[str, Co
 def simulate_independent(number: int, maps: int, seed: int = 1) -> dict[str, Coverage]:
     """Coverages over independent pieces of one size whose error rates are skewed (beta, mean 0.05, 0.5 + 9.5)."""
     coverages, generator = {name: Coverage() for name in COLUMNS}, np.random.Generator(np.random.Philox(key=seed))
-    cells = Cells(0, 0, np.arange(number))
+    cells = SamplingUnits(0, 0, np.arange(number))
     for _ in range(maps):
         rates = [generator.beta(10 * rate, 10 * (1 - rate), (number, 1)) for rate in ERRORS]
         share = FIRST_CLASS

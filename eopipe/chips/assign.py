@@ -122,7 +122,7 @@ def tile_of(store: SplitScene) -> str:
     return tile.removeprefix("MGRS-").removeprefix("WRS2-")
 
 
-def day_of(store: SplitScene) -> str | None:
+def split_day(store: SplitScene) -> str | None:
     """The day (UTC) of a scene as ISO date; None without a datetime."""
     try:
         moment = datetime.fromisoformat(str(store.attributes.get("datetime") or ""))
@@ -134,7 +134,7 @@ def day_of(store: SplitScene) -> str | None:
 def groups_of(stores: Sequence[SplitScene], plan: SplitPlan) -> list[str]:
     """The group of each scene that the plan assigns: its day, tile or name."""
     if plan.method == "temporal":
-        days = [day_of(store) for store in stores]
+        days = [split_day(store) for store in stores]
         if undated := sorted({store.scene for store, day in zip(stores, days, strict=True) if day is None}):
             raise BadInputError(f"scene {some_of(undated)} has no datetime; split by position instead")
         return [day for day in days if day]

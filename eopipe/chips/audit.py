@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray
-from eopipe.chips.assign import day_of, groups_of
+from eopipe.chips.assign import groups_of, split_day
 from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.near_duplicates import ChipFingerprints, find_similar_chips
 from eopipe.chips.splits import Split, SplitPlan
@@ -76,7 +76,7 @@ class ChipSplit:
     @cached_property
     def days(self) -> IntArray:
         """The day (n,) of each chip of the table, by number; its scene counts as its day where it has no date."""
-        days = [day_of(image) or image.scene for image in self.table.images]
+        days = [split_day(image) or image.scene for image in self.table.images]
         return np.asarray(np.unique(days, return_inverse=True)[1][self.table.scenes], np.int64)
 
     def scenes(self, split: str) -> IntArray:

@@ -17,8 +17,8 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.map_places import maps_by_image, tags_of_map
 from eopipe.errors import BadInputError
-from eopipe.evaluation.correlation import Cells
-from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_cells, design_effect
+from eopipe.evaluation.correlation import SamplingUnits
+from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_units, design_effect
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
@@ -38,7 +38,7 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
     """
     if not data.task.has_classes or not probabilities:
         return {}
-    cells, maps = choose_cells(data), ProbabilityMaps.of(data, probabilities)
+    cells, maps = choose_units(data), ProbabilityMaps.of(data, probabilities)
     sums = np.zeros((len(cells.used), BINS, len(NAMES)))
     for samples in test_samples(data):
         for probability, part in maps.read(samples):
@@ -204,7 +204,7 @@ def _bins(sums: Float64Array) -> list[dict[str, float | int]]:
     ]
 
 
-def _intervals(sums: Float64Array, cells: Cells) -> dict[str, Any]:
+def _intervals(sums: Float64Array, cells: SamplingUnits) -> dict[str, Any]:
     """Intervals of ECE, Brier score and log loss over cells; null below six independent ones."""
     is_used = sums[..., 0].any(1)
     used, cells = sums[is_used], replace(cells, used=cells.used[is_used])

@@ -24,7 +24,7 @@ RANGE_LEVEL = 0.1
 
 
 @dataclass(frozen=True)
-class Cells:
+class SamplingUnits:
     """The squares of the grid in which the test areas are counted, over all maps; or units without places (edge 0).
 
     `used` are the numbers of the squares with test pixels, row by row, or of the units, ascending. Units are whole
@@ -69,7 +69,7 @@ class Cells:
         return np.asarray(np.unique(rows * (cols.max() + 1) + cols, return_inverse=True)[1], np.int64)
 
 
-def square_cells(areas: Iterable[tuple[PixelWindow, BoolArray]], width: int, base: int, finest: int) -> Cells:
+def square_cells(areas: Iterable[tuple[PixelWindow, BoolArray]], width: int, base: int, finest: int) -> SamplingUnits:
     """The finest squares of the areas in windows of a raster of this width, at most `MAX_CELLS`.
 
     Their edge is `base` halved or doubled, and a multiple of `finest`.
@@ -85,13 +85,13 @@ def square_cells(areas: Iterable[tuple[PixelWindow, BoolArray]], width: int, bas
         while len(used) > MAX_CELLS:
             edge, used = 2 * edge, np.unique(used // 2, axis=0)
     columns = -(-width // edge)
-    return Cells(columns, edge, used[:, 0] * columns + used[:, 1])
+    return SamplingUnits(columns, edge, used[:, 0] * columns + used[:, 1])
 
 
 class Correlation:
     """Correlations that a field of cells may have, on a grid of ranges and nuggets, and how likely each is."""
 
-    def __init__(self, cells: Cells) -> None:
+    def __init__(self, cells: SamplingUnits) -> None:
         """Prepare the likelihood for some cells."""
         self.cells = cells
         difference = cells.corners[:, None].astype(np.float64) - cells.corners[None]

@@ -12,7 +12,7 @@ from eopipe.chips.statistics import Moments
 from eopipe.composites.periods import channels_by_date
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.baseline import TREES, TreeBaselines, training_pixels
-from eopipe.evaluation.intervals import Tally, choose_cells, rounded
+from eopipe.evaluation.intervals import Tally, choose_units, rounded
 from eopipe.evaluation.maps import EvaluationData, places_of
 from eopipe.evaluation.multilabel import multilabel_metrics
 from eopipe.evaluation.paired import PairedTables
@@ -85,7 +85,7 @@ def member_metrics(data: EvaluationData, members: Sequence[EvaluationData]) -> d
 
 
 def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
-    cells, tables = choose_cells(data), data.task.tables(data.names)
+    cells, tables = choose_units(data), data.task.tables(data.names)
     majority = None if data.only_tests else int(_truth_counts(data, "train").argmax())
     tally = Tally.empty(cells, _methods(data), len(data.groups), tables)
     for pixels in data.pixels("test"):
@@ -107,7 +107,7 @@ def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[st
 
 def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     """Scores over whole cells of the map; the trees' class of a cell is the majority over its labelled pixels."""
-    cells, tables, edge = choose_cells(data), data.task.tables(data.names), data.split.chip
+    cells, tables, edge = choose_units(data), data.task.tables(data.names), data.split.chip
     train = sum(np.bincount(data.chip_truth(chips), minlength=len(data.names)) for chips in data.chips("train"))
     majority = int(np.argmax(train))
     tally = Tally.empty(cells, _methods(data), len(data.groups), tables)
@@ -155,7 +155,7 @@ def _class_metrics(data: EvaluationData, tally: Tally, majority: int | None) -> 
 def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     """Scores of values, compared with the mean of the training labels and with boosted trees."""
     train = Moments.merged(Moments.of(pixels.truth.astype(np.float64)) for pixels in data.pixels("train"))
-    mean, cells = float(f"{train.mean:.9g}"), choose_cells(data)
+    mean, cells = float(f"{train.mean:.9g}"), choose_units(data)
     tables = data.task.tables(data.names)
     tally = Tally.empty(cells, _methods(data), len(data.groups), tables)
     for pixels in data.pixels("test"):

@@ -20,7 +20,7 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import equal_area_blocks
 from eopipe.errors import BadInputError
-from eopipe.evaluation.correlation import Cells, Correlation, square_cells
+from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_cells
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.tasks import SCALES
 from eopipe.tasks.classes import MACRO
@@ -60,7 +60,7 @@ Intervals = dict[str, list[float] | None]
 class Pieces:
     """The pieces with test pixels, their design effect by comparison, and the range of the errors in pixels."""
 
-    cells: Cells
+    cells: SamplingUnits
     chip: int
     effects: dict[str, float]
     range: float | None = None
@@ -97,13 +97,13 @@ class Pieces:
 class Tally:
     """Tables of the test samples: of each method by cell, the model's also by map. The model is the first method."""
 
-    cells: Cells
+    cells: SamplingUnits
     tables: Tables
     by_cell: dict[str, AnyArray]
     by_map: AnyArray
 
     @classmethod
-    def empty(cls, cells: Cells, methods: tuple[str, ...], maps: int, tables: Tables) -> "Tally":
+    def empty(cls, cells: SamplingUnits, methods: tuple[str, ...], maps: int, tables: Tables) -> "Tally":
         """Tables of zeros for each cell or map."""
         by_cell = {name: np.zeros((len(cells.used), tables.width), tables.dtype) for name in methods}
         return cls(cells, tables, by_cell, np.zeros((maps, tables.width), tables.dtype))
@@ -132,7 +132,7 @@ class Tally:
         return {"intervals": summary, "regions": _regions(pieces, tables["model"], measures)}
 
 
-def choose_cells(data: EvaluationData, places: str = "test") -> Cells:
+def choose_units(data: EvaluationData, places: str = "test") -> SamplingUnits:
     """Choose the cells of the places of a split: whole maps where scenes are split and enough of them have such places.
 
     Else squares over all maps; of a chip set, whose slots are not places, blocks of the Earth of the edge of its split.
@@ -150,11 +150,11 @@ def choose_cells(data: EvaluationData, places: str = "test") -> Cells:
     chip = data.split.chip
     cells = square_cells(windows(), data.frame.shape[1], chip, chip if data.task.is_of_chips else 1)
     if data.split.by_scene and len(tested) >= MIN_PIECES:
-        return Cells(0, 0, np.array(sorted(tested)))
+        return SamplingUnits(0, 0, np.array(sorted(tested)))
     return cells
 
 
-def _blocks(data: EvaluationData, edge_km: float, split: str) -> Cells:
+def _blocks(data: EvaluationData, edge_km: float, split: str) -> SamplingUnits:
     """The blocks with chips of a split."""
     places = ChipPlaces.of([group.stores[0] for group in data.groups])
     if places is None:
@@ -164,10 +164,10 @@ def _blocks(data: EvaluationData, edge_km: float, split: str) -> Cells:
     of_slot = np.zeros(places.samples.max(0) // [1, places.slot, places.slot] + 1, np.int64)
     of_slot[number, rows, cols] = blocks
     used = np.unique(blocks[places.numbers(data.split.samples[split])])
-    return Cells(0, 0, used, of_slot, places.slot, f"blocks of {edge_km:g} km")
+    return SamplingUnits(0, 0, used, of_slot, places.slot, f"blocks of {edge_km:g} km")
 
 
-def measure_pieces(cells: Cells, chip: int, tables: dict[str, AnyArray], measures: Tables) -> Pieces:
+def measure_pieces(cells: SamplingUnits, chip: int, tables: dict[str, AnyArray], measures: Tables) -> Pieces:
     """Measure the correlation of the errors of some cells; whole maps are taken as independent."""
     if not cells.edge:
         return Pieces(cells, chip, {COMPARISONS.get(name, name): 1.0 for name in tables})
@@ -183,7 +183,7 @@ def correlated_pieces(correlation: Correlation, chip: int, tables: dict[str, Any
     return Pieces(correlation.cells, chip, by_comparison, float(correlation.distances(likelihood)[0]))
 
 
-def design_effect(cells: Cells, field: Float64Array, weights: Float64Array) -> float:
+def design_effect(cells: SamplingUnits, field: Float64Array, weights: Float64Array) -> float:
     """The design effect of a field of cells; 1 for whole maps."""
     if not cells.edge:
         return 1.0

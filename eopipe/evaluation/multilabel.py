@@ -14,7 +14,7 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import TREES, TreeBaselines
 from eopipe.evaluation.calibration import ProbabilityMaps, test_samples
-from eopipe.evaluation.intervals import Tally, choose_cells
+from eopipe.evaluation.intervals import Tally, choose_units
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.tasks.label_sets import PRESENCE, label_sets
 from eopipe.tasks.task import Compared
@@ -120,7 +120,7 @@ def _mapped_probabilities(data: EvaluationData, paths: tuple[Path, ...]) -> Iter
 
 
 def _tally(data: EvaluationData, chips: LabelScores) -> Tally:
-    cells, tables = choose_cells(data), data.task.tables(data.names)
+    cells, tables = choose_units(data), data.task.tables(data.names)
     tally = Tally.empty(cells, ("model", *TREES, data.task.simple_baseline[0]), len(data.groups), tables)
     for number in range(len(data.groups)):
         of_map = chips.places[:, 0] == number

@@ -14,8 +14,8 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray
 from eopipe.errors import BadInputError
-from eopipe.evaluation.correlation import Cells
-from eopipe.evaluation.intervals import Intervals, choose_cells, intervals, measure_pieces, rounded
+from eopipe.evaluation.correlation import SamplingUnits
+from eopipe.evaluation.intervals import Intervals, choose_units, intervals, measure_pieces, rounded
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData, has_value
 from eopipe.tasks.task import Compared, Tables
 
@@ -91,7 +91,7 @@ class PairedTables:
     """
 
     tables: list[AnyArray]
-    cells: Cells
+    cells: SamplingUnits
     chip: int
     measures: Tables
     count: int
@@ -106,7 +106,7 @@ class PairedTables:
         for run, name in zip(runs[1:], names[1:], strict=True):
             _check_comparable(runs[0], run, f"{names[0]} and {name}", split)
         first, measures = runs[0], runs[0].task.tables(runs[0].names)
-        cells = choose_cells(first, split)
+        cells = choose_units(first, split)
         tables, offset, count = list[AnyArray](), 0.0, 0
         for samples in _shared_samples(runs, names, split):
             if not len(samples.truth):
@@ -230,7 +230,9 @@ def _in_split(run: EvaluationData, group: EvaluatedMap, split: str, places: tupl
     return inside
 
 
-def _run_scores(cells: Cells, chip: int, measures: Tables, table: AnyArray, first: AnyArray | None) -> RunScores:
+def _run_scores(
+    cells: SamplingUnits, chip: int, measures: Tables, table: AnyArray, first: AnyArray | None
+) -> RunScores:
     """Scores of a run by its table (cell, ...), and their differences to the first run's."""
     tables = {"model": table} | ({} if first is None else {FIRST: first})
     ends = intervals(measure_pieces(cells, chip, tables, measures), tables, measures)

@@ -72,7 +72,7 @@ def download_asset(
     for attempt in (1, 2):
         if not _is_complete(asset, part):
             _download(remote_file(href, label, budget.session), asset, part, budget)
-        damage = find_damage(asset, part)
+        damage = damage_of_part(asset, part)
         if not damage:
             break
         quarantined = _quarantine(part)
@@ -90,7 +90,7 @@ def _copy(asset: dict[str, Any], label: str, source: Path, part: Path) -> Path:
     shutil.copyfile(source, part)
     if not is_same_version(status, source.stat()):
         raise UpstreamError(f"{label} changed while it was copied; try again later")
-    if damage := find_damage(asset, part):
+    if damage := damage_of_part(asset, part):
         raise _damaged(asset, label, _quarantine(part), damage)
     raster_suffix(part, label)
     return mark_complete(part)
@@ -108,7 +108,7 @@ def _is_complete(asset: dict[str, Any], part: Path) -> bool:
     if not part.exists():
         return False
     is_marked = part.with_suffix(".whole").exists() or bool(asset.get("file:checksum"))
-    return is_marked and not find_damage(asset, part)
+    return is_marked and not damage_of_part(asset, part)
 
 
 def missing_bytes(asset: dict[str, Any], part: Path) -> int:
@@ -229,7 +229,7 @@ def is_page(part: Path) -> bool:
         return file.read(64).lstrip()[:1] == b"<"
 
 
-def find_damage(asset: dict[str, Any], part: Path) -> str:
+def damage_of_part(asset: dict[str, Any], part: Path) -> str:
     """How a file differs from size and checksum of its item; empty where it does not."""
     stated, size = asset.get("file:size"), part.stat().st_size
     if stated is not None and stated != size:

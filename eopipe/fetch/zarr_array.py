@@ -55,7 +55,7 @@ def fetch_array(
     """
     if part.with_suffix(".whole").exists() and part.with_suffix(VERSIONS).exists():
         return part
-    array = open_array(asset, label, catalog, session, stated)
+    array = open_asset_array(asset, label, catalog, session, stated)
     crs, transform, shape = stated
     raster = StatedRaster(crs, tuple(transform[:6]) if transform else None, (shape[0], shape[1]) if shape else None)
     compare_place(raster, array, label, grids)
@@ -103,7 +103,7 @@ def describe_array(asset: dict[str, Any], file: Path, label: str) -> dict[str, A
     return describe_window(fields | ({key: [first | more, *others]} if more else {}), file)
 
 
-def open_array(
+def open_asset_array(
     asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession, stated: Place
 ) -> "StoredArray":
     """Open the array of an asset; of a group, the array that its only band names. Raises as `fetch_array`."""

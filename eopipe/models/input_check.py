@@ -55,7 +55,7 @@ class TileProperties:
         sensors, baselines = ({e for store in stores for e in store.attributes.get(name) or ()} for name in ORIGIN)
         return cls(
             pixel_size=float(f"{(width * height) ** 0.5:.4g}"),
-            units=tuple(sorted({*map(unit_of, stores)})),
+            units=tuple(sorted({*map(physical_unit, stores)})),
             levels=tuple(sorted({*map(level_of, stores)})),
             months=tuple(sorted({month for store in stores for month in months_of(store)})),
             sensors=tuple(sorted(sensors)),
@@ -88,7 +88,7 @@ def months_of(store: Tiles) -> list[int]:
     return sorted({month % 12 + 1 for month in range(first, min(last, first + 11) + 1)})
 
 
-def unit_of(store: Tiles) -> str:
+def physical_unit(store: Tiles) -> str:
     """The declared unit of a store's numbers, or else whether they are physical or as they were stored."""
     unit = str(store.attributes.get("unit") or "")
     if unit.lower() not in UNITLESS:
@@ -127,7 +127,7 @@ def _differences(trained_on: TileProperties, stores: Sequence[Tiles]) -> Iterato
     size = TileProperties.of(stores).pixel_size
     if not 1 / TOLERANCE <= size / trained_on.pixel_size <= TOLERANCE:
         yield "pixel-size", f"their pixels are {size:g} m wide, in the training {trained_on.pixel_size:g} m"
-    units, levels = ({store.scene: of(store) for store in stores} for of in (unit_of, level_of))
+    units, levels = ({store.scene: of(store) for store in stores} for of in (physical_unit, level_of))
     for unit in sorted(set(units.values()) - set(trained_on.units)):
         yield "unit", f"{_scenes(units, unit)} {unit}, not {' or '.join(trained_on.units)}"
     for level in sorted(set(levels.values()) - {*trained_on.levels, UNKNOWN_LEVEL}):

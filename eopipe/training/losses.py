@@ -40,7 +40,7 @@ def loss_of(settings: "Settings", weights: tuple[float, ...] = (), target: tuple
     task = TASKS[settings.task]
     if task.has_label_sets:
         return lambda outputs, labels: losses[settings.loss](
-            chip_logits(outputs)[..., 0, 0], label_sets(labels, outputs.shape[1], settings.min_share)
+            chip_logits(outputs)[..., 0, 0], label_sets_of_batch(labels, outputs.shape[1], settings.min_share)
         )
     return _for_task(losses[settings.loss], task, target)
 
@@ -63,7 +63,7 @@ def majority(labels_NHW: Tensor, classes: int) -> Tensor:
     return torch.where(counts_NC.any(1), counts_NC.argmax(1), NO_LABEL)
 
 
-def label_sets(labels_NHW: Tensor, classes: int, min_share: float) -> Tensor:
+def label_sets_of_batch(labels_NHW: Tensor, classes: int, min_share: float) -> Tensor:
     """The labels of each chip (N, class): 1 where a class has at least `min_share` of the labelled pixels, else 0.
 
     Rows of `NO_LABEL` (255) where no pixel is labelled.

@@ -17,7 +17,7 @@ from eopipe.tasks.label_sets import LabelTables, label_tables
 from eopipe.tasks.task import chip_logits, pixel_outputs
 from eopipe.tasks.values import ValueTables
 from eopipe.tiles.store import NO_LABEL
-from eopipe.training.losses import label_sets, majority
+from eopipe.training.losses import label_sets_of_batch, majority
 from eopipe.training_job import Job
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class LabelSetValidation:
     def update(self, outputs_NCHW: Tensor, batch: "Batch") -> Tensor:
         """Count chips with a label; gives the class of the highest probability of each (N, H, W)."""
         labels = batch.labels_NHW
-        truth, logits = label_sets(labels, self.classes, self.min_share), chip_logits(outputs_NCHW)[..., 0, 0]
+        truth, logits = label_sets_of_batch(labels, self.classes, self.min_share), chip_logits(outputs_NCHW)[..., 0, 0]
         labelled = truth[:, 0] != NO_LABEL
         self.not_finite += int((labelled & ~torch.isfinite(logits).all(1)).sum())
         pair = (truth[labelled] == 1, logits[labelled] >= 0)

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.coverage import SCENARIOS, simulate, simulate_independent
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.evaluation.correlation import Cells, Correlation, square_cells
+from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_cells
 from eopipe.evaluation.intervals import Pieces, Tally, intervals, measure_pieces
 from eopipe.tasks.classes import ClassTables, confusion_matrix
 from eopipe.tasks.values import ValueTables, value_parts
@@ -16,7 +16,7 @@ from eopipe.tasks.values import ValueTables, value_parts
 NAMES = ("water", "land")
 MEASURES, VALUES = ClassTables(NAMES), ValueTables()
 EDGE, SIDE = 10, 12
-CELLS = Cells(SIDE, EDGE, np.arange(SIDE**2))
+CELLS = SamplingUnits(SIDE, EDGE, np.arange(SIDE**2))
 
 
 def tables_of(errors: AnyArray, is_water: AnyArray | None = None, pixels: int = 1000) -> IntArray:
@@ -30,7 +30,7 @@ def tables_of(errors: AnyArray, is_water: AnyArray | None = None, pixels: int = 
     return table.reshape(-1, 4)
 
 
-def measured(table: AnyArray, baseline: AnyArray | None = None, cells: Cells = CELLS, chip: int = EDGE) -> Any:
+def measured(table: AnyArray, baseline: AnyArray | None = None, cells: SamplingUnits = CELLS, chip: int = EDGE) -> Any:
     """What a metrics file says of a model, and of a baseline that is the model unless another is compared."""
     by_cell = {"model": table, "pixel_baseline": table if baseline is None else baseline}
     return Tally(cells, MEASURES, by_cell, table[:1]).uncertainty(chip)
@@ -86,7 +86,7 @@ def test_errors_on_one_side_of_the_area_are_too_few_independent_pieces_to_say() 
 
 def test_five_maps_have_no_interval_and_six_have_one() -> None:
     for count in (5, 6):
-        cells, table = Cells(0, 0, np.arange(count)), tables_of(noise(3))[:count] + 1
+        cells, table = SamplingUnits(0, 0, np.arange(count)), tables_of(noise(3))[:count] + 1
         result = measured(table, cells=cells)["intervals"]
         assert (result["model"]["accuracy"] is None) == (count == 5)
         assert (result["edge"], result["pieces"], result["range"]) == (0, count, None)
@@ -150,7 +150,7 @@ def test_errors_in_few_pieces_widen_the_interval() -> None:
 def test_an_interval_that_says_nothing_is_omitted_with_the_reason() -> None:
     table = tables_of(np.array([1.0, 0, 0, 0, 0, 0, 0]))
     table[0] *= 3
-    result = measured(table, cells=Cells(0, 0, np.arange(7)))["intervals"]
+    result = measured(table, cells=SamplingUnits(0, 0, np.arange(7)))["intervals"]
     assert result["model"]["accuracy"] is None
     assert "concentrated in a small part" in result["missing"]["accuracy"]
     assert "class water is in 4 maps, at least 6 are needed" in result["missing"].values()
@@ -232,15 +232,15 @@ def test_each_quarter_has_the_scores_of_its_own_squares() -> None:
 
 
 def test_quarters_have_no_interval_where_they_are_too_small_and_maps_have_no_quarters() -> None:
-    few = Cells(4, EDGE, np.arange(16))
+    few = SamplingUnits(4, EDGE, np.arange(16))
     pieces = Pieces(few, EDGE, {"model": 1.0})
     table = tables_of(noise(11)[:4, :4])
     assert intervals(pieces, {"model": table}, MEASURES)["model"]["accuracy"] is not None
     assert [region["intervals"] for region in measured(table, cells=few)["regions"]] == [{}] * 4
-    assert measured(table, cells=Cells(0, 0, np.arange(16)))["regions"] == []
+    assert measured(table, cells=SamplingUnits(0, 0, np.arange(16)))["regions"] == []
 
 
-def squares(area: BoolArray, base: int, finest: int) -> Cells:
+def squares(area: BoolArray, base: int, finest: int) -> SamplingUnits:
     """The squares of an area (y, x), of which a quarter is given at a time."""
     height, width = area.shape
     windows = [(y, x) for y in halves(height) for x in halves(width)]
@@ -261,7 +261,7 @@ def test_cells_are_small_squares_of_the_area_that_chips_are_made_of() -> None:
     assert len(squares(np.ones((500, 500), bool), 1, 1).used) <= 400
     rows, cols = np.array([0, 3, 4, 95]), np.array([64, 68, 64, 95])
     assert cells.index_of(0, rows, cols).tolist() == [0, 1, 8, 191]
-    assert Cells(0, 0, np.array([1, 4])).index_of(4, rows, cols).tolist() == [1] * 4
+    assert SamplingUnits(0, 0, np.array([1, 4])).index_of(4, rows, cols).tolist() == [1] * 4
 
 
 def test_cells_without_a_scored_pixel_are_no_pieces() -> None:

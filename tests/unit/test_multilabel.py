@@ -20,11 +20,10 @@ from eopipe.inference.temperature import apply_label_temperature, fit_temperatur
 from eopipe.reporting.multilabel import cooccurrence_rows, label_method_rows
 from eopipe.run.rules import options
 from eopipe.tasks import TASKS
-from eopipe.tasks.label_sets import LabelTables, label_tables
-from eopipe.tasks.label_sets import label_sets as label_sets_of_counts
+from eopipe.tasks.label_sets import LabelTables, label_sets, label_tables
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.data import label_weights
-from eopipe.training.losses import label_sets, loss_of, positive_weights
+from eopipe.training.losses import label_sets_of_batch, loss_of, positive_weights
 from eopipe.training_job import Settings
 
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1, task="multilabel")
@@ -38,16 +37,16 @@ def test_training_and_evaluation_agree_on_the_labels_of_a_chip(seed: int, share:
     labels = rng.choice([0, 1, 2, NO_LABEL], (8, 3, 4), p=[0.5, 0.3, 0.1, 0.1])
     labels[0] = NO_LABEL
     counts = np.stack([(labels == number).sum((1, 2)) for number in range(3)], -1)
-    of_training = label_sets(torch.from_numpy(labels), 3, share)
+    of_training = label_sets_of_batch(torch.from_numpy(labels), 3, share)
     assert (of_training[0] == NO_LABEL).all()
     has_label = (of_training != NO_LABEL).all(1).numpy()
-    np.testing.assert_array_equal(of_training.numpy()[has_label] == 1, label_sets_of_counts(counts, share))
+    np.testing.assert_array_equal(of_training.numpy()[has_label] == 1, label_sets(counts, share))
 
 
 def test_a_class_with_exactly_the_minimum_share_is_a_label_and_one_pixel_less_is_not() -> None:
     counts = np.array([[5, 95, 0], [4, 96, 0], [10, 190, 0], [0, 0, 0]])
     expected = [[True, True, False], [False, True, False], [True, True, False]]
-    assert label_sets_of_counts(counts, 0.05).tolist() == expected
+    assert label_sets(counts, 0.05).tolist() == expected
 
 
 def test_the_loss_is_that_of_torch_with_weights_of_the_positive_chips_and_adds_up_over_parts() -> None:
@@ -57,7 +56,7 @@ def test_the_loss_is_that_of_torch_with_weights_of_the_positive_chips_and_adds_u
     labels[0] = NO_LABEL
     weights = (2.0, 0.5, 3.0)
     settings = replace(SETTINGS, min_share=0.3)
-    truth = label_sets(labels, 3, 0.3)[1:].float()
+    truth = label_sets_of_batch(labels, 3, 0.3)[1:].float()
     assert 0 < truth.mean() < 1
     expected = nn.functional.binary_cross_entropy_with_logits(
         outputs[1:].mean((2, 3)), truth, pos_weight=torch.tensor(weights)
