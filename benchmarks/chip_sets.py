@@ -159,7 +159,7 @@ def main() -> None:
     stores = [path for kind in ("tiles", "labels") for path in sorted((folder / "set" / kind).iterdir())]
     half = len(stores) // 2
     outputs = [
-        arg for name in ("chips", "statistics", "map", "places") for arg in (f"--{name}", folder / f"split.{name}")
+        arg for name in ("chips", "statistics", "map", "outlines") for arg in (f"--{name}", folder / f"split.{name}")
     ]
     inputs = ("--tiles", *stores[:half], "--labels", *stores[half:])
     print("split", run("split", *inputs, *outputs, "--allow", "near-duplicate: one landscape"))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
-from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_cells
+from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_units
 from eopipe.evaluation.intervals import correlated_pieces, intervals, measure_pieces
 from eopipe.tasks.classes import ClassTables
 
@@ -49,20 +49,20 @@ class Scenario:
         return np.kron(chosen.reshape(rows, cols), np.ones((self.piece, self.piece))) > 0
 
     @cached_property
-    def cells(self) -> SamplingUnits:
-        """The cells that eopipe would choose, in nodes."""
-        return square_cells(
+    def units(self) -> SamplingUnits:
+        """The units that eopipe would choose, in nodes."""
+        return square_units(
             [((slice(0, self.shape[0]), slice(0, self.shape[1])), self.area)], self.shape[1], self.piece, 1
         )
 
     @cached_property
     def correlation(self) -> Correlation:
-        """The likelihood of correlations for these cells."""
-        return Correlation(self.cells)
+        """The likelihood of correlations for these units."""
+        return Correlation(self.units)
 
     @cached_property
     def _cell_of_node(self) -> AnyArray:
-        return self.cells.index_of(0, *np.nonzero(self.area))
+        return self.units.index_of(0, *np.nonzero(self.area))
 
     def tables(self, generator: np.random.Generator, maps: int) -> Iterator[dict[str, AnyArray]]:
         """Confusions (cell, 4) of model, baseline and majority class, map by map."""
@@ -82,7 +82,7 @@ class Scenario:
 
     def _table(self, truth: BoolArray, rate: AnyArray) -> AnyArray:
         parts = (truth * (1 - rate), truth * rate, ~truth * rate, ~truth * (1 - rate))
-        index, count = self._cell_of_node, len(self.cells.used)
+        index, count = self._cell_of_node, len(self.units.used)
         sums = [np.bincount(index, part[self.area], count) for part in parts]
         return np.stack(sums, 1) * self.step**2
 
@@ -166,7 +166,7 @@ COLUMNS = [f"{key} {score}" for key in ("percentile", "model", "gain") for score
 def simulate(scenario: Scenario, maps: int, seed: int = 1) -> tuple[dict[str, Coverage], float]:
     """Coverages of a scenario, and the median of the measured ranges in pixels."""
     coverages, ranges = {name: Coverage() for name in COLUMNS}, []
-    squares = scenario.cells.squares(scenario.piece)
+    squares = scenario.units.squares(scenario.piece)
     for tables in scenario.tables(np.random.Generator(np.random.Philox(key=seed)), maps):
         pieces = correlated_pieces(scenario.correlation, scenario.piece, tables, MEASURES)
         ranges.append((pieces.range or 0) * scenario.step)
@@ -179,7 +179,7 @@ def simulate(scenario: Scenario, maps: int, seed: int = 1) -> tuple[dict[str, Co
 def simulate_independent(number: int, maps: int, seed: int = 1) -> dict[str, Coverage]:
     """Coverages over independent pieces of one size whose error rates are skewed (beta, mean 0.05, 0.5 + 9.5)."""
     coverages, generator = {name: Coverage() for name in COLUMNS}, np.random.Generator(np.random.Philox(key=seed))
-    cells = SamplingUnits(0, 0, np.arange(number))
+    units = SamplingUnits(0, 0, np.arange(number))
     for _ in range(maps):
         rates = [generator.beta(10 * rate, 10 * (1 - rate), (number, 1)) for rate in ERRORS]
         share = FIRST_CLASS
@@ -187,7 +187,7 @@ def simulate_independent(number: int, maps: int, seed: int = 1) -> dict[str, Cov
             np.hstack([share * (1 - e), share * e, (1 - share) * e, (1 - share) * (1 - e)]) for e in rates
         )
         tables = {"model": model, "pixel_baseline": baseline}
-        pieces = measure_pieces(cells, 1, tables, MEASURES)
+        pieces = measure_pieces(units, 1, tables, MEASURES)
         count(coverages, percentile(model), intervals(pieces, tables, MEASURES))
     return coverages
 

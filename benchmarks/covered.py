@@ -49,7 +49,7 @@ def measure(folder: Path, kind: str, count: int, labels: Path) -> list[str]:
     tiles, classes = write_scenes(folder, kind, count)
     _, _, chip, block, _ = KINDS[kind]
     inputs = ["--tiles", *tiles, "--labels", labels, "--chips", folder / "chips.json"]
-    outputs = ["--statistics", "statistics.json", "--map", "map.png", "--places", "places.gpkg"]
+    outputs = ["--statistics", "statistics.json", "--map", "map.png", "--outlines", "outlines.gpkg"]
     plan = ["--chip", chip, "--block", block, "--allow", *ALLOWED]
     cells = [*run(folder, "split", *inputs, *outputs, *plan)]
     cells += run(folder, "evaluate", *inputs, "--classes", classes, "--metrics", "metrics.json")

@@ -1180,7 +1180,7 @@ $graph:
       - chips
       - statistics
       - map
-      - places
+      - outlines
       - record
     train:
       label: train
@@ -2916,13 +2916,13 @@ $graph:
       default: split.png
       inputBinding:
         prefix: --map
-    places_name:
+    outlines_name:
       type: string
-      label: places
+      label: outlines
       doc: chips as polygons, with split, scene and classes
       default: split.gpkg
       inputBinding:
-        prefix: --places
+        prefix: --outlines
     chip:
       type: int
       label: chip
@@ -3114,13 +3114,13 @@ $graph:
       doc: map of the splits and their classes
       outputBinding:
         glob: $(inputs.map_name)
-    places:
+    outlines:
       type: File
       format: iana:application/geopackage+sqlite3
-      label: places
+      label: outlines
       doc: chips as polygons, with split, scene and classes
       outputBinding:
-        glob: $(inputs.places_name)
+        glob: $(inputs.outlines_name)
     record:
       type: File
       format: iana:application/json

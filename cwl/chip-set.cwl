@@ -1159,7 +1159,7 @@ steps:
     - chips
     - statistics
     - map
-    - places
+    - outlines
     - record
   train:
     label: train
@@ -2371,7 +2371,7 @@ steps:
         - split/chips
         - split/statistics
         - split/map
-        - split/places
+        - split/outlines
         - evaluate/metrics
         - export/onnx
         - export/check
@@ -2425,12 +2425,12 @@ outputs:
     doc: map of the splits
     format: iana:image/png
     outputSource: split/map
-  split_places:
+  split_outlines:
     type: File
-    label: split places
+    label: split outlines
     doc: chips as polygons
     format: iana:application/geopackage+sqlite3
-    outputSource: split/places
+    outputSource: split/outlines
   model:
     type:
     - 'null'

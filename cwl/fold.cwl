@@ -669,13 +669,13 @@ steps:
         valueFrom: statistics-fold-$(inputs.fold).json
       map_name:
         valueFrom: split-fold-$(inputs.fold).png
-      places_name:
+      outlines_name:
         valueFrom: split-fold-$(inputs.fold).gpkg
     out:
     - chips
     - statistics
     - map
-    - places
+    - outlines
     - record
   train:
     label: train

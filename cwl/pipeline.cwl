@@ -1669,7 +1669,7 @@ steps:
     - chips
     - statistics
     - map
-    - places
+    - outlines
     - record
   train:
     label: train
@@ -2996,7 +2996,7 @@ steps:
         - split/chips
         - split/statistics
         - split/map
-        - split/places
+        - split/outlines
         - evaluate/metrics
         - export/onnx
         - export/check
@@ -3090,12 +3090,12 @@ outputs:
     doc: map of the splits
     format: iana:image/png
     outputSource: split/map
-  split_places:
+  split_outlines:
     type: File
-    label: split places
+    label: split outlines
     doc: chips as polygons
     format: iana:application/geopackage+sqlite3
-    outputSource: split/places
+    outputSource: split/outlines
   model:
     type:
     - 'null'

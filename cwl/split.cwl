@@ -89,13 +89,13 @@ inputs:
     default: split.png
     inputBinding:
       prefix: --map
-  places_name:
+  outlines_name:
     type: string
-    label: places
+    label: outlines
     doc: chips as polygons, with split, scene and classes
     default: split.gpkg
     inputBinding:
-      prefix: --places
+      prefix: --outlines
   chip:
     type: int
     label: chip
@@ -287,13 +287,13 @@ outputs:
     doc: map of the splits and their classes
     outputBinding:
       glob: $(inputs.map_name)
-  places:
+  outlines:
     type: File
     format: iana:application/geopackage+sqlite3
-    label: places
+    label: outlines
     doc: chips as polygons, with split, scene and classes
     outputBinding:
-      glob: $(inputs.places_name)
+      glob: $(inputs.outlines_name)
   record:
     type: File
     format: iana:application/json

@@ -124,7 +124,7 @@ def _model_steps(
         parts = {key: value.partition(".") for key, value in outputs.items()} if number else {}
         return fold_input | {f"{k}_name": {"valueFrom": f"{p[0]}{number}{p[1]}{p[2]}"} for k, p in parts.items()}
 
-    of_split = names(chips="split.json", statistics="statistics.json", map="split.png", places="split.gpkg")
+    of_split = names(chips="split.json", statistics="statistics.json", map="split.png", outlines="split.gpkg")
     of_mosaic, if_mosaic = when(mosaic)
     # A map is of all places, not of chips.
     mapped: Cwl = {"chips": None} | of_mosaic
@@ -271,8 +271,8 @@ def _result_steps() -> dict[str, Cwl]:
 
 def _crate_step(steps: dict[str, Cwl]) -> Cwl:
     records = [f"{name}/{out}" for name, step in steps.items() for out in step["out"] if out.endswith("record")]
-    payload = ["search/grid", "search/selection", *(f"split/{out}" for out in ("chips", "statistics", "map", "places"))]
-    payload += ["evaluate/metrics", "export/onnx", "export/check"]
+    payload = ["search/grid", "search/selection", "evaluate/metrics", "export/onnx", "export/check"]
+    payload[2:2] = [f"split/{out}" for out in ("chips", "statistics", "map", "outlines")]
     payload += [f"report/{out}" for out in ("page", "picture", "model_card", "data_card")]
     payload += ["train/model", "calibrate/calibration", *CLASSES["source"], *PROBABILITIES["source"]]
     payload += ["cross_validate/metrics", "cross_validate/model", "trials/model", "members/model", "combine/model"]
@@ -302,7 +302,7 @@ def _outputs() -> Cwl:
         ("chips", "File", "samples of each split", JSON, "split/chips"),
         ("statistics", "File", "band statistics of the training chips", JSON, "split/statistics"),
         ("split_map", "File", "map of the splits", "iana:image/png", "split/map"),
-        ("split_places", "File", "chips as polygons", "iana:application/geopackage+sqlite3", "split/places"),
+        ("split_outlines", "File", "chips as polygons", "iana:application/geopackage+sqlite3", "split/outlines"),
         ("model", optional_folder, "trained model", "", "train/model"),
         ("chosen_model", optional_folder, "model of the best trial", "", "choose/model"),
         ("leaderboard", optional_file, "scores of the trials on the validation places", JSON, "choose/leaderboard"),

@@ -30,7 +30,6 @@ class PrintableStream:
         self.raw = raw
 
     def write(self, text: str) -> int:
-        """Write a text."""
         self.raw.write(printable(text))
         return len(text)
 

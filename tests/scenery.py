@@ -122,7 +122,7 @@ class Catalog:
 
 def split_outputs(folder: Path) -> list[str]:
     """The options for the outputs of split in a folder."""
-    names = {"chips": "split.json", "statistics": "statistics.json", "map": "split.png", "places": "split.gpkg"}
+    names = {"chips": "split.json", "statistics": "statistics.json", "map": "split.png", "outlines": "split.gpkg"}
     return [word for port, name in names.items() for word in (f"--{port}", str(folder / name))]
 
 

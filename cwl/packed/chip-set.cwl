@@ -1159,7 +1159,7 @@ $graph:
       - chips
       - statistics
       - map
-      - places
+      - outlines
       - record
     train:
       label: train
@@ -2371,7 +2371,7 @@ $graph:
           - split/chips
           - split/statistics
           - split/map
-          - split/places
+          - split/outlines
           - evaluate/metrics
           - export/onnx
           - export/check
@@ -2425,12 +2425,12 @@ $graph:
       doc: map of the splits
       format: iana:image/png
       outputSource: split/map
-    split_places:
+    split_outlines:
       type: File
-      label: split places
+      label: split outlines
       doc: chips as polygons
       format: iana:application/geopackage+sqlite3
-      outputSource: split/places
+      outputSource: split/outlines
     model:
       type:
       - 'null'
@@ -3265,13 +3265,13 @@ $graph:
           valueFrom: statistics-fold-$(inputs.fold).json
         map_name:
           valueFrom: split-fold-$(inputs.fold).png
-        places_name:
+        outlines_name:
           valueFrom: split-fold-$(inputs.fold).gpkg
       out:
       - chips
       - statistics
       - map
-      - places
+      - outlines
       - record
     train:
       label: train
@@ -4725,13 +4725,13 @@ $graph:
       default: split.png
       inputBinding:
         prefix: --map
-    places_name:
+    outlines_name:
       type: string
-      label: places
+      label: outlines
       doc: chips as polygons, with split, scene and classes
       default: split.gpkg
       inputBinding:
-        prefix: --places
+        prefix: --outlines
     chip:
       type: int
       label: chip
@@ -4923,13 +4923,13 @@ $graph:
       doc: map of the splits and their classes
       outputBinding:
         glob: $(inputs.map_name)
-    places:
+    outlines:
       type: File
       format: iana:application/geopackage+sqlite3
-      label: places
+      label: outlines
       doc: chips as polygons, with split, scene and classes
       outputBinding:
-        glob: $(inputs.places_name)
+        glob: $(inputs.outlines_name)
     record:
       type: File
       format: iana:application/json

@@ -188,7 +188,7 @@ def restore(folder: Path, identity: dict[str, Any] | None = None) -> tuple[Progr
             verify(path)
             return _load(path, identity)
         except IntegrityError as error:
-            log.warning("event=checkpoint-damaged step=%s reason=%r", path.name, str(error))
+            log.warning("event=checkpoint_damaged step=%s reason=%r", path.name, str(error))
     return None
 
 

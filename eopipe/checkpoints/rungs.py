@@ -62,7 +62,7 @@ def publish_ended(continued: Path, model: Path) -> None:
     """Copy a model folder without its checkpoint, since its training does not continue."""
     with publish(model, folder=True) as draft:
         copy_payload(continued, draft, without=CHECKPOINT)
-    log.info("event=not-promoted model=%s", continued.name)
+    log.info("event=not_promoted model=%s", continued.name)
 
 
 def find_checkpoint(model: Path) -> Path:

@@ -55,7 +55,6 @@ class ChipWindow:
         return ChipWindow(values, smoothed, valid == 1)
 
     def part(self, y: slice, x: slice) -> "ChipWindow":
-        """A part of the window."""
         return ChipWindow(self.values[:, y, x], self.smoothed[:, y, x], self.valid[y, x])
 
 

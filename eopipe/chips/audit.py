@@ -56,7 +56,6 @@ class Finding:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The entry in the split file."""
         return {key: value for key, value in asdict(self).items() if value not in ("", None)}
 
 

@@ -37,8 +37,7 @@ class SplitScene(Protocol):
     """What a split asks of a scene: a store of tiles, one that is planned, or the image file of a chip of a set."""
 
     @property
-    def scene(self) -> str:
-        """Its name."""
+    def scene(self) -> str: ...
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -49,8 +48,7 @@ class SplitImage(SplitScene, Protocol):
     """A scene on the grids of a run."""
 
     @property
-    def frame(self) -> Frame:
-        """The cells of the run."""
+    def frame(self) -> Frame: ...
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,7 +76,6 @@ class ChipGround:
 
     @classmethod
     def of_set(cls, places: ChipPlaces) -> Self:
-        """The chips of a set."""
         sizes = np.array([(row["width"], row["height"]) for row in places.rows], np.float64)
         ground = cls(places.degrees, places.outlines, 1.0)
         return replace(ground, pixel_m=float((2 * ground.half_edges / sizes).max()))
@@ -96,7 +93,6 @@ class ChipGround:
         return cls(degrees, outlines, max(edge for cell in cells for edge in pixel_metres(cell.grid)))
 
     def select(self, rows: IntArray) -> Self:
-        """Some of the chips."""
         return replace(self, degrees=self.degrees[rows], outlines=self.outlines[rows])
 
     @cached_property
@@ -217,7 +213,6 @@ class ChipTable:
         return self.place()
 
     def select(self, rows: IntArray) -> Self:
-        """Some of the chips."""
         index = tuple(self.index[row] for row in rows) if self.index else ()
         return replace(
             self,

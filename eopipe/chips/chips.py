@@ -95,12 +95,12 @@ def apply_symmetry(array: AnyArray, symmetry: int) -> AnyArray:
     return array[..., :: -1 if symmetry & 2 else 1, :: -1 if symmetry & 1 else 1]
 
 
-def cell_votes(
+def chip_votes_in_area(
     label: AnyArray, usable: BoolArray, area: BoolArray, edge: int, classes: int, min_pixels: float
 ) -> tuple[IntArray, IntArray]:
-    """Cells of `edge` pixels that are completely inside an area (y, x), and their pixels of each class (n, class).
+    """Chips of `edge` pixels that are completely inside an area (y, x), and their pixels of each class (n, class).
 
-    Cells are numbered row by row. `usable` marks the pixels of the label that count; a cell needs `min_pixels` of them.
+    They are numbered row by row. `usable` marks the pixels of the label that count; a chip needs `min_pixels` of them.
     """
     rows, columns = (length // edge for length in label.shape)
     crop = np.s_[: rows * edge, : columns * edge]
@@ -111,9 +111,9 @@ def cell_votes(
     return chosen, votes[chosen]
 
 
-def count_votes(cells: AnyArray, classes: AnyArray, shape: tuple[int, int]) -> IntArray:
-    """Counts (cell, class) of pixels (n,)."""
-    flat = cells.astype(np.int64) * shape[1] + classes.astype(np.int64)
+def count_votes(chips: AnyArray, classes: AnyArray, shape: tuple[int, int]) -> IntArray:
+    """Counts (chip, class) of pixels (n,)."""
+    flat = chips.astype(np.int64) * shape[1] + classes.astype(np.int64)
     return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
 
 

@@ -134,7 +134,6 @@ class Split(Samples):
         return not self.by_scene and self.chip_set is None
 
     def json_document(self) -> dict[str, Any]:
-        """The content of the file."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 

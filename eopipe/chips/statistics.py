@@ -149,7 +149,6 @@ class Statistics(BaseModel):
     labels: BandSummary | None = None
 
     def json_document(self) -> dict[str, Any]:
-        """The content of the file."""
         return self.model_dump(mode="json", exclude_none=True)
 
 

@@ -160,7 +160,6 @@ class PlannedJob:
 
     @property
     def inputs(self) -> list[Path]:
-        """What it reads."""
         return input_paths(self.stage, self.values)
 
 

@@ -249,5 +249,4 @@ def _describe_launch(nodes: NodeRange, *, is_slurm: bool) -> str:
 
 
 def _plural(count: object, noun: str) -> str:
-    """The noun in singular or plural."""
     return noun if count == 1 else noun + ("es" if noun.endswith("s") else "s")

@@ -46,7 +46,7 @@ def write_composite(target: Path, observations: Observations, recipe: CompositeR
     first, name = observations.first, observations.period.name
     names = tuple(f"{band}_{part.name}" if part.name else band for part in observations.parts for band in first.names)
     attributes, edge = _attributes(observations, recipe), block_edge(observations, layout_of(first), budget)
-    windows_of_cells = _reached_windows(observations)
+    windows_of_cells = _windows_of_observations(observations)
     if first.frame.only is not None:
         ((_, grid, window),) = windows_of_cells
         with new_store(target, grid, names, name, attributes, window) as group:
@@ -62,7 +62,7 @@ def write_composite(target: Path, observations: Observations, recipe: CompositeR
         root.attrs["valid_fraction"] = round(valid / pixels, 6)
 
 
-def _reached_windows(observations: Observations) -> list[tuple[Cell, "GeoBox", StoredWindow | None]]:
+def _windows_of_observations(observations: Observations) -> list[tuple[Cell, "GeoBox", StoredWindow | None]]:
     """The cells that any observation reaches, of each the part that they reach, and its window in the frame."""
     frame, layout = observations.first.frame, layout_of(observations.first)
     stores = [store for part in observations.parts for store in part.stores]

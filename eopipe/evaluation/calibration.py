@@ -38,24 +38,24 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
     """
     if not data.task.has_classes or not probabilities:
         return {}
-    cells, maps = choose_units(data), ProbabilityMaps.of(data, probabilities)
-    sums = np.zeros((len(cells.used), BINS, len(NAMES)))
+    units, maps = choose_units(data), ProbabilityMaps.of(data, probabilities)
+    sums = np.zeros((len(units.used), BINS, len(NAMES)))
     for samples in test_samples(data):
         for probability, part in maps.read(samples):
-            index, pair = cells.index_of(part.group.number, part.rows, part.cols), (part.predicted, part.truth)
+            index, pair = units.index_of(part.group.number, part.rows, part.cols), (part.predicted, part.truth)
             if data.task.has_label_sets:
                 pairs, truth = label_pairs(probability, part.truth > 0)
                 index, pair = np.tile(index, len(data.names)), (1 - part.predicted.T.ravel(), truth)
-                sums += reliability_sums(pairs, *pair, index, len(cells.used))
+                sums += reliability_sums(pairs, *pair, index, len(units.used))
             else:
-                sums += reliability_sums(probability, *pair, index, len(cells.used))
+                sums += reliability_sums(probability, *pair, index, len(units.used))
     if not sums[..., 0].any():
         return {}
     temperature = float(maps.tags["temperature"]) if "temperature" in maps.tags else None
     description = maps.tags.get("calibration", "not calibrated: the mean of the model's probabilities")
     summary = {"temperature": temperature, "description": description}
     summary |= {name: round(float(value[0]), 6) for name, value in reliability_measures(sums.sum(0)[None]).items()}
-    return {"calibration": summary | {"bins": _bins(sums.sum(0)), "intervals": _intervals(sums, cells)}}
+    return {"calibration": summary | {"bins": _bins(sums.sum(0)), "intervals": _intervals(sums, units)}}
 
 
 @dataclass(frozen=True)
@@ -204,15 +204,15 @@ def _bins(sums: Float64Array) -> list[dict[str, float | int]]:
     ]
 
 
-def _intervals(sums: Float64Array, cells: SamplingUnits) -> dict[str, Any]:
-    """Intervals of ECE, Brier score and log loss over cells; null below six independent ones."""
+def _intervals(sums: Float64Array, units: SamplingUnits) -> dict[str, Any]:
+    """Intervals of ECE, Brier score and log loss over units; null below six independent ones."""
     is_used = sums[..., 0].any(1)
-    used, cells = sums[is_used], replace(cells, used=cells.used[is_used])
+    used, units = sums[is_used], replace(units, used=units.used[is_used])
     weights, brier = used[..., 0].sum(1), used[..., 3].sum(1)
-    effect = design_effect(cells, brier / weights, weights)
+    effect = design_effect(units, brier / weights, weights)
     independent = len(used) / effect
     ends = jackknife(used, reliability_measures, effect) if independent >= MIN_PIECES else {}
-    method = METHOD.format(units=f"squares of {cells.edge} pixels" if cells.edge else f"whole {cells.units}")
+    method = METHOD.format(units=f"squares of {units.edge} pixels" if units.edge else f"whole {units.kind}")
     summary = {"pieces": len(used), "independent": round(independent, 1), "level": LEVEL, "method": method}
     return summary | {name: ends.get(name) for name in NAMES[:3]}
 

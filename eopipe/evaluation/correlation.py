@@ -1,9 +1,9 @@
 """How far errors are correlated in the test areas, and how many independent pieces the areas amount to.
 
 The errors of neighbouring pixels are alike, so a test area is worth fewer observations than it has pixels. The error
-rates of small squares (cells) are modelled as a field with an exponential correlation and a nugget. A grid of ranges
+rates of small squares (units) are modelled as a field with an exponential correlation and a nugget. A grid of ranges
 and nuggets is weighted by the restricted likelihood, which needs no mean (REML, Patterson and Thompson 1971, Biometrika
-58, 545-554). Each gives a design effect: the variance of the sum over all cells, relative to independent cells
+58, 545-554). Each gives a design effect: the variance of the sum over all units, relative to independent units
 (Kish 1965; effective sample size, Griffith 2005, doi:10.1111/j.1467-8306.2005.00484.x); the weighted median counts.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 from eopipe.arrays import BoolArray, Float64Array, IntArray
 from eopipe.tiles.grid import PixelWindow
 
-# Bounds the eigenvectors; a range shorter than a cell is of no consequence for pieces.
-MAX_CELLS = 400
+# Bounds the eigenvectors; a range shorter than a unit is of no consequence for pieces.
+MAX_UNITS = 400
 NUGGETS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
-# The range is the distance at which the correlation of cells has fallen to this.
+# The range is the distance at which the correlation of units has fallen to this.
 RANGE_LEVEL = 0.1
 
 
@@ -36,24 +36,24 @@ class SamplingUnits:
     used: IntArray
     of_slot: IntArray | None = None
     slot: int = 1
-    units: str = "maps"
+    kind: str = "maps"
 
     def index_of(self, number: int, rows: IntArray, cols: IntArray) -> IntArray:
         """Index into `used` of each pixel of a map."""
         if self.of_slot is not None:
-            units: IntArray = self.of_slot[number, rows // self.slot, cols // self.slot]
-            return np.searchsorted(self.used, units)
+            unit: IntArray = self.of_slot[number, rows // self.slot, cols // self.slot]
+            return np.searchsorted(self.used, unit)
         if not self.edge:
             return np.full(len(rows), np.searchsorted(self.used, number))
         return np.searchsorted(self.used, rows // self.edge * self.columns + cols // self.edge)
 
     def count_pairs(self, index: IntArray, pair: IntArray, pairs: int) -> IntArray:
-        """Counts (cell, pair) of pixels by cell and by pair of true and mapped class."""
+        """Counts (unit, pair) of pixels by unit and by pair of true and mapped class."""
         count = len(self.used) * pairs
         return np.bincount(index * pairs + pair, minlength=count).reshape(-1, pairs)
 
     def sum_parts(self, index: IntArray, parts: Float64Array) -> Float64Array:
-        """Sums (cell, part) of parts (part, n)."""
+        """Sums (unit, part) of parts (part, n)."""
         return np.stack([np.bincount(index, part, len(self.used)) for part in parts], 1)
 
     @cached_property
@@ -62,15 +62,15 @@ class SamplingUnits:
         return np.stack(np.divmod(self.used, self.columns), 1) * self.edge
 
     def squares(self, edge: int) -> IntArray:
-        """Number of the square of `edge` pixels, or of the cell if that is larger, that contains each cell."""
+        """Number of the square of `edge` pixels, or of the unit if that is larger, that contains each unit."""
         if edge <= self.edge or not self.edge:
             return np.arange(len(self.used))
         rows, cols = (self.corners // edge).T
         return np.asarray(np.unique(rows * (cols.max() + 1) + cols, return_inverse=True)[1], np.int64)
 
 
-def square_cells(areas: Iterable[tuple[PixelWindow, BoolArray]], width: int, base: int, finest: int) -> SamplingUnits:
-    """The finest squares of the areas in windows of a raster of this width, at most `MAX_CELLS`.
+def square_units(areas: Iterable[tuple[PixelWindow, BoolArray]], width: int, base: int, finest: int) -> SamplingUnits:
+    """The finest squares of the areas in windows of a raster of this width, at most `MAX_UNITS`.
 
     Their edge is `base` halved or doubled, and a multiple of `finest`.
     """
@@ -82,22 +82,22 @@ def square_cells(areas: Iterable[tuple[PixelWindow, BoolArray]], width: int, bas
         squares = (np.argwhere(area) + [axis.start for axis in window]) // edge
         used = np.unique(np.concatenate([used, squares]), axis=0)
         # Too many squares of a part are too many of all.
-        while len(used) > MAX_CELLS:
+        while len(used) > MAX_UNITS:
             edge, used = 2 * edge, np.unique(used // 2, axis=0)
     columns = -(-width // edge)
     return SamplingUnits(columns, edge, used[:, 0] * columns + used[:, 1])
 
 
 class Correlation:
-    """Correlations that a field of cells may have, on a grid of ranges and nuggets, and how likely each is."""
+    """Correlations that a field of units may have, on a grid of ranges and nuggets, and how likely each is."""
 
-    def __init__(self, cells: SamplingUnits) -> None:
-        """Prepare the likelihood for some cells."""
-        self.cells = cells
-        difference = cells.corners[:, None].astype(np.float64) - cells.corners[None]
+    def __init__(self, units: SamplingUnits) -> None:
+        """Prepare the likelihood for some units."""
+        self.units = units
+        difference = units.corners[:, None].astype(np.float64) - units.corners[None]
         self.distance = np.hypot(difference[..., 0], difference[..., 1])
-        count = 2 * np.log2(max(self.distance.max(initial=0), cells.edge) / cells.edge) + 3
-        self.ranges = cells.edge * 2.0 ** (np.arange(int(count)) / 2 - 1)
+        count = 2 * np.log2(max(self.distance.max(initial=0), units.edge) / units.edge) + 3
+        self.ranges = units.edge * 2.0 ** (np.arange(int(count)) / 2 - 1)
 
     @cached_property
     def _bases(self) -> list[tuple[Float64Array, Float64Array]]:
@@ -105,7 +105,7 @@ class Correlation:
         return [np.linalg.eigh(np.exp(-self.distance / length)) for length in self.ranges]
 
     def likelihood(self, fields: Float64Array) -> Float64Array:
-        """Weights (field, range, nugget) of fields (field, cell), which add up to 1 for each field.
+        """Weights (field, range, nugget) of fields (field, unit), which add up to 1 for each field.
 
         A constant field says nothing about its correlation, and is treated as uncorrelated.
         """
@@ -124,7 +124,7 @@ class Correlation:
         return np.asarray(likelihood / likelihood.sum((1, 2), keepdims=True))
 
     def design_effects(self, weights: Float64Array, likelihood: Float64Array) -> Float64Array:
-        """The design effect of fields, at least 1, for cells with these weights; likelihoods (field, range, nugget)."""
+        """The design effect of fields, at least 1, for units with these weights; likelihoods (field, range, nugget)."""
         pairs = np.array([values @ (vectors.T @ weights) ** 2 for values, vectors in self._bases])
         nugget = np.array(NUGGETS)
         effects = (1 - nugget) * (pairs / (weights**2).sum())[:, None] + nugget

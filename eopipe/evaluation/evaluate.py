@@ -85,19 +85,19 @@ def member_metrics(data: EvaluationData, members: Sequence[EvaluationData]) -> d
 
 
 def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
-    cells, tables = choose_units(data), data.task.tables(data.names)
+    units, tables = choose_units(data), data.task.tables(data.names)
     majority = None if data.only_tests else int(_truth_counts(data, "train").argmax())
-    tally = Tally.empty(cells, _methods(data), len(data.groups), tables)
+    tally = Tally.empty(units, _methods(data), len(data.groups), tables)
     for pixels in data.pixels("test"):
         truth, number = pixels.truth.astype(np.int64), pixels.group.number
-        index = cells.index_of(number, pixels.rows, pixels.cols)
+        index = units.index_of(number, pixels.rows, pixels.cols)
         predictions = {"model": pixels.mapped} | (
             {"majority": np.full(truth.shape, majority)} if majority is not None else {}
         )
         predictions |= trees.predict(pixels.group, pixels.rows, pixels.cols)
         for name, predicted in predictions.items():
-            tally.add(name, number, tables.of_cells(cells, index, Compared(truth, predicted)))
-    metrics = _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_cell["model"].sum())}
+            tally.add(name, number, tables.by_unit(units, index, Compared(truth, predicted)))
+    metrics = _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_unit["model"].sum())}
     if not data.from_to:
         metrics |= _not_mapped(data)
     trees.add_methods(metrics)
@@ -107,25 +107,25 @@ def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[st
 
 def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     """Scores over whole cells of the map; the trees' class of a cell is the majority over its labelled pixels."""
-    cells, tables, edge = choose_units(data), data.task.tables(data.names), data.split.chip
+    units, tables, edge = choose_units(data), data.task.tables(data.names), data.split.chip
     train = sum(np.bincount(data.chip_truth(chips), minlength=len(data.names)) for chips in data.chips("train"))
     majority = int(np.argmax(train))
-    tally = Tally.empty(cells, _methods(data), len(data.groups), tables)
+    tally = Tally.empty(units, _methods(data), len(data.groups), tables)
     for chips in data.chips("test"):
         truth, number = data.chip_truth(chips), chips.group.number
-        index = cells.index_of(number, chips.rows, chips.cols)
+        index = units.index_of(number, chips.rows, chips.cols)
         predictions = {"model": chips.mapped, "majority": np.full(truth.shape, majority)}
         predictions |= {name: majority_class(votes) for name, votes in trees.votes(chips).items()}
         for name, predicted in predictions.items():
-            tally.add(name, number, tables.of_cells(cells, index, Compared(truth, predicted)))
-    if not tally.by_cell["model"].any():
+            tally.add(name, number, tables.by_unit(units, index, Compared(truth, predicted)))
+    if not tally.by_unit["model"].any():
         raise BadInputError(
             f"no cell of {edge} pixels of the map is completely inside the test areas; "
             "choose a split.stride that divides split.chip, or larger test areas"
         )
     metrics = _class_metrics(data, tally, majority) | {
         "task": data.task.name,
-        "test_chips": int(tally.by_cell["model"].sum()),
+        "test_chips": int(tally.by_unit["model"].sum()),
     }
     metrics |= _not_mapped(data)
     trees.add_methods(metrics, ", and their majority in each chip")
@@ -155,16 +155,16 @@ def _class_metrics(data: EvaluationData, tally: Tally, majority: int | None) -> 
 def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
     """Scores of values, compared with the mean of the training labels and with boosted trees."""
     train = Moments.merged(Moments.of(pixels.truth.astype(np.float64)) for pixels in data.pixels("train"))
-    mean, cells = float(f"{train.mean:.9g}"), choose_units(data)
+    mean, units = float(f"{train.mean:.9g}"), choose_units(data)
     tables = data.task.tables(data.names)
-    tally = Tally.empty(cells, _methods(data), len(data.groups), tables)
+    tally = Tally.empty(units, _methods(data), len(data.groups), tables)
     for pixels in data.pixels("test"):
         truth, number = pixels.truth, pixels.group.number
-        index = cells.index_of(number, pixels.rows, pixels.cols)
+        index = units.index_of(number, pixels.rows, pixels.cols)
         predictions = {"model": pixels.mapped, "mean": np.full(truth.shape, mean)}
         predictions |= trees.predict(pixels.group, pixels.rows, pixels.cols)
         for name, predicted in predictions.items():
-            tally.add(name, number, tables.of_cells(cells, index, Compared(truth, predicted, mean)))
+            tally.add(name, number, tables.by_unit(units, index, Compared(truth, predicted, mean)))
     metrics = tally.documents()
     metrics["mean"]["value"] = round(mean, 6)
     trees.add_methods(metrics)
@@ -174,7 +174,7 @@ def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str,
     return {
         "classes": list(data.names),
         "maps": len(data.groups),
-        "test_pixels": int(tally.by_cell["model"][:, 0].sum()),
+        "test_pixels": int(tally.by_unit["model"][:, 0].sum()),
     } | metrics
 
 

@@ -84,7 +84,6 @@ class PixelFeatures:
 
     @cached_property
     def _seasons(self) -> list[int]:
-        """The seasons that have scenes."""
         seasons: list[int] = np.unique(self._season_of_store).tolist()
         return seasons
 

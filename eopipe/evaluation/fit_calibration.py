@@ -8,7 +8,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.chip_blocks import covered_pixels, windows_with_chips
-from eopipe.chips.chips import cell_votes
+from eopipe.chips.chips import chip_votes_in_area
 from eopipe.chips.map_places import chips_of_map
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split
@@ -25,7 +25,7 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 
 
 @dataclass(frozen=True)
-class ValidationPlaces:
+class ValidationArea:
     """Validation chips of a map at some corners (n, 2) with its labels; a cell needs `min_pixels` labelled ones.
 
     `polygons` are their splits where polygons are split.
@@ -38,7 +38,7 @@ class ValidationPlaces:
     polygons: dict[str, list[int]] | None = None
 
     @classmethod
-    def of(cls, split: Split, labels: Tiles, image: int | None) -> "ValidationPlaces":
+    def of(cls, split: Split, labels: Tiles, image: int | None) -> "ValidationArea":
         """The validation places of a mosaic, or of the map of one image by its number."""
         chip, corners = split.chip, chips_of_map(split, "val", None if image is None else [image])
         # A chip of a chip set may be smaller than its slot.
@@ -93,7 +93,7 @@ class LabelledSamples:
 
 
 def validation_samples(
-    maps: Sequence[tuple[WindowPredictor, ValidationPlaces]], trained: TrainedModel, maximum: int
+    maps: Sequence[tuple[WindowPredictor, ValidationArea]], trained: TrainedModel, maximum: int
 ) -> LabelledSamples:
     """Samples of maps in their validation places: pixels, or cells of a chip classifier.
 
@@ -125,7 +125,7 @@ def validation_samples(
 
 
 def _samples_of_map(
-    predictor: WindowPredictor, places: ValidationPlaces, trained: TrainedModel, share: float, map_number: int
+    predictor: WindowPredictor, places: ValidationArea, trained: TrainedModel, share: float, map_number: int
 ) -> Iterator[LabelledSamples]:
     """The samples of a map, box by box; of pixels a random share, which the numbers of map and box decide."""
     task = TASKS[trained.task]
@@ -134,7 +134,7 @@ def _samples_of_map(
         usable = labelled & (scene_count > 0)
         if task.is_of_chips:
             area, edge = places.area(y, x), places.edge
-            chosen, votes = cell_votes(label, usable, area, edge, len(trained.classes), places.min_pixels)
+            chosen, votes = chip_votes_in_area(label, usable, area, edge, len(trained.classes), places.min_pixels)
             rows, cols = (edge * index for index in np.divmod(chosen, label.shape[1] // edge))
             truth = majority_class(votes)
         else:

@@ -20,7 +20,7 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import equal_area_blocks
 from eopipe.errors import BadInputError
-from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_cells
+from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_units
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.tasks import SCALES
 from eopipe.tasks.classes import MACRO
@@ -60,23 +60,22 @@ Intervals = dict[str, list[float] | None]
 class Pieces:
     """The pieces with test pixels, their design effect by comparison, and the range of the errors in pixels."""
 
-    cells: SamplingUnits
+    units: SamplingUnits
     chip: int
     effects: dict[str, float]
     range: float | None = None
 
     @property
     def count(self) -> int:
-        """Number of pieces."""
-        return len(self.cells.used)
+        return len(self.units.used)
 
     @property
     def summary(self) -> dict[str, Any]:
         """What the intervals rest on, for the metrics."""
-        edge = self.cells.edge
+        edge = self.units.edge
         return {
             "level": LEVEL,
-            "method": METHOD.format(pieces=f"squares of {edge} pixels" if edge else f"whole {self.cells.units}"),
+            "method": METHOD.format(pieces=f"squares of {edge} pixels" if edge else f"whole {self.units.kind}"),
             "edge": edge,
             "pieces": self.count,
             "independent": {key: round(self.count / effect, 1) for key, effect in self.effects.items()},
@@ -84,56 +83,54 @@ class Pieces:
         }
 
     def within(self, chosen: BoolArray) -> "Pieces":
-        """Some of the pieces."""
-        return replace(self, cells=replace(self.cells, used=self.cells.used[chosen]))
+        return replace(self, units=replace(self.units, used=self.units.used[chosen]))
 
     def class_squares(self, model: AnyArray, measures: Tables) -> dict[str, int]:
         """In how many chip-sized squares, or maps, the labels have each class."""
-        squares, contains = self.cells.squares(self.chip), measures.contains(model)
+        squares, contains = self.units.squares(self.chip), measures.contains(model)
         return {name: len(np.unique(squares[contains[:, n]])) for n, name in enumerate(measures.classes)}
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Tables of the test samples: of each method by cell, the model's also by map. The model is the first method."""
+    """Tables of the test samples: of each method by unit, the model's also by map. The model is the first method."""
 
-    cells: SamplingUnits
+    units: SamplingUnits
     tables: Tables
-    by_cell: dict[str, AnyArray]
+    by_unit: dict[str, AnyArray]
     by_map: AnyArray
 
     @classmethod
-    def empty(cls, cells: SamplingUnits, methods: tuple[str, ...], maps: int, tables: Tables) -> "Tally":
-        """Tables of zeros for each cell or map."""
-        by_cell = {name: np.zeros((len(cells.used), tables.width), tables.dtype) for name in methods}
-        return cls(cells, tables, by_cell, np.zeros((maps, tables.width), tables.dtype))
+    def empty(cls, units: SamplingUnits, methods: tuple[str, ...], maps: int, tables: Tables) -> "Tally":
+        """Tables of zeros for each unit."""
+        by_unit = {name: np.zeros((len(units.used), tables.width), tables.dtype) for name in methods}
+        return cls(units, tables, by_unit, np.zeros((maps, tables.width), tables.dtype))
 
     def add(self, method: str, number: int, table: AnyArray) -> None:
-        """Add the table (cell, …) of a method and a map."""
-        self.by_cell[method] += table
+        """Add the table (unit, …) of a method and a map."""
+        self.by_unit[method] += table
         if method == "model":
             self.by_map[number] += table.sum(0)
 
     def documents(self) -> dict[str, Any]:
-        """The scores of each method."""
-        return {name: self.tables.document(table.sum(0)) for name, table in self.by_cell.items()}
+        return {name: self.tables.document(table.sum(0)) for name, table in self.by_unit.items()}
 
     def uncertainty(self, chip: int) -> dict[str, Any]:
         """Intervals of the scores and gains, and the scores of each quarter of the test areas."""
         measures = self.tables
-        is_used = measures.sizes(self.by_cell["model"]) > 0
+        is_used = measures.sizes(self.by_unit["model"]) > 0
         if not is_used.any():
             return {"intervals": {"reason": "not one test pixel has both a label and a prediction"}, "regions": []}
-        cells = replace(self.cells, used=self.cells.used[is_used])
-        tables = {name: table[is_used] for name, table in self.by_cell.items()}
-        pieces = measure_pieces(cells, chip, tables, measures)
+        units = replace(self.units, used=self.units.used[is_used])
+        tables = {name: table[is_used] for name, table in self.by_unit.items()}
+        pieces = measure_pieces(units, chip, tables, measures)
         ends = intervals(pieces, tables, measures)
         summary = pieces.summary | _reasons(pieces, tables["model"], measures, ends["model"]) | ends
         return {"intervals": summary, "regions": _regions(pieces, tables["model"], measures)}
 
 
 def choose_units(data: EvaluationData, places: str = "test") -> SamplingUnits:
-    """Choose the cells of the places of a split: whole maps where scenes are split and enough of them have such places.
+    """Choose the units of the places of a split: whole maps where scenes are split and enough of them have such places.
 
     Else squares over all maps; of a chip set, whose slots are not places, blocks of the Earth of the edge of its split.
     """
@@ -148,10 +145,10 @@ def choose_units(data: EvaluationData, places: str = "test") -> SamplingUnits:
 
     # A chip of a classifier is one sample.
     chip = data.split.chip
-    cells = square_cells(windows(), data.frame.shape[1], chip, chip if data.task.is_of_chips else 1)
+    units = square_units(windows(), data.frame.shape[1], chip, chip if data.task.is_of_chips else 1)
     if data.split.by_scene and len(tested) >= MIN_PIECES:
         return SamplingUnits(0, 0, np.array(sorted(tested)))
-    return cells
+    return units
 
 
 def _blocks(data: EvaluationData, edge_km: float, split: str) -> SamplingUnits:
@@ -167,27 +164,27 @@ def _blocks(data: EvaluationData, edge_km: float, split: str) -> SamplingUnits:
     return SamplingUnits(0, 0, used, of_slot, places.slot, f"blocks of {edge_km:g} km")
 
 
-def measure_pieces(cells: SamplingUnits, chip: int, tables: dict[str, AnyArray], measures: Tables) -> Pieces:
-    """Measure the correlation of the errors of some cells; whole maps are taken as independent."""
-    if not cells.edge:
-        return Pieces(cells, chip, {COMPARISONS.get(name, name): 1.0 for name in tables})
-    return correlated_pieces(Correlation(cells), chip, tables, measures)
+def measure_pieces(units: SamplingUnits, chip: int, tables: dict[str, AnyArray], measures: Tables) -> Pieces:
+    """Measure the correlation of the errors of some units; whole maps are taken as independent."""
+    if not units.edge:
+        return Pieces(units, chip, {COMPARISONS.get(name, name): 1.0 for name in tables})
+    return correlated_pieces(Correlation(units), chip, tables, measures)
 
 
 def correlated_pieces(correlation: Correlation, chip: int, tables: dict[str, AnyArray], measures: Tables) -> Pieces:
-    """The cells of a correlation as pieces, with the design effects of the errors and of their differences."""
+    """The units of a correlation as pieces, with the design effects of the errors and of their differences."""
     model, *baselines = (measures.errors(table) for table in tables.values())
     likelihood = correlation.likelihood(np.stack([model, *(model - baseline for baseline in baselines)]))
     effects = correlation.design_effects(measures.sizes(tables["model"]).astype(np.float64), likelihood)
     by_comparison = dict(zip([COMPARISONS.get(name, name) for name in tables], effects.tolist(), strict=True))
-    return Pieces(correlation.cells, chip, by_comparison, float(correlation.distances(likelihood)[0]))
+    return Pieces(correlation.units, chip, by_comparison, float(correlation.distances(likelihood)[0]))
 
 
-def design_effect(cells: SamplingUnits, field: Float64Array, weights: Float64Array) -> float:
-    """The design effect of a field of cells; 1 for whole maps."""
-    if not cells.edge:
+def design_effect(units: SamplingUnits, field: Float64Array, weights: Float64Array) -> float:
+    """The design effect of a field of units; 1 for whole maps."""
+    if not units.edge:
         return 1.0
-    correlation = Correlation(cells)
+    correlation = Correlation(units)
     return float(correlation.design_effects(weights, correlation.likelihood(field[None]))[0])
 
 
@@ -318,8 +315,8 @@ def _reasons(pieces: Pieces, model: AnyArray, measures: Tables, ends: Intervals)
     if independent < MIN_PIECES:
         amount = f"the test areas amount to about {independent:.1f}, at least {MIN_PIECES} are needed"
         return {"reason": f"too few independent pieces to say: {amount}"}
-    squares, edge = pieces.class_squares(model, measures), max(pieces.chip, pieces.cells.edge)
-    unit = f"squares of {edge} pixels" if pieces.cells.edge else pieces.cells.units
+    squares, edge = pieces.class_squares(model, measures), max(pieces.chip, pieces.units.edge)
+    unit = f"squares of {edge} pixels" if pieces.units.edge else pieces.units.kind
     scores = measures.scores(model.sum(0)[None])
     few = "too few independent pieces to say: the errors are concentrated in a small part of the test areas"
     missing = {key: few for key, value in ends.items() if value is None and np.isfinite(scores[key][0])}
@@ -335,11 +332,11 @@ def _regions(pieces: Pieces, model: AnyArray, measures: Tables) -> list[dict[str
 
     Empty where whole maps are the pieces.
     """
-    cells = pieces.cells
-    if not cells.edge:
+    units = pieces.units
+    if not units.edge:
         return []
     south, east = (
-        corners + cells.edge / 2 > (corners.min() + corners.max() + cells.edge) / 2 for corners in cells.corners.T
+        corners + units.edge / 2 > (corners.min() + corners.max() + units.edge) / 2 for corners in units.corners.T
     )
     quarters = {
         "north-west": ~south & ~east,

@@ -10,7 +10,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray
 from eopipe.chips.chip_blocks import BLOCK, chips_in, chips_reaching, covered_blocks, covered_pixels
-from eopipe.chips.chips import cell_votes, is_continuous, pair_stores, unit_of
+from eopipe.chips.chips import chip_votes_in_area, is_continuous, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.map_places import chips_of_map, maps_by_image, tags_of_map
 from eopipe.chips.polygons import splits_of_pixels
@@ -48,7 +48,6 @@ class EvaluatedMap:
 
     @property
     def frame(self) -> Frame:
-        """The cells of the run."""
         return self.label.frame
 
     @cached_property
@@ -163,7 +162,6 @@ class EvaluationData:
 
     @property
     def frame(self) -> Frame:
-        """The cells of the run."""
         return self.groups[0].frame
 
     @property
@@ -266,7 +264,7 @@ class EvaluationData:
         for group, (y, x), area in self.areas(name):
             mapped, truth = group.mapped(y, x), group.truth(y, x)
             usable = area & _is_mapped(mapped) & has_value(truth)
-            chosen, votes = cell_votes(truth, usable, area, edge, count, min_pixels)
+            chosen, votes = chip_votes_in_area(truth, usable, area, edge, count, min_pixels)
             columns = area.shape[1] // edge
             rows, cols = _first_mapped(_is_mapped(mapped), chosen, edge)
             pixel_rows, pixel_cols = np.nonzero(usable)

@@ -248,7 +248,6 @@ class MetricsDocument(_Tasked):
         return TASKS[self.task].sample
 
     def json_document(self) -> dict[str, Any]:
-        """The content of the file."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 

@@ -120,13 +120,13 @@ def _mapped_probabilities(data: EvaluationData, paths: tuple[Path, ...]) -> Iter
 
 
 def _tally(data: EvaluationData, chips: LabelScores) -> Tally:
-    cells, tables = choose_units(data), data.task.tables(data.names)
-    tally = Tally.empty(cells, ("model", *TREES, data.task.simple_baseline[0]), len(data.groups), tables)
+    units, tables = choose_units(data), data.task.tables(data.names)
+    tally = Tally.empty(units, ("model", *TREES, data.task.simple_baseline[0]), len(data.groups), tables)
     for number in range(len(data.groups)):
         of_map = chips.places[:, 0] == number
-        index = cells.index_of(number, *chips.places[of_map, 1:].T)
+        index = units.index_of(number, *chips.places[of_map, 1:].T)
         for name, predicted in chips.predicted.items():
-            tally.add(name, number, tables.of_cells(cells, index, Compared(chips.truth[of_map], predicted[of_map])))
+            tally.add(name, number, tables.by_unit(units, index, Compared(chips.truth[of_map], predicted[of_map])))
     return tally
 
 

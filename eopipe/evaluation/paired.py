@@ -91,7 +91,7 @@ class PairedTables:
     """
 
     tables: list[AnyArray]
-    cells: SamplingUnits
+    units: SamplingUnits
     chip: int
     measures: Tables
     count: int
@@ -106,16 +106,16 @@ class PairedTables:
         for run, name in zip(runs[1:], names[1:], strict=True):
             _check_comparable(runs[0], run, f"{names[0]} and {name}", split)
         first, measures = runs[0], runs[0].task.tables(runs[0].names)
-        cells = choose_units(first, split)
+        units = choose_units(first, split)
         tables, offset, count = list[AnyArray](), 0.0, 0
         for samples in _shared_samples(runs, names, split):
             if not len(samples.truth):
                 continue
             # Sums of values are about a number near their mean, for their precision.
             offset = offset if count else float(samples.truth.mean())
-            index, count = cells.index_of(samples.number, samples.rows, samples.cols), count + len(samples.truth)
+            index, count = units.index_of(samples.number, samples.rows, samples.cols), count + len(samples.truth)
             parts = [
-                measures.of_cells(cells, index, Compared(samples.truth, mapped, offset)) for mapped in samples.mapped
+                measures.by_unit(units, index, Compared(samples.truth, mapped, offset)) for mapped in samples.mapped
             ]
             tables = [table + part for table, part in zip(tables, parts, strict=True)] if tables else parts
         if not tables:
@@ -124,7 +124,7 @@ class PairedTables:
             )
         is_used = measures.sizes(tables[0]) > 0
         used = [table[is_used] for table in tables]
-        return cls(used, replace(cells, used=cells.used[is_used]), first.split.chip, measures, count)
+        return cls(used, replace(units, used=units.used[is_used]), first.split.chip, measures, count)
 
     def scores(self) -> list[dict[str, float]]:
         """The scores of each run by their keys; NaN where one is not defined."""
@@ -132,7 +132,7 @@ class PairedTables:
 
     def compared(self, order: Sequence[int] | None = None) -> RunComparison:
         """The runs of these numbers in this order, with differences to the first of them; by default all runs."""
-        of_pieces = partial(_run_scores, self.cells, self.chip, self.measures)
+        of_pieces = partial(_run_scores, self.units, self.chip, self.measures)
         tables = [self.tables[number] for number in (range(len(self.tables)) if order is None else order)]
         scored = [of_pieces(tables[0], None), *(of_pieces(table, tables[0]) for table in tables[1:])]
         return RunComparison(scored, self.count, len(self.tables[0]))
@@ -231,11 +231,11 @@ def _in_split(run: EvaluationData, group: EvaluatedMap, split: str, places: tupl
 
 
 def _run_scores(
-    cells: SamplingUnits, chip: int, measures: Tables, table: AnyArray, first: AnyArray | None
+    units: SamplingUnits, chip: int, measures: Tables, table: AnyArray, first: AnyArray | None
 ) -> RunScores:
-    """Scores of a run by its table (cell, ...), and their differences to the first run's."""
+    """Scores of a run by its table (unit, ...), and their differences to the first run's."""
     tables = {"model": table} | ({} if first is None else {FIRST: first})
-    ends = intervals(measure_pieces(cells, chip, tables, measures), tables, measures)
+    ends = intervals(measure_pieces(units, chip, tables, measures), tables, measures)
     scores = _scores(table, measures)
     if first is None:
         return RunScores(scores, ends["model"], None, {})

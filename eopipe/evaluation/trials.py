@@ -83,7 +83,6 @@ class RankedTrials:
 
     @property
     def winner(self) -> TrialModel:
-        """The model with the best score."""
         return self.models[0]
 
     @property

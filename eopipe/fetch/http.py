@@ -159,7 +159,6 @@ class HttpClient:
         )
 
     def close(self) -> None:
-        """Close all connections."""
         self.session.close()
 
 

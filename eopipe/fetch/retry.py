@@ -58,7 +58,6 @@ class Clock:
     """The time as retries see it; a test replaces it by one that does not wait."""
 
     def now(self) -> float:
-        """Seconds since some fixed moment."""
         return time.monotonic()
 
     def wait(self, seconds: float, stop: threading.Event) -> None:

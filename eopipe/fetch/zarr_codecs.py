@@ -78,7 +78,6 @@ class LimitedCodec2(CodecOfZarr2):  # type: ignore[misc]
         _check_known(_name(codec.get_config()), label)
 
     def encode(self, buf: Any) -> Any:
-        """Encode as the codec itself."""
         return self.codec.encode(buf)
 
     def decode(self, buf: Any, out: Any = None) -> Any:
@@ -87,7 +86,6 @@ class LimitedCodec2(CodecOfZarr2):  # type: ignore[misc]
         return self.codec.decode(buf, out) if data is None else data
 
     def get_config(self) -> Any:
-        """The config of the codec itself."""
         return self.codec.get_config()
 
 
@@ -100,15 +98,12 @@ class LimitedCodec3(BytesBytesCodec):
 
     @property
     def is_fixed_size(self) -> bool:  # type: ignore[override]
-        """As the codec itself."""
         return self.codec.is_fixed_size
 
     def to_dict(self) -> Any:
-        """As the codec itself."""
         return self.codec.to_dict()
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
-        """As the codec itself."""
         return self.codec.compute_encoded_size(input_byte_length, chunk_spec)
 
     async def _decode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:

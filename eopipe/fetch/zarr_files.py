@@ -219,24 +219,19 @@ class FileStore(Store):
         return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
 
     async def exists(self, key: str) -> bool:
-        """Whether there is such a file."""
         return await asyncio.to_thread(self._read, key, None) is not None
 
     async def set(self, key: str, value: Any) -> None:
-        """Nothing is written."""
         raise NotImplementedError
 
     async def delete(self, key: str) -> None:
-        """Nothing is deleted."""
         raise NotImplementedError
 
     async def list(self) -> AsyncIterator[str]:
-        """Not known."""
         raise NotImplementedError
         yield
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:  # noqa: ARG002 - a name of the base class
-        """Not known."""
         raise NotImplementedError
         yield
 

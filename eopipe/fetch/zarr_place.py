@@ -89,7 +89,6 @@ class PlacedArray:
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the array."""
         return attributes_of(self.array, self.label)
 
     @cached_property

@@ -57,8 +57,7 @@ class PredictableImage(Protocol):
         """What messages call it."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the bands."""
+    def names(self) -> tuple[str, ...]: ...
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -58,7 +58,7 @@ class Calibration:
         if not is_fitted:
             effect = "the mean over its own scenes" if self.is_mosaic else "maps of one of its own scenes"
             counts = len(self.scenes), len(scenes)
-            log.warning("event=other-scenes calibrated=%d predicted=%d effect='it fits %s'", *counts, effect)
+            log.warning("event=other_scenes calibrated=%d predicted=%d effect='it fits %s'", *counts, effect)
 
 
 class _CalibrationDocument(BaseModel):

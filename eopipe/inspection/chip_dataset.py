@@ -103,7 +103,6 @@ class ChipDataset(Dataset[tuple[Tensor, Tensor]]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """The number of chips."""
         return len(self._document.samples[self.split])
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:

@@ -76,7 +76,6 @@ class LoadedModel:
 
     @property
     def task(self) -> str:
-        """The learning task."""
         return self.trained.task
 
     @property

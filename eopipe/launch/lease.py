@@ -82,7 +82,7 @@ def _next_token(folder: Path, last: int, stale_s: float, group: str) -> int:
     holder = _read(folder, last)
     if holder.get("held", last > 0):
         _await_silence(folder, last, holder, stale_s)
-        log.warning("event=lease-taken-over token=%d from=%r", last + 1, holder)
+        log.warning("event=lease_taken_over token=%d from=%r", last + 1, holder)
     try:
         os.close(os.open(_path(folder, last + 1), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
     except FileExistsError:
@@ -101,7 +101,7 @@ def _await_silence(folder: Path, token: int, holder: dict[str, Any], stale_s: fl
         if _process_lives(holder):
             raise _already_running(holder)
         return
-    log.warning("event=lease-watched for_s=%.0f holder=%r", stale_s, holder)
+    log.warning("event=lease_watched for_s=%.0f holder=%r", stale_s, holder)
     deadline = time.monotonic() + stale_s
     while time.monotonic() < deadline:
         time.sleep(min(0.5, stale_s / 5))

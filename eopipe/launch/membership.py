@@ -74,11 +74,11 @@ def join_group(state: Path, environment: ClusterEnvironment) -> Iterator[Members
                 endpoint, listening = open_endpoint(environment, token)
                 with listening:
                     if environment.port not in (0, endpoint.port):
-                        log.warning("event=port-taken wanted=%d took=%d", environment.port, endpoint.port)
+                        log.warning("event=port_taken wanted=%d took=%d", environment.port, endpoint.port)
                     yield Membership(environment.nodes, state, path, endpoint, listening)
                 return
         endpoint = _find_endpoint(state, path, environment, newest, refusal)
-        log.info("event=group-joined group=%s port=%d", endpoint.group, endpoint.port)
+        log.info("event=group_joined group=%s port=%d", endpoint.group, endpoint.port)
         yield Membership(environment.nodes, state, path, endpoint, None)
 
 

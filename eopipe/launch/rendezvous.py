@@ -120,11 +120,10 @@ class SignedBackend(dynamic.RendezvousBackend):
         return hmac.digest(self.secret, state, "sha256")
 
     def verified(self, signed: bytes) -> bytes:
-        """The state without its signature."""
         state = signed[SIGNATURE_BYTES:]
         if not hmac.compare_digest(signed[:SIGNATURE_BYTES], self.signature(state)):
             # The agent may end by the failure of its workers, which save their state first.
-            log.error("event=store-forged reason='a foreign process wrote into the store of this training'")
+            log.error("event=store_forged reason='a foreign process wrote into the store of this training'")
             raise RendezvousStateError("a foreign process wrote into the store of this training")
         return state
 

@@ -33,7 +33,7 @@ def local_copies(folder: str | None, stores: Mapping[str, Sequence[Path]]) -> It
                 environment = {COPIES: str(copies)}
         except (OSError, EopipeError) as error:
             stack.close()
-            log.warning("event=no-copies host=%s reason='%s' action=read-in-place", host_id(), error)
+            log.warning("event=no_copies host=%s reason='%s' action=read-in-place", host_id(), error)
         yield environment
 
 

@@ -114,7 +114,7 @@ def run_agent(workers: Workers, rendezvous: Callable[[], RendezvousHandler], sta
         with torch_variable("TORCHELASTIC_SIGNALS_TO_HANDLE", signals):
             result = _run(workers, rendezvous())
     except RendezvousError as error:
-        log.warning("event=group-lost reason=%r", str(error) or type(error).__name__)
+        log.warning("event=group_lost reason=%r", str(error) or type(error).__name__)
         return "lost"
     if result is None:
         return "lost"
@@ -207,7 +207,6 @@ class LocalRendezvous(RendezvousHandler):
         return "local"
 
     def get_run_id(self) -> str:
-        """The name of the training."""
         return self.run_id
 
     def next_rendezvous(self) -> RendezvousInfo:
@@ -227,7 +226,6 @@ class LocalRendezvous(RendezvousHandler):
         """Nothing to close."""
 
     def shutdown(self) -> bool:
-        """Nothing to close."""
         return True
 
 

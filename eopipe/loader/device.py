@@ -78,7 +78,6 @@ class DeviceCopy:
 
     @property
     def request(self) -> BatchRequest:
-        """The request of the batch."""
         return self.batch.request
 
     def ready_tensors(self) -> tuple[Tensor, Tensor, Tensor]:

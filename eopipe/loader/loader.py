@@ -72,7 +72,6 @@ class ChipLoader:
         return self._gpu_batches() if self.device.type == "cuda" else self._cpu_batches()
 
     def close(self) -> None:
-        """Stop the data-loader workers."""
         self.prefetcher.close()
 
     def _cpu_batches(self) -> Iterator[Batch]:

@@ -69,7 +69,7 @@ def plan_cache(
         return CachePlan({"train": windows["train"]}, shuffle.window)
     if shuffle.mode == "blocks":
         log.warning(
-            "event=cache-small have_mb=%d need_mb=%d action=read-single-chips",
+            "event=cache_small have_mb=%d need_mb=%d action=read-single-chips",
             budget >> 20,
             required_bytes >> 20,
         )
@@ -128,8 +128,7 @@ class LoaderJob(Protocol):
         """The split file."""
 
     @property
-    def bands(self) -> tuple[str, ...]:
-        """Names of the bands."""
+    def bands(self) -> tuple[str, ...]: ...
 
     @property
     def normaliser(self) -> "Normaliser":
@@ -210,7 +209,6 @@ class Prefetcher:
         self._free_slots.append(batch.slot)
 
     def close(self) -> None:
-        """Stop the data-loader workers."""
         if self._backend:
             self._backend.close()
 

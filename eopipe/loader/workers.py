@@ -169,7 +169,6 @@ class WorkerPool:
         return LostWorkerError(f"a data-loader worker has been stuck for {self._timeout_s:g} s at {names}")
 
     def close(self) -> None:
-        """Kill the workers."""
         for process in self._processes:
             process.kill()
             # Closes the pipes, which may still contain an unread line.

@@ -200,7 +200,6 @@ class PlannedImage:
 
     @property
     def frame(self) -> Frame:
-        """The cells of the run."""
         return self.coverage.frame
 
     @property

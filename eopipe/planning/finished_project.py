@@ -312,7 +312,6 @@ def _config_text(run: FinishedRun, sections: dict[str, dict[str, Any]], options:
 
 
 def _yaml(value: Any) -> str:
-    """A value in a line of YAML."""
     import yaml
 
     return yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6).removesuffix("...\n").strip()

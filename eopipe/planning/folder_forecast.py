@@ -30,7 +30,6 @@ class FolderForecast:
 
     @property
     def inodes(self) -> int:
-        """Files and folders."""
         return self.files + self.folders
 
     @property

@@ -15,7 +15,7 @@ from eopipe.publish import MANIFEST, read_json, verify
 from eopipe.run.images import periods
 from eopipe.scenes.item import Item, read_item
 from eopipe.tiles.cells import Frame, read_frame
-from eopipe.warp.footprints import Coverage, Reach, footprint, grid_extent, grid_outline, reaches
+from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, footprint, grid_extent, grid_outline
 
 Config = dict[str, Any]
 # Outputs of search, by port.
@@ -44,14 +44,14 @@ class FrozenScenes:
         return self.frame.shape
 
     @cached_property
-    def places(self) -> dict[str, list[Reach]]:
-        """The places of each scene in the cells."""
-        return {name: reaches(item, self.frame) for name, item in self.items.items()}
+    def footprints(self) -> dict[str, list[CellFootprint]]:
+        """The footprints of each scene in the cells."""
+        return {name: cell_footprints(item, self.frame) for name, item in self.items.items()}
 
     @cached_property
     def masks(self) -> dict[str, Coverage]:
         """The pixels that each scene covers."""
-        return {name: Coverage.of(self.frame, places) for name, places in self.places.items()}
+        return {name: Coverage.of(self.frame, footprints) for name, footprints in self.footprints.items()}
 
 
 def find_scenes(config: Config) -> FrozenScenes:

@@ -107,7 +107,6 @@ class ProjectFiles:
     has_sample: bool = False
 
     def write(self, folder: Path) -> None:
-        """Write all of them."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.has_sample:
             ignored = shutil.ignore_patterns("*.py", "__pycache__")

@@ -200,9 +200,9 @@ def forecast_run(config: Config) -> RunForecast:
 def refuse_huge_grid(scenes: FrozenScenes) -> None:
     """Raise BadInputError for scenes whose valid masks would fill the memory of this machine."""
     (height, width), memory = scenes.shape, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needed = sum(math.prod(reach.shape) for places in scenes.places.values() for reach in places)
+    needed = sum(math.prod(place.shape) for footprints in scenes.footprints.values() for place in footprints)
     for members, cell in product(scenes.periods.values(), scenes.frame.cells):
-        windows = [reach.window for name in members for reach in scenes.places[name] if reach.cell is cell]
+        windows = [place.window for name in members for place in scenes.footprints[name] if place.cell is cell]
         needed += math.prod(axis.stop - axis.start for axis in bounds_of(windows)) if windows else 0
     if needed < memory / 2:
         return

@@ -96,10 +96,10 @@ def _trial_windows(scenes: FrozenScenes) -> list[tuple[str, PixelWindow]]:
         first += rows * columns
     windows = [window for cell in scenes.frame.cells for window in cell.windows(WINDOW_EDGE)]
     covered: list[tuple[int, int, str, PixelWindow]] = []
-    for k, (scene, places) in enumerate(scenes.places.items()):
-        for reach in places:
-            of_cell = numbers[scenes.frame.cells.index(reach.cell)]
-            y, x = (slice(part.start // WINDOW_EDGE, -(-part.stop // WINDOW_EDGE)) for part in reach.window)
+    for k, (scene, footprints) in enumerate(scenes.footprints.items()):
+        for place in footprints:
+            of_cell = numbers[scenes.frame.cells.index(place.cell)]
+            y, x = (slice(part.start // WINDOW_EDGE, -(-part.stop // WINDOW_EDGE)) for part in place.window)
             for number in of_cell[y, x].ravel().tolist():
                 if scenes.masks[scene].read(*windows[number]).any():
                     # Each scene starts at another window.

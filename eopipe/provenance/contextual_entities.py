@@ -33,7 +33,6 @@ class CrateDescription:
 
     @property
     def people(self) -> list[str]:
-        """The names of all authors."""
         return [*filter(None, [self.author]), *(_parse_person(person)[0] for person in self.coauthors)]
 
 

@@ -48,12 +48,10 @@ class WorkflowEngine:
 
     @property
     def title(self) -> str:
-        """Its display name."""
         return {"snakemake": "Snakemake", "cwl": "Common Workflow Language"}[self.name]
 
     @property
     def url(self) -> str:
-        """Its web site."""
         return {"snakemake": "https://snakemake.github.io/", "cwl": "https://www.commonwl.org/"}[self.name]
 
 

@@ -112,7 +112,6 @@ def _commits(entities: Entities) -> frozenset[str]:
 
 
 def _job(identifier: str, action: dict[str, Any], entities: Entities) -> RecordedJob:
-    """The job of a CreateAction."""
     _, name, *label = identifier.split("/")
     tool = entities[_ids(action["instrument"])[0]]
     objects = [entities[reference] for reference in _ids(action.get("object"))]

@@ -97,12 +97,10 @@ class RecordedJob:
 
     @property
     def stage(self) -> str:
-        """The stage that the job ran."""
         return self.record.stage
 
     @property
     def title(self) -> str:
-        """Stage and label."""
         return f"{self.stage} {self.label}".strip()
 
     @property

@@ -36,12 +36,10 @@ class MapPixel:
 
     @property
     def window(self) -> tuple[slice, slice]:
-        """The pixel as a window."""
         return slice(self.row, self.row + 1), slice(self.column, self.column + 1)
 
     @property
     def text(self) -> str:
-        """Its position."""
         pixel = f"pixel={self.column},{self.row} (column, row from 0)"
         return pixel if self.is_in_slot else f"{pixel}, centre {self.x:.10g},{self.y:.10g} in {self.crs}"
 

@@ -35,7 +35,6 @@ class OutputComparison:
 
     @property
     def text(self) -> str:
-        """The result as one line."""
         if self.is_identical:
             return f"{self.job.title}: {self.port} identical"
         files = f" ({', '.join(self.files)})" if self.files else ""

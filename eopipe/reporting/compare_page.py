@@ -12,7 +12,7 @@ from eopipe.evaluation.intervals import LEVEL
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.paired import RunComparison
 from eopipe.evaluation.trials import PLACES, RankedTrials
-from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres
+from eopipe.reporting.decimation import Decimation, decimate, read_centres, windows_of_stores
 from eopipe.reporting.leaderboard import Leaderboard, difference_text, value_text
 from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
 from eopipe.reporting.palette import ValueScale, class_colors
@@ -109,7 +109,7 @@ def _map_panels(
 ) -> PanelGroup:
     """The labels, the map of each run, and where each other run is right and the first is not."""
     heading, split, colors, scale = style
-    reached = reached_windows(decimation, maps[0].stores, run.split.chip)
+    reached = windows_of_stores(decimation, maps[0].stores, run.split.chip)
     blank = np.nan if scale else NO_LABEL
     label = read_centres(maps[0].truth, decimation, reached, blank)
     stored = [read_map_image(map_.paths.values(), run.frame, decimation, reached) for map_ in maps]

@@ -98,7 +98,7 @@ def _read_by_window(
     return image
 
 
-def reached_windows(decimation: Decimation, stores: Sequence[Tiles], margin: int = 0) -> list[PixelWindow]:
+def windows_of_stores(decimation: Decimation, stores: Sequence[Tiles], margin: int = 0) -> list[PixelWindow]:
     """Windows of whole pixels of the image around what any of some stores hold, and `margin` pixels around that."""
     edges, step = decimation.raster_shape, decimation.step
 

@@ -105,7 +105,7 @@ def font_families(text: str) -> list[str]:
     if missing:
         names = ", ".join(f"{chr(c)} ({unicodedata.name(chr(c), f'U+{c:04X}')})" for c in sorted(missing))
         log.warning(
-            "event=no-font characters=%r remedy='install a font that has them, such as one of the Noto family'", names
+            "event=no_font characters=%r remedy='install a font that has them, such as one of the Noto family'", names
         )
     return families
 

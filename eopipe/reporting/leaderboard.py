@@ -53,7 +53,6 @@ class Leaderboard:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The names of the columns."""
         percent = f"{100 * LEVEL:.0f} %"
         scores = ("Trial", f"{self.title} ({percent})", f"Difference to the best ({percent})")
         return (*scores, *self.document["trials"][0]["settings"], "Steps", "Weights")

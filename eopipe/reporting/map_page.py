@@ -17,7 +17,7 @@ from eopipe.models.model_folder import read_model_card, weights_file
 from eopipe.reporting import data_tables
 from eopipe.reporting.charts import ridge_chart
 from eopipe.reporting.data_tables import TextRow, architecture_text, item_dates, read_items
-from eopipe.reporting.decimation import Decimation, reached_windows
+from eopipe.reporting.decimation import Decimation, windows_of_stores
 from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
 from eopipe.reporting.palette import CONFIDENCE_COLORS, ValueScale, class_colors
 from eopipe.reporting.panels import map_panels
@@ -176,7 +176,7 @@ def class_pixels(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> I
     frame, counts = stores[0].frame, np.zeros(len(model["classes"]), np.int64)
     # Of a whole chip that reaches a scene all pixels are mapped.
     with open_maps(file.classes.values(), frame) as source:
-        for window in reached_windows(Decimation(frame.shape, 1), stores, model["chip"]):
+        for window in windows_of_stores(Decimation(frame.shape, 1), stores, model["chip"]):
             numbers = source.read(*window)
             if len(numbers) == len(counts):
                 counts += (numbers == 1).sum((1, 2))

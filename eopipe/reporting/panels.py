@@ -40,7 +40,6 @@ class EncodedImage:
 
     @property
     def uri(self) -> str:
-        """The image as a data URI."""
         return f"data:image/{self.kind};base64,{base64.b64encode(self.data).decode()}"
 
 

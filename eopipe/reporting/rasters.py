@@ -13,7 +13,7 @@ from eopipe.arrays import AnyArray, BoolArray, FloatArray, UInt8Array
 from eopipe.chips.map_places import maps_by_image
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.errors import BadInputError
-from eopipe.reporting.decimation import Decimation, decimate, reached_windows, read_centres, read_means
+from eopipe.reporting.decimation import Decimation, decimate, read_centres, read_means, windows_of_stores
 from eopipe.reporting.palette import ValueScale
 from eopipe.scenes.products import true_colour_bands
 from eopipe.tasks import TASKS, task_of_map
@@ -278,7 +278,7 @@ def read_map(
     """Read one map of `chip` pixels a chip, its stores and labels; continuous values also as levels of their scale."""
     values, frame = None, stores[0].frame
     # Of a whole chip that reaches a scene all pixels are mapped.
-    reached, blank = reached_windows(decimation, stores, chip), np.nan if scale else NO_LABEL
+    reached, blank = windows_of_stores(decimation, stores, chip), np.nan if scale else NO_LABEL
     label = np.full(decimation.shape, blank, np.float32 if scale else np.uint8)
     if labels:
         label = read_centres(partial(labels.read, "label"), decimation, reached, blank)
@@ -332,7 +332,7 @@ def _read_bands(store: Tiles, names: tuple[str, ...], decimation: Decimation) ->
         has_data = store.valid(y, x) | (stored != 0).any(0)
         return np.where(has_data, stored[order].astype(np.float32), np.float32(np.nan))
 
-    reached = reached_windows(decimation, [store])
+    reached = windows_of_stores(decimation, [store])
     valid = read_centres(partial(store.read, "valid"), decimation, reached) > 0
     return read_means(read, decimation, reached), valid
 

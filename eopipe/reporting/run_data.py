@@ -105,7 +105,6 @@ class MappedRun(ABC):
 
     @property
     def frame(self) -> Frame:
-        """The cells of the run."""
         return self.stores[0].frame
 
     @property

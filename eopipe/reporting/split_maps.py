@@ -12,7 +12,7 @@ from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.make_split import SplitResult
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
-from eopipe.reporting.decimation import Decimation, reached_windows, read_centres
+from eopipe.reporting.decimation import Decimation, read_centres, windows_of_stores
 from eopipe.reporting.maps import MapContent, cell_panels, write_map
 from eopipe.reporting.palette import SPLIT_COLORS
 from eopipe.reporting.rasters import Pairs
@@ -64,7 +64,7 @@ def read_polygon_splits(labels: Sequence[Tiles], polygons: dict[str, list[int]],
                 splits = np.where(splits == NO_SPLIT, splits_of_pixels(label, polygons, y, x), splits)
         return splits
 
-    return read_centres(read, decimation, reached_windows(decimation, stores), NO_SPLIT)
+    return read_centres(read, decimation, windows_of_stores(decimation, stores), NO_SPLIT)
 
 
 def draw_split(path: Path, result: SplitResult) -> None:
@@ -151,7 +151,7 @@ def write_chip_polygons(path: Path, result: SplitResult) -> None:
     """Write the layer `chips`: a square for each, with split, scene, row, column and the pixels of each class."""
     samples = np.concatenate([result.samples[name] for name in SPLITS])
     pixels = np.concatenate([result.pixels[name] for name in SPLITS])
-    frame = degrees_frame(result.places) if result.places else result.frame
+    frame = plot_grid(result.places) if result.places else result.frame
     fields = {
         "split": np.repeat(np.array(SPLITS, object), [len(result.samples[name]) for name in SPLITS]),
         "scene": np.array(result.document.scenes, object)[samples[:, 0]],
@@ -228,7 +228,7 @@ def unrolled(longitude: Float64Array) -> Float64Array:
     return beyond if np.ptp(beyond) < np.ptp(longitude) else longitude
 
 
-def degrees_frame(places: ChipPlaces) -> Frame:
+def plot_grid(places: ChipPlaces) -> Frame:
     """A grid in degrees with all chips, in which an edge of a slot in pixels is the edge of a dot."""
     from affine import Affine
     from odc.geo.geobox import GeoBox
@@ -245,7 +245,7 @@ def on_map(result: SplitResult) -> SplitResult:
     """The split with its chips as dots at their true places in a grid in degrees."""
     places = result.places
     assert places is not None
-    frame, longitude = degrees_frame(places), unrolled(places.degrees[:, 0])
+    frame, longitude = plot_grid(places), unrolled(places.degrees[:, 0])
     affine = frame.cells[0].grid.affine
     columns = ((longitude - affine.c) / affine.a - places.slot / 2).round().astype(np.int64)
     rows = ((places.degrees[:, 1] - affine.f) / affine.e - places.slot / 2).round().astype(np.int64)

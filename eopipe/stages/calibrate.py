@@ -65,7 +65,7 @@ def calibrate(
     from eopipe.evaluation.fit_calibration import (
         LabelledSamples,
         MapsOfCalibration,
-        ValidationPlaces,
+        ValidationArea,
         calibration_document,
         validation_samples,
     )
@@ -89,10 +89,10 @@ def calibrate(
                 f"which has {', '.join(trained.classes)} in chips of {trained.chip}; use the training labels and chips"
             )
         predictor = open_predictor(trained, model, stores, window, halo, device, threads, symmetries)
-        maps = [(predictor, ValidationPlaces.of(split, label_store, None))]
+        maps = [(predictor, ValidationArea.of(split, label_store, None))]
         if not is_mosaic:
             maps = [
-                (replace(predictor, stores=[image]), ValidationPlaces.of(split, label, number))
+                (replace(predictor, stores=[image]), ValidationArea.of(split, label, number))
                 for number, (image, label) in enumerate(pairs)
             ]
         samples = validation_samples(maps, trained, max_samples)

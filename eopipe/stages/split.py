@@ -27,7 +27,7 @@ def split(
         ),
     ],
     map: Annotated[Path, Output("split.png", "map of the splits and their classes", format="image/png")],  # noqa: A002
-    places: Annotated[
+    outlines: Annotated[
         Path,
         Output(
             "split.gpkg",
@@ -125,10 +125,10 @@ def split(
     with (
         publish(statistics) as statistics_draft,
         publish(map) as map_draft,
-        publish(places) as places_draft,
+        publish(outlines) as outlines_draft,
         publish(chips) as chips_draft,
     ):
         write_json(statistics_draft, result.statistics.json_document())
         draw_split(map_draft, result)
-        write_chip_polygons(places_draft, result)
+        write_chip_polygons(outlines_draft, result)
         write_json(chips_draft, result.document.json_document())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.tasks.task import CellSums, Compared, NamedScore, Tables, Task, share, six_digits
+from eopipe.tasks.task import Compared, NamedScore, Tables, Task, UnitSums, share, six_digits
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ class ClassTables(Tables):
         super().__init__(classes)
         self.width = len(classes) ** 2
 
-    def of_cells(self, cells: CellSums, index: IntArray, samples: Compared) -> AnyArray:
+    def by_unit(self, units: UnitSums, index: IntArray, samples: Compared) -> AnyArray:
         """Counts of the pairs of class numbers."""
         truth, predicted = samples.truth.astype(np.int64), samples.predicted.astype(np.int64)
-        return cells.count_pairs(index, truth * len(self.classes) + predicted, self.width)
+        return units.count_pairs(index, truth * len(self.classes) + predicted, self.width)
 
     def parts(self, tables: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array]:
         """Correct, true and predicted samples of each class (n, class)."""

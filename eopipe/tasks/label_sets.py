@@ -8,7 +8,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.tasks.classes import ClassTables
-from eopipe.tasks.task import CellSums, ClassMeasure, Compared, NamedScore, Task, share
+from eopipe.tasks.task import ClassMeasure, Compared, NamedScore, Task, UnitSums, share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,10 +29,10 @@ class LabelTables(ClassTables):
         super().__init__(classes)
         self.width = 3 * len(classes) + 2
 
-    def of_cells(self, cells: CellSums, index: IntArray, samples: Compared) -> AnyArray:
+    def by_unit(self, units: UnitSums, index: IntArray, samples: Compared) -> AnyArray:
         """Sums over the chips."""
         return np.rint(
-            cells.sum_parts(index, label_tables(samples.truth, samples.predicted).T.astype(np.float64))
+            units.sum_parts(index, label_tables(samples.truth, samples.predicted).T.astype(np.float64))
         ).astype(np.int64)
 
     def parts(self, tables: AnyArray) -> tuple[Float64Array, Float64Array, Float64Array]:

@@ -72,14 +72,14 @@ class Compared(NamedTuple):
     offset: float = 0.0
 
 
-class CellSums(Protocol):
-    """The cells in which samples are counted, each of which has an index."""
+class UnitSums(Protocol):
+    """The sampling units in which samples are counted, each of which has an index."""
 
     def count_pairs(self, index: IntArray, pair: IntArray, pairs: int) -> IntArray:
-        """Counts (cell, pair) of samples (n,)."""
+        """Counts (unit, pair) of samples (n,)."""
 
     def sum_parts(self, index: IntArray, parts: Float64Array) -> Float64Array:
-        """Sums (cell, part) of parts (part, n)."""
+        """Sums (unit, part) of parts (part, n)."""
 
 
 class Tables(ABC):
@@ -97,8 +97,8 @@ class Tables(ABC):
         self.classes = tuple(classes)
 
     @abstractmethod
-    def of_cells(self, cells: CellSums, index: IntArray, samples: Compared) -> AnyArray:
-        """The tables (cell, width) of samples with a cell each."""
+    def by_unit(self, units: UnitSums, index: IntArray, samples: Compared) -> AnyArray:
+        """The tables (unit, width) of samples with a unit each."""
 
     @abstractmethod
     def formulas(self, tables: AnyArray) -> tuple[dict[str, Float64Array], dict[str, Float64Array]]:

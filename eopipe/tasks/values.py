@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.tasks.task import CellSums, Compared, NamedScore, Tables, Task, share, six_digits
+from eopipe.tasks.task import Compared, NamedScore, Tables, Task, UnitSums, share, six_digits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,9 +21,9 @@ class ValueTables(Tables):
     def __init__(self) -> None:
         super().__init__(())
 
-    def of_cells(self, cells: CellSums, index: IntArray, samples: Compared) -> AnyArray:
+    def by_unit(self, units: UnitSums, index: IntArray, samples: Compared) -> AnyArray:
         """Sums over the values."""
-        return cells.sum_parts(index, value_parts(*samples))
+        return units.sum_parts(index, value_parts(*samples))
 
     def formulas(self, tables: AnyArray) -> tuple[dict[str, Float64Array], dict[str, Float64Array]]:
         """The scores (n,); values have no classes."""

@@ -111,7 +111,6 @@ class TensorBoard(Tracker):
         self._add_values(step, when, [self._summary.Value(tag=PICTURES, image=image)])
 
     def flush(self) -> None:
-        """Write the events to their file."""
         self._writer.flush()
 
     def close(self, is_done: bool) -> None:
@@ -172,7 +171,6 @@ class MLflow(Tracker):
             self._client.log_artifact(self._id, str(path), PICTURES)
 
     def flush(self) -> None:
-        """Send the values."""
         for start in range(0, len(self._pending), BATCH):
             self._client.log_batch(self._id, metrics=self._pending[start : start + BATCH])
         self._pending.clear()
@@ -273,7 +271,7 @@ class Trackers:
         with suppress(Exception):
             self._open.pop(name).close(is_done=False)
         self._failed.add(name)
-        log.warning("event=tracker-off tracker=%s reason=%r", name, reason)
+        log.warning("event=tracker_off tracker=%s reason=%r", name, reason)
 
 
 def follow_run(run: FollowedRun, names: tuple[str, ...], stop: Flag, *, once: bool = False) -> bool:
@@ -355,7 +353,7 @@ def follower(names: tuple[str, ...], state: Path, views: Path) -> Iterator[None]
         # In a session of its own: an interrupt from the terminal is meant for the training.
         process = subprocess.Popen(argv, stdin=pipe, stdout=null, start_new_session=True)
     except OSError as error:
-        log.warning("event=tracker-off tracker=%s reason=%r", ",".join(names), str(error))
+        log.warning("event=tracker_off tracker=%s reason=%r", ",".join(names), str(error))
         yield
         return
     is_done = False
@@ -376,4 +374,4 @@ def _end(process: "subprocess.Popen[bytes]", patience_s: float) -> None:
         process.wait()
         reason = f"it was killed, since it did not end within {patience_s:.0f} s"
     if process.returncode < 0:
-        log.warning("event=tracker-off tracker=all reason=%r", reason or f"killed by signal {-process.returncode}")
+        log.warning("event=tracker_off tracker=all reason=%r", reason or f"killed by signal {-process.returncode}")

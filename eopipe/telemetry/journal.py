@@ -45,7 +45,7 @@ class Journal:
         draft.replace(self.path)
         self._file = self.path.open("ab")
         if gaps := missing_steps(events, step):
-            log.warning("event=metrics-lost steps=%d first=%d in=%s", len(gaps), gaps[0], METRICS)
+            log.warning("event=metrics_lost steps=%d first=%d in=%s", len(gaps), gaps[0], METRICS)
 
     def add(self, event: str, step: int, **values: Any) -> None:
         """Append an event of a step; numbers are rounded to nine digits, and null where they are not finite."""
@@ -59,7 +59,6 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -117,7 +116,6 @@ class JournalTail:
         return self._file is not None and not self.path.exists()
 
     def close(self) -> None:
-        """Close the file."""
         if self._file:
             self._file.close()
 

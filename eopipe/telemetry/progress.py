@@ -64,7 +64,6 @@ class LineFormatter(logging.Formatter):
         self.converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
         record.lowercase = record.levelname.lower()
         return printable(super().format(record))
 
@@ -99,7 +98,6 @@ class ProgressLog:
         self.interval = Interval(every_s)
 
     def show(self, report: ProgressReport) -> None:
-        """Write the line."""
         log.info("%s", report.line())
 
     def close(self) -> None:
@@ -126,7 +124,6 @@ class ProgressBar:
         log.addFilter(self._above)
 
     def show(self, report: ProgressReport) -> None:
-        """Redraw the bar."""
         if self._task is None:
             self.bar.start()
             self._task = self.bar.add_task("", total=report.steps, text="")
@@ -144,7 +141,6 @@ class ProgressBar:
         return False
 
     def close(self) -> None:
-        """Remove the bar."""
         log.removeFilter(self._above)
         if self._task is not None:
             self.bar.stop()

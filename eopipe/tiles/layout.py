@@ -82,7 +82,6 @@ class Layout:
 
     @property
     def encoder(self) -> ChunkEncoder:
-        """The encoder of its chunks."""
         return ChunkEncoder(self.chunk, self.codec, LEVELS[self.codec])
 
 

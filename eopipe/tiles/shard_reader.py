@@ -173,7 +173,6 @@ class ShardedArrayReader:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The data type of the array."""
         return self.metadata.dtype
 
     def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
@@ -312,7 +311,6 @@ class WindowedArrayReader:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The data type of the array."""
         return self.stored.dtype
 
     @property
@@ -354,7 +352,6 @@ class CellsArrayReader:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The data type of the array."""
         return self.parts[0].dtype
 
     @property

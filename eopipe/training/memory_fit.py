@@ -89,7 +89,7 @@ def fit_memory(
             if fit.recompute and not previous.recompute:
                 checkpoint_activations(model)
             if world.is_first:
-                log.warning("event=out-of-memory passes=%d recompute=%s", fit.micro_batches, fit.recompute)
+                log.warning("event=out_of_memory passes=%d recompute=%s", fit.micro_batches, fit.recompute)
 
 
 def _failures(attempt: Callable[[], None], world: World, is_compiled: bool) -> tuple[bool, bool]:
@@ -104,7 +104,7 @@ def _failures(attempt: Callable[[], None], world: World, is_compiled: bool) -> t
         if not out_of_memory and not compiler_failed:
             raise
         if compiler_failed:
-            log.warning("event=compile-failed reason=%r", str(error).strip().splitlines()[0])
+            log.warning("event=compile_failed reason=%r", str(error).strip().splitlines()[0])
     if out_of_memory and world.device.type == "cuda":
         torch.cuda.empty_cache()
     flags = torch.tensor([out_of_memory, compiler_failed], dtype=torch.float32, device=world.device)

@@ -172,7 +172,7 @@ class Previews:
                 draft.write_bytes(preview_png(images, labels, predictions, self.job.bands, NO_LABEL))
         except Exception as error:  # noqa: BLE001 - no fault of a preview is worth a training
             self.is_on = False
-            log.warning("event=previews-off reason=%r", f"{type(error).__name__}: {error}")
+            log.warning("event=previews_off reason=%r", f"{type(error).__name__}: {error}")
 
 
 def time_shares(seconds: dict[str, float]) -> dict[str, float]:

@@ -124,7 +124,7 @@ def prepare_state(data: TrainingData, job: Job) -> None:
     if path.exists():
         refuse_other(path, identity, read_json(path))
     for folder, difference in other_states(job.state.parent, job.state, identity):
-        log.warning("event=other-state folder=%s differs=%r", folder.name, difference)
+        log.warning("event=other_state folder=%s differs=%r", folder.name, difference)
     with publish(path) as draft:
         write_json(draft, identity)
     if job.continued:

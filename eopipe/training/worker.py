@@ -75,7 +75,7 @@ def _report(error: Exception, job: Job, stop: StopRequest, loop: "TrainingLoop |
             loop.checkpoints.wait(within_s=LAST_SAVE_S)
     step = loop.progress.step if loop else 0
     if in_model := model_code_error(error):
-        log.error("event=model-failed step=%d\n  %s", step, "\n  ".join(in_model.frames))
+        log.error("event=model_failed step=%d\n  %s", step, "\n  ".join(in_model.frames))
     elif failure.kind in {"bug", "memory", "reader"}:
         log.error("event=failed kind=%s step=%d", failure.kind, step, exc_info=error)
     failure = replace(failure, step=step, token=job.token, attempt=restart_count(), signal=stop.signal_number)

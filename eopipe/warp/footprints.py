@@ -48,7 +48,7 @@ def footprint(item: Item, crs: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Reach:
+class CellFootprint:
     """The rows and columns of a cell around the footprint (shapely) of a scene; all without a footprint."""
 
     cell: Cell
@@ -76,25 +76,25 @@ class Reach:
         return np.asarray(rasterize([self.outline], out_shape=self.shape, transform=transform, dtype="uint8"), bool)
 
 
-def reaches(item: Item, frame: Frame) -> list[Reach]:
-    """The places of a scene in the cells of a run; none of a cell that its footprint does not touch."""
-    places = []
+def cell_footprints(item: Item, frame: Frame) -> list[CellFootprint]:
+    """The footprints of a scene in the cells of a run; none in a cell that it does not touch."""
+    footprints = []
     for cell in frame.cells:
         outline = footprint(item, str(cell.grid.crs))
         if outline is None:
-            places.append(Reach(cell, (slice(0, cell.shape[0]), slice(0, cell.shape[1])), None))
+            footprints.append(CellFootprint(cell, (slice(0, cell.shape[0]), slice(0, cell.shape[1])), None))
         elif not outline.is_empty:
             left, lower, right, upper = outline.bounds
             columns, rows = ~cell.grid.affine * (np.array([left, left, right, right]), np.array([lower, upper] * 2))
             y, x = _enclosing(rows, cell.shape[0]), _enclosing(columns, cell.shape[1])
             if y.start < y.stop and x.start < x.stop:
-                places.append(Reach(cell, (y, x), outline))
-    return places
+                footprints.append(CellFootprint(cell, (y, x), outline))
+    return footprints
 
 
-def _enclosing(places: Float64Array, edge: int) -> slice:
-    """The pixels of an axis from the least to the greatest place, and one more at both ends."""
-    start, stop = math.floor(places.min()) - 1, math.ceil(places.max()) + 1
+def _enclosing(positions: Float64Array, edge: int) -> slice:
+    """The pixels of an axis from the least to the greatest position, and one more at both ends."""
+    start, stop = math.floor(positions.min()) - 1, math.ceil(positions.max()) + 1
     return slice(min(max(start, 0), edge), max(min(stop, edge), 0))
 
 
@@ -109,9 +109,9 @@ class Coverage:
     parts: tuple[tuple[PixelWindow, BoolArray], ...]
 
     @classmethod
-    def of(cls, frame: Frame, places: Iterable[Reach]) -> "Coverage":
+    def of(cls, frame: Frame, footprints: Iterable[CellFootprint]) -> "Coverage":
         """The pixels whose centre is in a footprint."""
-        return cls(frame, tuple((reach.in_frame, reach.mask()) for reach in places))
+        return cls(frame, tuple((place.in_frame, place.mask()) for place in footprints))
 
     @classmethod
     def union(cls, frame: Frame, members: "Sequence[Coverage]") -> "Coverage":
@@ -230,7 +230,8 @@ def reached_cells(item: Item, frame: Frame, bands: Sequence[str]) -> list[Cell]:
     if frame.only is not None:
         return [*frame.cells]
     windows = [[_stated_window(item, band, cell.grid) for band in bands] for cell in frame.cells]
-    around = [reach.cell for reach in reaches(item, frame)] if any(None in of_cell for of_cell in windows) else []
+    is_stated = all(None not in of_cell for of_cell in windows)
+    around = [] if is_stated else [place.cell for place in cell_footprints(item, frame)]
     return [
         cell
         for cell, of_cell in zip(frame.cells, windows, strict=True)

@@ -34,7 +34,6 @@ class BlockBandReader:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The data type of the pixels."""
         return self.blocks.dtype
 
     @property
@@ -73,7 +72,6 @@ class GdalBandReader:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The data type of the pixels."""
         dtype: np.dtype[Any] = np.dtype(self.source.dtypes[0])
         return dtype
 

@@ -165,7 +165,7 @@ def write_tiles(
     The store holds the whole chunks that the scene reaches, of several cells in a group each. 0 threads means one per
     core. Raises NoSpaceError where the store would need more than `max_files`.
     """
-    windows, scene = reached_windows(item, frame, recipe), scene_name(item["id"])
+    windows, scene = _windows_of_scene(item, frame, recipe), scene_name(item["id"])
     recipe = _compared(item, frame, recipe)
     shapes = [(int(grid.shape[0]), int(grid.shape[1])) for _, grid, _ in windows]
     check_file_budget(frame, shapes, recipe.layout, max_files)
@@ -245,7 +245,7 @@ def _write_cell(group: Any, item: Item, grid: "GeoBox", recipe: TileRecipe, thre
     return counts
 
 
-def reached_windows(item: Item, frame: Frame, recipe: TileRecipe) -> list[tuple[Cell, "GeoBox", StoredWindow | None]]:
+def _windows_of_scene(item: Item, frame: Frame, recipe: TileRecipe) -> list[tuple[Cell, "GeoBox", StoredWindow | None]]:
     """The cells that the bands of a scene reach, of each that part in whole chunks, and its window in the frame.
 
     The window is None where the only cell is reached as a whole. Raises BadInputError for a scene outside of all cells.

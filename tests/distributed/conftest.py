@@ -38,7 +38,7 @@ def prepare(root: Path) -> None:
     )
     prepared = Data(root, [str(root / "tiles" / f"{name}.zarr") for name in ids])
     plan = ["--method", "west-east", "--fractions", 0.48, 0.16, 0.36, "--chip", 16, "--stride", 8]
-    drawn = ["--map", root / "split.png", "--places", root / "split.gpkg"]
+    drawn = ["--map", root / "split.png", "--outlines", root / "split.gpkg"]
     assert run_stage("split", *prepared.stores(), *prepared.cut(), *drawn, *plan) == 0
 
 

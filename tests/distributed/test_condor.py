@@ -68,7 +68,7 @@ def test_nodes_come_when_the_first_one_is_ready_and_one_that_stops_stays_in_the_
     assert payload(submit_folder / "out/model").keys() == undisturbed.keys()
     both = [(submit_folder / f"condor/{name}.0.out").read_text() for name in ("first", "others")]
     assert any("event=resume " in log for log in both)
-    assert "event=group-joined" in both[1]
+    assert "event=group_joined" in both[1]
 
 
 @pytest.mark.exhaustive

@@ -153,7 +153,7 @@ def test_t16_two_nodes_of_slurm_meet_though_the_port_is_taken_and_an_old_meeting
         steps = [in_slurm(node, 7001) for node in (1, 0)]
         second, first = (group.start("--nodes", "2", **variables) for variables in steps)
         assert (first.end(), second.end()) == (0, 0), first.read_log() + second.read_log()
-    assert "event=port-taken" in first.read_log()
+    assert "event=port_taken" in first.read_log()
     assert "event=world size=2" in first.read_log() + second.read_log()
     assert payload(group.training.model) == alone
 
@@ -181,7 +181,7 @@ def test_when_the_first_node_is_told_to_stop_or_dies_all_end_and_the_same_comman
     for stop in (signal.SIGTERM, signal.SIGKILL):
         nodes = [group.start("--nodes", "2", **variables) for _ in range(2)]
         group.wait_for_world(2)
-        nodes.sort(key=lambda node: "event=group-joined" in node.read_log())
+        nodes.sort(key=lambda node: "event=group_joined" in node.read_log())
         nodes[0].process.send_signal(stop)
         assert [node.end() for node in nodes] == [75 if stop == signal.SIGTERM else -9, 75], nodes[1].read_log()
     group.let_go()

@@ -97,7 +97,7 @@ def test_a_damaged_piece_of_another_worker_leads_to_the_checkpoint_before(undist
     content = bytearray(piece.read_bytes())
     content[-1] ^= 1
     piece.write_bytes(content)
-    assert "event=checkpoint-damaged" in forks(undisturbed, "0", "0")
+    assert "event=checkpoint_damaged" in forks(undisturbed, "0", "0")
     assert last(undisturbed) == calm
 
 

@@ -42,7 +42,7 @@ def labelled(data: Data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         prepared = Labelled(data.root, data.tiles[:4], folder)
         chip = {"regression": 16}.get(task, 8)
         plan = ("--method", "west-east", "--fractions", 0.48, 0.16, 0.36, "--chip", chip, "--stride", 8)
-        drawn = ("--map", folder / "split.png", "--places", folder / "split.gpkg")
+        drawn = ("--map", folder / "split.png", "--outlines", folder / "split.gpkg")
         assert run_stage("split", *prepared.stores(), *prepared.cut(), *drawn, *plan) == 0
         by_task[task] = prepared
     return by_task

@@ -156,7 +156,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     newest.write_bytes(flipped)
     again = training.run()
     assert again.returncode == 0, again.stderr
-    assert "event=checkpoint-damaged" in again.stderr
+    assert "event=checkpoint_damaged" in again.stderr
     assert payload(training.model) == undisturbed
 
 

@@ -59,8 +59,8 @@ def test_killed_between_checkpoints_and_followed_by_all_trackers_it_ends_with_th
     assert re.search(r"\bevent=device name=(cpu|cuda) memory_mb=[1-9]\d*$", again.stderr, re.MULTILINE)
     for word in ("data", "forward", "backward", "communication", "optimiser", "validation", "checkpoint", "all"):
         assert f"\n{word} " in again.stderr.partition("where the time")[2], word
-    assert "tracker-off" not in again.stderr
-    assert "previews-off" not in again.stderr
+    assert "tracker_off" not in again.stderr
+    assert "previews_off" not in again.stderr
     steps, views = steps_of(undisturbed), training.folder / "model.views"
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -97,14 +97,14 @@ def test_a_follower_that_is_killed_or_cannot_write_ends_no_training(
     stderr = process.communicate()[1]
     assert process.returncode == 0, stderr
     assert payload(training.model) == undisturbed
-    assert stderr.count("event=tracker-off tracker=all reason='killed by signal 9'") == 1
+    assert stderr.count("event=tracker_off tracker=all reason='killed by signal 9'") == 1
     # As on a disk that is full: a folder cannot be made where a file is.
     shutil.rmtree(training.model)
     shutil.rmtree(training.folder / "model.views", ignore_errors=True)
     (training.folder / "model.views").write_text("a file in place of the folder")
     completed = training.run("--track", "prometheus", "mlflow")
     assert completed.returncode == 0, completed.stderr
-    assert completed.stderr.count("event=tracker-off") == 2
+    assert completed.stderr.count("event=tracker_off") == 2
     assert payload(training.model) == undisturbed
 
 
@@ -115,7 +115,7 @@ def test_a_tracker_whose_library_is_missing_costs_one_warning_that_names_the_ext
     (training.folder / "mlflow.py").write_text("raise ModuleNotFoundError(\"No module named 'mlflow'\")\n")
     completed = training.run("--track", "mlflow", "prometheus", PYTHONPATH=str(training.folder))
     assert completed.returncode == 0, completed.stderr
-    assert completed.stderr.count("tracker-off") == 1
+    assert completed.stderr.count("tracker_off") == 1
     assert "pip install 'eopipe[mlflow]'" in completed.stderr
     assert (training.folder / "model.views/eopipe.prom").is_file()
     assert payload(training.model) == undisturbed

@@ -76,7 +76,7 @@ def split(folder: Path, edge: int, *options: object) -> tuple[tuple[int, int], d
     outputs = [folder / str(edge) / name for name in names]
     ports = [
         part
-        for port, path in zip(("--chips", "--statistics", "--map", "--places"), outputs, strict=True)
+        for port, path in zip(("--chips", "--statistics", "--map", "--outlines"), outputs, strict=True)
         for part in (port, path)
     ]
     allowed = ["--allow", "place: made up", "duplicate: made up", "near-duplicate: made up", "random: made up"]

@@ -133,7 +133,7 @@ def test_characters_without_a_font_are_named_once_and_never_question_marks(
     with caplog.at_level(logging.WARNING, "eopipe"):
         box = drawn(FOREST + FOREST, tmp_path)
     assert caplog.messages == [
-        "event=no-font characters='林 (CJK UNIFIED IDEOGRAPH-6797), 森 (CJK UNIFIED IDEOGRAPH-68EE)' "
+        "event=no_font characters='林 (CJK UNIFIED IDEOGRAPH-6797), 森 (CJK UNIFIED IDEOGRAPH-68EE)' "
         "remedy='install a font that has them, such as one of the Noto family'"
     ]
     assert (box != drawn("????", tmp_path)).any()

@@ -261,7 +261,7 @@ def test_without_its_library_a_tracker_is_left_out_and_the_warning_names_the_ext
     monkeypatch.setitem(sys.modules, "mlflow", None)
     assert run("follow", state, "--to", "mlflow", "--to", "prometheus", "--once").code == 0
     (record,) = caplog.records
-    assert record.message.startswith("event=tracker-off tracker=mlflow reason=")
+    assert record.message.startswith("event=tracker_off tracker=mlflow reason=")
     assert "pip install 'eopipe[mlflow]'" in record.message
     assert gauges(views)["eopipe_train_step"] == 2
     completed = run("follow", state, "--to", "mlflow", "--once")
@@ -282,7 +282,7 @@ def test_trackers_on_a_full_disk_are_left_out_with_one_warning_each(state: Path)
     assert sorted(
         next(field for field in line.split() if field.startswith("tracker="))
         for line in completed.stderr.splitlines()
-        if "tracker-off" in line
+        if "tracker_off" in line
     ) == [
         "tracker=mlflow",
         "tracker=prometheus",
@@ -387,8 +387,8 @@ def test_a_follower_that_is_killed_or_hangs_costs_the_block_a_warning(
             (child,) = set(children.read_text().split()) - before
             os.kill(int(child), number)
     assert [record.message for record in caplog.records] == [
-        "event=tracker-off tracker=all reason='killed by signal 9'",
-        "event=tracker-off tracker=all reason='it was killed, since it did not end within 1 s'",
+        "event=tracker_off tracker=all reason='killed by signal 9'",
+        "event=tracker_off tracker=all reason='it was killed, since it did not end within 1 s'",
     ]
 
 

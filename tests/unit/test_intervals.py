@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.coverage import SCENARIOS, simulate, simulate_independent
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_cells
+from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_units
 from eopipe.evaluation.intervals import Pieces, Tally, intervals, measure_pieces
 from eopipe.tasks.classes import ClassTables, confusion_matrix
 from eopipe.tasks.values import ValueTables, value_parts
@@ -16,11 +16,11 @@ from eopipe.tasks.values import ValueTables, value_parts
 NAMES = ("water", "land")
 MEASURES, VALUES = ClassTables(NAMES), ValueTables()
 EDGE, SIDE = 10, 12
-CELLS = SamplingUnits(SIDE, EDGE, np.arange(SIDE**2))
+UNITS = SamplingUnits(SIDE, EDGE, np.arange(SIDE**2))
 
 
 def tables_of(errors: AnyArray, is_water: AnyArray | None = None, pixels: int = 1000) -> IntArray:
-    """Confusions (cell, 4) of cells with these shares of wrong pixels; a cell is of one class."""
+    """Confusions (unit, 4) of units with these shares of wrong pixels; a unit is of one class."""
     water = np.arange(errors.size) % 2 == 0 if is_water is None else is_water.ravel()
     incorrect = np.round(pixels * errors.ravel()).astype(np.int64)
     table = np.zeros((errors.size, 2, 2), np.int64)
@@ -30,10 +30,10 @@ def tables_of(errors: AnyArray, is_water: AnyArray | None = None, pixels: int = 
     return table.reshape(-1, 4)
 
 
-def measured(table: AnyArray, baseline: AnyArray | None = None, cells: SamplingUnits = CELLS, chip: int = EDGE) -> Any:
+def measured(table: AnyArray, baseline: AnyArray | None = None, units: SamplingUnits = UNITS, chip: int = EDGE) -> Any:
     """What a metrics file says of a model, and of a baseline that is the model unless another is compared."""
-    by_cell = {"model": table, "pixel_baseline": table if baseline is None else baseline}
-    return Tally(cells, MEASURES, by_cell, table[:1]).uncertainty(chip)
+    by_unit = {"model": table, "pixel_baseline": table if baseline is None else baseline}
+    return Tally(units, MEASURES, by_unit, table[:1]).uncertainty(chip)
 
 
 def noise(seed: int, rate: float = 0.1) -> Float64Array:
@@ -65,11 +65,11 @@ def test_uncorrelated_errors_make_every_piece_independent_and_smooth_ones_few() 
 
 
 def test_the_range_of_the_errors_is_measured() -> None:
-    cells, random = squares(np.ones((150, 150), bool), EDGE, 1), np.random.default_rng(5)
-    correlation = Correlation(cells)
+    units, random = squares(np.ones((150, 150), bool), EDGE, 1), np.random.default_rng(5)
+    correlation = Correlation(units)
     for length in (0.1, 10.0, 25.0):
         factor = np.linalg.cholesky(np.exp(-correlation.distance / length))
-        fields = (factor @ random.standard_normal((len(cells.used), 25))).T
+        fields = (factor @ random.standard_normal((len(units.used), 25))).T
         distance = np.median(correlation.distances(correlation.likelihood(fields)))
         # To a tenth, the correlation falls within 2.3 lengths; below half a cell nothing is measured.
         assert distance <= EDGE if length < 1 else distance == pytest.approx(length * np.log(10), rel=0.3)
@@ -86,8 +86,8 @@ def test_errors_on_one_side_of_the_area_are_too_few_independent_pieces_to_say() 
 
 def test_five_maps_have_no_interval_and_six_have_one() -> None:
     for count in (5, 6):
-        cells, table = SamplingUnits(0, 0, np.arange(count)), tables_of(noise(3))[:count] + 1
-        result = measured(table, cells=cells)["intervals"]
+        units, table = SamplingUnits(0, 0, np.arange(count)), tables_of(noise(3))[:count] + 1
+        result = measured(table, units=units)["intervals"]
         assert (result["model"]["accuracy"] is None) == (count == 5)
         assert (result["edge"], result["pieces"], result["range"]) == (0, count, None)
 
@@ -96,7 +96,7 @@ def test_a_class_in_fewer_than_six_squares_has_no_interval_nor_have_means_over_t
     is_water = np.zeros((SIDE, SIDE), bool)
     is_water[:2, :2] = True
     table = tables_of(noise(4), is_water)
-    # Four cells, in four chips of one cell.
+    # Four units, in four chips of one unit.
     result = measured(table)["intervals"]
     for key in ("iou:water", "recall:water", "miou", "f1_macro"):
         assert result["model"][key] is None
@@ -104,7 +104,7 @@ def test_a_class_in_fewer_than_six_squares_has_no_interval_nor_have_means_over_t
         assert result["missing"][key] == "class water is in 4 squares of 10 pixels, at least 6 are needed"
     assert result["model"]["accuracy"] is not None
     assert result["model"]["iou:land"] is not None
-    # Nine cells, but in only four chips of two by two cells.
+    # Nine units, but in only four chips of two by two units.
     is_water[:3, :3] = True
     table = tables_of(noise(4), is_water)
     assert measured(table)["intervals"]["model"]["iou:water"] is not None
@@ -117,7 +117,7 @@ def test_a_class_that_does_not_occur_leaves_the_mean_its_interval() -> None:
     table[:, :2, :2] = tables_of(noise(5)).reshape(-1, 2, 2)
     tables = {"model": table.reshape(-1, 9)}
     measures = ClassTables(names)
-    result = intervals(measure_pieces(CELLS, EDGE, tables, measures), tables, measures)["model"]
+    result = intervals(measure_pieces(UNITS, EDGE, tables, measures), tables, measures)["model"]
     assert result["iou:ice"] is None
     assert result["miou"] is not None
 
@@ -150,7 +150,7 @@ def test_errors_in_few_pieces_widen_the_interval() -> None:
 def test_an_interval_that_says_nothing_is_omitted_with_the_reason() -> None:
     table = tables_of(np.array([1.0, 0, 0, 0, 0, 0, 0]))
     table[0] *= 3
-    result = measured(table, cells=SamplingUnits(0, 0, np.arange(7)))["intervals"]
+    result = measured(table, units=SamplingUnits(0, 0, np.arange(7)))["intervals"]
     assert result["model"]["accuracy"] is None
     assert "concentrated in a small part" in result["missing"]["accuracy"]
     assert "class water is in 4 maps, at least 6 are needed" in result["missing"].values()
@@ -205,7 +205,7 @@ def values_of(seed: int, error: float = 1.0) -> Float64Array:
     random = np.random.default_rng(seed)
     truth = random.normal(10, 3, 100 * SIDE**2)
     index = np.repeat(np.arange(SIDE**2), 100)
-    return CELLS.sum_parts(index, value_parts(truth, truth + random.normal(0.5, error, truth.size), 10.0))
+    return UNITS.sum_parts(index, value_parts(truth, truth + random.normal(0.5, error, truth.size), 10.0))
 
 
 def test_values_have_intervals_of_their_own_scores() -> None:
@@ -214,7 +214,7 @@ def test_values_have_intervals_of_their_own_scores() -> None:
     assert {key: value[0] for key, value in VALUES.scores(tables["model"].sum(0)[None]).items()} == pytest.approx(
         whole, abs=1e-6
     )
-    result = intervals(measure_pieces(CELLS, EDGE, tables, VALUES), tables, VALUES)
+    result = intervals(measure_pieces(UNITS, EDGE, tables, VALUES), tables, VALUES)
     for key in ("rmse", "mae", "bias", "r2"):
         low, high = result["model"][key] or (0.0, 0.0)
         assert low < (whole[key] or 0.0) < high, key
@@ -236,15 +236,15 @@ def test_quarters_have_no_interval_where_they_are_too_small_and_maps_have_no_qua
     pieces = Pieces(few, EDGE, {"model": 1.0})
     table = tables_of(noise(11)[:4, :4])
     assert intervals(pieces, {"model": table}, MEASURES)["model"]["accuracy"] is not None
-    assert [region["intervals"] for region in measured(table, cells=few)["regions"]] == [{}] * 4
-    assert measured(table, cells=SamplingUnits(0, 0, np.arange(16)))["regions"] == []
+    assert [region["intervals"] for region in measured(table, units=few)["regions"]] == [{}] * 4
+    assert measured(table, units=SamplingUnits(0, 0, np.arange(16)))["regions"] == []
 
 
 def squares(area: BoolArray, base: int, finest: int) -> SamplingUnits:
     """The squares of an area (y, x), of which a quarter is given at a time."""
     height, width = area.shape
     windows = [(y, x) for y in halves(height) for x in halves(width)]
-    return square_cells([(window, area[window]) for window in windows], width, base, finest)
+    return square_units([(window, area[window]) for window in windows], width, base, finest)
 
 
 def halves(length: int) -> tuple[slice, slice]:
@@ -254,13 +254,13 @@ def halves(length: int) -> tuple[slice, slice]:
 def test_cells_are_small_squares_of_the_area_that_chips_are_made_of() -> None:
     area = np.zeros((96, 100), bool)
     area[:, 64:96] = True
-    cells = squares(area, 16, 1)
-    assert (cells.edge, len(cells.used)) == (4, 24 * 8)
-    assert len(set(cells.squares(16).tolist())) == 12
+    units = squares(area, 16, 1)
+    assert (units.edge, len(units.used)) == (4, 24 * 8)
+    assert len(set(units.squares(16).tolist())) == 12
     assert squares(area, 16, 16).edge == 16, "a chip of a classifier is not divided"
     assert len(squares(np.ones((500, 500), bool), 1, 1).used) <= 400
     rows, cols = np.array([0, 3, 4, 95]), np.array([64, 68, 64, 95])
-    assert cells.index_of(0, rows, cols).tolist() == [0, 1, 8, 191]
+    assert units.index_of(0, rows, cols).tolist() == [0, 1, 8, 191]
     assert SamplingUnits(0, 0, np.array([1, 4])).index_of(4, rows, cols).tolist() == [1] * 4
 
 

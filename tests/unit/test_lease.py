@@ -66,7 +66,7 @@ def test_who_died_on_this_host_is_followed_at_once(tmp_path: Path, caplog: pytes
     with hold_lease(tmp_path) as token:
         assert token == 2
     assert time.monotonic() - began < 20
-    assert "event=lease-taken-over token=2" in caplog.text
+    assert "event=lease_taken_over token=2" in caplog.text
 
 
 def test_the_living_are_not_followed_where_locks_do_not_hold(tmp_path: Path) -> None:

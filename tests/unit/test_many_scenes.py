@@ -16,7 +16,7 @@ from eopipe.scenes.item import read_item
 from eopipe.stac.choose_grid import choose_cells
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import make_grid
-from eopipe.warp.footprints import Coverage, area_of, reached_cells, reaches
+from eopipe.warp.footprints import Coverage, area_of, cell_footprints, reached_cells
 
 EDGE_M, PIXELS = 1_000_000, 32
 PACKAGE = str(Path(__file__).parents[2] / "eopipe")
@@ -83,7 +83,7 @@ def test_the_covered_share_of_two_zones_is_that_of_all_their_pixels() -> None:
     assert all(0 < area < mask.size for area, mask in zip(areas, masks.values(), strict=True))
     assert area_of(frame) == sum(areas)
     ring = [[11.95, 45.12], [12.05, 45.12], [12.05, 45.15], [11.95, 45.15], [11.95, 45.12]]
-    coverage = Coverage.of(frame, reaches({"geometry": {"type": "Polygon", "coordinates": [ring]}}, frame))
+    coverage = Coverage.of(frame, cell_footprints({"geometry": {"type": "Polygon", "coordinates": [ring]}}, frame))
     covered = coverage.read(slice(0, frame.shape[0]), slice(0, frame.shape[1]))
     inside = sum(int((covered[cell.window] & masks[cell.id]).sum()) for cell in frame.cells)
     assert inside > 0

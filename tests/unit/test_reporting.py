@@ -12,7 +12,7 @@ from eopipe.chips.splits import read_samples
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.metrics_document import KINDS, read_metrics
 from eopipe.publish import write_json
-from eopipe.reporting.decimation import decimate, reached_windows, read_centres, read_means
+from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import outline
 from eopipe.reporting.verdict import Verdict, verdict
@@ -259,7 +259,7 @@ def test_an_image_of_a_large_raster_reads_what_its_stores_hold_and_no_more(tmp_p
         pixels[0] += (y.stop - y.start) * (x.stop - x.start)
         return np.ones((y.stop - y.start, x.stop - x.start), np.float32)
 
-    image = read_means(read, decimation, reached_windows(decimation, stores))
+    image = read_means(read, decimation, windows_of_stores(decimation, stores))
     step = decimation.step
     shown_pixels = {
         (n, m)
@@ -269,7 +269,7 @@ def test_an_image_of_a_large_raster_reads_what_its_stores_hold_and_no_more(tmp_p
     }
     assert {(int(n), int(m)) for n, m in np.argwhere(np.isfinite(image))} == shown_pixels
     assert pixels[0] == len(shown_pixels) * step**2
-    wider = read_centres(read, decimation, reached_windows(decimation, stores, margin=step))
+    wider = read_centres(read, decimation, windows_of_stores(decimation, stores, margin=step))
     assert set(map(tuple, np.argwhere(wider).tolist())) > shown_pixels
 
 

@@ -96,7 +96,7 @@ def test_a_lost_journal_is_logged_and_does_not_end_the_training(
     assert not caplog.records
     (tmp_path / "metrics.jsonl").unlink()
     run(tmp_path, 4, 6)
-    assert [r.message for r in caplog.records] == ["event=metrics-lost steps=4 first=1 in=metrics.jsonl"]
+    assert [r.message for r in caplog.records] == ["event=metrics_lost steps=4 first=1 in=metrics.jsonl"]
 
 
 def test_numbers_that_are_not_finite_are_null_in_json(tmp_path: Path) -> None:

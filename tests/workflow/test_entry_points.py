@@ -119,7 +119,7 @@ use rule split as split_again with:
         chips="again/split.json",
         statistics="again/statistics.json",
         map="again/split.png",
-        places="again/split.gpkg",
+        outlines="again/split.gpkg",
     log: "again/split.log"
     benchmark: "again/split.tsv"
 """

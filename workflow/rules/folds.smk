@@ -16,7 +16,7 @@ use rule split as split_fold with:
         chips=in_fold(FILES["chips"]),
         statistics=in_fold(FILES["statistics"]),
         map=in_fold(f"{RESULTS}/split.png"),
-        places=in_fold(f"{RESULTS}/split.gpkg"),
+        outlines=in_fold(f"{RESULTS}/split.gpkg"),
     log:
         f"{RESULTS}/logs/split/fold-{{fold}}.log",
     benchmark:

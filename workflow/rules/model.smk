@@ -15,7 +15,7 @@ rule split:
         chips=f"{RESULTS}/split.json",
         statistics=f"{RESULTS}/statistics.json",
         map=f"{RESULTS}/split.png",
-        places=f"{RESULTS}/split.gpkg",
+        outlines=f"{RESULTS}/split.gpkg",
     log:
         f"{RESULTS}/logs/split.log",
     benchmark:
@@ -28,7 +28,7 @@ rule split:
         **params_for("split", folders=["tiles", "labels"]),
     shell:
         "exec eopipe split --tiles {params.tiles:q} --labels {params.labels:q} --chips {output.chips:q}"
-        " --statistics {output.statistics:q} --map {output.map:q} --places {output.places:q}"
+        " --statistics {output.statistics:q} --map {output.map:q} --outlines {output.outlines:q}"
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
