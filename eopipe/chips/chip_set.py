@@ -163,7 +163,7 @@ class ChipSetWriter:
             rows, pixels, zeros = self._write(arrays, number, values)
             if not self.chips[0].label:
                 self._check_values(values)
-                labels.attrs.update(attributes_of(values.rows()))
+                labels.update_attributes(attributes_of(values.rows()))
             labels.attrs["pixels"] = dict(zip(names, pixels.tolist(), strict=True))
             share = sum(row["valid_pixels"] for row in rows) / math.prod(slots.shape)
             tiles.attrs["valid_fraction"] = round(share, 6)

@@ -95,5 +95,5 @@ def write_change_labels(
         after.check()
         pixels = dict(zip(names, counts.tolist(), strict=True))
         rows = attributes_of([*before.rows(), *after.rows()])
-        group.attrs.update({"pixels": pixels, FROM_TO: list(legend.classes)} | rows)
+        group.update_attributes({"pixels": pixels, FROM_TO: list(legend.classes)} | rows)
         check_labelled(int(counts.sum()), bands[1], "", "label of both dates")

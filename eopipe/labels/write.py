@@ -132,7 +132,7 @@ def write_labels(
             counts, conflicts = counts + pixels_of_cell, conflicts + conflicts_of_cell
         source.check()
         pixels, rows = dict(zip(legend.classes, counts.tolist(), strict=True)), source.rows()
-        group.attrs.update({"pixels": pixels} | attributes_of(rows))
+        group.update_attributes({"pixels": pixels} | attributes_of(rows))
         if is_vector(band):
             group.attrs["conflicts"] = conflicts
         check_labelled(int(counts.sum()), band, scene, "label")

@@ -328,11 +328,16 @@ def _write_coordinates(group: "zarr.Group", grid: "GeoBox") -> None:
     for name, axis in (("y", 0), ("x", 1)):
         values = grid.coordinates[grid.dimensions[axis]].values
         array = group.create_array(
-            name, shape=values.shape, chunks=values.shape, dtype="float64", dimension_names=(name,), compressors=None
+            name,
+            shape=values.shape,
+            chunks=values.shape,
+            dtype="float64",
+            dimension_names=(name,),
+            compressors=None,
+            attributes=axis_attributes.get(name.upper(), {"axis": name.upper()}),
         )
         array[:] = values
-        array.attrs.update(axis_attributes.get(name.upper(), {"axis": name.upper()}))
-    group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=()).attrs.update(grid_mapping(grid))
+    group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=(), attributes=grid_mapping(grid))
 
 
 def grid_mapping(grid: "GeoBox") -> dict[str, Any]:
@@ -351,37 +356,46 @@ def add_array(
     from zarr.codecs import BloscCodec, Crc32cCodec
 
     bands, raster = shape[:-2], (shape[-2], shape[-1])
-    array = group.create_array(
+    if bands and "time" not in group:
+        _write_image_coordinates(group)
+    georeference = {"grid_mapping": "spatial_ref", "coordinates": "spatial_ref" + " time" * ("time" in group)}
+    window = {key: value for key, value in group.attrs.items() if key == StoredWindow.ATTRIBUTE}
+    fill_value = attributes.pop("fill_value", 0)
+    return group.create_array(
         name,
         shape=shape,
         dtype=dtype,
         chunks=(*bands, layout.chunk, layout.chunk),
         shards=(*bands, *layout.shards(raster)),
         compressors=[BloscCodec(cname=layout.codec, clevel=LEVELS[layout.codec], shuffle="bitshuffle"), Crc32cCodec()],
-        fill_value=attributes.pop("fill_value", 0),
+        fill_value=fill_value,
         dimension_names=("band", "y", "x") if bands else ("y", "x"),
+        attributes=georeference | CF_ATTRIBUTES.get(name, {}) | attributes | window,
     )
-    if bands and "time" not in group:
-        _write_image_coordinates(group)
-    georeference = {"grid_mapping": "spatial_ref", "coordinates": "spatial_ref" + " time" * ("time" in group)}
-    window = {key: value for key, value in group.attrs.items() if key == StoredWindow.ATTRIBUTE}
-    array.attrs.update(georeference | CF_ATTRIBUTES.get(name, {}) | attributes | window)
-    return array
 
 
 def _write_image_coordinates(group: "zarr.Group") -> None:
     """Write the band names and the time of an image as CF coordinates; without a date the time is NaT in xarray."""
     names, text = [str(name) for name in group.attrs["names"]], group.attrs.get("datetime")  # type: ignore[union-attr]
     bands = group.create_array(
-        "band", shape=(len(names),), chunks=(len(names),), dtype="string", dimension_names=("band",), compressors=None
+        "band",
+        shape=(len(names),),
+        chunks=(len(names),),
+        dtype="string",
+        dimension_names=("band",),
+        compressors=None,
+        attributes={"long_name": "band"},
     )
     bands[:] = np.array(names, object)
-    bands.attrs["long_name"] = "band"
     value = _milliseconds(str(text), str(group.attrs["scene"])) if text else NO_TIME
     # A scalar that equals its fill value needs no file for its chunk.
-    time = group.create_array("time", shape=(), dtype="int64", dimension_names=(), fill_value=value)
-    attributes = {"units": "milliseconds since 1970-01-01", "calendar": "proleptic_gregorian", "standard_name": "time"}
-    time.attrs.update(attributes | ({} if text else {"_FillValue": NO_TIME}))
+    attributes: dict[str, Any] = {
+        "units": "milliseconds since 1970-01-01",
+        "calendar": "proleptic_gregorian",
+        "standard_name": "time",
+    }
+    attributes |= {} if text else {"_FillValue": NO_TIME}
+    group.create_array("time", shape=(), dtype="int64", dimension_names=(), fill_value=value, attributes=attributes)
 
 
 def _milliseconds(text: str, scene: str) -> int:

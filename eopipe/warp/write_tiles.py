@@ -186,7 +186,7 @@ def write_tiles(
                 groups.append(add_cell(root, cell, grid, window))
                 total.add(_write_cell(groups[-1], item, grid, recipe, threads))
             qualities: list[Any] = [group.attrs["quality"] for group in groups]
-            root.attrs.update(total.attributes(sum(quality["not_finite"] for quality in qualities)))
+            root.update_attributes(total.attributes(sum(quality["not_finite"] for quality in qualities)))
     if not total.usable:
         log.warning(
             "event=scene_without_pixels scene=%s nodata=%d masked=%d saturated=%d left_out_by=split",
@@ -239,7 +239,7 @@ def _write_cell(group: Any, item: Item, grid: "GeoBox", recipe: TileRecipe, thre
         image = add_array(group, "image", (len(recipe.bands), *shape), scene.dtype, recipe.layout, **scaling)
         valid = add_array(group, "valid", shape, "uint8", recipe.layout)
         counts = _write(scene, ArrayWriter(image, recipe.layout), ArrayWriter(valid, recipe.layout), threads)
-        group.attrs.update(counts.attributes(scene.non_finite))
+        group.update_attributes(counts.attributes(scene.non_finite))
         if not counts.zeros:
             declare_nodata(image)
     return counts
