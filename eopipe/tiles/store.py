@@ -40,6 +40,7 @@ NO_TIME = -(2**63)
 CF_ATTRIBUTES: dict[str, dict[str, Any]] = {
     "image": {"ancillary_variables": "valid"},
     "valid": {"flag_values": [0, 1], "flag_meanings": "not_usable usable"},
+    "time": {"units": "milliseconds since 1970-01-01", "calendar": "proleptic_gregorian", "standard_name": "time"},
 }
 MAX_PIXELS = 2**40
 # The GeoZarr conventions of the georeferencing attributes; readers look for their identifiers.
@@ -327,17 +328,17 @@ def _write_coordinates(group: "zarr.Group", grid: "GeoBox") -> None:
     axis_attributes = {attributes["axis"]: attributes for attributes in crs.proj.cs_to_cf()}
     for name, axis in (("y", 0), ("x", 1)):
         values = grid.coordinates[grid.dimensions[axis]].values
-        array = group.create_array(
-            name,
-            shape=values.shape,
-            chunks=values.shape,
-            dtype="float64",
-            dimension_names=(name,),
-            compressors=None,
-            attributes=axis_attributes.get(name.upper(), {"axis": name.upper()}),
-        )
-        array[:] = values
+        _write_axis(group, name, values, "float64", axis_attributes.get(name.upper(), {"axis": name.upper()}))
     group.create_array("spatial_ref", shape=(), dtype="int32", dimension_names=(), attributes=grid_mapping(grid))
+
+
+def _write_axis(group: "zarr.Group", name: str, values: AnyArray, dtype: str, attributes: dict[str, Any]) -> None:
+    """Write the coordinates (n,) of a dimension."""
+    count = values.shape
+    array = group.create_array(
+        name, shape=count, chunks=count, dtype=dtype, dimension_names=(name,), compressors=None, attributes=attributes
+    )
+    array[:] = values
 
 
 def grid_mapping(grid: "GeoBox") -> dict[str, Any]:
@@ -360,7 +361,6 @@ def add_array(
         _write_image_coordinates(group)
     georeference = {"grid_mapping": "spatial_ref", "coordinates": "spatial_ref" + " time" * ("time" in group)}
     window = {key: value for key, value in group.attrs.items() if key == StoredWindow.ATTRIBUTE}
-    fill_value = attributes.pop("fill_value", 0)
     return group.create_array(
         name,
         shape=shape,
@@ -368,7 +368,7 @@ def add_array(
         chunks=(*bands, layout.chunk, layout.chunk),
         shards=(*bands, *layout.shards(raster)),
         compressors=[BloscCodec(cname=layout.codec, clevel=LEVELS[layout.codec], shuffle="bitshuffle"), Crc32cCodec()],
-        fill_value=fill_value,
+        fill_value=attributes.pop("fill_value", 0),
         dimension_names=("band", "y", "x") if bands else ("y", "x"),
         attributes=georeference | CF_ATTRIBUTES.get(name, {}) | attributes | window,
     )
@@ -377,24 +377,10 @@ def add_array(
 def _write_image_coordinates(group: "zarr.Group") -> None:
     """Write the band names and the time of an image as CF coordinates; without a date the time is NaT in xarray."""
     names, text = [str(name) for name in group.attrs["names"]], group.attrs.get("datetime")  # type: ignore[union-attr]
-    bands = group.create_array(
-        "band",
-        shape=(len(names),),
-        chunks=(len(names),),
-        dtype="string",
-        dimension_names=("band",),
-        compressors=None,
-        attributes={"long_name": "band"},
-    )
-    bands[:] = np.array(names, object)
+    _write_axis(group, "band", np.array(names, object), "string", {"long_name": "band"})
     value = _milliseconds(str(text), str(group.attrs["scene"])) if text else NO_TIME
     # A scalar that equals its fill value needs no file for its chunk.
-    attributes: dict[str, Any] = {
-        "units": "milliseconds since 1970-01-01",
-        "calendar": "proleptic_gregorian",
-        "standard_name": "time",
-    }
-    attributes |= {} if text else {"_FillValue": NO_TIME}
+    attributes = CF_ATTRIBUTES["time"] | ({} if text else {"_FillValue": NO_TIME})
     group.create_array("time", shape=(), dtype="int64", dimension_names=(), fill_value=value, attributes=attributes)
 
 
