@@ -17,6 +17,7 @@ def clustered(cluster: Cluster, prepared: Project, tmp_path: Path) -> ClusterPro
     return copy_project(prepared, tmp_path / "project")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("train", "sentence"),
@@ -56,6 +57,7 @@ def test_the_literal_command_ends_too_where_a_job_can_never_start(clustered: Clu
     assert "Memory specification can not be satisfied" in clustered.snakemake_log
 
 
+@pytest.mark.exhaustive
 def test_where_there_is_no_slurm_the_commands_are_said_to_be_missing(clustered: ClusterProject, tmp_path: Path) -> None:
     clustered.profile()
     folder = tmp_path / "bin"

@@ -110,6 +110,7 @@ def test_values_are_scaled_by_the_training_labels_alone(labelled: dict[str, Labe
     assert (card["task"], card["unit"], card["settings"]["loss"]) == ("regression", "%", "huber")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("task", "arguments", "code", "message"),
     [

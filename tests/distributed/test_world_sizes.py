@@ -117,6 +117,7 @@ def test_more_processes_than_shards_are_refused_before_torchrun(training: Traini
     assert "train.processes 5 is more than train.shards 4" in completed.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_t13_a_loss_that_is_not_finite_names_step_and_chips(
     training: Training, monkeypatch: pytest.MonkeyPatch, processes: str

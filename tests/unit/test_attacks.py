@@ -343,6 +343,7 @@ def test_a_repair_moves_nothing_through_a_link(folder: Path, catalog: Catalog, r
     assert not list(home.iterdir())
 
 
+@pytest.mark.exhaustive
 def test_a_repair_runs_the_code_of_a_custom_model_only_if_it_is_allowed(folder: Path, tiles: Path, run: Run) -> None:
     results = folder / "results"
     results.mkdir()

@@ -154,6 +154,7 @@ def evaluate(folder: Path, names: tuple[str, ...]) -> dict[str, Any]:
     return metrics
 
 
+@pytest.mark.exhaustive
 def test_the_comparison_of_two_classifications_detects_change_that_each_date_shows(tmp_path: Path) -> None:
     change = evaluate(tmp_path, ("red_2017", "red_2021"))["change"]
     before, after = (part[:, 32:] for part in landscape(2))
@@ -173,6 +174,7 @@ def test_the_comparison_of_two_classifications_detects_change_that_each_date_sho
     assert [cell.is_highlighted for cell in labels[1].cells] == [False, True, False]
 
 
+@pytest.mark.exhaustive
 def test_without_bands_of_two_dates_the_comparison_has_a_reason(tmp_path: Path) -> None:
     change = evaluate(tmp_path, ("red", "nir"))["change"]
     assert "bands of two dates" in change["post_classification"]["reason"]

@@ -565,6 +565,7 @@ def test_object_stores_urls_and_blanks_as_folders_are_refused_with_what_to_write
     assert not (folder / "results").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_run_into_an_object_store_is_refused_in_the_same_sentence(folder: Path) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(RIGHT | {"results": "s3://bucket/results"}))
     command = [sys.executable, "-m", "eopipe", "run", "--dry-run", "--cores", "1", "--configfile", "config.yaml"]

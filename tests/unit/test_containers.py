@@ -108,6 +108,7 @@ def test_the_steps_of_the_dockerfile_give_eopipe_to_a_user_who_is_not_root(image
     assert dict(instructions())["USER"] == "1000"
 
 
+@pytest.mark.exhaustive
 def test_a_cwl_engine_that_runs_a_tool_in_the_image_ends_with_success(tmp_path: Path) -> None:
     words = {word: json.loads(value) for word, value in instructions() if word in ("ENTRYPOINT", "CMD")}
     image = tmp_path / "image.json"

@@ -164,6 +164,7 @@ def changed(crate: Path, folder: Path, change: Callable[[Entities], None]) -> Pa
 # The profile
 
 
+@pytest.mark.exhaustive
 def test_the_crate_passes_the_required_and_recommended_checks_of_the_profile(crate: Path, cache: Path) -> None:
     assert issues(crate, cache, "RECOMMENDED") == []
 
@@ -404,6 +405,7 @@ def test_a_scene_of_the_web_is_identified_by_its_url_without_credentials(project
     assert ids(entities(crate)["./"]["isBasedOn"]) == ["https://example.org/stac/A"]
 
 
+@pytest.mark.exhaustive
 def test_a_failed_job_is_a_failed_action_with_its_error(project: Project, tmp_path: Path, cache: Path) -> None:
     records = [*project.records, project.failed]
     crate = project.crate(tmp_path / "crate", records=records)
@@ -438,6 +440,7 @@ def test_no_path_user_or_secret_leaves_the_machine(project: Project, crate: Path
 PART = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=("Cc", "Cs")), min_size=1)
 
 
+@pytest.mark.exhaustive
 @example(["?", "0"], False)
 @example(["home", "?"], True)
 @given(st.lists(PART.filter(lambda part: part not in (".", "..")), min_size=2, max_size=5), st.booleans())
@@ -559,6 +562,7 @@ def test_a_folder_that_no_stage_published_comes_with_a_manifest(project: Project
     assert not (tmp_path / "rules/manifest.json").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_scenes_stay_below_ten_megabytes(tmp_path: Path) -> None:
     sizes = []
     for scenes in (50, 100):

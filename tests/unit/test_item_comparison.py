@@ -134,6 +134,7 @@ def test_complex_numbers_are_refused_with_the_command_that_writes_their_amplitud
     assert f"has complex numbers ({dtype}), of which a model takes none; write their amplitude" in done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fetch", [(), ("--windows",)], ids=["whole", "windows"])
 @pytest.mark.parametrize("difference", WRONG)
 def test_resolution_and_area_make_a_grid_without_the_item(

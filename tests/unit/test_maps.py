@@ -103,6 +103,7 @@ def test_without_its_halo_the_same_map_would_have_seams(tmp_path: Path) -> None:
     assert np.abs(whole[1].astype(int) - bare[1].astype(int)).max() > 50
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_the_reach_of_the_model_is_what_it_says(depth: int) -> None:
     torch.manual_seed(0)
@@ -294,6 +295,7 @@ def test_only_the_test_places_count(tmp_path: Path) -> None:
     assert scene.metrics["test_pixels"] == 64 * 48
 
 
+@pytest.mark.exhaustive
 def test_the_baselines_are_measured_in_the_same_places(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     assert scene.evaluate(scene.label) == 0

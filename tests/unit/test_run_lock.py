@@ -55,6 +55,7 @@ def test_the_mount_says_whether_locks_hold_on_all_hosts(line: str, are_global: b
     assert mount.locks_are_global == are_global
 
 
+@pytest.mark.exhaustive
 def test_a_killed_run_of_this_host_is_stale_and_a_run_that_ends_says_so(folder: Path) -> None:
     LOCK.write_text(f"process 7 on {platform.node()} since 2026-01-01T00:00:00+00:00")
     assert run(["--quiet", "all"]) == 0

@@ -168,6 +168,7 @@ def test_the_model_is_a_copy_of_the_winner_and_the_trials_stay(tmp_path: Path) -
     assert (tmp_path / "out/model/model.safetensors").stat().st_nlink == 1
 
 
+@pytest.mark.exhaustive
 def test_test_places_and_the_order_of_the_trials_change_nothing(tmp_path: Path) -> None:
     truth = classes()
     first, other = three_trials(tmp_path / "first", truth), truth.copy()
@@ -197,6 +198,7 @@ def test_of_equal_scores_the_smaller_model_is_chosen_then_the_first(tmp_path: Pa
     assert [model.name for model in trials.rank().models] == ["small-b", "small-a", "large"]
 
 
+@pytest.mark.exhaustive
 def test_of_values_the_lowest_error_is_best_and_the_highest_r2(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     heights = random.normal(20, 5, (EDGE, EDGE)).astype(np.float32)
@@ -295,6 +297,7 @@ def test_the_page_names_settings_and_trials_that_are_not_significantly_different
     assert page.count("<img ") == 6
 
 
+@pytest.mark.exhaustive
 def test_the_maps_of_at_most_four_trials_are_side_by_side(tmp_path: Path) -> None:
     truth = classes()
     trials = Trials(tmp_path, truth)

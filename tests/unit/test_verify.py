@@ -17,9 +17,21 @@ from eopipe.verify import scan
 
 
 @pytest.fixture
-def results(catalog: Catalog, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def results(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Outputs of search, fetch and preprocess for three scenes, with their run records; paths are relative."""
+    template = tmp_path_factory.getbasetemp() / "results_to_verify"
+    if not template.exists():
+        template.mkdir()
+        monkeypatch.chdir(template)
+        make_results(Catalog(template / "catalog"), run)
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    return Path("results")
+
+
+def make_results(catalog: Catalog, run: Run) -> None:
     noise = np.random.default_rng(0)
     for name in ("a", "b", "c"):
         bands = {band: noise.integers(1, 9999, (70, 90), np.uint16) for band in ("red", "nir")}
@@ -32,7 +44,6 @@ def results(catalog: Catalog, run: Run, tmp_path: Path, monkeypatch: pytest.Monk
         assert run("fetch", "--item", item, "--catalog", "catalog", "--scene", scene).code == 0
         arguments = ("--scene", scene, "--grid", "results/grid.json", "--bands", "red", "nir", "--mask", "none")
         assert run("preprocess", *arguments, "--tiles", tiles, "--chunk", 16, "--shard", 32).code == 0
-    return Path("results")
 
 
 def broken(root: Path) -> dict[str, str]:
@@ -65,6 +76,7 @@ def flip(path: Path, dice: random.Random) -> None:
 DAMAGES: tuple[Callable[[Path, random.Random], None], ...] = (remove, truncate, empty, flip)
 
 
+@pytest.mark.exhaustive
 def test_200_injected_damages_are_all_found_each_in_its_place_and_there_is_no_false_alarm(results: Path) -> None:
     dice = random.Random(3)
     assert broken(results) == {}
@@ -286,6 +298,7 @@ def test_verify_prints_the_command_that_rebuilds_each(damaged_results: Path, run
     assert "valid/c/2/2 has" in lines[4]
 
 
+@pytest.mark.exhaustive
 def test_repair_rebuilds_just_what_is_damaged_with_the_same_bytes(
     damaged_results: Path, run: Run, tmp_path: Path
 ) -> None:
@@ -309,6 +322,7 @@ def test_repair_somewhere_else_than_the_run_touches_nothing(
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(
     damaged_results: Path, run: Run, tmp_path: Path
 ) -> None:

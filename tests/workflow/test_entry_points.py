@@ -182,6 +182,7 @@ def test_a_mistake_in_the_config_of_a_module_is_one_sentence(
     assert error.startswith("error: config.yaml: train has no setting epoch")
 
 
+@pytest.mark.exhaustive
 def test_a_module_may_change_one_rule_and_rename_the_others(finished: Project, reference: Any, tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(
         MODULE.format(f"'{ROOT}/workflow/Snakefile'") + "use rule preprocess from eopipe with:\n    threads: 2\n"

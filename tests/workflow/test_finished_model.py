@@ -108,6 +108,7 @@ def test_dates_without_a_season_of_the_model_are_refused_before_anything_is_writ
     assert not (tmp_path / "year").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_was_not_checked_is_refused_for_a_season_without_a_scene_before_anything_is_fetched(
     demo: Project, tmp_path: Path
 ) -> None:
@@ -192,6 +193,7 @@ def test_a_tested_map_has_its_scores_in_report_catalog_and_crate(tested: Project
     assert tested.planned() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("settings", "task", "sentence"),
     [

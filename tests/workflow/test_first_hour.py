@@ -80,6 +80,7 @@ def test_a_run_of_a_config_elsewhere_is_one_in_its_folder(elsewhere: Path, proje
     assert "Nothing to be done" in again.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_config_elsewhere_is_planned_and_checked_in_its_folder(elsewhere: Path, project: Project) -> None:
     planned = typed("eopipe plan my-area/config.yaml", elsewhere)
     assert planned.returncode == 0, planned.stdout
@@ -178,6 +179,7 @@ def rerun(project: Project, name: str, *job: str) -> None:
     assert re.search(rf"event=finished stage={name} seconds=\S+ mb=\S+ files=\d+ wrote='", done.stderr), done.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_line_of_a_job_runs_it_again_and_gives_the_same_bytes(finished: Project, tmp_path: Path) -> None:
     project = copied(finished, tmp_path)
     before = project.digests()

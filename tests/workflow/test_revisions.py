@@ -71,6 +71,7 @@ def test_a_stage_with_a_new_revision_runs_again_with_all_that_follows(finished: 
     assert "1000" in plan, "the reason contains the number"
 
 
+@pytest.mark.exhaustive
 def test_a_change_of_preprocessing_keeps_the_downloads(finished: Project) -> None:
     finished.write(preprocess={"saturated": 9000.0})
     try:

@@ -118,6 +118,7 @@ def test_a_signal_to_the_command_alone_ends_its_jobs_first_and_the_lock_is_free(
     assert (waiting.folder / LOCK).read_text() == ""
 
 
+@pytest.mark.exhaustive
 def test_a_signal_that_reaches_snakemake_again_and_again_ends_it_once(waiting: Waiting) -> None:
     snakemake = waiting.process("snakemake")
     for _ in range(20):
@@ -129,6 +130,7 @@ def test_a_signal_that_reaches_snakemake_again_and_again_ends_it_once(waiting: W
     assert waiting.tag.alive() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["run", "snakemake"])
 def test_a_parent_that_is_killed_takes_its_children_with_it_within_five_seconds(waiting: Waiting, kind: str) -> None:
     waiting.process(kind).send(signal.SIGKILL)

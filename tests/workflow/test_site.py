@@ -69,6 +69,7 @@ def test_modules_are_loaded_before_each_command_of_a_job_in_the_queue(project: P
     assert len((site / "pool/requested").read_text().splitlines()) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_command_runs_in_the_container_that_the_profile_names(project: Project, site: Path) -> None:
     (project.folder / "eopipe.sif").touch()
     profile = {"cores": 1, "software-deployment-method": "apptainer", "apptainer-args": "--nv"}
