@@ -8,8 +8,8 @@ __version__ = "0.1.0"
 API = {
     "open_cube": "eopipe.inspection.cube",
     "open_chips": "eopipe.inspection.chip_dataset",
-    "load_model": "eopipe.inspection.loaded_model",
-    "save_model": "eopipe.inspection.saved_model",
+    "load_model": "eopipe.inspection.models",
+    "save_model": "eopipe.inspection.models",
     "read_metrics": "eopipe.inspection.run_metrics",
 }
 

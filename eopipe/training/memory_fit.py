@@ -18,8 +18,7 @@ from eopipe.errors import NoSpaceError
 from eopipe.launch.failures import is_out_of_memory
 from eopipe.launch.world import World
 from eopipe.loader.loader import Batch
-from eopipe.training.parallel import checkpoint_activations
-from eopipe.training.partition import even_sizes, split_batch
+from eopipe.training.parallel import checkpoint_activations, even_sizes, split_batch
 from eopipe.training_job import Settings
 
 log = logging.getLogger("eopipe")

@@ -5,9 +5,11 @@ GradientSync averages gradients by DDP or FSDP2; DeterministicReduce sums over v
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -17,11 +19,55 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from eopipe.arrays import IntArray
 from eopipe.launch.world import World
 from eopipe.loader.loader import Batch
 from eopipe.telemetry.timing import phase
-from eopipe.training.partition import shards_of_rank
 from eopipe.training_job import Settings
+
+
+def shards_of_rank(rank: int, size: int, shards: int) -> range:
+    """The virtual shards of a rank: shard v belongs to rank v modulo the world size."""
+    return range(rank, shards, size)
+
+
+def partition(numbers: IntArray, settings: Settings, rank: int, size: int) -> list[IntArray]:
+    """The samples of a global batch that a rank computes together, part by part; all ranks cover each sample once.
+
+    The parts of deterministic mode are the same whatever the world size, only their ranks differ.
+    """
+    if settings.deterministic:
+        return [numbers[shard :: settings.shards] for shard in shards_of_rank(rank, size, settings.shards)]
+    return [numbers[rank::size]]
+
+
+def stream_seed(seed: int, step: int, stream: int) -> int:
+    """The seed of a shard's, or else a rank's, random numbers in a step: no state of them needs to be saved."""
+    return int(np.random.SeedSequence((seed, step, stream)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def split_batch(batch: Batch, sizes: list[int]) -> list[Batch]:
+    """A batch as consecutive batches of these sizes."""
+    tensors = {
+        field.name: getattr(batch, field.name).split(sizes)
+        for field in fields(batch)
+        if isinstance(getattr(batch, field.name), Tensor)
+    }
+    numbers = np.split(batch.request.numbers, np.cumsum(sizes)[:-1])
+    return [
+        replace(
+            batch,
+            request=replace(batch.request, numbers=part),
+            **{name: parts[index] for name, parts in tensors.items()},
+        )
+        for index, part in enumerate(numbers)
+    ]
+
+
+def even_sizes(count: int, parts: int) -> list[int]:
+    """The sizes of a number of parts, which differ by at most one, larger ones first."""
+    return [len(part) for part in torch.arange(count).tensor_split(parts)]
+
 
 # Starts the random numbers of a stream: of a rank, or of a virtual shard.
 Seed = Callable[[int], None]

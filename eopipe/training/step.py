@@ -21,12 +21,15 @@ from eopipe.training.memory_fit import MemoryFit, empty_batch, explain_out_of_me
 from eopipe.training.parallel import (
     DeterministicReduce,
     GradientSync,
+    even_sizes,
     full_tensor,
     gathered_weights,
     place_model,
     shard_like,
+    shards_of_rank,
+    split_batch,
+    stream_seed,
 )
-from eopipe.training.partition import even_sizes, shards_of_rank, split_batch, stream_seed
 from eopipe.training_job import Settings
 
 State = dict[str, dict[str, Tensor]]

@@ -19,7 +19,7 @@ from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, crop_cell, shard_regions
 from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.store import LEFT_OUT, add_array, add_cell, declare_nodata, new_cell_stores, new_store
-from eopipe.warp.covered import covered_window
+from eopipe.warp.footprints import covered_window
 from eopipe.warp.open_raster import SETTINGS, check_location, compare_with_item, open_band
 from eopipe.warp.readers import BandOpener, BandReader
 from eopipe.warp.separable import Resampling

@@ -17,7 +17,7 @@ import eopipe
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError
-from eopipe.inspection.loaded_model import LoadedModel
+from eopipe.inspection.models import LoadedModel
 from eopipe.models import Architecture
 from eopipe.models.ensemble import Ensemble
 from eopipe.models.model_files import copy_files, list_files

@@ -10,9 +10,9 @@ from eopipe.chips.chips import Normaliser, is_continuous, pair_stores
 from eopipe.loader.chip_reader import VALUE_DTYPE, ChipReader, ChipRequest, chip_sources, pixel_bytes, window_bytes
 from eopipe.loader.device import DeviceFinisher
 from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
-from eopipe.telemetry.previews import preview_png
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.store import add_array, new_store
+from eopipe.training.monitor import preview_png
 
 U2 = np.dtype("uint16")
 

@@ -27,8 +27,7 @@ from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, store_files
 from eopipe.tiles.shard_reader import StoredWindow, open_array
 from eopipe.tiles.store import Tiles, add_array, new_store
-from eopipe.warp.covered import covered_window
-from eopipe.warp.footprints import Coverage, reached_windows
+from eopipe.warp.footprints import Coverage, covered_window, reached_windows
 
 SHAPE, EDGE = (20, 30), 4096
 # Row and column of the scene's first pixel in the large grid.

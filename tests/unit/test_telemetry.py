@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from eopipe.telemetry.journal import Journal, missing_steps, published_lines, read_journal, rounded
-from eopipe.telemetry.previews import COLORS, NO_LABEL_GREY, class_colors, preview_png, true_color
 from eopipe.telemetry.progress import (
     Interval,
     ProgressBar,
@@ -33,7 +32,14 @@ from eopipe.telemetry.progress import (
     progress_display,
 )
 from eopipe.telemetry.timing import PhaseTimer, Profiler, busy_share, phase, time_table, timed
-from eopipe.training.monitor import exposed_communication_s
+from eopipe.training.monitor import (
+    COLORS,
+    NO_LABEL_GREY,
+    class_colors,
+    exposed_communication_s,
+    preview_png,
+    true_color,
+)
 
 NOW = ProgressReport(step=7, steps=20, loss=0.5, samples_s=123.4, data_wait=0.015, memory=2_000_000, left=3725.0)
 
