@@ -54,7 +54,6 @@ test-engines: .venv/tests .venv/engines
 
 check: .venv/tests
 	ruff check . && ruff format --check .
-	bandit --quiet --recursive --configfile pyproject.toml --severity-level medium eopipe dev profiles sample snakemake_report_plugin_eopipe
 	mypy
 	lint-imports
 	snakefmt --check Snakefile workflow

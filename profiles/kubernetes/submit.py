@@ -18,8 +18,8 @@ PULL_SECRET: str | None = None
 # User and group of files on the volume: as in this pod. None is the user of the image.
 RUN_AS: tuple[int, int] | None = (os.getuid(), os.getgid())
 # A user without an entry in the image's passwd has no home.
-HOME_IN_CONTAINER = "/tmp"  # nosec B108
-SHARED_MEMORY = "/dev/shm"  # nosec B108
+HOME_IN_CONTAINER = "/tmp"  # noqa: S108
+SHARED_MEMORY = "/dev/shm"  # noqa: S108
 # Labels of nodes, such as {"pool": "batch"}, and taints that jobs tolerate; in addition, those for jobs with GPUs.
 NODES: dict[str, str] = {}
 TOLERATIONS: list[dict[str, str]] = []
