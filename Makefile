@@ -21,7 +21,7 @@ demo: .venv/installed
 quick: .venv/tests
 	@python -m dev.quick
 
-# With SLICE=0 to 19 also this slice of the exhaustive tests, as each run of CI does.
+# With SLICE=0 to 23 also this slice of the exhaustive tests, as each run of CI does.
 SLICE := none
 test: demo test-environments
 	@EOPIPE_DEMO=$(CURDIR)/results python -m dev.suites --exhaustive $(SLICE)

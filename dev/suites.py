@@ -1,7 +1,7 @@
 """`make test`, `make test-all`: the test files in groups, one process each, on two lanes, each group with its time.
 
 A test marked `exhaustive` (kills, engines, journeys, parameters of worlds) is left out by `make test`, and belongs to
-one of twenty slices by the hash of its name. `make test SLICE=0` adds that slice, and the exhaustive tests nearest to
+one of 24 slices by the hash of its name. `make test SLICE=0` adds that slice, and the exhaustive tests nearest to
 what changed since `tests/slice` did. With --record the duration of each test is written to tests/durations.json, with
 --record-missing only of tests without one.
 """

@@ -190,6 +190,7 @@ def test_blocks_remove_chips_within_the_buffer_of_another_split(run: Run, tmp_pa
     assert lost <= {"c4-0", "c5-0"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

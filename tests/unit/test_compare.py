@@ -95,6 +95,7 @@ def test_scores_are_those_of_each_map_and_a_better_map_is_significant(tmp_path: 
     assert size_text(compared, runs[0], "test").startswith("8\u202f192 test pixels")
 
 
+@pytest.mark.exhaustive
 def test_maps_of_the_same_quality_have_no_significant_difference(tmp_path: Path) -> None:
     truth = classes()
     runs = [run_of(tmp_path / f"{n}", truth, with_errors(truth, 0.2, n)) for n in range(3)]

@@ -102,6 +102,7 @@ def write_maps(folder: Path, edge: int) -> list[Path]:
     return paths
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",
     [

@@ -93,6 +93,7 @@ def staged(catalog: Catalog, run: Run, folder: Path, *arguments: str, fetch: tup
     return run("preprocess", "--scene", scene, *grid, *tiles)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fetch", [(), ("--windows",)], ids=["whole", "windows"])
 @pytest.mark.parametrize("difference", WRONG)
 def test_a_grid_of_a_wrong_item_is_refused_and_the_settings_named(
@@ -157,6 +158,7 @@ def test_resolution_and_area_make_a_grid_without_the_item(
     assert read_json(tmp_path / "grid.json")["shape"][0] >= 64
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("code", ["EPSG:None", "epsg:null", "EPSG:nan", None])
 def test_a_crs_code_that_is_not_known_is_ignored(catalog: Catalog, run: Run, tmp_path: Path, code: str | None) -> None:
     item = catalog.add(bands={"red": numbered((64, 48))})

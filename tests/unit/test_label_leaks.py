@@ -301,6 +301,7 @@ def test_labels_of_polygons_have_their_numbers(tmp_path: Path, run: Run) -> None
     np.testing.assert_array_equal(label != 255, inside)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("edge", "code"), [(16, 0), (32, 4)])
 def test_a_polygon_in_two_splits_is_found(tmp_path: Path, run: Run, edge: int, code: int) -> None:
     labels = label_polygons(run, tmp_path, fields_geojson(tmp_path / "fields.geojson", edge))
@@ -355,6 +356,7 @@ def test_a_chip_that_several_splits_use_is_counted_once(tmp_path: Path, run: Run
     assert fate.unusable == 24 - len(places)
 
 
+@pytest.mark.exhaustive
 def test_train_polygons_keep_the_buffer_to_those_of_test(tmp_path: Path, run: Run) -> None:
     _, labels, result = polygon_split(run, tmp_path, "--buffer", 4, "--fractions", 0.8, 0.1, 0.1)
     splits = splits_of_pixels(Tiles(labels), result.polygons)

@@ -443,6 +443,7 @@ def test_scenes_without_cloud_cover_are_planned_too(folder: Path, catalog: Catal
     assert [row["cloud"] for row in value["scenes"]] == [0.0, None, None]
 
 
+@pytest.mark.exhaustive
 @given(
     shape=st.tuples(st.integers(1, 90), st.integers(1, 90)),
     chunk=st.sampled_from([16, 32]),

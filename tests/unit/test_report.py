@@ -549,6 +549,7 @@ def test_parts_of_different_runs_are_refused(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_own_colours_are_used_and_must_fit_the_classes(run_: Finished) -> None:
     code, text, _ = run_.report("--colors", "#112233", "#AABBCC", name="own")
     assert code == 0
@@ -703,6 +704,7 @@ def test_the_folds_of_a_cross_validation_have_their_scores_with_mean_and_standar
     assert "Cross-validation" not in Tags(without).text
 
 
+@pytest.mark.exhaustive
 def test_folds_of_another_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = finish(tmp_path / "run")
     fold = tmp_path / "metrics-fold-0.json"

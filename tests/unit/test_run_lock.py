@@ -29,6 +29,7 @@ def test_a_run_on_another_host_that_has_not_ended_is_not_taken_for_dead(folder: 
     assert not (folder / "made").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_killed_run_under_another_host_name_needs_no_hand_step_where_locks_are_global(folder: Path) -> None:
     LOCK.write_text("process 7 on 3f2a1b since 2026-01-01T00:00:00+00:00")
     assert run(["--quiet", "all"], locks_are_global=True) == 0

@@ -673,6 +673,7 @@ def test_a_file_that_is_not_a_split_is_reported(tmp_path: Path, text: str) -> No
         read_split(tmp_path / "split.json")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("block", [8, 40, 1024])
 @pytest.mark.parametrize("chip", [8, 20])
 def test_a_labelled_pixel_on_the_ground_is_counted_once_whatever_chips_and_dates_have_it(

@@ -218,6 +218,7 @@ def test_chips_of_the_test_places_are_counted_once_by_the_majority_of_their_pixe
     assert np.sum(metrics["pixel_baseline"]["confusion"]) == np.sum(metrics["majority"]["confusion"]) == 39
 
 
+@pytest.mark.exhaustive
 def test_labels_of_test_chips_have_the_share_of_the_model_and_the_scores_of_scikit_learn(tmp_path: Path) -> None:
     tiles, names = scenes(tmp_path, 2), ("land", "water", "ice")
     model = write_model(tmp_path / "model", "multilabel", names)

@@ -215,6 +215,7 @@ def test_of_values_the_lowest_error_is_best_and_the_highest_r2(tmp_path: Path) -
     assert "with the lowest RMSE." in page
 
 
+@pytest.mark.exhaustive
 def test_chips_are_ranked_by_the_scores_of_their_task(tmp_path: Path) -> None:
     truth = classes()
     of_chips = [np.kron(with_errors(truth[::8, ::8], share, 4), np.ones((8, 8), np.uint8)) for share in (0.4, 0.1)]
@@ -316,6 +317,7 @@ def test_the_scores_of_the_stage_are_those_of_the_tasks() -> None:
     assert set(port.choices) > LOWER_IS_BETTER
 
 
+@pytest.mark.exhaustive
 def test_a_trial_that_was_stopped_is_never_chosen(tmp_path: Path) -> None:
     truth = classes()
     trials = three_trials(tmp_path, truth)
