@@ -126,7 +126,7 @@ def chips_of_splits(folder: Path) -> dict[str, list[str]]:
     places = ChipPlaces.of([Tiles(path) for path in sorted((folder / "set/tiles").iterdir())])
     assert places is not None
     samples = read_split(folder / "split.json").samples
-    return {name: [places.rows[number]["id"] for number in places.numbers(rows)] for name, rows in samples.items()}
+    return {name: [places.records[number]["id"] for number in places.indices(rows)] for name, rows in samples.items()}
 
 
 def made_split(**fields: Any) -> Split:

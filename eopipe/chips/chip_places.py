@@ -32,8 +32,8 @@ PixelEdge = Annotated[PositiveCount, Field(le=4096)]
 OneValue = str | Annotated[float, Field(allow_inf_nan=False)] | bool | None
 
 
-class _ChipRow(BaseModel):
-    """A row of the index of a chip set, as `eopipe import` writes it; other columns have a text or a number."""
+class _ChipRecord(BaseModel):
+    """A record of the index of a chip set, as `eopipe import` writes it; other columns have a text or a number."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
     __pydantic_extra__: dict[str, OneValue]
@@ -65,7 +65,7 @@ class _ChipIndex(BaseModel):
     stores: Annotated[list[Text], Field(min_length=1)]
     bands: Annotated[list[Text], Field(min_length=1)]
     classes: Annotated[list[Text], Field(min_length=1)]
-    chips: Annotated[list[_ChipRow], Field(min_length=1)]
+    chips: Annotated[list[_ChipRecord], Field(min_length=1)]
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
-def _read_rows(store: Tiles) -> list[dict[str, Any]]:
-    """The rows of the index in a store of packed chips. Raises BadInputError for what is not one."""
+def _read_records(store: Tiles) -> list[dict[str, Any]]:
+    """The records of the index in a store of packed chips. Raises BadInputError for what is not one."""
     from pyproj.exceptions import ProjError
 
     label, slot = f"the index in {store.path}", store.attributes[CHIP_SET]["slot"]
@@ -88,34 +88,34 @@ def _read_rows(store: Tiles) -> list[dict[str, Any]]:
                 f"{label} does not belong to a chip set: it has {length} rows in {chunks} chunks, and at most one row "
                 "for each slot in one chunk is read"
             )
-        rows: list[dict[str, Any]] = [json.loads(text) for text in array[:].ravel().tolist()]
+        records: list[dict[str, Any]] = [json.loads(text) for text in array[:].ravel().tolist()]
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
         raise BadInputError(f"{label} does not belong to a chip set: it has no rows of JSON texts") from error
-    if sentences := typed_mistakes(list[_ChipRow], rows):
+    if sentences := typed_mistakes(list[_ChipRecord], records):
         raise BadInputError(f"{label} does not belong to a chip set: {'; '.join(sentences)}")
     height, width = store.shape
-    for row in rows:
-        corner = row["row"], row["column"]
+    for record in records:
+        corner = record["row"], record["column"]
         is_slot = all(
             first % slot == 0 and first + slot <= edge for first, edge in zip(corner, (height, width), strict=True)
         )
-        if not is_slot or max(row["height"], row["width"]) > slot:
-            raise BadInputError(f"{label} has the chip {row['id']} at a place that is not a slot of the store")
-    for crs in sorted({row["crs"] for row in rows}):
+        if not is_slot or max(record["height"], record["width"]) > slot:
+            raise BadInputError(f"{label} has the chip {record['id']} at a place that is not a slot of the store")
+    for crs in sorted({record["crs"] for record in records}):
         try:
             to_degrees(crs)
         except ProjError as error:
             raise BadInputError(f"{label} has chips with a CRS that does not exist: {crs[:60]!r}") from error
-    return rows
+    return records
 
 
 @dataclass(frozen=True)
 class ChipPlaces:
-    """The chips of packed stores: samples (n, 3) of their slots, rows of the index, edge of a slot in pixels."""
+    """The chips of packed stores: samples (n, 3) of their slots, records of the index, edge of a slot in pixels."""
 
     slot: int
     samples: IntArray
-    rows: tuple[dict[str, Any], ...]
+    records: tuple[dict[str, Any], ...]
 
     @classmethod
     def of(cls, stores: Sequence[Tiles]) -> "ChipPlaces | None":
@@ -130,12 +130,12 @@ class ChipPlaces:
         if len(slots) > 1:
             raise BadInputError("stores of different chip sets, or of chips and of scenes, cannot be split together")
         samples: list[tuple[int, int, int]] = []
-        rows: list[dict[str, Any]] = []
+        records: list[dict[str, Any]] = []
         for number, store in enumerate(stores):
-            of_store = _read_rows(store)
-            rows += of_store
-            samples += [(number, row["row"], row["column"]) for row in of_store]
-        return cls(slots.pop(), np.array(samples, np.int64).reshape(-1, 3), tuple(rows))
+            of_store = _read_records(store)
+            records += of_store
+            samples += [(number, record["row"], record["column"]) for record in of_store]
+        return cls(slots.pop(), np.array(samples, np.int64).reshape(-1, 3), tuple(records))
 
     def plan(self, plan: SplitPlan) -> SplitPlan:
         """The plan with a chip for each slot. Raises UsageError for methods that need a grid, or polygons."""
@@ -153,11 +153,11 @@ class ChipPlaces:
 
     def sizes(self, store: int) -> IntArray:
         """Pixels (n,) of the chips of a store."""
-        numbers = np.flatnonzero(self.samples[:, 0] == store)
-        return np.array([self.rows[n]["height"] * self.rows[n]["width"] for n in numbers], np.int64)
+        chosen = np.flatnonzero(self.samples[:, 0] == store)
+        return np.array([self.records[n]["height"] * self.records[n]["width"] for n in chosen], np.int64)
 
-    def numbers(self, samples: IntArray) -> IntArray:
-        """The numbers of the chips at these slots (n, 3)."""
+    def indices(self, samples: IntArray) -> IntArray:
+        """The indices (n,) of the chips at these slots (n, 3)."""
         return np.array([self._by_slot[tuple(row)] for row in samples.tolist()], np.int64)
 
     @cached_property
@@ -167,17 +167,18 @@ class ChipPlaces:
     @cached_property
     def degrees(self) -> Float64Array:
         """Longitude and latitude (n, 2) of the centres."""
-        return np.array([(row["longitude"], row["latitude"]) for row in self.rows], np.float64).reshape(-1, 2)
+        centres = [(record["longitude"], record["latitude"]) for record in self.records]
+        return np.array(centres, np.float64).reshape(-1, 2)
 
     @cached_property
     def outlines(self) -> Float64Array:
         """Longitude and latitude (n, 8, 2) along the outlines: corners and middles of the edges, from the top left."""
         import shapely
 
-        outlines = np.empty((len(self.rows), len(OUTLINE), 2))
-        crs = np.array([row["crs"] for row in self.rows], object)
-        sizes = np.array([(row["width"], row["height"]) for row in self.rows], np.float64)
-        transforms = np.array([row["transform"] for row in self.rows], np.float64)
+        outlines = np.empty((len(self.records), len(OUTLINE), 2))
+        crs = np.array([record["crs"] for record in self.records], object)
+        sizes = np.array([(record["width"], record["height"]) for record in self.records], np.float64)
+        transforms = np.array([record["transform"] for record in self.records], np.float64)
         for name in sorted(set(crs.tolist())):
             chosen = np.flatnonzero(crs == name)
             positions = OUTLINE * sizes[chosen, None]
@@ -186,10 +187,10 @@ class ChipPlaces:
             y = d * positions[..., 0] + e * positions[..., 1] + f
             outlines[chosen] = np.stack(to_degrees(name).transform(x, y), -1)
         if len(outside := np.flatnonzero(~np.isfinite(outlines).all((1, 2)))):
-            row = self.rows[outside[0]]
-            raise BadInputError(f"the chip {row['id']} is at a place that its CRS {row['crs']} does not have")
+            record = self.records[outside[0]]
+            raise BadInputError(f"the chip {record['id']} is at a place that its CRS {record['crs']} does not have")
         unrolled = np.stack([np.unwrap(outlines[..., 0], period=360), outlines[..., 1]], -1)
         polygons = shapely.polygons(unrolled)
         if len(invalid := np.flatnonzero((shapely.area(polygons) < MIN_AREA) | ~shapely.is_valid(polygons))):
-            raise BadInputError(f"the chip {self.rows[invalid[0]]['id']} has an outline without one area in degrees")
+            raise BadInputError(f"the chip {self.records[invalid[0]]['id']} has an outline without one area in degrees")
         return outlines

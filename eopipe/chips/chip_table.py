@@ -76,7 +76,7 @@ class ChipGround:
 
     @classmethod
     def of_set(cls, places: ChipPlaces) -> Self:
-        sizes = np.array([(row["width"], row["height"]) for row in places.rows], np.float64)
+        sizes = np.array([(row["width"], row["height"]) for row in places.records], np.float64)
         ground = cls(places.degrees, places.outlines, 1.0)
         return replace(ground, pixel_m=float((2 * ground.half_edges / sizes).max()))
 
@@ -197,14 +197,14 @@ class ChipTable:
     @classmethod
     def of_set(cls, places: ChipPlaces) -> Self:
         """The chips of a set; the scene of a chip is the file that it is from."""
-        files = [(str(row["source"]), str(row["date"] or "")) for row in places.rows]
+        files = [(str(row["source"]), str(row["date"] or "")) for row in places.records]
         distinct = sorted(set(files))
         numbers = {file: number for number, file in enumerate(distinct)}
         images = tuple(SourceFile(source, {"datetime": date}) for source, date in distinct)
         scenes = np.array([numbers[file] for file in files], np.int64)
         nowhere = np.full(len(files), NO_GRID)
         return cls(
-            places.slot, places.samples, (), nowhere, images, scenes, places.rows, lambda: ChipGround.of_set(places)
+            places.slot, places.samples, (), nowhere, images, scenes, places.records, lambda: ChipGround.of_set(places)
         )
 
     @cached_property

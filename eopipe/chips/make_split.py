@@ -172,7 +172,7 @@ def place_chips(
     polygons = split_polygons([label for label in labels if label], plan) if plan.by_polygon else {}
     candidates = find_candidates(images, labels, plan, request, polygons, places)
     if places:
-        table = ChipTable.of_set(places).select(places.numbers(candidates.samples))
+        table = ChipTable.of_set(places).select(places.indices(candidates.samples))
     else:
         table = ChipTable.of_grids(images, candidates.samples, plan.chip)
     splits = candidates.split_of_polygons if polygons else assign_splits(table, plan, request)

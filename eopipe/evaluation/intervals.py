@@ -160,7 +160,7 @@ def _blocks(data: EvaluationData, edge_km: float, split: str) -> SamplingUnits:
     number, rows, cols = places.samples.T // [[1], [places.slot], [places.slot]]
     of_slot = np.zeros(places.samples.max(0) // [1, places.slot, places.slot] + 1, np.int64)
     of_slot[number, rows, cols] = blocks
-    used = np.unique(blocks[places.numbers(data.split.samples[split])])
+    used = np.unique(blocks[places.indices(data.split.samples[split])])
     return SamplingUnits(0, 0, used, of_slot, places.slot, f"blocks of {edge_km:g} km")
 
 

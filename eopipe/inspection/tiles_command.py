@@ -108,7 +108,7 @@ def _parts(path: Path) -> list[Tiles]:
 def _place_of_chip(stores: list[Tiles], path: Path, chip: str) -> tuple[Tiles, dict[str, Any]]:
     """The store with a chip, and its row there. Raises BadInputError where there is none, or where there are two."""
     packed = [store for store in stores if CHIP_SET in store.attributes]
-    rows = [(store, row) for store in packed for row in ChipPlaces.of([store]).rows if row["id"] == chip]  # type: ignore[union-attr]
+    rows = [(store, row) for store in packed for row in ChipPlaces.of([store]).records if row["id"] == chip]  # type: ignore[union-attr]
     if not rows:
         raise BadInputError(f"{path} has no chip {chip}; chips.json of the chip set lists them")
     if len(rows) > 1:

@@ -89,9 +89,9 @@ def read_chip_sheet(files: Sequence[MapFile], pairs: Pairs, split: Split, min_sh
     places = ChipPlaces.of([tiles for tiles, _ in pairs])
     if places is None:
         return None
-    splits = np.full(len(places.rows), NO_SPLIT, np.uint8)
+    splits = np.full(len(places.records), NO_SPLIT, np.uint8)
     for number, name in enumerate(SPLITS):
-        splits[places.numbers(split.samples[name])] = number
+        splits[places.indices(split.samples[name])] = number
     reader = _ChipReader(files, pairs, places, min_share)
     errors = dict(reader.errors(np.flatnonzero(splits == SPLITS.index("test"))))
     worst_first = sorted(errors, key=lambda number: (-errors[number], number))
@@ -160,7 +160,7 @@ class _ChipReader:
 
     def _window(self, number: int) -> tuple[int, tuple[slice, slice]]:
         """The store of a chip, and its rows and columns there without the padding of its slot."""
-        (store, row, column), chip = self.places.samples[number].tolist(), self.places.rows[number]
+        (store, row, column), chip = self.places.samples[number].tolist(), self.places.records[number]
         return store, (slice(row, row + chip["height"]), slice(column, column + chip["width"]))
 
     def _file(self, store: int) -> MapFile:
@@ -180,7 +180,7 @@ def draw_chip_sheet(
 ) -> None:
     """Write a sheet as PNG; `texts` are title, subtitle and credit, `legend` has the colours of the classes."""
     chips, (title, subtitle, credit) = sheet.chips, texts
-    ids = [str(sheet.places.rows[chip.number]["id"]) for chip in chips]
+    ids = [str(sheet.places.records[chip.number]["id"]) for chip in chips]
     with figure_style(*texts, *legend, *ids):
         figure, width = new_figure(WIDTH, WIDTH), WIDTH - 2 * MARGIN
         top = add_text(figure, title, (MARGIN, MARGIN), width, 15)
@@ -247,7 +247,7 @@ def _add_headers(figure: "Figure", sheet: ChipSheet, lefts: list[float], top: fl
             below = top + 9 * LINE_HEIGHT
             if not place:
                 add_text(figure, name, (left, top), WIDTH, 9)
-            text = f"{number}  {sheet.places.rows[chip.number]['id']}"
+            text = f"{number}  {sheet.places.records[chip.number]['id']}"
             below = add_text(figure, shorten_to_width(text, 7, edge), (left, below), WIDTH, 7)
             unit = "of labels wrong" if sheet.has_label_sets else "wrong"
             add_text(figure, f"{format_percent(chip.error)} {unit}", (left, below), WIDTH, 7, FAINT)

@@ -199,7 +199,7 @@ class RunData(MappedRun):
     @property
     def images(self) -> str:
         """Number of the scenes, or of the chips of a chip set, as text."""
-        return plural(len(self.places.rows), "chip") if self.places else plural(len(self.items), "scene")
+        return plural(len(self.places.records), "chip") if self.places else plural(len(self.items), "scene")
 
     @property
     def collections(self) -> str:
@@ -210,7 +210,7 @@ class RunData(MappedRun):
     @property
     def period(self) -> str:
         """First and last day of the scenes or chips, as text."""
-        chips = self.places.rows if self.places else ()
+        chips = self.places.records if self.places else ()
         return describe_days([*filter(None, (row["date"] for row in chips))] or [*item_dates(self.items).values()])
 
     @property
@@ -345,7 +345,7 @@ def _digests(inputs: ReportInputs, files: list[MapFile], pairs: Pairs) -> list[T
 
 def describe_places(places: ChipPlaces, pixel_m: float) -> str:
     """Slots, pixel size, CRSs and bounds of the chips of a set, as text."""
-    crs = sorted({row["crs"] for row in places.rows})
+    crs = sorted({row["crs"] for row in places.records})
     names = join_words(crs) if len(crs) <= CRS_LISTED else f"{len(crs)} CRSs"
     edges = places.outlines
     boxes = [(*chip[7], *chip[3]) for chip in edges]

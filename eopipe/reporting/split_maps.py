@@ -250,7 +250,7 @@ def on_map(result: SplitResult) -> SplitResult:
     columns = ((longitude - affine.c) / affine.a - places.slot / 2).round().astype(np.int64)
     rows = ((places.degrees[:, 1] - affine.f) / affine.e - places.slot / 2).round().astype(np.int64)
     positions = np.column_stack([places.samples[:, 0], rows, columns])
-    samples = {name: positions[places.numbers(chosen)] for name, chosen in result.samples.items()}
+    samples = {name: positions[places.indices(chosen)] for name, chosen in result.samples.items()}
     return replace(result, samples=samples, frame=frame)
 
 
@@ -260,7 +260,7 @@ def outlines_of(places: ChipPlaces, samples: IntArray) -> ObjectArray:
 
     from eopipe.stac.antimeridian import split
 
-    outlines = places.outlines[places.numbers(samples)]
+    outlines = places.outlines[places.indices(samples)]
     outlines[..., 0] = np.unwrap(outlines[..., 0], period=CIRCLE)
     shapes = np.array(polygons(outlines))
     # Nothing is cut from most; they are drawn as the others, but all at once.

@@ -7,13 +7,13 @@ import pytest
 from cluster_project import ClusterProject
 from journeys import JOURNEYS
 
+# Six trainings at the same time, most of whose processor time is of jobs, which no recorded second shows.
+pytestmark = pytest.mark.exhaustive(by="journeys")
 Journeys = dict[str, "Future[ClusterProject]"]
 
 
 @pytest.mark.same_bytes
 @pytest.mark.parametrize("name", JOURNEYS)
-# They run at the same time, so together in one slice.
-@pytest.mark.exhaustive(by="journeys")
 def test_whatever_ends_its_jobs_a_training_ends_with_the_weights_of_an_undisturbed_one(
     name: str, journeys: Journeys, undisturbed: bytes, report: list[str]
 ) -> None:

@@ -69,6 +69,7 @@ def test_where_there_is_no_slurm_the_commands_are_said_to_be_missing(clustered: 
     assert message == "error: scontrol is not installed here; run this on a login node of a Slurm cluster"
 
 
+@pytest.mark.exhaustive
 def test_a_home_that_cannot_be_written_is_told_with_a_way_round(cluster: Cluster, clustered: ClusterProject) -> None:
     command = [sys.executable, "-m", "eopipe", "profile", "slurm"]
     home = {k: v for k, v in clustered.environment.items() if k != "XDG_CONFIG_HOME"} | {"HOME": str(cluster.sealed)}

@@ -27,15 +27,15 @@ def places_of(corners: list[tuple[str, float, float]], edge: int = 64) -> ChipPl
     """Chips of 10 m pixels by CRS and upper left corner, in slots of one row."""
     from pyproj import Transformer
 
-    rows: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     for number, (crs, left, top) in enumerate(corners):
         change = Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
         longitude, latitude = change.transform(left + 5 * edge, top - 5 * edge)
-        row = {"id": str(number), "source": f"{number}.tif", "date": None, "crs": crs, "height": edge, "width": edge}
-        row["transform"] = [10, 0, left, 0, -10, top]
-        rows.append(row | {"longitude": longitude, "latitude": latitude, "row": 0, "column": number * edge})
-    samples = np.array([(0, 0, number * edge) for number in range(len(rows))])
-    return ChipPlaces(edge, samples, tuple(rows))
+        record = {"id": str(number), "source": f"{number}.tif", "date": None, "crs": crs, "height": edge, "width": edge}
+        record["transform"] = [10, 0, left, 0, -10, top]
+        records.append(record | {"longitude": longitude, "latitude": latitude, "row": 0, "column": number * edge})
+    samples = np.array([(0, 0, number * edge) for number in range(len(records))])
+    return ChipPlaces(edge, samples, tuple(records))
 
 
 @given(

@@ -70,7 +70,7 @@ def test_the_worst_median_and_best_test_chips_are_on_the_sheet(run: Run, tmp_pat
     assert sheet.splits.tolist() == [2] * 12 + [0] * 3
     for chip in sheet.chips:
         assert chip.error == pytest.approx(chip.number / EDGE**2)
-        with rasterio.open(tmp_path / places.rows[chip.number]["mask"]) as mask:
+        with rasterio.open(tmp_path / places.records[chip.number]["mask"]) as mask:
             assert (chip.label == mask.read(1)).all()
         assert np.flatnonzero(chip.label != chip.mapped).tolist() == [*range(chip.number)]
         assert chip.has_data.all()

@@ -74,7 +74,8 @@ def test_chips_are_split_by_their_regions_on_the_ground(mapped: Project) -> None
     places = ChipPlaces.of([Tiles(path) for path in stores(mapped, "tiles")])
     assert places is not None
     zones = {
-        name: {places.rows[number]["id"][:3] for number in places.numbers(rows)} for name, rows in split.samples.items()
+        name: {places.records[number]["id"][:3] for number in places.indices(rows)}
+        for name, rows in split.samples.items()
     }
     assert zones["test"] == {"z00", "z05"}
     assert zones["val"] == {"z03", "z07"}
