@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dev import quick
-from dev.suites import SLICES, TESTS, file_seconds, groups
+from dev.suites import SLICES, TESTS, file_seconds, fitting, groups
 
 MODULES = {str(path.relative_to(TESTS)): path for path in TESTS.glob("*/test_*.py")}
 
@@ -120,3 +120,14 @@ def test_what_no_test_has_recorded_is_not_quick() -> None:
     reach.loaded.clear()
     chosen, reached, unknown = quick.nearest(reach, ["eopipe/launch/lease.py"])
     assert (chosen, reached, unknown) == ([], 1, 1)
+
+
+def test_near_tests_fit_with_the_fixtures_of_their_files_and_none_waits_for_a_cluster() -> None:
+    names = [
+        f"tests/{test}" for test in ("cluster/test_a.py::test_a", "unit/test_b.py::test_b", "unit/test_b.py::test_c")
+    ]
+    others = ["tests/unit/test_d.py::test_d", "tests/unit/test_e.py::test_e"]
+    tests = dict.fromkeys(names + others, (1.0, 1.0, 1.0, 1.0))
+    fixtures = {"tests/unit/test_b.py::made": (8.0, 1.0), "tests/unit/test_d.py::made": (9.0, 1.0)}
+    table = quick.Durations(tests, fixtures, [], {})
+    assert fitting([*names, *others], table, 11.5) == [*names[1:], others[1]]
