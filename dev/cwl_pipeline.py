@@ -271,8 +271,8 @@ def _result_steps() -> dict[str, Cwl]:
 
 def _crate_step(steps: dict[str, Cwl]) -> Cwl:
     records = [f"{name}/{out}" for name, step in steps.items() for out in step["out"] if out.endswith("record")]
-    payload = ["search/grid", "search/selection", "evaluate/metrics", "export/onnx", "export/check"]
-    payload[2:2] = [f"split/{out}" for out in ("chips", "statistics", "map", "outlines")]
+    of_split = [f"split/{out}" for out in ("chips", "statistics", "map", "outlines")]
+    payload = ["search/grid", "search/selection", *of_split, "evaluate/metrics", "export/onnx", "export/check"]
     payload += [f"report/{out}" for out in ("page", "picture", "model_card", "data_card")]
     payload += ["train/model", "calibrate/calibration", *CLASSES["source"], *PROBABILITIES["source"]]
     payload += ["cross_validate/metrics", "cross_validate/model", "trials/model", "members/model", "combine/model"]

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from eopipe.training.step import StepResult, TrainStep
 
 log = logging.getLogger("eopipe")
+# Of a preview: rows of chips, pixels between them, grey of pixels without a label, and colours of classes, which remain
+# distinct with red-green colour blindness (Okabe and Ito 2008).
+MAX_ROWS, GAP, NO_LABEL_GREY = 4, 2, 24
+COLORS = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#999999")
 
 
 @dataclass
@@ -196,12 +200,6 @@ def exposed_communication_s(module: "DistributedDataParallel | None") -> float:
     communication = float(data.get("avg_backward_comm_time", 0))
     overlap = float(data.get("avg_backward_compute_comm_overlap_time", 0))
     return max(communication - overlap, 0.0) / 1e9
-
-
-MAX_ROWS, GAP = 4, 2
-# Colours that remain distinct with red-green colour blindness (Okabe and Ito 2008); then the others by hue.
-COLORS = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#999999")
-NO_LABEL_GREY = 24
 
 
 def preview_png(
