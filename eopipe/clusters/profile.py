@@ -24,7 +24,6 @@ keep-going: true
 show-failed-logs: true
 latency-wait: 60                   # seconds until a shared file system shows what a node wrote
 local-cores: 2                     # of the login node: search, fetch and other small steps
-persistence-backend: db            # three files instead of one for each output
 benchmark-extended: true           # what jobs request, for `eopipe usage`
 slurm-init-seconds-before-status-checks: {status_interval}
 {status}

@@ -17,6 +17,7 @@ from eopipe.planning.folder_forecast import FolderForecast, existing_inodes
 from eopipe.planning.frozen_scenes import SEARCH_OUTPUTS, Config, FrozenScenes
 from eopipe.planning.trial_store import StoreSize, sample_size
 from eopipe.run.images import cells_of_images, splits_images
+from eopipe.run.job_records import DATABASE, FOLDER
 from eopipe.run.locate import chip_stores
 from eopipe.run.repeated import each_fold, each_training
 from eopipe.run.rules import names_of_parts
@@ -27,9 +28,10 @@ from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files, frame_folde
 from eopipe.trial_settings import configs_of_trainings, counts_of_rungs, kind_of_trainings, training_settings
 from eopipe.warp.footprints import Coverage, reached_cells, reached_windows
 
-# Every job writes a run record, a log and a benchmark table; Snakemake keeps metadata of each output.
+# Every job writes a run record, a log and a benchmark table; Snakemake has a record of each output in its database.
 BYTES_PER_JOB = {"records": 2500, "logs": 300, "benchmarks": 800}
-SNAKEMAKE_FOLDER, BYTES_PER_OUTPUT, SNAKEMAKE_FOLDERS = ".snakemake", 3000, 10
+# Beside the database a log of each run and a lock.
+BYTES_PER_OUTPUT, SNAKEMAKE_FILES, SNAKEMAKE_FOLDERS = 3000, 3, 8
 # Bytes of a pixel of both files of a map; of a page with scores, cards and a map sheet; of JSON, and of a crate.
 MAP_RATE, REPORT_BYTES, DOCUMENT_BYTES, CRATE_BYTES = 2.4, 350_000, 3000, 400_000
 # A model is weights, item, journal, history and manifest; its ONNX file and the comparison are beside it.
@@ -351,19 +353,17 @@ def _job_files(
 
 
 def _snakemake(config: Config, jobs: int, mapped: MappedImages, *, has_search: bool) -> FolderForecast:
-    """Snakemake's own: a file for each output, one log for each run, a lock, and its folders."""
+    """Snakemake's own: its records of all outputs, a log and a lock, and its folders."""
     folds = config["folds"]
     trainings = len(training_settings(config))
     several = {"search": int(has_search), "choose": int(bool(config["trials"]["space"]))}
     several |= {"predict": mapped.map_jobs + (folds + trainings) * mapped.maps}
     several |= {"describe": 1} if config["model"] else {"split": 1 + folds, "export": 1, "report": 1}
     outputs = jobs + sum(count * (len(stage(name).of(Output)) - 1) for name, count in several.items()) + 2
-    folder = Path(SNAKEMAKE_FOLDER)
-    known = min(outputs + SNAKEMAKE_FOLDERS, len([*folder.glob("*"), *folder.glob("*/*")]) + folder.is_dir())
-    existing = (known, min(known, outputs) * BYTES_PER_OUTPUT)
-    return FolderForecast(
-        SNAKEMAKE_FOLDER, 0, outputs, outputs * BYTES_PER_OUTPUT, existing, "typical", SNAKEMAKE_FOLDERS
-    )
+    size = outputs * BYTES_PER_OUTPUT
+    known = min(SNAKEMAKE_FILES + SNAKEMAKE_FOLDERS, len([*FOLDER.glob("*"), *FOLDER.glob("log/*")]) + FOLDER.is_dir())
+    existing = (known, min(size, DATABASE.stat().st_size if DATABASE.is_file() else 0))
+    return FolderForecast(str(FOLDER), 0, SNAKEMAKE_FILES, size, existing, "typical", SNAKEMAKE_FOLDERS)
 
 
 def typical_size(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> StoreSize:

@@ -34,6 +34,7 @@ from eopipe.publish import publish, read_json
 from eopipe.reporting.map_page import TESTED
 from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import TREES, describe_test
+from eopipe.run.job_records import has_locks
 from eopipe.run.rules import named_paths
 from eopipe.scenes.item import read_item
 from eopipe.stac.mlm import to_card
@@ -180,7 +181,7 @@ def _snakemake(argv: list[str], folder: Path, lock: TextIO) -> int:
         command += ["--cores", "all"]
     # Targets may follow a `--`, so the caller's arguments are the last.
     command += argv
-    if any((folder / ".snakemake/locks").glob("*")):
+    if has_locks(folder):
         subprocess.run([*command[:6], "--unlock", *command[6:]], check=False, capture_output=True)
     try:
         return _run_to_its_end(command, _environment(folder), lock)

@@ -82,6 +82,12 @@ def test_a_run_through_slurm_from_an_empty_folder_to_the_crate_has_the_bytes_of_
         "catalog",
     } <= set(jobs)
     assert all(re.fullmatch(r"slurm:\d+", job) for stage, job in jobs.items() if stage not in LOCAL)
+    # What Slurm ran is known on a laptop, too: nothing is left, and a change is seen.
+    assert clustered.project.planned() == []
+    config = clustered.folder / "config.yaml"
+    config.write_text(config.read_text().replace("bins:\n  - 50", "bins:\n  - 40"))
+    assert clustered.project.planned("--until", "label") == ["label"]
+    config.write_text(config.read_text().replace("bins:\n  - 40", "bins:\n  - 50"))
     # The finished model maps the same scenes again, without a training.
     done = subprocess.run(
         [sys.executable, "-m", "eopipe", "init", "again", "--from", str(clustered.folder)],

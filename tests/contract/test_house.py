@@ -25,7 +25,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 RULES = [ROOT / "workflow/Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
 LARGEST_FUNCTION, LARGEST_FILE = 50, 400
 # Rises only with a new capability, which the commit names; falls whenever it can.
-MODULES = 294
+MODULES = 295
 LARGEST_RULE, LAMBDAS_PER_RULE, LARGEST_RULE_FILE_PYTHON = 24, 1.2, 80
 # Rules that only name targets.
 TARGETS = {"all", "fetched"}

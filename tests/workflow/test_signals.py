@@ -16,6 +16,7 @@ import yaml
 from chaos.processes import TAG, Process, Tag
 from projects import ROOT
 
+from eopipe.run.job_records import has_locks
 from eopipe.run.project import LOCK
 
 pytestmark = pytest.mark.launch
@@ -149,7 +150,7 @@ def test_a_cwltool_that_is_killed_takes_its_stage_with_it_within_five_seconds(wa
 def test_a_second_run_is_refused_as_long_as_the_workflow_of_the_first_lives(waiting: Waiting) -> None:
     # A stopped process cannot end, so that of the killed command lives on.
     snakemake = waiting.process("snakemake")
-    locks = set((waiting.folder / ".snakemake/locks").iterdir())
+    assert has_locks(waiting.folder)
     os.kill(waiting.run.pid, signal.SIGSTOP)
     second = start(
         waiting.folder, waiting.tag, EOPIPE, "run", "--configfile", "config.yaml", "--cores", "1", "--dry-run"
@@ -157,7 +158,7 @@ def test_a_second_run_is_refused_as_long_as_the_workflow_of_the_first_lives(wait
     output, _ = second.communicate(timeout=60)
     assert second.returncode == 2
     assert f"a run is active in this folder: process {waiting.run.pid} on {socket.gethostname()} since" in output
-    assert set((waiting.folder / ".snakemake/locks").iterdir()) == locks
+    assert has_locks(waiting.folder)
     assert snakemake in waiting.tag.alive()
 
 

@@ -1,13 +1,13 @@
 from functools import partial
-from pathlib import Path
 from snakemake.exceptions import WorkflowError
-from eopipe.run import images as run_images, repeated, rules as eo
+from eopipe.run import images as run_images, job_records, repeated, rules as eo
 from eopipe.clusters.executor_patches import config_files, has_job_arrays, share_requests, workflow_folder
 from eopipe.errors import EopipeError
 from eopipe.run.job_logs import describe_jobs
 
 messages = describe_jobs()
 try:
+    job_records.keep_in_database(workflow)
     config = eo.checked(config, *config_files(workflow))
 except EopipeError as error:
     raise WorkflowError(str(error))

@@ -1,0 +1,143 @@
+"""Snakemake's records of jobs: one database in the project, whatever starts a run.
+
+By them Snakemake sees that options, inputs or the code of a rule have changed, and which outputs a killed run left
+incomplete. An output without a record is taken as it is, so all runs of a project have to keep them in one place.
+
+| internal | use | why | versions |
+|---|---|---|---|
+| `Workflow.workflow_settings.persistence_backend` | set to the database | else a profile decides, and a run with \
+another profile sees no change; and files would be one for each output | 9.18.1 to 9.27.1 |
+| `DbPersistence.namespace` | replaced by a constant | it is the absolute path of the project, so that a project which \
+was moved or copied had no records | 9.18.1 to 9.27.1 |
+| `FilePersistence`: its folders `metadata` and `incomplete` | read, then removed | records that earlier runs wrote as \
+files | 9.18.1 to 9.27.1 |
+| tables `snakemake_metadata` and `snakemake_locks` | read and written | records of another path; locks of a killed \
+run | 9.18.1 to 9.27.1 |
+"""
+
+import json
+import shutil
+import sqlite3
+from base64 import urlsafe_b64decode
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from eopipe.errors import IntegrityError, UsageError
+
+FOLDER = Path(".snakemake")
+DATABASE = FOLDER / "metadata.db"
+# Keys of records are relative to the project.
+NAMESPACE, OF_FILES = ".", "files"
+# Of several records of an output the latest stays.
+OLDER = """
+DELETE FROM snakemake_metadata AS old WHERE EXISTS (
+  SELECT 1 FROM snakemake_metadata AS new WHERE new.target = old.target
+  AND max(coalesce(new.starttime, 0), coalesce(new.endtime, 0))
+    > max(coalesce(old.starttime, 0), coalesce(old.endtime, 0)))"""
+
+
+def keep_in_database(workflow: Any) -> None:
+    """Let Snakemake keep its records in the database of the project, with those that are elsewhere.
+
+    A database that a user names (`--persistence-backend-db-url`) stays. Raises UsageError for a version of Snakemake
+    with other internals, and IntegrityError where the database is damaged.
+    """
+    try:
+        _use_database(workflow)
+    except sqlite3.DatabaseError as error:
+        raise IntegrityError(
+            f"{DATABASE}, where Snakemake keeps its records of jobs, cannot be read: {error}; remove it, and since "
+            "changes before that are then not seen, check the results with `eopipe verify`"
+        ) from error
+    except (AttributeError, ImportError) as error:
+        raise UsageError(
+            f"Snakemake {version('snakemake')} keeps its records of jobs otherwise than the versions that eopipe was "
+            f"tested with, 9.18 to 9.27: {error}"
+        ) from error
+
+
+def _use_database(workflow: Any) -> None:
+    from snakemake.persistence.db import DbPersistence
+    from snakemake.settings.types import PersistenceBackend
+
+    settings = workflow.workflow_settings
+    if settings.persistence_backend_db_url:
+        return
+    settings.persistence_backend = PersistenceBackend.DB
+    DbPersistence.namespace = property(lambda _: NAMESPACE, lambda *_: None)
+    # Jobs have Snakemakes of their own, at the same time.
+    if settings.exec_mode.name == "DEFAULT":
+        _adopt_files()
+        _adopt_namespaces()
+
+
+def _adopt_files() -> None:
+    """Write the records of earlier runs, a file each, into the database, and remove the files."""
+    records = [*_records_of_files()]
+    if records:
+        from snakemake.persistence.db import DbPersistence, MetadataRecordORM
+        from sqlalchemy.orm import Session
+
+        with Session(DbPersistence(path=FOLDER).engine) as session:
+            for target, record in records:
+                session.merge(MetadataRecordORM(namespace=OF_FILES, target=target, **record.model_dump()))
+            session.commit()
+    for name in ("metadata", "incomplete"):
+        shutil.rmtree(FOLDER / name, ignore_errors=True)
+
+
+def _records_of_files() -> Iterator[tuple[str, Any]]:
+    """Output and record of each file; an output that a killed run began may have no record yet."""
+    from snakemake.persistence import MetadataRecord
+
+    incomplete = {_output_of(path, "incomplete"): path for path in _files_in("incomplete")}
+    for path in _files_in("metadata"):
+        # Snakemake ignores a record that was not written to its end.
+        try:
+            record = MetadataRecord.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError:
+            continue
+        output = _output_of(path, "metadata")
+        record.incomplete = incomplete.pop(output, None) is not None
+        yield output, record
+    for output, path in incomplete.items():
+        yield output, MetadataRecord(incomplete=True, starttime=path.stat().st_mtime)
+
+
+def _files_in(name: str) -> list[Path]:
+    return [path for path in (FOLDER / name).rglob("*") if path.is_file() and path.name != "migration_underway"]
+
+
+def _output_of(path: Path, folder: str) -> str:
+    """The output that a record is of: its name is in base64, in pieces where it is long."""
+    pieces = path.relative_to(FOLDER / folder).parts
+    return urlsafe_b64decode("".join(piece.removeprefix("@") for piece in pieces)).decode()
+
+
+def _adopt_namespaces() -> None:
+    """Name the records from files, and the records of the project in an earlier folder, as all others."""
+    if not DATABASE.is_file():
+        return
+    with closing(sqlite3.connect(DATABASE)) as connection, connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        if "snakemake_metadata" not in tables:
+            return
+        others = connection.execute("SELECT 1 FROM snakemake_metadata WHERE namespace != ? LIMIT 1", (NAMESPACE,))
+        if others.fetchone():
+            connection.execute(OLDER)
+            connection.execute("UPDATE OR REPLACE snakemake_metadata SET namespace = ?", (NAMESPACE,))
+
+
+def has_locks(folder: Path) -> bool:
+    """Whether a Snakemake in a project runs, or was killed: it has locked its files."""
+    if not (folder / DATABASE).is_file():
+        return False
+    with closing(sqlite3.connect(folder / DATABASE)) as connection:
+        try:
+            return bool(connection.execute("SELECT 1 FROM snakemake_locks LIMIT 1").fetchone())
+        except sqlite3.DatabaseError:
+            # The workflow says what is wrong with it.
+            return False
