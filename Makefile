@@ -70,15 +70,12 @@ install: .venv/installed
 	-@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .venv/uv uv==0.13.9
 
 .venv/installed: pyproject.toml constraints.txt | .venv/pyvenv.cfg
-	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable .
+	@# With cwltool and the executor of Slurm: README goes on with both.
+	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[cwl,slurm]'
 	@touch $@
 
 .venv/tests: .venv/installed
-	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[slurm,test]'
-	@touch $@
-
-.venv/slurm: .venv/installed
-	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[slurm]'
+	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[cwl,slurm,test]'
 	@touch $@
 
 # What the tests need beside the package, each in an environment of its own, but for the engines of CWL, which dev/suites.py
@@ -111,7 +108,7 @@ slurm-up:
 slurm-down:
 	@$(PYTHON) tests/cluster/slurm.py down
 
-demo-slurm: .venv/slurm slurm-up
+demo-slurm: .venv/installed slurm-up
 	@# Only this run queries the cluster, so frequent queries are harmless.
 	@eopipe run --profile slurm --logger rich --slurm-init-seconds-before-status-checks 3; code=$$?; $(MAKE) --no-print-directory slurm-down; exit $$code
 
