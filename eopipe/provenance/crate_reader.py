@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,13 +17,14 @@ from eopipe.provenance.graph import CRATE_VERSION, METADATA
 from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord
 from eopipe.publish import MANIFEST, Damage, read_json
 
-PROFILE_VERSION = "0.5"
 RUN_PROFILES = "https://w3id.org/ro/wfrun/"
-# The pattern of each profile's identifier, and the version that this code reads.
-READABLE = {
-    "RO-Crate": (r"https://w3id\.org/ro/crate/(\d+(?:\.\d+)*)", CRATE_VERSION),
-    "Provenance Run Crate": (r"https://w3id\.org/ro/wfrun/provenance/(\d+(?:\.\d+)*)", PROFILE_VERSION),
+# The pattern of each profile's identifier, and the versions of both that are read: each profile of runs builds on one
+# RO-Crate, and the JSON of both pairs has the same terms.
+PROFILES = {
+    "RO-Crate": r"https://w3id\.org/ro/crate/(\d+(?:\.\d+)*)",
+    "Provenance Run Crate": r"https://w3id\.org/ro/wfrun/provenance/(\d+(?:\.\d+)*)",
 }
+READABLE = ((CRATE_VERSION, "0.5"), ("1.3", "0.6"))
 Entities = dict[str, dict[str, Any]]
 Checksums = dict[str, str]
 
@@ -92,15 +94,19 @@ def read_crate(folder: Path) -> RunCrate:
 
 def _check_profiles(folder: Path, entities: Entities) -> None:
     profiles = [*_ids(entities[METADATA].get("conformsTo")), *_ids(entities["./"].get("conformsTo"))]
-    for name, (pattern, readable) in READABLE.items():
-        versions = [match[1] for profile in profiles if (match := re.fullmatch(pattern, profile))]
-        if not versions:
+    versions = {
+        name: [match[1] for profile in profiles if (match := re.fullmatch(pattern, profile))]
+        for name, pattern in PROFILES.items()
+    }
+    for name in PROFILES:
+        if not versions[name]:
             raise BadInputError(f"{folder} is not a {name}, so no run of eopipe can be read from it")
-        if readable not in versions:
-            raise BadInputError(
-                f"{folder} follows {name} {', '.join(versions)}, and this eopipe reads {readable}; "
-                "use the eopipe that made it, or a newer one"
-            )
+    if not set(product(*versions.values())) & set(READABLE):
+        text = " with ".join(f"{name} {', '.join(numbers)}" for name, numbers in versions.items())
+        raise BadInputError(
+            f"{folder} follows {text}, and this eopipe reads {' or '.join(map(' with '.join, READABLE))}; "
+            "use the eopipe that made it, or a newer one"
+        )
     if not any(identifier.startswith(f"{REPOSITORY}/blob/") for identifier in entities):
         raise BadInputError(f"{folder} is a {name}, but not one of an eopipe run")
 

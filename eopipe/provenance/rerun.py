@@ -6,6 +6,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from eopipe import __version__
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, read_crate
-from eopipe.provenance.jobs import RecordedData
+from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.record import commit
 from eopipe.provenance.rerun_jobs import FROZEN_STAGES, CrateRerun
 from eopipe.publish import MANIFEST, content_digest, damage_message, digest, verify
@@ -24,7 +25,12 @@ from eopipe.publish import MANIFEST, content_digest, damage_message, digest, ver
 def rerun(
     crate_folder: Annotated[Path, Argument("folder that eopipe crate made", positional=True, value="CRATE")],
     to: Annotated[Path | None, Argument("new folder for the outputs [CRATE-again]")] = None,
-    data: Annotated[Path, Argument("folder with inputs that are not in the crate: labels, catalogs")] = Path(),
+    data: Annotated[
+        Path, Argument("folder with inputs that are not in the crate: labels, catalogs, or the results of the run")
+    ] = Path(),
+    only: Annotated[
+        tuple[str, ...], Argument("stages to rerun, or titles of jobs, from the crate and what is in --data [all]")
+    ] = (),
     cores: Annotated[int | None, Argument("concurrent jobs [all cores]", ge=1)] = None,
     allow_code: Annotated[
         str | None,
@@ -46,9 +52,9 @@ def rerun(
         raise IntegrityError(damage_message(crate.folder, damages))
     check_code(crate, allow_other=other_code)
     folder = crate.folder.resolve()
-    jobs = CrateRerun(crate, to or folder.with_name(f"{folder.name}-again"), allow_code)
+    jobs = CrateRerun(crate, to or folder.with_name(f"{folder.name}-again"), allow_code, only)
+    jobs.available |= find_user_inputs(crate, data, jobs.jobs)
     jobs.check_permission()
-    jobs.available |= find_user_inputs(crate, data, [row for job in jobs.jobs for row in job.record.inputs])
     jobs.open()
     for line in environment_differences(crate):
         print(line)
@@ -99,24 +105,26 @@ def _installed(name: str) -> str:
     return ""
 
 
-def find_user_inputs(crate: RunCrate, folder: Path, inputs: Sequence[RecordedData]) -> dict[str, Path]:
-    """Find the inputs of the run that are not in the crate, by their content.
+def find_user_inputs(crate: RunCrate, folder: Path, jobs: Sequence[RecordedJob]) -> dict[str, Path]:
+    """Find the inputs of jobs that are not in the crate and that none of these jobs makes, by their content.
 
-    Searches at the paths that the crate's config names, then for the file name in a folder and in its subfolders.
-    Raises BadInputError that lists all that are not found.
+    Searches at the paths that the crate's config and the jobs name, then for the file name in a folder and in its
+    subfolders. Raises BadInputError that lists all that are not found, and IntegrityError for a damaged folder.
     """
-    outputs = {data.key for job in crate.jobs if job.stage not in FROZEN_STAGES for data in job.record.outputs}
-    available = crate.paths.keys() | outputs
-    missing = {data.key: data for data in inputs if data.key not in available}
+    available = crate.paths.keys() | {data.key for job in jobs for data in job.record.outputs}
+    missing = {data.key: data for job in jobs for data in job.record.inputs if data.key not in available}
     named = [folder / text for text in _config_strings(crate)]
     # The model in the crate contains the code of a custom model.
     copies = {key: sorted(crate.folder.rglob(glob.escape(data.name))) for key, data in missing.items()}
     paths = {key: _find(data, folder, [*named, *copies[key]]) for key, data in missing.items()}
-    not_found = [missing[key] for key, path in paths.items() if path is None]
+    not_found = {key: missing[key] for key, path in paths.items() if path is None}
     if not_found:
-        names = "; ".join(f"{data.name} ({_identity(data)})" for data in not_found)
+        names = "; ".join(f"{data.name} ({_identity(data)})" for data in not_found.values())
+        rows = ((job.stage, row.key) for job in crate.jobs for row in job.record.outputs)
+        makers = dict.fromkeys(name for name, key in rows if key in not_found and name not in FROZEN_STAGES)
+        cure = f", as the results of the run, or add to --only what makes them: {' '.join(makers)}" if makers else ""
         raise BadInputError(
-            f"{crate.folder} does not contain these inputs: {names}; put them into {folder} or give --data"
+            f"{crate.folder} does not contain these inputs: {names}; put them into {folder} or give --data{cure}"
         )
     return {key: path for key, path in paths.items() if path}
 
@@ -137,9 +145,11 @@ def _config_strings(crate: RunCrate) -> Iterator[str]:
 
 def _find(data: RecordedData, folder: Path, named: Sequence[Path]) -> Path | None:
     # The folder itself too: `--data sample` for a catalog named sample.
-    candidates = [path for path in (*named, folder.resolve()) if path.name == data.name]
-    candidates += [folder / data.name, *sorted(folder.glob(f"*/{data.name}"))]
-    return next((path for path in candidates if _has_content(path, data)), None)
+    candidates = [path for path in (*named, folder / data.path, folder.resolve()) if path.name == data.name]
+    # Results have models of trials two folders down; a folder without a digest may be any of its name.
+    depths = ("", "*/", "*/*/") if data.sha256 else ("", "*/")
+    below = (path for depth in depths for path in sorted(folder.glob(depth + glob.escape(data.name))))
+    return next((path for path in chain(candidates, below) if _has_content(path, data)), None)
 
 
 def _has_content(path: Path, data: RecordedData) -> bool:
@@ -150,7 +160,11 @@ def _has_content(path: Path, data: RecordedData) -> bool:
         return False
     # A catalog has no digest of its own; the assets that are fetched from it do.
     is_published = (path / MANIFEST).is_file()
-    return not data.sha256 or (digest(path) if is_published else content_digest(path)) == data.sha256
+    has_content = not data.sha256 or (digest(path) if is_published else content_digest(path)) == data.sha256
+    if is_published and has_content:
+        # The digest is the manifest's, and a file may have changed since.
+        verify(path)
+    return has_content
 
 
 def _identity(data: RecordedData) -> str:

@@ -11,11 +11,13 @@ from pathlib import Path
 from eopipe.contract import STAGES, Input, Knob, Option, Output, stage, to_args
 from eopipe.errors import BY_CODE, BadInputError, EopipeError, IntegrityError, RefusedError, UsageError
 from eopipe.models.model_files import is_permitted, permission_message
+from eopipe.models.model_folder import read_model_card
 from eopipe.provenance.crate_reader import RunCrate
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.record import record_path
 from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, digest, publish, read_json, write_json
+from eopipe.reporting.wording import plural
 
 SUMMARY = "rerun.json"
 # These stages do not run again. A search today may return other scenes: its result is in the crate. A chip set is an
@@ -46,31 +48,50 @@ class OutputComparison:
 class CrateRerun:
     """The rerun of a crate's jobs into a folder; `available` maps content that the crate names to its path.
 
-    `allow_code` is the custom model whose code may run.
+    `allow_code` is the custom model whose code may run, `only` the stages, or titles of jobs, to run; empty for all.
     """
 
     crate: RunCrate
     folder: Path
     allow_code: str | None = None
+    only: tuple[str, ...] = ()
     available: dict[str, Path] = field(default_factory=dict)
     comparisons: list[OutputComparison] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Select the jobs to run; raises BadInputError if there are none, or if a stage is unknown here."""
-        self.available |= self.crate.paths
-        self.jobs = [job for job in self.crate.jobs if job.stage not in FROZEN_STAGES and not job.failed]
+        """Select the jobs to run; raises BadInputError if there are none, or if a stage is unknown here.
+
+        Raises UsageError for a name in `only` that no job has.
+        """
+        self.originals = self.crate.paths
+        self.available |= self.originals
+        jobs = [job for job in self.crate.jobs if job.stage not in FROZEN_STAGES and not job.failed]
+        if not jobs:
+            raise BadInputError(f"{self.crate.folder} has no completed job, so there is nothing to rerun")
+        if absent := {*self.only}.difference(*({job.stage, job.title} for job in jobs)):
+            raise UsageError(
+                f"--only: {self.crate.folder} has no completed job of {', '.join(sorted(absent))} to rerun, but of "
+                f"{', '.join(dict.fromkeys(job.stage for job in jobs))}"
+            )
+        self.jobs = [job for job in jobs if not self.only or not {job.stage, job.title}.isdisjoint(self.only)]
         unknown = sorted({job.stage for job in self.jobs} - set(STAGES))
         if unknown:
             raise BadInputError(f"{self.crate.folder} has jobs of unknown stages: {', '.join(unknown)}")
-        if not self.jobs:
-            raise BadInputError(f"{self.crate.folder} has no completed job, so there is nothing to rerun")
 
     def check_permission(self) -> None:
-        """Raise RefusedError if a job trains a custom model whose code is not allowed to run."""
+        """Raise RefusedError if a job trains or builds a custom model whose code is not allowed to run."""
         for job in self.jobs:
-            architecture = str(job.record.settings.get("architecture", "")) if job.stage == "train" else ""
-            if not is_permitted(architecture, (self.allow_code,)):
-                raise RefusedError(permission_message(f"{job.title} of {self.crate.folder}", architecture))
+            for architecture in self._architectures(job):
+                if not is_permitted(architecture, (self.allow_code,)):
+                    raise RefusedError(permission_message(f"{job.title} of {self.crate.folder}", architecture))
+
+    def _architectures(self, job: RecordedJob) -> Iterator[str]:
+        """Of the model that a job trains, and of one that it builds unless that is made here first."""
+        if job.stage == "train":
+            yield str(job.record.settings.get("architecture", ""))
+        if any(port.name == "allow_code" for port in stage(job.stage).of(Knob)):
+            models = [data.key for data in job.record.inputs if data.port == "model" and data.key in self.available]
+            yield from (str(read_model_card(self.available[key])["architecture"]) for key in models)
 
     def open(self) -> None:
         """Create the folder, or resume the interrupted rerun in it; raises UsageError for any other content."""
@@ -103,7 +124,8 @@ class CrateRerun:
                 f"{len(different)} of {len(self.comparisons)} outputs differ from {self.crate.folder}; check first "
                 f"{first.text}"
             )
-        print(f"identical: {len(self.comparisons)} outputs of {len(self.jobs)} jobs have the digests of the crate")
+        outputs, jobs = plural(len(self.comparisons), "output"), plural(len(self.jobs), "job")
+        print(f"identical: {outputs} of {jobs} with the digests of the crate")
         return 0
 
     def _write_summary(self) -> None:
@@ -140,7 +162,7 @@ class CrateRerun:
         return arguments
 
     def _compare(self, job: RecordedJob, data: RecordedData, output: Path, inputs_identical: bool) -> OutputComparison:
-        original, self.available[data.key] = self.available.get(data.key), output
+        original, self.available[data.key] = self.originals.get(data.key), output
         is_identical = digest(output) == data.sha256
         files = () if is_identical or original is None or not data.folder else _different_files(original, output)
         return OutputComparison(job, data.port, is_identical, inputs_identical, files)

@@ -32,7 +32,7 @@ from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, read_weights, write_model_folder
 from eopipe.provenance.contextual_entities import CrateDescription
 from eopipe.provenance.crate_reader import RunCrate
-from eopipe.provenance.jobs import HostClass, RecordedJob, RunRecord
+from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord
 from eopipe.provenance.preview import readme
 from eopipe.provenance.record import commit
 from eopipe.provenance.rerun_jobs import CrateRerun
@@ -281,6 +281,20 @@ def test_a_crate_that_trains_a_custom_model_is_not_rerun_without_permission(fold
         with pytest.raises(RefusedError, match=r"train of .* names code to run, net\.py:Net"):
             CrateRerun(crate, folder / "again", name).check_permission()
     CrateRerun(crate, folder / "again", "net.py:Net").check_permission()
+
+
+@pytest.mark.parametrize("name", ["predict", "calibrate", "export"])
+def test_a_job_of_a_crate_that_builds_a_custom_model_is_not_rerun_without_permission(folder: Path, name: str) -> None:
+    model = RecordedData(port="model", name="model", folder=True, bytes=1, files=1, sha256="a" * 64)
+    record = RunRecord(
+        stage=name, version="", status="completed", error="", start="", end="", arguments=(), inputs=(model,),
+        outputs=(), settings={}, usage={}, place=HostClass(system="", machine="", cores=None, job=""), software={},
+    )  # fmt: skip
+    crate = RunCrate(folder, {}, (RecordedJob(record, ""),), frozenset())
+    available = {model.key: model_with_code(folder / "model")}
+    with pytest.raises(RefusedError, match=f"{name} of .* names code to run, net:Net.* add --allow-code net:Net"):
+        CrateRerun(crate, folder / "again", "net.py:Other", available=available).check_permission()
+    CrateRerun(crate, folder / "again", "net.py:Net", available=available).check_permission()
 
 
 # Run records

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ from eopipe.errors import BadInputError
 from eopipe.provenance import record
 from eopipe.provenance.crate_reader import RunCrate, read_crate
 from eopipe.provenance.data_entities import media_type
+from eopipe.provenance.jobs import RecordedJob, RunRecord
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.provenance.rerun import find_user_inputs
-from eopipe.publish import digest, read_json, sha256, write_json
+from eopipe.provenance.rerun_jobs import CrateRerun
+from eopipe.publish import digest, read_json, sha256, write_json, write_manifest
 from eopipe.stac.mlm import SAFETENSORS
 
 Entities = dict[str, dict[str, Any]]
@@ -167,6 +171,20 @@ def changed(crate: Path, folder: Path, change: Callable[[Entities], None]) -> Pa
 @pytest.mark.exhaustive
 def test_the_crate_passes_the_required_and_recommended_checks_of_the_profile(crate: Path, cache: Path) -> None:
     assert issues(crate, cache, "RECOMMENDED") == []
+
+
+def test_a_crate_follows_the_newest_profiles_that_the_installed_validator_knows(crate: Path) -> None:
+    profile = re.compile(r"https://w3id\.org/ro/wfrun/(\w+)/([\d.]+)")
+    folder = Path(str(files("rocrate_validator").joinpath("profiles")))
+    texts = [path.read_text() for path in folder.glob("*-run-crate/**/profile.ttl")]
+    newest: dict[str, list[int]] = {}
+    for name, version in profile.findall(" ".join(texts)):
+        newest[name] = max(newest.get(name, []), [int(number) for number in version.split(".")])
+    followed = profile.findall(json.dumps(entities(crate)["./"]["conformsTo"]))
+    assert len(newest) == len(followed) == 3
+    assert newest == {name: [int(number) for number in version.split(".")] for name, version in followed}, (
+        "write the newer profiles: PROFILES of crate.py, CRATE_VERSION and TERMS of graph.py, docs/provenance.md"
+    )
 
 
 @pytest.mark.exhaustive
@@ -663,3 +681,47 @@ def test_a_crate_with_a_broken_config_is_refused_in_a_sentence(text: str, tmp_pa
     crate = RunCrate(tmp_path, {}, (), frozenset())
     with pytest.raises(BadInputError, match=r"config\.yaml, the config of the crate, is not valid YAML: "):
         find_user_inputs(crate, tmp_path, [])
+
+
+def job_record(stage: str, **data: list[dict[str, Any]]) -> RunRecord:
+    """A job that read and wrote the given files and folders."""
+    texts = dict.fromkeys(("version", "error", "start", "end"), "")
+    place = {"system": "", "machine": "", "cores": 1, "job": ""}
+    empty: dict[str, Any] = {"arguments": [], "settings": {}, "inputs": [], "outputs": [], "usage": {}, "software": {}}
+    return RunRecord.model_validate({"stage": stage, "status": "completed", "place": place} | texts | empty | data)
+
+
+def test_an_input_is_found_by_its_content_at_the_path_that_its_job_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "data/by/year/2018/labels.tif"
+    path.parent.mkdir(parents=True)
+    path.write_text("labels")
+    data = {"port": "source", "name": path.name, "folder": False, "bytes": 6, "files": 1, "sha256": sha256(path)}
+    job = RecordedJob(job_record("label", inputs=[data | {"path": "by/year/2018/labels.tif"}]), "")
+    crate = RunCrate(tmp_path / "crate", {}, (job,), frozenset())
+    assert find_user_inputs(crate, tmp_path / "data", [job]) == {data["sha256"]: path}
+    path.write_text("others")
+    with pytest.raises(BadInputError, match=r"does not contain these inputs: labels\.tif \(sha256 "):
+        find_user_inputs(crate, tmp_path / "data", [job])
+
+
+def test_of_two_jobs_with_equal_outputs_each_is_compared_with_the_crate_and_not_with_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(folder: Path, text: str) -> str:
+        folder.mkdir(parents=True)
+        (folder / "weights").write_text(text)
+        write_manifest(folder)
+        return digest(folder)
+
+    model = {"port": "model", "name": "model", "folder": True, "bytes": 1, "files": 1}
+    model["sha256"] = write(tmp_path / "crate/model", "as before")
+    write_manifest(tmp_path / "crate")
+    entity = {"@id": "model/", "@type": "Dataset", "name": "model", "sha256": model["sha256"]}
+    jobs = tuple(RecordedJob(job_record("train", outputs=[model]), name) for name in ("trial-1", "trial-2"))
+    again = CrateRerun(RunCrate(tmp_path / "crate", {"model/": entity}, jobs, frozenset()), tmp_path / "again")
+    monkeypatch.setattr(
+        "eopipe.provenance.rerun_jobs._execute",
+        lambda job, *_: write(tmp_path / "again/train" / job.label / "model", "otherwise"),
+    )
+    again.run(cores=1)
+    assert [comparison.files for comparison in again.comparisons] == [("weights",), ("weights",)]

@@ -73,6 +73,10 @@ def test_the_crate_is_rerun_without_the_files_of_the_user(custom: Project, tmp_p
     refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=variables)
     assert (refused.returncode, "--allow-code mymodel.py:Net" in refused.stderr) == (8, True), refused.stderr
     assert not (tmp_path / "crate-again").exists()
+    only = [*command[:-1], str(custom.results), "--only", "predict"]
+    refused = subprocess.run(only, cwd=tmp_path, capture_output=True, text=True, check=False, env=variables)
+    assert "predict of crate names code to run, mymodel.py:Net" in refused.stderr
+    assert (refused.returncode, (tmp_path / "crate-again").exists()) == (8, False)
     command += ["--allow-code", "mymodel.py:Net"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=variables)
     assert result.returncode == 0, result.stdout + result.stderr

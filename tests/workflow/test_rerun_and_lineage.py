@@ -16,7 +16,9 @@ from projects import DAYS, ROOT, Project, environment
 from scenery import Run
 
 from eopipe import __version__
+from eopipe.provenance.crate_reader import crate_damages, read_crate
 from eopipe.publish import read_json, sha256, write_json, write_manifest
+from eopipe.reporting.wording import plural
 
 METADATA = "ro-crate-metadata.json"
 Graph = dict[str, dict[str, Any]]
@@ -91,15 +93,15 @@ def test_a_changed_missing_or_extra_file_is_named_in_one_sentence(crate: Path, r
     assert completed.stderr.count("error: ") == 1
 
 
-def newer(graph: Graph) -> None:
-    for entity in (graph["./"], graph[METADATA]):
-        text = json.dumps(entity["conformsTo"]).replace("provenance/0.5", "provenance/0.6")
-        entity["conformsTo"] = json.loads(text)
+def of_versions(crate: str, profile: str) -> Callable[[Graph], None]:
+    """Change the versions of RO-Crate and of the Workflow Run profiles that the metadata name."""
 
+    def change(graph: Graph) -> None:
+        for identifier, entity in graph.items():
+            text = re.sub(r"(w3id\.org/ro/wfrun/\w+)/0\.5", rf"\1/{profile}", json.dumps(entity))
+            graph[identifier] = json.loads(text.replace("w3id.org/ro/crate/1.1", f"w3id.org/ro/crate/{crate}"))
 
-def newest(graph: Graph) -> None:
-    text = json.dumps(graph[METADATA]["conformsTo"]).replace("crate/1.1", "crate/1.3")
-    graph[METADATA]["conformsTo"] = json.loads(text)
+    return change
 
 
 def foreign(graph: Graph) -> None:
@@ -111,8 +113,13 @@ def foreign(graph: Graph) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (newer, "follows Provenance Run Crate 0.6, and this eopipe reads 0.5; use the eopipe that made it, or a newer"),
-        (newest, "follows RO-Crate 1.3, and this eopipe reads 1.1"),
+        (
+            of_versions("1.3", "0.7"),
+            "follows RO-Crate 1.3 with Provenance Run Crate 0.7, and this eopipe reads 1.1",
+        ),
+        (of_versions("1.4", "0.6"), "reads 1.1 with 0.5 or 1.3 with 0.6; use the eopipe that made it, or a newer one"),
+        (of_versions("1.1", "0.6"), "follows RO-Crate 1.1 with Provenance Run Crate 0.6, and"),
+        (of_versions("1.3", "0.5"), "follows RO-Crate 1.3 with Provenance Run Crate 0.5, and"),
         (foreign, "but not one of an eopipe run"),
     ],
 )
@@ -125,6 +132,19 @@ def test_a_crate_of_a_newer_profile_or_of_another_tool_is_refused_in_one_sentenc
     assert message in completed.stderr
     assert completed.stderr.count("\n") == 1
     assert not crate.with_name("crate-again").exists()
+
+
+def test_a_crate_of_the_profile_0_6_has_the_jobs_of_one_of_0_5_for_every_reader(crate: Path, run: Run) -> None:
+    jobs, lineage = read_crate(crate).jobs, run("lineage", crate / "classes.tif").stdout
+    rewrite(crate, of_versions("1.3", "0.6"))
+    text = (crate / METADATA).read_text().replace("ro/crate/1.1/context", "ro/crate/1.3/context")
+    (crate / METADATA).write_text(text.replace("workflow-ro-crate/1.0", "workflow-ro-crate/1.1"))
+    write_manifest(crate)
+    assert read_crate(crate).jobs == jobs
+    assert (run("verify", crate).code, crate_damages(crate)) == (0, [])
+    assert "train" in lineage
+    assert run("lineage", crate / "classes.tif").stdout == lineage
+    assert "does not contain these inputs" in run("rerun", crate, "--data", crate / "scenes").stderr
 
 
 @pytest.mark.parametrize("text", ["{", '{"@graph": 3}', '{"@graph": [{"@id": "https://w3id.org/ro/wfrun/x"}]}'])
@@ -180,7 +200,7 @@ def test_the_rerun_of_a_crate_in_another_folder_is_identical(rerun: Rerun, finis
     assert rerun.code == 0, rerun.output
     jobs = 2 * len(DAYS) + 9
     assert re.search(
-        rf"^identical: \d+ outputs of {jobs} jobs have the digests of the crate$", rerun.output, re.MULTILINE
+        rf"^identical: \d+ outputs of {jobs} jobs with the digests of the crate$", rerun.output, re.MULTILINE
     )
     for output, original in (
         ("train/model/manifest.json", "model/manifest.json"),
@@ -231,7 +251,7 @@ def test_the_crate_of_a_cwl_run_is_rerun_as_well(by_cwl: Path, tmp_path: Path) -
     crate = of_one_scene(shutil.copytree(by_cwl / "crate", tmp_path / "crate"))
     result = eopipe("rerun", crate, "--data", ROOT)
     assert result.returncode == 0, result.stdout
-    assert result.stdout.endswith("identical: 2 outputs of 2 jobs have the digests of the crate\n")
+    assert result.stdout.endswith("identical: 2 outputs of 2 jobs with the digests of the crate\n")
 
 
 def test_an_existing_folder_is_not_changed(crate: Path, tmp_path: Path, run: Run) -> None:
@@ -303,6 +323,72 @@ def test_a_crate_cannot_write_outside_of_the_new_folder(crate: Path, run: Run) -
     completed = run("rerun", crate, "--data", ROOT)
     assert completed.code == 3
     assert "is not a file name" in completed.stderr
+
+
+# eopipe rerun --only
+
+
+def test_chosen_jobs_run_alone_from_the_crate_the_results_the_data_of_the_user_and_each_other(
+    crate: Path, finished: Project, tmp_path: Path, run: Run
+) -> None:
+    again, store = tmp_path / "again", f"S2_ROMANIA_{DAYS[0]}.zarr"
+    completed = run("rerun", crate, "--data", finished.folder, "--only", "label", "split", "--to", again)
+    assert completed.code == 0, completed.stderr
+    assert completed.stdout.endswith("identical: 5 outputs of 2 jobs with the digests of the crate\n")
+    assert {path.name for path in again.iterdir()} == {"label", "split", "logs", "rerun.json"}
+    label, split = ((again / f"logs/{name}.log").read_text() for name in ("label", "split"))
+    assert f"{crate}/grid.json" in label
+    assert f"{finished.folder}/sample/" in label
+    assert f"{finished.results}/tiles/{store}" in split
+    assert f"{again}/label/all.zarr" in split
+    assert f"{finished.results}/labels" not in split
+
+
+def test_a_whole_rerun_in_the_folder_of_chosen_jobs_compares_all(crate: Path, tmp_path: Path, run: Run) -> None:
+    of_one_scene(crate)
+    command = ("rerun", crate, "--data", ROOT, "--to", tmp_path / "again")
+    for only, jobs in ((["--only", f"fetch S2_ROMANIA_{DAYS[0]}"], ["fetch"]), ([], ["fetch", "preprocess"])):
+        completed = run(*command, *only)
+        assert completed.code == 0, completed.stderr
+        assert f"identical: {plural(len(jobs), 'output')} of {plural(len(jobs), 'job')} with" in completed.stdout
+        assert [row["job"].split()[0] for row in read_json(tmp_path / "again/rerun.json")["outputs"]] == jobs
+
+
+def test_inputs_of_chosen_jobs_that_are_nowhere_are_listed_with_the_stages_that_make_them(
+    crate: Path, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "empty").mkdir()
+    completed = run("rerun", crate, "--only", "evaluate", "label", "--data", tmp_path / "empty")
+    assert completed.code == 3
+    assert completed.stderr.count("\n") == 1
+    assert all(f"S2_ROMANIA_{day}.zarr (sha256 " in completed.stderr for day in DAYS)
+    assert "tree_cover_density_2018.tif (sha256 " in completed.stderr
+    assert "all.zarr" not in completed.stderr, "label makes it"
+    assert "as the results of the run, or add to --only what makes them: preprocess\n" in completed.stderr
+    assert not crate.with_name("crate-again").exists()
+
+
+def test_a_changed_file_in_the_results_is_no_input_of_chosen_jobs(
+    crate: Path, finished: Project, tmp_path: Path, run: Run
+) -> None:
+    store = f"S2_ROMANIA_{DAYS[0]}.zarr"
+    shutil.copytree(finished.results / "tiles" / store, tmp_path / "tiles" / store)
+    with (tmp_path / "tiles" / store / "zarr.json").open("a") as file:
+        file.write(" ")
+    completed = run("rerun", crate, "--data", tmp_path / "tiles", "--only", "export")
+    assert completed.code == 4
+    assert f"{store} is damaged: zarr.json has " in completed.stderr
+    assert not crate.with_name("crate-again").exists()
+
+
+@pytest.mark.parametrize("name", ["evaluat", "composite", "search", "fetch S2"])
+def test_a_stage_that_the_crate_has_no_job_of_is_refused_with_those_that_it_has(
+    crate: Path, run: Run, name: str
+) -> None:
+    completed = run("rerun", crate, "--data", ROOT, "--only", "export", name)
+    assert completed.code == 2
+    assert f"has no completed job of {name} to rerun, but of fetch, preprocess, label, split," in completed.stderr
+    assert not crate.with_name("crate-again").exists()
 
 
 # eopipe lineage
