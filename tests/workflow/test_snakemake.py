@@ -81,6 +81,42 @@ def test_a_second_run_has_nothing_to_do_and_says_so(finished: Project) -> None:
     assert finished.digests() == before
 
 
+@pytest.mark.parametrize(
+    ("name", "maker"),
+    [
+        ("metrics.json", "evaluate"),
+        ("map.png", "report"),
+        ("model-card.md", "report"),
+        ("data-card.md", "report"),
+        ("model", "train"),
+        ("model.onnx", "export"),
+        ("calibration.json", "calibrate"),
+        ("split.json", "split"),
+        ("split.gpkg", "split"),
+        ("maps/mosaic/classes.tif", "predict"),
+        ("catalog", "catalog"),
+        ("crate", "crate"),
+    ],
+)
+def test_each_result_that_is_promised_is_made_again_where_it_was_deleted(
+    finished: Project, tmp_path: Path, name: str, maker: str
+) -> None:
+    (finished.results / name).rename(tmp_path / "deleted")
+    planned = finished.planned()
+    (tmp_path / "deleted").rename(finished.results / name)
+    assert maker in planned
+    assert "preprocess" not in planned
+
+
+def test_stores_that_were_deleted_to_save_space_are_not_made_again(finished: Project, tmp_path: Path) -> None:
+    for name in ("scenes", "tiles"):
+        (finished.results / name).rename(tmp_path / name)
+    planned = finished.planned()
+    for name in ("scenes", "tiles"):
+        (tmp_path / name).rename(finished.results / name)
+    assert planned == []
+
+
 def test_every_job_line_is_accepted_by_the_parser_of_its_stage(finished: Project) -> None:
     # If the search is forced, all later inputs are unknown, so it is planned separately.
     lines = []
