@@ -70,7 +70,7 @@ install: .venv/installed
 	-@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .venv/uv uv==0.13.9
 
 .venv/installed: pyproject.toml constraints.txt | .venv/pyvenv.cfg
-	@# With cwltool and the executor of Slurm: README goes on with both.
+	@# With cwltool and the executor of Slurm, which README uses next.
 	$(INSTALL) $(BIN)/python --constraint constraints.txt --editable '.[cwl,slurm]'
 	@touch $@
 

@@ -18,6 +18,8 @@ thread may hold: a second SIGTERM, as from a group and its leader, stopped it fo
 | `Workflow.configfiles` | read | the demo's config is only for runs without another | 9.18.1 to 9.27.1 |
 | `Workflow.current_basedir`, `.sourcecache.open` | used | the folder of the rules, which a project may include \
 or use from a repository | 9.18.1 to 9.27.1 |
+| `Workflow.dag.needrun_jobs` | called | what a job cannot write is said before the first one \
+| 9.18.1 to 9.27.1 |
 | `Workflow._onstart`, `._onsuccess` | replaced: call eopipe's handler too | handlers of a module are ignored \
 | 9.18.1 to 9.27.1 |
 | `Workflow.executor_settings`, `.resource_settings.nodes`, `.scheduling_settings.max_jobs_per_timespan` | read \
@@ -157,7 +159,7 @@ def begin_run(workflow: Any, config: dict[str, Any]) -> None:
 
     from eopipe.chips.import_set import hold_chip_set
     from eopipe.run.locate import imports_chips
-    from eopipe.run.project import claim_results, hold_lock, reset_future_times
+    from eopipe.run.project import claim_results, hold_lock, refuse_unwritable, reset_future_times
 
     hold_lock()
     try:
@@ -166,6 +168,9 @@ def begin_run(workflow: Any, config: dict[str, Any]) -> None:
         # The lock of what the run packs itself is for that job first.
         if config["chip_set"] and not imports_chips(config):
             hold_chip_set(Path(config["chip_set"]))
+        # Whole folders; of scenes and their stores there may be many thousand.
+        jobs = [job for job in _of_workflow(workflow, "dag.needrun_jobs")() if not job.wildcards]
+        refuse_unwritable(Path(file) for job in jobs for file in job.output)
     except UsageError as error:
         raise WorkflowError(str(error)) from None
     survive_repeated_signals()

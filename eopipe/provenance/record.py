@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from eopipe import __version__
-from eopipe.contract import Input, Output, Port, Stage, is_path
+from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path
+from eopipe.contract import stage as stage_named
 from eopipe.errors import EopipeError, UsageError
 from eopipe.models.model_files import libraries
 from eopipe.processes import map_in_order
@@ -340,15 +341,19 @@ def _engine_version(package: str, command: str, program: str) -> str:
 
 
 def refuse_foreign_outputs(stage: Stage, values: dict[str, Any]) -> None:
-    """Raise UsageError that lists every output path where there is a folder or file that the stage did not make."""
+    """Raise UsageError that lists every output path where there is a folder or file that the stage did not make.
+
+    Stages that make the same output, such as the model of `train`, `choose` and `combine`, replace each other's.
+    """
     paths = {port: values[port.name] for port in stage.of(Output) if values[port.name] is not None}
     maker = _recorded_stage(next(iter(paths.values())))
+    names = {port.name for port in stage_named(maker).of(Output)} if maker in STAGES else set()
     conflicts = []
     for port, path in paths.items():
         is_folder = isinstance(port.mark, Output) and port.mark.folder
         if path.is_file() if is_folder else path.is_dir():
             conflicts.append(f"{port.flag} {path} is a {'file' if is_folder else 'folder'}")
-        elif is_folder and maker not in ("", stage.name) and path.is_dir() and any(path.iterdir()):
+        elif is_folder and maker and port.name not in names and path.is_dir() and any(path.iterdir()):
             conflicts.append(f"{port.flag} {path} contains outputs of {maker}")
         elif is_folder and (content := foreign_content(path)):
             conflicts.append(f"{port.flag} {path} contains {content}")

@@ -78,8 +78,7 @@ def _adopt_files() -> None:
     """Write the records of earlier runs, a file each, into the database, and remove the files."""
     records = [*_records_of_files()]
     if records:
-        from snakemake.persistence.db import DbPersistence, MetadataRecordORM
-        from sqlalchemy.orm import Session
+        from snakemake.persistence.db import DbPersistence, MetadataRecordORM, Session
 
         with Session(DbPersistence(path=FOLDER).engine) as session:
             for target, record in records:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from eopipe.evaluation.metrics_document import (
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
-from eopipe.publish import publish, read_json
+from eopipe.publish import MANIFEST, publish, read_json, refuse_foreign
 from eopipe.reporting.map_page import TESTED
 from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import TREES, describe_test
@@ -131,6 +131,19 @@ def claim_results(results: Path, config: str) -> None:
         )
     with publish(mark) as draft:
         draft.write_text(f"{config}\n")
+
+
+def refuse_unwritable(outputs: Iterable[Path]) -> None:
+    """Raise UsageError that lists what a job would not replace at its end, which may be hours after the first job."""
+    conflicts = []
+    for path in outputs:
+        is_folder = path.name == MANIFEST
+        try:
+            refuse_foreign(path.parent if is_folder else path, folder=is_folder)
+        except UsageError as error:
+            conflicts.append(str(error))
+    if conflicts:
+        raise UsageError("; ".join(conflicts))
 
 
 def _name_holder(lock: TextIO) -> None:

@@ -3,13 +3,16 @@
 import signal
 import subprocess
 import sys
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 from scenery import Catalog, Run
 
+from eopipe.contract import STAGES, Output, stage
 from eopipe.errors import UsageError
-from eopipe.publish import MANIFEST, publish, read_json
+from eopipe.provenance.record import record_path, refuse_foreign_outputs
+from eopipe.publish import MANIFEST, publish, read_json, write_json
 
 # The process of a stage that ends, by a signal that it cannot catch, between its outputs and its record.
 KILLED_AFTER_PUBLISHING = """
@@ -62,6 +65,23 @@ def test_the_output_of_another_stage_is_not_replaced(search: list[object], run: 
     assert completed.code == 2
     assert "items contains outputs of search" in completed.stderr
     assert item.read_bytes() == before
+
+
+MODEL_MAKERS = [name for name in STAGES if any(port.name == "model" for port in stage(name).of(Output))]
+
+
+@pytest.mark.parametrize(("maker", "other"), [*permutations(MODEL_MAKERS, 2)])
+def test_stages_that_make_the_model_of_a_run_replace_it(maker: str, other: str, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    with publish(model) as draft:
+        draft.mkdir()
+        (draft / "model.json").write_text("{}")
+    write_json(record_path(model), {"stage": maker, "outputs": [{"name": "model", "files": 2}]})
+    values = {port.name: None for port in stage(other).of(Output)} | {"model": model}
+    refuse_foreign_outputs(stage(other), values)
+    write_json(record_path(model), {"stage": "fetch", "outputs": [{"name": "model", "files": 2}]})
+    with pytest.raises(UsageError, match="model contains outputs of fetch"):
+        refuse_foreign_outputs(stage(other), values)
 
 
 def test_a_stage_replaces_its_output_also_after_an_engine_removed_a_part(

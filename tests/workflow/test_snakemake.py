@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from socket import gethostname
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +80,49 @@ def test_a_second_run_has_nothing_to_do_and_says_so(finished: Project) -> None:
     assert "Nothing to be done" in result.stdout
     assert result.stdout.splitlines()[-1] == "The run is complete; its report is results/report.html"
     assert finished.digests() == before
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "several",
+    [
+        {"trials": {"space": {"width": [4, 8]}, "rungs": [0.5]}},
+        {"members": 2},
+        {"folds": 3},
+    ],
+    ids="-".join,
+)
+def test_trials_members_and_folds_are_added_to_a_finished_run_and_taken_away_again(
+    several: dict[str, Any], finished: Project, tmp_path: Path
+) -> None:
+    project = Project(tmp_path / "project")
+    shutil.copytree(finished.folder, project.folder, symlinks=True)
+    single = yaml.safe_load((project.folder / "config.yaml").read_text())
+    before = project.digests()
+    for config in (single | several, single):
+        (project.folder / "config.yaml").write_text(yaml.safe_dump(config))
+        result = project.run("--show-failed-logs")
+        assert result.returncode == 0, result.stdout
+        assert "The run is complete" in result.stdout
+        assert project.planned() == []
+    after = project.digests()
+    assert {name: after[name] for name in before} == before
+
+
+def test_what_cannot_be_written_is_said_before_the_first_job(finished: Project, tmp_path: Path) -> None:
+    project = Project(tmp_path / "project")
+    shutil.copytree(finished.folder, project.folder, symlinks=True)
+    (project.results / "model/thesis.txt").write_text("years")
+    (project.results / "map.png").unlink()
+    (project.results / "map.png").mkdir()
+    before = project.digests()
+    result = project.run("--forcerun", "split", "report")
+    assert result.returncode == 1
+    assert "results/model contains thesis.txt, which eopipe did not write and would replace" in result.stdout
+    assert "cannot write the file results/map.png: a folder has this name" in result.stdout
+    assert "rule split:" not in result.stdout
+    assert "Traceback" not in result.stdout
+    assert project.digests() == before
 
 
 @pytest.mark.parametrize(
