@@ -11,26 +11,31 @@ another profile sees no change; and files would be one for each output | 9.18.1 
 was moved or copied had no records | 9.18.1 to 9.27.1 |
 | `FilePersistence`: its folders `metadata` and `incomplete` | read, then removed | records that earlier runs wrote as \
 files | 9.18.1 to 9.27.1 |
-| tables `snakemake_metadata` and `snakemake_locks` | read and written | records of another path; locks of a killed \
-run | 9.18.1 to 9.27.1 |
+| tables `snakemake_metadata` and `snakemake_locks` | read and written | records of another path; inputs that were \
+replaced by older files, since Snakemake compares times; locks of a killed run | 9.18.1 to 9.27.1 |
 """
 
 import json
 import shutil
 import sqlite3
 from base64 import urlsafe_b64decode
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from eopipe.errors import IntegrityError, UsageError
+from eopipe.contract import STAGES
+from eopipe.errors import BadInputError, IntegrityError, UsageError
+from eopipe.publish import MANIFEST, RECORD, read_json, sha256
+from eopipe.run.rules import named_paths
 
 FOLDER = Path(".snakemake")
 DATABASE = FOLDER / "metadata.db"
 # Keys of records are relative to the project.
 NAMESPACE, OF_FILES = ".", "files"
+# Run records of the stages that may read files of the user; scenes and their stores have none of those.
+RECORD_PLACES = [f"{folder}*{RECORD}" for folder in ("", "labels/", "folds/", "members/", "trials/", "trials/*/")]
 # Of several records of an output the latest stays.
 OLDER = """
 DELETE FROM snakemake_metadata AS old WHERE EXISTS (
@@ -39,14 +44,18 @@ DELETE FROM snakemake_metadata AS old WHERE EXISTS (
     > max(coalesce(old.starttime, 0), coalesce(old.endtime, 0)))"""
 
 
-def keep_in_database(workflow: Any) -> None:
-    """Let Snakemake keep its records in the database of the project, with those that are elsewhere.
+def see_every_change(workflow: Any, config: dict[str, Any]) -> None:
+    """Let Snakemake have all of its records, in the database of the project, and see which inputs were replaced.
 
     A database that a user names (`--persistence-backend-db-url`) stays. Raises UsageError for a version of Snakemake
     with other internals, and IntegrityError where the database is damaged.
     """
     try:
-        _use_database(workflow)
+        _use_database(workflow.workflow_settings)
+        # Jobs have Snakemakes of their own, at the same time.
+        if workflow.workflow_settings.exec_mode.name == "DEFAULT":
+            _adopt_files()
+            _complete_records(_made_of_replaced_files(config))
     except sqlite3.DatabaseError as error:
         raise IntegrityError(
             f"{DATABASE}, where Snakemake keeps its records of jobs, cannot be read: {error}; remove it, and since "
@@ -59,19 +68,40 @@ def keep_in_database(workflow: Any) -> None:
         ) from error
 
 
-def _use_database(workflow: Any) -> None:
+def _made_of_replaced_files(config: dict[str, Any]) -> Iterator[tuple[str, Path]]:
+    """Outputs of jobs that read a file of the user which has other content now, each with that file.
+
+    One that is newer than the output is Snakemake's to see. Only a file whose inode has changed since is read.
+    """
+    results = Path(config["results"])
+    for name in STAGES:
+        files = [Path(path) for path in named_paths(config, name)]
+        for record_file in [file for place in RECORD_PLACES for file in results.glob(place)] if files else []:
+            with suppress(BadInputError, KeyError, TypeError):
+                record = read_json(record_file)
+                made = record_file.stat().st_mtime if record["stage"] == name else 0
+                changed = [file for file in files if _is_replaced(file, record["inputs"], made)]
+                output = record_file.with_name(record_file.name.removesuffix(RECORD))
+                yield from ((str(output / MANIFEST if output.is_dir() else output), file) for file in changed[:1])
+
+
+def _is_replaced(file: Path, inputs: list[dict[str, Any]], made: float) -> bool:
+    """Whether a file is older than what was made of it, and not the one that was read, by its digest."""
+    name = file.parent.name if file.name == MANIFEST else file.name
+    digests = {row["sha256"] for row in inputs if row["name"] == name} - {""}
+    if not digests or not file.is_file():
+        return False
+    status = file.stat()
+    return status.st_mtime <= made < status.st_ctime and sha256(file) not in digests
+
+
+def _use_database(settings: Any) -> None:
     from snakemake.persistence.db import DbPersistence
     from snakemake.settings.types import PersistenceBackend
 
-    settings = workflow.workflow_settings
-    if settings.persistence_backend_db_url:
-        return
-    settings.persistence_backend = PersistenceBackend.DB
-    DbPersistence.namespace = property(lambda _: NAMESPACE, lambda *_: None)
-    # Jobs have Snakemakes of their own, at the same time.
-    if settings.exec_mode.name == "DEFAULT":
-        _adopt_files()
-        _adopt_namespaces()
+    if not settings.persistence_backend_db_url:
+        settings.persistence_backend = PersistenceBackend.DB
+        DbPersistence.namespace = property(lambda _: NAMESPACE, lambda *_: None)
 
 
 def _adopt_files() -> None:
@@ -116,8 +146,8 @@ def _output_of(path: Path, folder: str) -> str:
     return urlsafe_b64decode("".join(piece.removeprefix("@") for piece in pieces)).decode()
 
 
-def _adopt_namespaces() -> None:
-    """Name the records from files, and the records of the project in an earlier folder, as all others."""
+def _complete_records(made_of_replaced: Iterable[tuple[str, Path]]) -> None:
+    """Name all records alike, those of files and of another folder too, and mark those whose input was replaced."""
     if not DATABASE.is_file():
         return
     with closing(sqlite3.connect(DATABASE)) as connection, connection:
@@ -128,6 +158,9 @@ def _adopt_namespaces() -> None:
         if others.fetchone():
             connection.execute(OLDER)
             connection.execute("UPDATE OR REPLACE snakemake_metadata SET namespace = ?", (NAMESPACE,))
+        for output, file in made_of_replaced:
+            inputs = json.dumps([f"{file} with other content"])
+            connection.execute("UPDATE snakemake_metadata SET input = ? WHERE target = ?", (inputs, output))
 
 
 def has_locks(folder: Path) -> bool:

@@ -1,9 +1,11 @@
 """What Snakemake remembers of a project is the same for every profile, for a copy, and after a killed run."""
 
+import os
 import re
+import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -149,6 +151,54 @@ def test_damaged_records_are_one_sentence(copy: Project) -> None:
     assert done.returncode != 0
     assert ".snakemake/metadata.db, where Snakemake keeps its records of jobs, cannot be read" in done.stdout
     assert "Traceback" not in done.stdout
+
+
+SOURCE = "sample/tree_cover_density_2018.tif"
+# Of every run after the labels; the maps and what is made of them.
+OF_MODEL = ["all", "calibrate", "catalog", "crate", "evaluate", "export", "predict", "report"]
+OF_LABELS = sorted([*OF_MODEL, "label", "split", "train"])
+
+
+def replace_labels(project: Project, seconds: int) -> None:
+    """Other labels under the same name, from so many seconds after the run."""
+    made = (project.folder / LABELS).stat().st_mtime
+    with (project.folder / SOURCE).open("ab") as file:
+        file.write(b"changed")
+    os.utime(project.folder / SOURCE, (made + seconds, made + seconds))
+
+
+def add_date(project: Project) -> None:
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    change(project, "search", ids=[*config["search"]["ids"], "S2_ROMANIA_20150827"])
+
+
+CHANGES: dict[str, tuple[Callable[[Project], object], list[str]]] = {
+    "an option": (lambda project: change(project, "train", seed=3), sorted([*OF_MODEL, "train"])),
+    "a knob": (lambda project: change(project, "train", cache_mb=64, tell_every_s=5.0), []),
+    "a class": (lambda project: change(project, classes=["open land", "forest"]), OF_LABELS),
+    "newer labels": (lambda project: replace_labels(project, 60), OF_LABELS),
+    "older labels": (lambda project: replace_labels(project, -60), OF_LABELS),
+    "a deleted score": (
+        lambda project: (project.results / "metrics.json").unlink(),
+        ["all", "catalog", "crate", "evaluate", "report"],
+    ),
+    "a changed score": (
+        lambda project: (project.results / "metrics.json").write_text("{}"),
+        ["all", "catalog", "crate", "report"],
+    ),
+    "a date": (add_date, sorted([*OF_LABELS, "search"])),
+    "nothing, in files with other times": (lambda project: os.utime(project.folder / SOURCE), []),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_reruns_what_depends_on_it_and_nothing_else(name: str, copy: Project) -> None:
+    (copy.folder / "sample").unlink()
+    shutil.copytree(ROOT / "sample", copy.folder / "sample")
+    assert planned(copy, "plain") == []
+    make, rerun = CHANGES[name]
+    make(copy)
+    assert planned(copy, "plain") == rerun
 
 
 def records() -> Iterator[tuple[str, MetadataRecordORM]]:

@@ -7,8 +7,8 @@ from eopipe.run.job_logs import describe_jobs
 
 messages = describe_jobs()
 try:
-    job_records.keep_in_database(workflow)
     config = eo.checked(config, *config_files(workflow))
+    job_records.see_every_change(workflow, config)
 except EopipeError as error:
     raise WorkflowError(str(error))
 
