@@ -35,8 +35,8 @@ HELP = """\
 usage: eopipe run [CONFIG] [OPTION ...] [TARGET ...]
 
 Run the whole pipeline with Snakemake, or resume it: with CONFIG, a YAML file, or with config.yaml of this folder, in a
-checkout with config/config.yaml. Paths in the config, and targets, are relative to the folder of the config (for one in a folder
-`config`, to the folder above it). A lock allows one run at a time in a folder.
+checkout with config/config.yaml. Paths in the config, and targets, are relative to the folder of the config (for one in
+a folder `config`, to the folder above it). A lock allows one run at a time in a folder.
 
 Every option of Snakemake is accepted; `snakemake --help` lists them all. The most common ones:
   --configfile FILE  the same as CONFIG; its project may be another folder
