@@ -29,7 +29,7 @@ OWN_OUTPUT = {"--logger", "--quiet", "-q", "--verbose", "--printshellcmds", "-p"
 OUTPUT = ["--logger", "rich", "--show-failed-logs"]
 # A switch behind --configfile, so that targets of the caller are not taken as more configs.
 AFTER_CONFIG = "--rerun-incomplete"
-# A YAML file behind these is no config of a run.
+# Options whose value may be a YAML file, and is another thing than the config of a run.
 OTHER_YAML = {"--profile", "--workflow-profile", "--snakefile", "-s", "--report-metadata"}
 HELP = """\
 usage: eopipe run [CONFIG] [OPTION ...] [TARGET ...]
