@@ -101,6 +101,10 @@ GENERAL: dict[str, Any] = {
         bool,
         Field(False, description="compute nodes have internet access: submit search and fetch as cluster jobs too"),
     ),
+    "max_minutes": (
+        int | None,
+        Field(None, ge=1, description="maximum that a job requests, also in a retry: the limit of a partition"),
+    ),
     "setup": (str, Field("", description="shell line before each command, as a site needs it: module load …")),
     "container": (str, Field("", description="container image for --sdm apptainer: a file, or docker://…")),
 }

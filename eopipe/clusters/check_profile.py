@@ -86,20 +86,24 @@ def site_conflicts(profile: dict[str, Any], site: Site) -> Iterator[str]:
 
 
 def retry_notes(profile: dict[str, Any], site: Site) -> Iterator[str]:
-    """Which retries of rules would request more time than their partition allows, a sentence each."""
-    retries = int(profile.get("retries") or 0)
+    """Which rules would request more time in a retry than their partition allows, a sentence for each partition."""
+    retries, settings = int(profile.get("retries") or 0), profile.get("config")
+    limit = settings.get("max_minutes") if isinstance(settings, dict) else None
+    growing: dict[Partition, list[str]] = {}
     for name, resources in (profile.get("set-resources") or {}).items():
         partition, runtime = _partition_of(resources, site), resources.get("runtime")
         # The runtime of a training is the same in each attempt.
         if name == "train" or not isinstance(runtime, int) or not partition.max_minutes:
             continue
-        first = partition.max_minutes // runtime
-        if 0 < first <= retries:
-            end = "is refused" if site.enforces_limits else "waits forever, since this cluster does not enforce limits"
-            yield (
-                f"note: rule {name} requests {runtime} minutes and as many more in each retry; retry {first} is over "
-                f"the {partition.max_minutes} of partition {partition.name} and {end}"
-            )
+        if runtime <= partition.max_minutes < min(runtime * (retries + 1), limit or runtime * (retries + 1)):
+            growing.setdefault(partition, []).append(name)
+    end = "is refused" if site.enforces_limits else "waits forever, since this cluster does not enforce limits"
+    for partition, rules in growing.items():
+        yield (
+            f"note: a retry of {', '.join(rules)} may request more than the {partition.max_minutes} minutes of "
+            f"partition {partition.name}, and {end}; "
+            f"write config: {{max_minutes: {partition.max_minutes}}} in the profile"
+        )
 
 
 def _partition_of(resources: dict[str, Any], site: Site) -> Partition:
@@ -142,7 +146,13 @@ def config_conflicts(profile: dict[str, Any], train: dict[str, Any]) -> Iterator
     resources = (profile.get("set-resources") or {}).get("train") or {}
     nodes, profile_nodes = parse_nodes(train["nodes"]), int(resources.get("nodes", 1))
     if not nodes.minimum <= profile_nodes <= nodes.maximum:
-        yield f"the profile gives the training {profile_nodes} nodes, but train.nodes is {nodes}; make them equal"
+        yield (
+            f"the profile gives the training {profile_nodes} nodes, but train.nodes is {nodes}; "
+            f'set train.nodes: "{profile_nodes}" in the config, or other nodes in the profile'
+        )
     gpus = job_shape(resources).processes
     if "gres" in resources and gpus < train["processes"]:
-        yield f"the profile gives a node {gpus} GPUs, but train.processes is {train['processes']}; make them equal"
+        yield (
+            f"the profile gives a node {gpus} GPUs, but train.processes is {train['processes']}; "
+            f"set train.processes: {gpus} in the config, or another gres in the profile"
+        )

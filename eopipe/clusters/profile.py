@@ -152,6 +152,11 @@ def write_profile(site: Site, options: ProfileOptions) -> str:
     # Quoted twice, since Snakemake evaluates a resource as an expression.
     for name, value in (("qos", options.qos), ("constraint", options.constraint)):
         lines += [f"  {name}: \"'{_name_in_slurm(name, value)}'\""] if value else []
+    if default.max_minutes:
+        lines += [
+            "config:",
+            f"  max_minutes: {default.max_minutes}  # limit of the partition; requests do not outgrow it",
+        ]
     lines += ["set-resources:", "  train:", f"    slurm_partition: {training.name}"]
     lines += [f"    {name}: {value}" for name, value in options.shape.resources().items()]
     if training.max_minutes and training.max_minutes > 10:

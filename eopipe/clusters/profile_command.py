@@ -159,7 +159,8 @@ def check_profile(
         site, rules = query_site(), (settings.get("set-resources") or {}) | requested
         conflicts += site_conflicts(settings | {"set-resources": rules}, site)
         if requested and not conflicts:
-            print("\n".join(retry_notes(settings | {"set-resources": rules}, site)))
+            for note in retry_notes(settings | {"set-resources": rules}, site):
+                print(note)
     if config:
         conflicts += config_conflicts(settings, config["train"])
     if conflicts:

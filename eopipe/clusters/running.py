@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +27,25 @@ NO_RUN = {"--unlock", "--list", "-l", "--version", "-v", "--lint", "--cleanup-me
 OWN_OUTPUT = {"--logger", "--quiet", "-q", "--verbose", "--printshellcmds", "-p", "--workflow-profile"}
 # As in the profile `local`: a live bar on a terminal, and the logs of failed jobs.
 OUTPUT = ["--logger", "rich", "--show-failed-logs"]
+# A switch behind --configfile, so that targets of the caller are not taken as more configs.
+AFTER_CONFIG = "--rerun-incomplete"
+# Options whose value may be a YAML file, and is another thing than the config of a run.
+OTHER_YAML = {"--profile", "--workflow-profile", "--snakefile", "-s", "--report-metadata"}
 HELP = """\
-usage: eopipe run [OPTION ...] [TARGET ...]
+usage: eopipe run [CONFIG] [OPTION ...] [TARGET ...]
 
-Run the whole pipeline with Snakemake, or resume it: with config.yaml of this folder, or in a checkout with
-config/config.yaml. Paths in the config, and targets, are relative to the folder of the config (for one in a folder
-`config`, to the folder above it). A lock allows one run at a time in a folder.
+Run the whole pipeline with Snakemake, or resume it: with CONFIG, a YAML file, or with config.yaml of this folder, in a
+checkout with config/config.yaml. Paths in the config, and targets, are relative to the folder of the config (for one in
+a folder `config`, to the folder above it). A lock allows one run at a time in a folder.
 
 Every option of Snakemake is accepted; `snakemake --help` lists them all. The most common ones:
-  --configfile FILE  config of the run; its project may be another folder
+  --configfile FILE  the same as CONFIG; its project may be another folder
   --cores N          number of CPU cores to use [all]
   --profile NAME     Snakemake profile, e.g. of a cluster (`eopipe profile` writes one)
   --dry-run          list the jobs, run nothing
   --forcerun STAGE   run a stage again, and what depends on it
-  TARGET             files or rules to build [all results]; after --configfile, put `--` before them
+  TARGET             files or rules to build [all results]; after --configfile, or if one is a YAML file, put `--`
+                     before them
 
 Exit code: 0 everything is done, 1 a job failed (its error is printed last), 2 the command or the config is wrong,
 130 or 143 stopped by a signal (running jobs save their state first), 137 Snakemake was killed. Then, and after 1, the
@@ -73,6 +79,7 @@ REFUSALS = {
 FAILED = re.compile(
     r"^Error in (?:rule|checkpoint) (\w+):\n    message: (?!None\n)(.*?)\n    jobid: (\d+)", re.M | re.S
 )
+REFUSED = re.compile(r"sbatch failed\. The error message was '(.*?)'\.\n", re.DOTALL)
 
 
 def run(argv: list[str]) -> int:
@@ -82,6 +89,7 @@ def run(argv: list[str]) -> int:
         return 0
     refuse_missing_which()
     refuse_dotted_settings(argv)
+    argv = name_config(argv)
     folder, config = locate(argv)
     name, options = profile_of(argv), {argument.partition("=")[0] for argument in argv}
     if not name and not options & (HARMLESS | OWN_OUTPUT) and not any(re.match(r"-\w*[np]", word) for word in options):
@@ -139,6 +147,21 @@ def is_partial(argv: Sequence[str]) -> bool:
     return is_dry or "--" in argv or any(not word.startswith("-") and word not in values for word in argv)
 
 
+def name_config(argv: list[str]) -> list[str]:
+    """The arguments with --configfile before their first word that is a YAML file, unless they have that option.
+
+    Raises UsageError where there is no such file. Words behind `--` are targets, whatever their names are.
+    """
+    if option_values(argv, "--configfile", "--configfiles"):
+        return argv
+    words = argv[: argv.index("--")] if "--" in argv else argv
+    for place, (before, word) in enumerate(zip(["", *words], words, strict=False)):
+        if word.endswith((".yaml", ".yml")) and not word.startswith("-") and before not in OTHER_YAML:
+            config = str(find_config(Path(word)))
+            return ["--configfile", config, AFTER_CONFIG, *argv[:place], *argv[place + 1 :]]
+    return argv
+
+
 def locate(argv: Sequence[str]) -> tuple[Path, list[str]]:
     """The project folder of a run, and the option for its config where the arguments name none.
 
@@ -158,8 +181,7 @@ def locate(argv: Sequence[str]) -> tuple[Path, list[str]]:
     if Path("Snakefile").is_file():
         return Path(), []
     try:
-        # A switch behind it, so that targets of the caller are not taken as more configs.
-        return Path(), ["--configfile", str(find_config()), "--rerun-incomplete"]
+        return Path(), ["--configfile", str(find_config()), AFTER_CONFIG]
     except UsageError:
         if profile_of(argv):
             return Path(), []
@@ -202,21 +224,26 @@ def refuse_conflicts(profile: dict[str, Any]) -> None:
 
 
 def failed_jobs(log: str) -> Iterator[str]:
-    """A sentence for each job in Snakemake's log that failed and did not succeed later.
+    """A sentence for each job in Snakemake's log that failed and did not succeed later: of its last attempt that ran.
 
-    Its events are not available here either (dryrun.py).
+    Slurm may refuse the attempts behind it, which request more. Its events are not available here either (dryrun.py).
     """
     finished = set(re.findall(r"^Finished jobid: (\d+)", log, re.MULTILINE))
     all_failures = list(FAILED.finditer(log))
-    ends = [*(failure.start() for failure in all_failures[1:]), len(log)]
-    last = {failure[3]: (failure, end) for failure, end in zip(all_failures, ends, strict=True)}
-    for job, (failure, end) in last.items():
+    starts = [*(failure.start() for failure in all_failures), len(log)]
+    # Where Snakemake stopped before a job did, there is none.
+    attempts: dict[str, list[tuple[re.Match[str], str]]] = {}
+    for failure, (start, end) in zip(all_failures, pairwise(starts), strict=True):
+        attempts.setdefault(failure[3], []).append((failure, log[start:end]))
+    for job, of_job in attempts.items():
         if job not in finished:
-            yield f"rule {failure[1]}: {_reason(failure[2], log[failure.start() : end])}"
+            ran = [attempt for attempt in of_job if not REFUSED.search(attempt[0][2])]
+            failure, block = (ran or of_job)[-1]
+            yield f"rule {failure[1]}: {_reason(failure[2], block)}"
 
 
 def _reason(message: str, block: str) -> str:
-    if refused := re.search(r"sbatch failed\. The error message was '(.*?)'\.\n", message, re.DOTALL):
+    if refused := REFUSED.search(message):
         return _refusal(refused[1])
     ended = re.search(r"job '(\w+)' failed.*?status is: '(\w+)'", message, re.DOTALL)
     if ended and ended[2] in STATES:

@@ -30,7 +30,7 @@ class NodeRange:
         return self.minimum < self.maximum
 
     def __str__(self) -> str:
-        return f"{self.minimum}:{self.maximum}"
+        return f"{self.minimum}:{self.maximum}" if self.is_elastic else f"{self.minimum}"
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,9 @@ def plan_project(config: Config, target: Path, profile: str | None, quota: Quota
     if config["model"]:
         stops += finished_model_mistakes(config)
     else:
-        training, stops = training_lines(config, profile), [*stops, *model_mistakes(config)]
+        settings = read_profile(find_profile(profile).file) if profile else {}
+        training = [describe_training(config["train"], settings), *describe_trainings(config)]
+        stops += [*model_mistakes(config), *(config_conflicts(settings, config["train"]) if profile else ())]
     try:
         forecast = forecast_run(config)
     except BadInputError as error:
@@ -171,13 +173,6 @@ def length_line(config: Config, chips: ChipForecast) -> str:
     if train["epochs"] or train["steps"]:
         return f"training length: {train['epochs'] or train['steps']} {'epochs' if train['epochs'] else 'steps'}"
     return f"training length: {FEWEST_STEPS} to {MOST_STEPS} steps, by the number of labelled pixels"
-
-
-def training_lines(config: Config, profile_name: str | None) -> list[str]:
-    """The geometry of the training, and conflicts between profile and config."""
-    profile = read_profile(find_profile(profile_name).file) if profile_name else None
-    conflicts = config_conflicts(profile, config["train"]) if profile else ()
-    return [describe_training(config["train"], profile), *describe_trainings(config), *conflicts]
 
 
 def forecast_run(config: Config) -> RunForecast:

@@ -34,7 +34,7 @@ TileStores = Annotated[tuple[Path, ...], Input("tile stores, one for each image"
 OUTPUT = Path("cwl.output.json")
 # Settings without an input: the engine of the crate is CWL, and the rest is of Snakemake.
 FIXED = {("crate", "engine")}
-OF_SNAKEMAKE = ("results", "state", "online_nodes", "setup", "container")
+OF_SNAKEMAKE = ("results", "state", "online_nodes", "max_minutes", "setup", "container")
 
 
 def cwl(

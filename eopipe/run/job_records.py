@@ -79,20 +79,20 @@ def _made_of_replaced_files(config: dict[str, Any]) -> Iterator[tuple[str, Path]
         for record_file in [file for place in RECORD_PLACES for file in results.glob(place)] if files else []:
             with suppress(BadInputError, KeyError, TypeError):
                 record = read_json(record_file)
-                made = record_file.stat().st_mtime if record["stage"] == name else 0
-                changed = [file for file in files if _is_replaced(file, record["inputs"], made)]
+                made_s = record_file.stat().st_mtime if record["stage"] == name else 0
+                changed = [file for file in files if _is_replaced(file, record["inputs"], made_s)]
                 output = record_file.with_name(record_file.name.removesuffix(RECORD))
                 yield from ((str(output / MANIFEST if output.is_dir() else output), file) for file in changed[:1])
 
 
-def _is_replaced(file: Path, inputs: list[dict[str, Any]], made: float) -> bool:
+def _is_replaced(file: Path, inputs: list[dict[str, Any]], made_s: float) -> bool:
     """Whether a file is older than what was made of it, and not the one that was read, by its digest."""
     name = file.parent.name if file.name == MANIFEST else file.name
     digests = {row["sha256"] for row in inputs if row["name"] == name} - {""}
     if not digests or not file.is_file():
         return False
     status = file.stat()
-    return status.st_mtime <= made < status.st_ctime and sha256(file) not in digests
+    return status.st_mtime <= made_s < status.st_ctime and sha256(file) not in digests
 
 
 def _use_database(settings: Any) -> None:
@@ -147,7 +147,7 @@ def _output_of(path: Path, folder: str) -> str:
 
 
 def _complete_records(made_of_replaced: Iterable[tuple[str, Path]]) -> None:
-    """Name all records alike, those of files and of another folder too, and mark those whose input was replaced."""
+    """Name all records alike, also from files and from another folder, and mark those whose input was replaced."""
     if not DATABASE.is_file():
         return
     with closing(sqlite3.connect(DATABASE)) as connection, connection:

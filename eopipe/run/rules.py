@@ -177,6 +177,8 @@ def resources_for(
 ) -> dict[str, Any]:
     """The `resources` of a rule: memory in MB and runtime in minutes grow with each attempt, `fixed` ones do not.
 
+    The runtime grows up to `max_minutes` of the config.
+
     The knobs of its stage come behind `argv`, in which `{scene}` and others are wildcards. A stage with a
     knob `threads` gets the job's threads.
     """
@@ -186,12 +188,16 @@ def resources_for(
         first = [argument.format_map(dict(wildcards.items())) for argument in argv]
         return knobs(config, name, *first, **({"threads": threads} if has_threads else {}))
 
-    amounts = {"mem_mb": mem_mb} | ({} if runtime is None else {"runtime": runtime})
-    return {"knobs": knobs_of_job} | {key: _per_attempt(amount) for key, amount in amounts.items()} | fixed
+    times = {} if runtime is None else {"runtime": _per_attempt(runtime, config["max_minutes"])}
+    return {"knobs": knobs_of_job, "mem_mb": _per_attempt(mem_mb)} | times | fixed
 
 
-def _per_attempt(amount: Amount) -> Callable[[Any, Any, int], int]:
-    return lambda wildcards, input, attempt: (amount(wildcards, input) if callable(amount) else amount) * attempt
+def _per_attempt(amount: Amount, maximum: int | None = None) -> Callable[[Any, Any, int], int]:
+    def requested(wildcards: Any, input: Any, attempt: int) -> int:
+        grown = (amount(wildcards, input) if callable(amount) else amount) * attempt
+        return min(grown, maximum or grown)
+
+    return requested
 
 
 def minutes_of_map(config: Config) -> AmountOfInput:

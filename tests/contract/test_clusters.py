@@ -83,12 +83,12 @@ def test_a_retry_requests_more_memory_and_time(rule: str) -> None:
 
 
 def test_what_a_rule_requests_is_doubled_by_the_second_attempt_and_knobs_know_wildcards_and_threads() -> None:
-    config = {"preprocess": {"threads": 8}}
+    config = {"preprocess": {"threads": 8}, "max_minutes": 8}
     resources = resources_for(
         config, "preprocess", "--parts", "state/{scene}", mem_mb=700, runtime=lambda _, size: size, disk_mb=5
     )
     assert [resources["mem_mb"]({}, 3, attempt) for attempt in (1, 2)] == [700, 1400]
-    assert [resources["runtime"]({}, 3, attempt) for attempt in (1, 2)] == [3, 6]
+    assert [resources["runtime"]({}, 3, attempt) for attempt in (1, 2, 3)] == [3, 6, 8], "max_minutes is the limit"
     assert resources["disk_mb"] == 5
     assert resources["knobs"]({"scene": "a b"}, 2) == "--parts 'state/a b' --threads 2"
 
@@ -148,7 +148,7 @@ def template() -> dict[str, object]:
 def test_the_template_says_what_the_command_writes_and_names_no_site() -> None:
     batch = Partition("batch", True, 60, None, "OFF", True, (Node("n", 8, 32_000, (), is_up=True),))
     profile = yaml.safe_load(write_profile(Site("hpc", "23.11.4", False, True, 300, (batch,), ()), ProfileOptions()))
-    del profile["default-resources"]
+    del profile["default-resources"], profile["config"]
     for of_site in ("slurm_partition", "cpus_per_task", "runtime"):
         del profile["set-resources"]["train"][of_site]
     assert profile == template()

@@ -357,7 +357,7 @@ def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
     general = {"results", "state", "chip_set", "model", "calibration", "allow_code", "folds", "trials", "members"} | {
         "map_parts"
     }
-    assert set(sections) == general | {"online_nodes", "with_products", "setup", "container", *STAGES}
+    assert set(sections) == general | {"online_nodes", "max_minutes", "with_products", "setup", "container", *STAGES}
     names = {p.name for p in stage("label").settings if isinstance(p.mark, Input)}
     assert names == {"before", "source"}
 

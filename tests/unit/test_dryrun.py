@@ -56,19 +56,22 @@ def test_what_rules_request_is_compared_with_the_site() -> None:
 
 
 def test_a_retry_that_no_partition_allows_is_noted_before_the_run() -> None:
+    runtimes = {"label": 8, "train": 20, "split": 5, "report": 10}
     profile = {
         "retries": 3,
-        "set-resources": {"label": {"runtime": 8}, "train": {"runtime": 20}, "split": {"runtime": 5}},
+        "set-resources": {name: {"runtime": minutes} for name, minutes in runtimes.items()},
     }
     strict = Site("hpc", "23.11.4", False, True, 300, (BATCH,), ())
     [sentence] = retry_notes(profile, strict)
-    assert sentence.startswith(
-        "note: rule label requests 8 minutes and as many more in each retry; retry 2 is over the 20 of"
+    assert sentence == (
+        "note: a retry of label, report may request more than the 20 minutes of partition batch, and is refused; "
+        "write config: {max_minutes: 20} in the profile"
     )
-    assert sentence.endswith("and is refused")
     [sentence] = retry_notes(profile, replace(strict, enforces_limits=False))
-    assert sentence.endswith("waits forever, since this cluster does not enforce limits")
+    assert "waits forever, since this cluster does not enforce limits" in sentence
     assert list(retry_notes(profile | {"retries": 1}, strict)) == []
+    assert list(retry_notes(profile | {"config": {"max_minutes": 20}}, strict)) == []
+    assert len(list(retry_notes(profile | {"config": {"max_minutes": 21}}, strict))) == 1
 
 
 @pytest.mark.exhaustive
@@ -78,12 +81,15 @@ def test_a_dry_run_gives_what_the_rules_of_a_config_request(tmp_path: Path, monk
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(config))
     shutil.copytree(ROOT / "sample", tmp_path / "sample")
     (tmp_path / "home").mkdir()
-    (tmp_path / "home/config.yaml").write_text("cores: 8\nset-resources: {label: {mem_mb: 7777}}\n")
+    (tmp_path / "home/config.yaml").write_text(
+        "cores: 8\nset-resources: {label: {mem_mb: 7777}}\nconfig:\n  max_minutes: 15\n"
+    )
     monkeypatch.chdir(tmp_path)
     rules = requested_by_rules("home", Path("own.yaml"))
     assert rules["train"]["cpus_per_task"] == 6
     assert rules["train"]["mem_mb"] == 4500
     assert rules["label"]["mem_mb"] == 7777
+    assert (rules["label"]["runtime"], rules["train"]["runtime"] > 15) == (15, True)
     assert not (tmp_path / "results").exists()
     (tmp_path / "own.yaml").write_text("train: {epocs: 3}\n")
     with pytest.raises(UsageError, match=r"Snakemake cannot plan a run with profile home and own.yaml: .*epocs"):

@@ -135,8 +135,10 @@ def test_a_plan_shows_the_geometry_of_the_training_with_and_without_a_profile(
     assert cli.main(["plan", "config.yaml", "--profile", "own-profile"]) == 0
     assert f"\n{table}\n" in capsys.readouterr().out
     write(folder, train={"nodes": "3", "processes": 2})
-    [_, conflict, _] = planned(run, folder, "--profile", "own-profile")["training"]
-    assert conflict == "the profile gives the training 2 nodes, but train.nodes is 3:3; make them equal"
+    assert cli.main(["plan", "config.yaml", "--profile", "own-profile"]) == 3
+    conflict = 'the profile gives the training 2 nodes, but train.nodes is 3; set train.nodes: "2" in the config'
+    assert f"error: this will stop the run: {conflict}" in capsys.readouterr().err
+    assert len(json.loads((folder / "plan/plan.json").read_text())["stops"]) == 1
 
 
 @pytest.mark.exhaustive

@@ -118,6 +118,7 @@ def test_a_profile_is_yaml_that_names_partitions_account_and_limits() -> None:
         write_profile(SITE, ProfileOptions(training_partition="fast", shape=JobShape(2, 4, 8, gpu_type="a100")))
     )
     assert profile["default-resources"] == {"slurm_partition": "batch", "slurm_account": "geo"}
+    assert profile["config"] == {"max_minutes": 120}
     train = profile["set-resources"]["train"]
     assert (train["slurm_partition"], train["runtime"], train["nodes"], train["mpi"]) == ("fast", 1440, 2, "srun")
     assert train["slurm_extra"] == "--signal=TERM@300"
@@ -215,8 +216,11 @@ def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
     assert list(config_conflicts(profile, {"nodes": "2", "processes": 2})) == []
     assert list(config_conflicts(profile, {"nodes": "1:4", "processes": 2})) == []
     [first, second] = config_conflicts(profile, {"nodes": "1", "processes": 4})
-    assert first.startswith("the profile gives the training 2 nodes, but train.nodes is 1:1")
-    assert second.startswith("the profile gives a node 2 GPUs, but train.processes is 4")
+    assert first == (
+        'the profile gives the training 2 nodes, but train.nodes is 1; set train.nodes: "2" in the config, or '
+        "other nodes in the profile"
+    )
+    assert second.startswith("the profile gives a node 2 GPUs, but train.processes is 4; set train.processes: 2 in ")
 
 
 @pytest.mark.parametrize(

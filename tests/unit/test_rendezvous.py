@@ -105,7 +105,7 @@ def test_jobs_of_slurm_have_ports_that_linux_gives_to_nobody_by_itself(job: int)
 def test_one_node_needs_nothing_of_its_environment_but_a_step_of_one_node() -> None:
     for environment in ({}, {"SLURM_JOB_ID": "1"}, {"EOPIPE_RDZV_ENDPOINT": "elsewhere:1"}):
         check_step(environment, NodeRange(1, 1))
-    with pytest.raises(UsageError, match=r"has 3 nodes and 3 tasks, but train\.nodes is 1:1"):
+    with pytest.raises(UsageError, match=r"has 3 nodes and 3 tasks, but train\.nodes is 1;"):
         check_step(STEP, NodeRange(1, 1))
 
 
@@ -119,7 +119,7 @@ def test_a_task_of_a_step_of_slurm_knows_the_first_host_the_port_and_its_own_num
 @pytest.mark.parametrize(
     ("change", "nodes", "message"),
     [
-        ({}, NodeRange(1, 1), "has 3 nodes and 3 tasks, but train.nodes is 1:1"),
+        ({}, NodeRange(1, 1), "has 3 nodes and 3 tasks, but train.nodes is 1;"),
         ({}, NodeRange(4, 4), "one task per node: srun --overlap --nodes=4 --ntasks=4 --ntasks-per-node=1"),
         ({"SLURM_STEP_NUM_TASKS": "6"}, NodeRange(3, 3), "3 nodes and 6 tasks"),
     ],

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from eopipe.clusters.running import conclude, failed_jobs, run
+from eopipe.cli import main
+from eopipe.clusters.running import conclude, failed_jobs, is_partial, locate, name_config, run
 
 RESUME = "run the same command again to resume"
 
@@ -55,6 +56,65 @@ def test_only_the_last_failure_of_what_never_succeeded_is_reported() -> None:
     assert [
         sentence.split(": its")[0] for sentence in failed_jobs(f"{text}[now]\nFinished jobid: 4 (Rule: label)\n")
     ] == ["rule train"]
+
+
+def test_a_job_is_explained_by_its_last_attempt_that_ran_not_by_a_refusal_of_the_next() -> None:
+    first = log(ended("FAILED"), after="error: choose would overwrite files that it did not write")
+    second = log(refused("sbatch: error: Batch job submission failed: Requested time limit is invalid"))
+    sentence = "rule train: choose would overwrite files that it did not write"
+    assert list(failed_jobs(first + second)) == [sentence]
+    assert list(failed_jobs(first + second + second)) == [sentence]
+    assert list(failed_jobs(second)) == [
+        "rule train: Slurm refused its job: Requested time limit is invalid; lower its runtime in set-resources of "
+        "the profile"
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "Building DAG of jobs...\nMissingRuleException:\nNo rule to produce x\n"])
+def test_a_log_without_failed_jobs_has_no_sentences(text: str) -> None:
+    assert list(failed_jobs(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "others"),
+    [
+        (["my/config.yaml"], []),
+        (["my/config.yaml", "--dry-run"], ["--dry-run"]),
+        (["-n", "my/config.yaml", "split"], ["-n", "split"]),
+        (["--cores", "2", "my/config.yaml"], ["--cores", "2"]),
+        (["--profile", "site.yaml", "my/config.yaml"], ["--profile", "site.yaml"]),
+        (["my/config.yaml", "--", "results/other.yaml"], ["--", "results/other.yaml"]),
+    ],
+)
+def test_a_yaml_file_among_the_words_is_the_config_of_the_run(
+    arguments: list[str], others: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my/config.yaml").touch()
+    named = name_config(arguments)
+    assert named == ["--configfile", "my/config.yaml", "--rerun-incomplete", *others]
+    assert locate(named) == (tmp_path / "my", [])
+    assert is_partial(named) == bool({"--dry-run", "-n", "--"} & set(others))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["split", "results/grid.json", "--profile", "site.yaml"],
+        ["--", "results/other.yaml"],
+        ["results/other.yaml", "--configfile", "config.yaml"],
+        ["--configfile=config.yaml", "results/other.yaml"],
+        ["--workflow-profile=site.yaml"],
+    ],
+)
+def test_rules_outputs_and_values_of_options_are_no_configs(arguments: list[str]) -> None:
+    assert name_config(arguments) == arguments
+
+
+def test_a_config_that_does_not_exist_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "confg.yaml", "--dry-run"]) == 2
+    assert capsys.readouterr().err == "error: there is no config file confg.yaml\n"
 
 
 def test_the_help_names_the_common_options_and_starts_no_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,10 +161,10 @@ OF_LABELS = sorted([*OF_MODEL, "label", "split", "train"])
 
 def replace_labels(project: Project, seconds: int) -> None:
     """Other labels under the same name, from so many seconds after the run."""
-    made = (project.folder / LABELS).stat().st_mtime
+    made_s = (project.folder / LABELS).stat().st_mtime
     with (project.folder / SOURCE).open("ab") as file:
         file.write(b"changed")
-    os.utime(project.folder / SOURCE, (made + seconds, made + seconds))
+    os.utime(project.folder / SOURCE, (made_s + seconds, made_s + seconds))
 
 
 def add_date(project: Project) -> None:
