@@ -85,3 +85,4 @@ def test_what_the_rules_of_a_config_ask_is_held_against_the_cluster(cluster: Clu
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     result = eopipe("profile", "check", "--configfile", "config.yaml", home=tmp_path, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
+    assert "note:" not in result.stdout, "the profile has the limit of the partition"
