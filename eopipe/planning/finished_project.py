@@ -181,7 +181,8 @@ def _check(draft: Path, target: Path, text: str) -> None:
 def _sections(run: FinishedRun, options: InitOptions, area: ProjectArea | None) -> dict[str, dict[str, Any]]:
     """The sections of the config, with the settings that are not the defaults."""
     is_elsewhere = bool(options.catalog or options.url or options.collection)
-    if run.settings and not is_elsewhere:
+    # A run of a chip set has searched for nothing.
+    if run.settings.get("search") and not is_elsewhere:
         search = _search_of_run(run, options)
     else:
         search = _search_of_source(run, options, area)
