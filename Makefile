@@ -6,6 +6,8 @@ INSTALL := $(PYTHON) dev/install.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # For the time of the suites.
 SHELL := /bin/bash
+# Types of a new clone are checked with what an earlier one has left.
+export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/eopipe-mypy
 # Otherwise each process of the tests would compile eopipe again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -21,7 +23,7 @@ demo: .venv/installed
 quick: .venv/tests
 	@python -m dev.quick
 
-# With SLICE=0 to 23 also this slice of the exhaustive tests, as each run of CI does.
+# With the number of a slice also those of the exhaustive tests, as each run of CI does.
 SLICE := none
 test: demo test-environments
 	@EOPIPE_DEMO=$(CURDIR)/results python -m dev.suites --exhaustive $(SLICE)
@@ -31,9 +33,9 @@ golden: clean
 	@$(MAKE) --no-print-directory demo
 	@python -m dev.golden
 
-# The number of the slice of the next run of CI, and of the end of the version range: the first commit of a push.
+# The last run of CI had the slice that had waited longest: the first commit of a push.
 slice:
-	@echo $$(($$(cat tests/slice) + 1)) > tests/slice
+	@$(PYTHON) tests/slices.py --ran
 
 test-all: SLICE := all
 test-all: test
@@ -60,6 +62,7 @@ check: .venv/tests
 	snakemake --lint
 	python -m dev.sync --check
 	python -m dev.validate_cwl
+	python -m tests.slices --check
 
 install: .venv/installed
 

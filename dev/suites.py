@@ -1,8 +1,8 @@
 """`make test`, `make test-all`: the test files in groups, one process each, on two lanes, each group with its time.
 
 A test marked `exhaustive` (kills, engines, journeys, parameters of worlds) is left out by `make test`, and belongs to
-one of 24 slices by the hash of its name. `make test SLICE=0` adds that slice, and the exhaustive tests nearest to
-what changed since `tests/slice` did. With --record the duration of each test is written to tests/durations.json, with
+a slice (tests/slices.json). `make test SLICE=0` adds that slice, and the exhaustive tests nearest to what changed since
+the last run of CI. With --record the duration of each test is written to tests/durations.json, with
 --record-missing only of tests without one.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from dev import quick
 from tests import warm
-from tests.durations import SLICES
+from tests.slices import SLICES
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
@@ -201,17 +201,15 @@ def check() -> Outcome:
 
 
 def near_tests() -> list[str]:
-    """The exhaustive tests nearest to what changed since `tests/slice` did, as many as fit; prints the rest."""
-    commit = quick.git("log", "-1", "--format=%H", "--", "tests/slice")
+    """The exhaustive tests nearest to what changed since `make slice`, as many as fit; prints the rest."""
+    commit = quick.git("log", "-1", "--format=%H", '-G^ "runs"', "--", "tests/slices.json")
     files = quick.git("diff", "--name-only", *commit, "HEAD") if commit else []
     table = quick.durations()
     steps = quick.Reach(quick.imports()).distances(files)
     near = [name for name, step in steps.items() if step <= NEAR_STEPS and name in table.tests and table.tests[name][3]]
     chosen = fitting(sorted(near, key=lambda name: (steps[name], table.tests[name][1])), table, NEAR_S * LANES)
     left = [name for name in near if name not in chosen]
-    print(
-        f"{len(files)} files changed since tests/slice: {len(chosen)} exhaustive tests near them run beside the slice"
-    )
+    print(f"{len(files)} files changed since the last run of CI: {len(chosen)} exhaustive tests near them run too")
     if left:
         print("not run, though near: " + " ".join(left))
     return chosen

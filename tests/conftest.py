@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 import durations
 import pytest
+import slices
 import warm
-from durations import SLICES
 from hypothesis import settings
 from loopback import Loopback
 from scenery import Catalog, Completed, Run
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The selection of the tests with the mark `exhaustive`."""
-    parser.addoption("--exhaustive", choices=("all", "none", *SLICES), default="all", help="all, or one slice")
+    parser.addoption("--exhaustive", choices=("all", "none", *slices.SLICES), default="all", help="all, or one slice")
     parser.addoption("--also", type=Path, help="a file with names of exhaustive tests that run beside the slice")
 
 
@@ -65,7 +65,7 @@ def _is_selected(item: pytest.Item, chosen: str, near: set[str]) -> bool:
     mark = item.get_closest_marker("exhaustive")
     if mark is None or chosen == "all" or durations.test_name(item.nodeid) in near:
         return True
-    return chosen == durations.slice_of(mark.kwargs.get("by", item.nodeid))
+    return chosen != "none" and slices.is_in(slices.key_of(item.nodeid, mark), chosen)
 
 
 def pytest_unconfigure() -> None:

@@ -6,7 +6,6 @@ exhaustive; for each fixture of 0.1 s and more the longest wall and processor se
 starts processes the modules of eopipe that these load. `make quick` chooses by it, the suites are balanced by it.
 """
 
-import hashlib
 import json
 import os
 import sys
@@ -25,22 +24,12 @@ FOLDER = "EOPIPE_DURATIONS"
 # Who starts processes: the fixture that is being set up, else the test.
 STARTER = "EOPIPE_STARTER"
 WORTH_S = 0.1
-# The exhaustive tests are in so many slices, one for each run of CI.
-SLICES = tuple(map(str, range(24)))
-# By these digits the longest slice has 488 processor seconds, with its fixtures and the jobs of its cluster, and the
-# mean 250; and each engine of CWL is in a slice of its own.
-SALT = "55906"
 KINDS = ("tests", "fixtures", "processes")
 
 
 def test_name(nodeid: str) -> str:
     """A test without its parameters."""
     return nodeid.partition("[")[0]
-
-
-def slice_of(name: str) -> str:
-    """The slice of an exhaustive test, by its name, or by the name of what takes the time where tests share that."""
-    return str(int.from_bytes(hashlib.sha256(f"{SALT} {name}".encode()).digest()) % len(SLICES))
 
 
 def fixture_name(definition: Any) -> str:

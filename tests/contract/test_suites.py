@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import slices
 
 from dev import quick
 from dev.suites import SLICES, TESTS, file_seconds, fitting, groups
@@ -57,20 +58,38 @@ pytest.main(sys.argv[1:], [Selections()])
 """
 
 
-def test_each_exhaustive_test_is_in_one_slice_and_every_other_test_in_all(tmp_path: Path) -> None:
+def test_each_exhaustive_test_is_in_a_slice_and_every_other_test_in_all(tmp_path: Path) -> None:
     rows = [name.split("\t") for name in selected(program=("-c", SELECTIONS)) if "\t" in name]
     lists: dict[str, list[str]] = {selection: [] for selection in ("all", "none", *SLICES)}
     for selection, name in rows:
         lists[selection].append(name)
-    every, none, *slices = lists.values()
-    exhaustive = [name for names in slices for name in names if name not in none]
+    every, none, *of_slices = lists.values()
+    exhaustive = [name for names in of_slices for name in names if name not in none]
     assert len(exhaustive) > 5
-    assert sorted(exhaustive + none) == sorted(every)
-    assert all(set(none) <= set(names) for names in slices)
+    assert {*exhaustive, *none} == {*every}
+    assert all(set(none) <= set(names) for names in of_slices)
     (tmp_path / "near").write_text(exhaustive[-1].partition("[")[0])
-    number = next(number for number, names in enumerate(slices) if exhaustive[-1] not in names)
-    assert selected(f"--exhaustive={number}") == slices[number]
+    number = next(number for number, names in enumerate(of_slices) if exhaustive[-1] not in names)
+    assert selected(f"--exhaustive={number}") == of_slices[number]
     assert exhaustive[-1] in selected(f"--exhaustive={number}", f"--also={tmp_path / 'near'}")
+
+
+def test_a_new_test_is_added_to_the_slice_with_the_fewest_seconds_and_no_other_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(slices.TABLE, "tests", {"a": [0], "gone": [1], "often": list(range(2, 24))})
+    monkeypatch.setattr(slices, "SLICES", tuple(map(str, range(24))))
+    tests = slices.with_new_tests({"a": 5.0, "often": 9.0, "long": 8.0, "short": 1.0})
+    assert tests == {"a": [0], "often": list(range(2, 24)), "long": [1], "short": [0]}
+
+
+def test_the_next_slice_is_the_one_that_has_waited_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(slices.TABLE, "runs", 9)
+    monkeypatch.setitem(slices.TABLE, "last", [9, 7, 0, 8])
+    assert slices.ages() == [0, 2, 10, 1]
+    assert slices.oldest() == 2
+    monkeypatch.setitem(slices.TABLE, "last", [9, 7, 10, 8])
+    assert slices.oldest() == 1
 
 
 def test_tests_that_read_every_file_of_the_package_run_with_any_change() -> None:

@@ -63,9 +63,7 @@ def test_each_input_is_opened_and_digested_once_by_the_launcher_and_opened_once_
         assert opened == dict.fromkeys(stores, 1)
 
 
-# That the state of killed processes is resumed to the same bytes, test_world_sizes.py shows with each change.
 @pytest.mark.launch
-@pytest.mark.exhaustive
 def test_killed_with_everything_and_run_again_it_ends_with_the_same_bytes(
     training: Training, undisturbed: dict[str, bytes]
 ) -> None:

@@ -93,8 +93,6 @@ def test_a_resumed_training_ends_with_the_same_weights(size: int, name: str) -> 
 ALIKE = ("--epochs", "1", "--width", "8", "--checkpoint-every", "1", "--deterministic")
 
 
-@pytest.mark.exhaustive
-@IN_ONE_SLICE
 def test_t11_a_model_is_the_same_file_by_file_after_a_change_of_processes(data: Data, tmp_path: Path) -> None:
     unchanged, changed = (Training(data, tmp_path / name, ALIKE) for name in ("one", "changed"))
     for training in (unchanged, changed):

@@ -191,7 +191,6 @@ def noisy_again(tmp_path: Path) -> EvaluationData:
     return noisy(tmp_path / "again")
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(("count", "max_pixels"), [(0, 500), (1, 100_000)])
 def test_a_class_of_at_most_one_training_pixel_is_no_obstacle(tmp_path: Path, count: int, max_pixels: int) -> None:
     data = noisy(tmp_path)

@@ -5,12 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu.py"
 
 
-@pytest.mark.exhaustive
 def test_a_machine_without_a_gpu_is_told_in_one_sentence(tmp_path: Path) -> None:
     hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, env=hidden, check=False)

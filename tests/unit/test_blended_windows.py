@@ -253,7 +253,6 @@ def test_a_transformer_of_one_size_is_exported_for_that_size(project: Path) -> N
     assert (report["chips"], report["largest_difference"] < 1e-4) == (1, True)
 
 
-@pytest.mark.exhaustive
 def test_a_model_whose_code_fixes_the_number_of_images_is_not_exported(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

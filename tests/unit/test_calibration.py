@@ -345,7 +345,6 @@ def test_a_regression_has_temperature_one(tmp_path: Path) -> None:
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
 
-@pytest.mark.exhaustive
 def test_a_chip_classifier_is_calibrated_on_whole_chips(tmp_path: Path) -> None:
     mosaic = Mosaic(tmp_path, "classification", truth=0.1)
     assert mosaic.calibrate("calibration.json", "--min-samples", 10) == 0

@@ -217,7 +217,6 @@ def same_pixels(store: Tiles, alone: Tiles, name: str, cell: str) -> None:
     np.testing.assert_array_equal(store.read(name, *window), alone.read(name))
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("scene", two_zones.SCENES)
 def test_a_cell_holds_what_a_run_of_its_own_would(scene: str, folder: Path, run: Run) -> None:
     store = Tiles(tiles(run, folder, scene, "grid"))

@@ -114,7 +114,6 @@ def test_a_store_that_was_changed_after_its_import_has_no_lineage(run: Run, proj
     assert (changed.code, "differs from its record" in changed.stderr) == (4, True), changed.stderr
 
 
-@pytest.mark.exhaustive
 def test_verify_repairs_a_set_by_the_command_of_its_record(run: Run, project: Path) -> None:
     assert import_pairs(run) == 0
     before = digest(project / "set")

@@ -111,7 +111,6 @@ def split_world(run: Run, folder: Path, *options: object, chips: int = 5) -> tup
     return done.code, done.stderr
 
 
-@pytest.mark.exhaustive
 def test_groups_by_a_column_of_the_index_stay_whole(run: Run, tmp_path: Path) -> None:
     options = (
         "--method",
@@ -132,7 +131,6 @@ def test_groups_by_a_column_of_the_index_stay_whole(run: Run, tmp_path: Path) ->
     assert len(ids["train"]) == 20
 
 
-@pytest.mark.exhaustive
 def test_groups_by_region_are_those_of_the_polygon_with_the_centre(run: Run, tmp_path: Path) -> None:
     regions = {"west": [-181, -90], "middle": [-90, -40], "rest": [-40, 20]}
     features = []
@@ -190,7 +188,6 @@ def test_blocks_remove_chips_within_the_buffer_of_another_split(run: Run, tmp_pa
     assert lost <= {"c4-0", "c5-0"}
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -240,7 +237,6 @@ def test_a_temporal_split_of_a_chip_set_is_by_the_dates_of_its_chips(run: Run, t
     }
 
 
-@pytest.mark.exhaustive
 def test_places_with_one_label_on_all_dates_leak_in_a_temporal_split_of_a_chip_set(run: Run, tmp_path: Path) -> None:
     write_dates(tmp_path, lambda place, day: 10 * place if place else day, DAYS)
     stores = import_set(run, tmp_path)
@@ -264,7 +260,6 @@ def test_chips_of_one_day_that_overlap_leak_in_a_split_by_scene(run: Run, tmp_pa
     assert {pair[2], pair[4]} == {"20240601", "20240601b"}
 
 
-@pytest.mark.exhaustive
 def test_by_scene_the_windows_of_one_image_stay_together(run: Run, tmp_path: Path) -> None:
     rows = []
     for number in range(6):
@@ -285,7 +280,6 @@ def test_by_scene_the_windows_of_one_image_stay_together(run: Run, tmp_path: Pat
     assert len(set.union(*images_of.values())) == 6
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["west-east", "east-west", "north-south", "south-north"])
 def test_strips_of_a_chip_set_follow_each_other_on_the_ground(run: Run, tmp_path: Path, method: str) -> None:
     code, text = split_world(run, tmp_path, "--method", method, "--fractions", 0.5, 0.2, 0.3, chips=4)
@@ -306,7 +300,6 @@ def test_strips_of_a_chip_set_follow_each_other_on_the_ground(run: Run, tmp_path
     assert min(map(len, ids.values())) >= 2
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("split", [{"method": "blocks", "block_km": 300}, {"method": "north-south"}])
 def test_the_plan_of_a_chip_set_is_its_split(
     run: Run, tmp_path: Path, split: dict[str, Any], monkeypatch: pytest.MonkeyPatch

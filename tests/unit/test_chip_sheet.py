@@ -100,7 +100,6 @@ def test_chips_of_several_labels_are_ordered_by_their_wrong_labels(run: Run, tmp
     assert [chip.number for chip in sheet.chips][:3] == [0, 1, 2]
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("tests", [12, 2])
 def test_the_drawn_sheet_shows_wrong_pixels_and_the_split_of_each_place(run: Run, tmp_path: Path, tests: int) -> None:
     sheet, _ = sheet_of(run, tmp_path, tests)

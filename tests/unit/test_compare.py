@@ -95,7 +95,6 @@ def test_scores_are_those_of_each_map_and_a_better_map_is_significant(tmp_path: 
     assert size_text(compared, runs[0], "test").startswith("8\u202f192 test pixels")
 
 
-@pytest.mark.exhaustive
 def test_maps_of_the_same_quality_have_no_significant_difference(tmp_path: Path) -> None:
     truth = classes()
     runs = [run_of(tmp_path / f"{n}", truth, with_errors(truth, 0.2, n)) for n in range(3)]
@@ -104,7 +103,6 @@ def test_maps_of_the_same_quality_have_no_significant_difference(tmp_path: Path)
         assert [text.endswith("not significant") for text in row[4:]] == [True, True]
 
 
-@pytest.mark.exhaustive
 def test_only_pixels_that_all_runs_test_and_map_count(tmp_path: Path) -> None:
     truth = classes()
     unmapped = truth.copy()
@@ -123,7 +121,6 @@ def test_only_pixels_that_all_runs_test_and_map_count(tmp_path: Path) -> None:
         compare_runs(apart, NAMES)
 
 
-@pytest.mark.exhaustive
 def test_values_and_chips_are_compared_by_their_own_scores(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     heights = random.normal(20, 5, (EDGE, EDGE)).astype(np.float32)

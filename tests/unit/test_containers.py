@@ -177,7 +177,6 @@ def test_both_recipes_install_only_files_with_a_known_hash_and_torch_alone_from_
             assert done.stdout.split() == [first, *rest]
 
 
-@pytest.mark.exhaustive
 def test_the_recipes_start_from_one_tag_and_linters_find_nothing() -> None:
     bases = [dict(instructions())["FROM"], get_parser("singularity")(str(DEFINITION)).recipe["spython-base"].fromHeader]
     assert bases[0] == bases[1]

@@ -458,7 +458,6 @@ def test_no_path_user_or_secret_leaves_the_machine(project: Project, crate: Path
 PART = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=("Cc", "Cs")), min_size=1)
 
 
-@pytest.mark.exhaustive
 @example(["?", "0"], False)
 @example(["home", "?"], True)
 @given(st.lists(PART.filter(lambda part: part not in (".", "..")), min_size=2, max_size=5), st.booleans())
@@ -580,7 +579,6 @@ def test_a_folder_that_no_stage_published_comes_with_a_manifest(project: Project
     assert not (tmp_path / "rules/manifest.json").exists()
 
 
-@pytest.mark.exhaustive
 def test_a_thousand_scenes_stay_below_ten_megabytes(tmp_path: Path) -> None:
     sizes = []
     for scenes in (50, 100):

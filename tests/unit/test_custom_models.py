@@ -203,7 +203,6 @@ def test_two_files_of_one_name_are_refused(project: Path) -> None:
         list_files((Path("mymodel.py"), Path("layers/mymodel.py")), "mymodel:Net", ())
 
 
-@pytest.mark.exhaustive
 def test_libraries_are_those_that_the_code_imports(project: Path) -> None:
     pytest.importorskip("peft")
     peft = importlib.metadata.version("peft")

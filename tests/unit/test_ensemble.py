@@ -119,7 +119,6 @@ def test_predictions_are_the_mean_of_those_of_the_members_and_not_of_their_logit
         assert np.abs(probabilities(task, outputs.mean(0)) - expected).max() > 0.02
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", NAMES)
 def test_a_map_of_an_ensemble_is_the_mean_of_the_maps_of_its_members(tmp_path: Path, task: str) -> None:
     tiles, members = scenes(tmp_path, 2), write_members(tmp_path, task)

@@ -73,7 +73,6 @@ def test_the_spread_is_that_of_the_maps_of_the_members(task: str, options: tuple
     check_spread(tmp_path / "maps", task, models, scenes(tmp_path, 2), *options)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", ["segmentation", "regression"])
 def test_windows_that_are_blended_have_it_too(task: str, tmp_path: Path) -> None:
     trained = replace(described(task), window=16)
@@ -111,7 +110,6 @@ def test_a_map_of_parts_has_the_bytes_of_the_whole_and_places_have_its_values(ta
         assert np.isnan(some[:, 64:]).all()
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", ["segmentation", "multilabel"])
 def test_a_calibration_changes_probabilities_and_not_the_spread(task: str, tmp_path: Path) -> None:
     tiles, model = scenes(tmp_path, 2), combine(tmp_path / "model", *write_members(tmp_path, task))
@@ -225,7 +223,6 @@ def test_products_have_the_entropy_of_the_classes_alone(finished: Mosaic, tmp_pa
     np.testing.assert_array_equal(read(tmp_path / "a/entropy.tif"), read(tmp_path / "b/entropy.tif"))
 
 
-@pytest.mark.exhaustive
 def test_the_item_of_a_map_lists_the_band(tmp_path: Path, catalog: Catalog, run: Run) -> None:
     folder = stac.make(tmp_path, catalog, run)
     trained = replace(described(), bands=stac.BANDS)

@@ -347,7 +347,6 @@ def test_f15_a_body_without_an_end_is_refused(
     assert "does not end after 100000 bytes" in completed.stderr
 
 
-@pytest.mark.exhaustive
 def test_f16_three_of_200_that_are_missing_are_listed_and_only_they_are_asked_for_again(
     tmp_path: Path, run: Run, web: Loopback
 ) -> None:

@@ -63,7 +63,6 @@ def test_a_store_takes_as_many_files_as_predicted(
     assert count(store) == store_files(shape, layout, arrays)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(64, 48), (100, 33), (16, 16)])
 @pytest.mark.parametrize("shard", [16, 32, 64])
 def test_preprocess_makes_as_many_files_as_predicted(

@@ -55,7 +55,6 @@ def frozen(run: Run, source: Path, target: Path, *options: str) -> dict[str, dic
     return {path.stem: json.loads(path.read_text()) for path in (target / "items").glob("*.geojson")}
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",
     [

@@ -271,7 +271,6 @@ def test_the_report_of_a_map_without_labels_has_its_areas_and_what_is_unlike_the
         assert picture.width > 500
 
 
-@pytest.mark.exhaustive
 def test_the_report_of_a_map_is_the_same_byte_for_byte(mapped: Path) -> None:
     pages = []
     for _ in range(2):

@@ -93,7 +93,6 @@ def staged(catalog: Catalog, run: Run, folder: Path, *arguments: str, fetch: tup
     return run("preprocess", "--scene", scene, *grid, *tiles)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("fetch", [(), ("--windows",)], ids=["whole", "windows"])
 @pytest.mark.parametrize("difference", WRONG)
 def test_a_grid_of_a_wrong_item_is_refused_and_the_settings_named(
@@ -135,7 +134,6 @@ def test_complex_numbers_are_refused_with_the_command_that_writes_their_amplitud
     assert f"has complex numbers ({dtype}), of which a model takes none; write their amplitude" in done.stderr
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("fetch", [(), ("--windows",)], ids=["whole", "windows"])
 @pytest.mark.parametrize("difference", WRONG)
 def test_resolution_and_area_make_a_grid_without_the_item(
@@ -158,7 +156,6 @@ def test_resolution_and_area_make_a_grid_without_the_item(
     assert read_json(tmp_path / "grid.json")["shape"][0] >= 64
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("code", ["EPSG:None", "epsg:null", "EPSG:nan", None])
 def test_a_crs_code_that_is_not_known_is_ignored(catalog: Catalog, run: Run, tmp_path: Path, code: str | None) -> None:
     item = catalog.add(bands={"red": numbered((64, 48))})

@@ -111,7 +111,6 @@ def test_places_that_are_trained_with_the_same_label_on_other_dates_are_found(
     )
 
 
-@pytest.mark.exhaustive
 def test_places_whose_labels_change_with_the_scene_pass(tmp_path: Path, run: Run) -> None:
     layers = {n: classes(number) for number, n in enumerate("abc")}
     tiles = [write_tiles(tmp_path / f"{n}.zarr", n, image(label, 7)) for n, label in layers.items()]
@@ -123,7 +122,6 @@ def test_places_whose_labels_change_with_the_scene_pass(tmp_path: Path, run: Run
     )
 
 
-@pytest.mark.exhaustive
 def test_scenes_of_other_places_pass_and_a_partial_overlap_says_its_share(tmp_path: Path, run: Run) -> None:
     label = classes(0)
     left, right = np.zeros(SHAPE, np.uint8), np.zeros(SHAPE, np.uint8)
@@ -143,7 +141,6 @@ def test_scenes_of_other_places_pass_and_a_partial_overlap_says_its_share(tmp_pa
         assert ("33.3 % of the test pixels" in completed.stderr) == bool(overlap)
 
 
-@pytest.mark.exhaustive
 def test_values_that_never_change_are_found_and_values_that_do_pass(tmp_path: Path, run: Run) -> None:
     for kind, code in (("same", 4), ("other", 0)):
         folder = tmp_path / kind
@@ -173,7 +170,6 @@ def test_what_is_said_of_the_test_follows_the_split(method: str, findings: list[
 # Composites.
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(("sources", "code"), [((["s1", "s2"], ["s2", "s3"]), 4), ((["s1", "s2"], ["s3", "s4"]), 0)])
 def test_composites_of_one_scene_in_train_and_test_are_found(
     tmp_path: Path, run: Run, sources: tuple[list[str], list[str]], code: int
@@ -219,7 +215,6 @@ def band_warnings(folder: Path) -> list[str]:
     return [warning["example"] for warning in audit_of(folder)["warnings"] if warning["kind"] == "band"]
 
 
-@pytest.mark.exhaustive
 def test_a_band_that_is_the_label_is_a_warning(tmp_path: Path, run: Run) -> None:
     label = classes(0)
     labels = [write_labels(tmp_path / "l.zarr", label)]
@@ -251,7 +246,6 @@ def test_bands_that_all_show_the_label_are_an_easy_task(tmp_path: Path, run: Run
     assert band_warnings(tmp_path) == []
 
 
-@pytest.mark.exhaustive
 def test_a_band_that_is_the_value_is_a_warning(tmp_path: Path, run: Run) -> None:
     value = (20 + 5 * smooth_noise(0)).astype(np.float32)
     labels = [write_labels(tmp_path / "l.zarr", value)]
@@ -301,7 +295,6 @@ def test_labels_of_polygons_have_their_numbers(tmp_path: Path, run: Run) -> None
     np.testing.assert_array_equal(label != 255, inside)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(("edge", "code"), [(16, 0), (32, 4)])
 def test_a_polygon_in_two_splits_is_found(tmp_path: Path, run: Run, edge: int, code: int) -> None:
     labels = label_polygons(run, tmp_path, fields_geojson(tmp_path / "fields.geojson", edge))
@@ -325,7 +318,6 @@ def polygon_split(run: Run, folder: Path, *arguments: object) -> tuple[Path, Pat
     return tiles, labels, read_split(folder / "split.json")
 
 
-@pytest.mark.exhaustive
 def test_every_polygon_is_in_one_split_and_every_class_in_all(tmp_path: Path, run: Run) -> None:
     _, labels, result = polygon_split(run, tmp_path)
     polygons, label = Tiles(labels).read("polygon"), Tiles(labels).read("label")
@@ -345,7 +337,6 @@ def test_every_polygon_is_in_one_split_and_every_class_in_all(tmp_path: Path, ru
     assert describe_test(result).startswith("All scores are from polygons of the labels that were not used in training")
 
 
-@pytest.mark.exhaustive
 def test_a_chip_that_several_splits_use_is_counted_once(tmp_path: Path, run: Run) -> None:
     _, _, result = polygon_split(run, tmp_path)
     (fate,) = result.fates
@@ -356,7 +347,6 @@ def test_a_chip_that_several_splits_use_is_counted_once(tmp_path: Path, run: Run
     assert fate.unusable == 24 - len(places)
 
 
-@pytest.mark.exhaustive
 def test_train_polygons_keep_the_buffer_to_those_of_test(tmp_path: Path, run: Run) -> None:
     _, labels, result = polygon_split(run, tmp_path, "--buffer", 4, "--fractions", 0.8, 0.1, 0.1)
     splits = splits_of_pixels(Tiles(labels), result.polygons)
@@ -377,7 +367,6 @@ def test_train_polygons_keep_the_buffer_to_those_of_test(tmp_path: Path, run: Ru
     assert text.startswith(f"The nearest training and test polygons are {expected['train-test']} pixels (")
 
 
-@pytest.mark.exhaustive
 def test_pictures_show_the_split_of_each_polygon_and_not_of_whole_chips(tmp_path: Path, run: Run) -> None:
     tiles, labels, result = polygon_split(run, tmp_path)
     splits = splits_of_pixels(Tiles(labels), result.polygons)
@@ -394,7 +383,6 @@ def test_pictures_show_the_split_of_each_polygon_and_not_of_whole_chips(tmp_path
     assert np.array(shares[:3]) / sum(shares[:3]) == pytest.approx(np.array(of_map) / sum(of_map), abs=0.06)
 
 
-@pytest.mark.exhaustive
 def test_training_and_evaluation_see_the_labels_of_their_polygons_only(tmp_path: Path, run: Run) -> None:
     tiles, labels, result = polygon_split(run, tmp_path)
     label, splits = Tiles(labels).read("label"), splits_of_pixels(Tiles(labels), result.polygons)
@@ -451,7 +439,6 @@ def test_the_range_of_a_known_field_is_measured(length: float) -> None:
     assert correlation_range([np.ones((256, 256))], everywhere) is None
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(("scale", "buffer", "is_warned"), [(8.0, 0, True), (1.0, 0, False), (1.0, 4, False)])
 def test_labels_that_are_alike_over_more_than_the_block_are_a_warning_that_stops_nothing(
     tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture, scale: float, buffer: int, is_warned: bool

@@ -31,7 +31,6 @@ def test_rank_zero_leaves_a_model_as_it_is() -> None:
     assert merge_lora_adapters(model.state_dict()).keys() == model.state_dict().keys()
 
 
-@pytest.mark.exhaustive
 def test_only_the_adapters_are_trained_and_the_published_model_has_them_merged() -> None:
     pytest.importorskip("peft")
     model = add_lora_adapters(freeze(unet(), ("down.",)), ("down.",), 2)

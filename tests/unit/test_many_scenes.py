@@ -90,7 +90,6 @@ def test_the_covered_share_of_two_zones_is_that_of_all_their_pixels() -> None:
     assert coverage.share == inside / sum(areas)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_stated", [True, False])
 def test_the_cells_that_a_scene_reaches_follow_from_its_item(tmp_path: Path, is_stated: bool) -> None:
     two_zones.write_project(tmp_path, two_zones.SCENES | two_zones.EAST)

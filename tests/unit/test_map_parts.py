@@ -129,7 +129,6 @@ def test_parts_divide_the_windows_into_runs_of_nearly_the_same_length(height: in
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
 
 
-@pytest.mark.exhaustive
 def test_parts_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), scenes(tmp_path, 2)
     part = predict(tmp_path / "part", model, tiles, "--part", "1-of-2")

@@ -119,7 +119,6 @@ def test_a_map_of_places_has_the_values_of_the_map_of_everything_there(
     assert digests(again) == digests(whole)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["vit.py:ViT", "vit.py:Relative"])
 def test_blended_windows_have_the_values_of_the_map_of_everything_too(name: str, project: Path) -> None:  # noqa: F811
     model = blended.write_model(project / "model", name)
@@ -130,7 +129,6 @@ def test_blended_windows_have_the_values_of_the_map_of_everything_too(name: str,
     assert check_places(some, whole, [[40, 90], [120, 350]], 128 if name == "vit.py:ViT" else 256) < 0.6
 
 
-@pytest.mark.exhaustive
 def test_only_chips_of_the_scenes_of_the_map_count_where_scenes_are_split(tmp_path: Path) -> None:
     model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), large_scenes(tmp_path)
     val = [[0, 8, 8], [1, 150, 100]]

@@ -295,7 +295,6 @@ def test_only_the_test_places_count(tmp_path: Path) -> None:
     assert scene.metrics["test_pixels"] == 64 * 48
 
 
-@pytest.mark.exhaustive
 def test_the_baselines_are_measured_in_the_same_places(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     assert scene.evaluate(scene.label) == 0

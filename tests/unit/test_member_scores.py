@@ -169,7 +169,6 @@ def test_each_member_has_its_scores_of_the_test_places_beside_those_of_the_ensem
     assert "Members" not in [row.name for row in rows_of(read_document(tmp_path / "run/without.json"))]
 
 
-@pytest.mark.exhaustive
 def test_python_has_the_scores_of_the_members(tmp_path: Path) -> None:
     ensemble = Ensemble(tmp_path / "run")
     assert ensemble.evaluate(*ensemble.members) == 0
@@ -202,7 +201,6 @@ def test_maps_that_are_not_those_of_members_are_refused_in_a_sentence(
     assert not (tmp_path / "run/metrics.json").exists()
 
 
-@pytest.mark.exhaustive
 def test_maps_are_those_of_the_first_member_first_also_in_the_lists_of_cwl(tmp_path: Path) -> None:
     ensemble = Ensemble(tmp_path / "run")
     paths = (*ensemble.run.maps, *ensemble.members[:2])
@@ -238,7 +236,6 @@ def test_a_member_counts_only_where_all_have_a_map(tmp_path: Path) -> None:
     assert member_metrics(runs[0], []) == {}
 
 
-@pytest.mark.exhaustive
 def test_page_and_card_have_mean_and_standard_deviation_of_the_members(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
     _, without, picture = run.report(name="without")

@@ -146,7 +146,6 @@ def search(run: Run, folder: Path, url: str, *arguments: object) -> Completed:
     return run("search", "--url", url, *outputs, *arguments)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", TRICKLES)
 def test_a_deadline_holds_for_a_response_that_trickles(tmp_path: Path, run: Run, kind: str) -> None:
     with trickling(*TRICKLES[kind]) as url:

@@ -207,7 +207,6 @@ def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_s
         assert {k: v["chips"] for k, v in chips["classes"].items()} == result["chips"][split]
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(("word", "size"), [("--max-files", "10"), ("--max-bytes", "1.5kB")])
 def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
     folder: Path, run: Run, word: str, size: str
@@ -247,7 +246,6 @@ def stopped(run: Run, folder: Path) -> tuple[str, dict[str, Any]]:
     return completed.stderr, json.loads((folder / "plan/plan.json").read_text())
 
 
-@pytest.mark.exhaustive
 def test_labels_that_are_missing_or_elsewhere_will_stop_the_run_and_the_rest_is_planned(folder: Path, run: Run) -> None:
     write(folder)
     (folder / "labels.tif").unlink()
@@ -260,7 +258,6 @@ def test_labels_that_are_missing_or_elsewhere_will_stop_the_run_and_the_rest_is_
     assert len(value["stops"]) == 1
 
 
-@pytest.mark.exhaustive
 def test_an_empty_split_will_stop_the_run_and_the_block_that_works_is_named(folder: Path, run: Run) -> None:
     write(folder, split={"method": "blocks", "block": 512, "fractions": [0.7, 0.15, 0.15]})
     message, value = stopped(run, folder)
@@ -304,7 +301,6 @@ def test_a_training_of_few_steps_and_places_in_no_split_are_warned_of(
     assert any("in no split" in line for line in planned(run, folder)["warnings"])
 
 
-@pytest.mark.exhaustive
 def test_a_val_split_without_a_chip_is_warned_of_with_settings_that_give_it_one(folder: Path, run: Run) -> None:
     narrow = {"method": "east-west", "fractions": [0.6, 0.05, 0.35]}
     write(folder, split=narrow)
@@ -400,7 +396,6 @@ def test_bytes_of_tiles_are_nearly_right_from_the_sizes_of_assets_alone(tmp_path
     assert typical.rate == pytest.approx(sampled.rate, rel=0.3)
 
 
-@pytest.mark.exhaustive
 def test_windows_are_counted_by_the_area_that_the_grid_needs(folder: Path, catalog: Catalog, run: Run) -> None:
     # Twenty kilometres, of which the grid needs the first three.
     del catalog.items[:]
@@ -445,7 +440,6 @@ def test_scenes_without_cloud_cover_are_planned_too(folder: Path, catalog: Catal
     assert [row["cloud"] for row in value["scenes"]] == [0.0, None, None]
 
 
-@pytest.mark.exhaustive
 @given(
     shape=st.tuples(st.integers(1, 90), st.integers(1, 90)),
     chunk=st.sampled_from([16, 32]),
@@ -521,7 +515,6 @@ def test_a_frozen_list_is_used_if_it_was_written_with_these_settings(folder: Pat
     assert not find_scenes(write(folder)).is_frozen
 
 
-@pytest.mark.exhaustive
 def test_a_plan_shows_which_class_each_value_of_the_labels_becomes(folder: Path, run: Run) -> None:
     config = write(folder)
     lines = forecast_lines(config, forecast_run(config))
@@ -535,7 +528,6 @@ def test_a_plan_shows_which_class_each_value_of_the_labels_becomes(folder: Path,
     assert "set label.codes: [1, 2] and label.ignore: [0]" in completed.stderr
 
 
-@pytest.mark.exhaustive
 def test_polygons_that_the_split_divides_stop_the_run_before_it_begins(folder: Path, run: Run) -> None:
     # Fields of the whole width, so that strips from west to east divide each.
     transform = Transformer.from_crs(CRS, "EPSG:4326", always_xy=True)

@@ -137,7 +137,6 @@ def test_nearest_repeats_coarser_pixels_from_any_corner_on(catalog: Catalog, run
     assert valid.all()
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(("crs", "resampling"), [(CRS, "bilinear"), ("EPSG:32634", "cubic"), ("EPSG:32634", "average")])
 def test_the_number_of_threads_changes_no_byte(catalog: Catalog, run: Run, crs: str, resampling: str) -> None:
     from rasterio.warp import transform
@@ -471,7 +470,6 @@ APPLIED = [
 
 @pytest.mark.parametrize(("properties", "band", "expected"), APPLIED)
 @pytest.mark.parametrize("key", ["raster:bands", "bands", None])
-@pytest.mark.exhaustive
 def test_stored_numbers_are_scaled_by_the_processing_baseline_of_the_product(
     catalog: Catalog,
     run: Run,

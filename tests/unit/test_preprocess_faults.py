@@ -261,7 +261,6 @@ def test_every_pixel_is_valid_or_counted_once(catalog: Catalog, run: Run) -> Non
     assert sum(quality.values()) + attributes_of(scene)["valid_fraction"] == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.exhaustive
 def test_two_jobs_on_one_store_leave_the_complete_store_of_one(catalog: Catalog, run: Run) -> None:
     digests = set()
     for number in range(2):

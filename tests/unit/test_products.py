@@ -208,7 +208,6 @@ def test_products_are_the_same_whatever_the_blocks_of_the_map_and_the_windows_ar
     assert [float(row[f"{name} share"]) for name in NAMES] == pytest.approx(counts.tolist(), abs=2e-4)
 
 
-@pytest.mark.exhaustive
 def test_a_layer_has_the_polygons_of_all_parts_that_it_is_written_in(tmp_path: Path) -> None:
     rows_of_pixels, columns = np.mgrid[:160, :160]
     pair = write_map(tmp_path / "map", (rows_of_pixels + columns) % 2)

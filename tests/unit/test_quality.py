@@ -106,7 +106,6 @@ def test_histograms_are_in_the_order_of_dates_and_outliers_are_highlighted(
     assert [color == highlight for color in histograms] == [False] * 8 + [True], "one histogram is highlighted"
 
 
-@pytest.mark.exhaustive
 def test_of_many_scenes_sixty_are_summarised_and_the_others_are_counted(similar_scenes: list[Tiles]) -> None:
     stores = [similar_scenes[n % 8] for n in range(MAX_SCENES + 7)]
     quality = read_quality(stores, {})

@@ -320,7 +320,6 @@ def test_the_verdict_says_when_the_model_is_better(page: str) -> None:
     assert "The model is better than the per-pixel trees, and than always predicting “non-forest”." in page
 
 
-@pytest.mark.exhaustive
 def test_the_verdict_says_when_a_simpler_method_is_better(tmp_path: Path) -> None:
     _, text, _ = finish(tmp_path / "run", right=0.7, baseline=0.95).report()
     sentences = Tags(text).text
@@ -366,7 +365,6 @@ def test_intervals_are_beside_the_scores_and_a_difference_that_may_be_chance_has
     assert "The scores of the model have no confidence interval: too few independent pieces to say." in text
 
 
-@pytest.mark.exhaustive
 def test_each_test_scene_has_its_scores_where_scenes_are_split(tmp_path: Path) -> None:
     run, measures = finish(tmp_path / "run"), ("accuracy", "miou", "f1_macro", "kappa")
     scene = {"scene": "S9", "date": "2020-06-09", "count": 1234, "scores": dict.fromkeys(measures, 0.777)}
@@ -389,7 +387,6 @@ def test_a_class_name_cannot_become_markup(tmp_path: Path) -> None:
     assert "b&b" in tags.text
 
 
-@pytest.mark.exhaustive
 def test_only_a_web_address_becomes_a_link(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
     run.edit("scenes", lambda item: item["links"][0].update(href="javascript:alert(1)"))
@@ -397,7 +394,6 @@ def test_only_a_web_address_becomes_a_link(tmp_path: Path) -> None:
     assert not [a for a in Tags(text).of("a") if str(a["href"]).startswith("javascript")]
 
 
-@pytest.mark.exhaustive
 def test_a_split_without_validation_chips_is_named_on_the_page_and_in_both_cards(tmp_path: Path) -> None:
     run, sentence = finish(tmp_path / "run"), "no validation chips, so calibration cannot work"
     assert sentence not in Tags(run.report(name="before")[1]).text
@@ -409,7 +405,6 @@ def test_a_split_without_validation_chips_is_named_on_the_page_and_in_both_cards
     assert sentence in picture.with_name("data-card.md").read_text()
 
 
-@pytest.mark.exhaustive
 def test_a_short_training_is_named_at_the_end_of_the_run(tmp_path: Path) -> None:
     run, card = finish(tmp_path / "run"), tmp_path / "results/model/model.json"
     card.parent.mkdir(parents=True)
@@ -455,7 +450,6 @@ def test_a_large_map_makes_a_small_page(tmp_path: Path) -> None:
     assert max(int(str(image["width"])) for image in Tags(text).of("img")) <= 800
 
 
-@pytest.mark.exhaustive
 def test_without_true_colour_the_first_band_is_shown(tmp_path: Path) -> None:
     _, text, _ = finish(tmp_path / "run", bands=("vv", "vh")).report()
     quicklook = decoded(text, "First band")
@@ -510,7 +504,6 @@ def test_page_and_card_say_how_long_the_training_was_and_what_the_model_never_pr
         assert sentence in card.replace("\\", "")
 
 
-@pytest.mark.exhaustive
 def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
     run.edit("metrics", lambda value: value["model"].update(accuracy=None, miou=None, kappa=None))
@@ -536,7 +529,6 @@ def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
         (lambda run: run.ports["classes"][0].write_bytes(b"II*"), "cannot be read as a map"),
     ],
 )
-@pytest.mark.exhaustive
 def test_parts_of_different_runs_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Finished], Any], message: str
 ) -> None:
@@ -549,7 +541,6 @@ def test_parts_of_different_runs_are_refused(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.exhaustive
 def test_own_colours_are_used_and_must_fit_the_classes(run_: Finished) -> None:
     code, text, _ = run_.report("--colors", "#112233", "#AABBCC", name="own")
     assert code == 0
@@ -588,7 +579,6 @@ def test_hugging_face_reads_the_cards(run_: Finished) -> None:
     assert DatasetCard(data).data.license == "cc-by-4.0"
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("options", "front_matter"),
     [
@@ -645,7 +635,6 @@ def test_statements_of_the_authors_are_in_the_card(run_: Finished) -> None:
     assert "Ada Lovelace: eopipe run." in model
 
 
-@pytest.mark.exhaustive
 def test_intervals_of_scores_classes_and_quarters_are_in_the_card(tmp_path: Path) -> None:
     run = finish(tmp_path / "run", scenes=1)
     ports = {key: value for key, value in run.ports.items() if key in ("classes", "tiles", "labels", "chips")}
@@ -683,7 +672,6 @@ def test_the_same_run_gives_the_same_cards(run_: Finished, page: str) -> None:
     assert cards_of(run_, "cards") == cards_of(run_, "page")
 
 
-@pytest.mark.exhaustive
 def test_the_folds_of_a_cross_validation_have_their_scores_with_mean_and_standard_deviation(tmp_path: Path) -> None:
     run = finish(tmp_path / "run")
     _, without, _ = run.report(name="without")
@@ -704,7 +692,6 @@ def test_the_folds_of_a_cross_validation_have_their_scores_with_mean_and_standar
     assert "Cross-validation" not in Tags(without).text
 
 
-@pytest.mark.exhaustive
 def test_folds_of_another_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = finish(tmp_path / "run")
     fold = tmp_path / "metrics-fold-0.json"

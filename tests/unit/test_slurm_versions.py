@@ -105,7 +105,6 @@ def test_slurm_commands_without_a_cluster_are_a_mistake_of_the_user_and_not_of_a
     )
 
 
-@pytest.mark.exhaustive
 def test_a_machine_without_the_program_which_is_told_so(tmp_path: Path) -> None:
     pytest.importorskip("snakemake_executor_plugin_slurm", reason="the extra slurm is not installed")
     for arguments in (["profile", "check"], ["run", "--dry-run"]):

@@ -66,7 +66,6 @@ KINDS = {
 }
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_follow_the_polygons_and_every_pixel_is_as_in_a_store_of_one_shard(kind: str, tmp_path: Path) -> None:
     source, (options, names) = write(tmp_path / "polygons.geojson"), KINDS[kind]

@@ -249,7 +249,6 @@ def test_samples_have_usable_pixels_and_are_counted_by_class(tmp_path: Path, run
     assert all(distance >= 4 for distance in result.audit.gap_pixels.values())
 
 
-@pytest.mark.exhaustive
 def test_the_order_of_the_stores_does_not_matter(tmp_path: Path, run: Run) -> None:
     stores = [make_stores(tmp_path, scene) for scene in ("c", "a", "b")]
     digests = set()
@@ -360,7 +359,6 @@ def scenes_by_split(folder: Path) -> dict[str, set[str]]:
     return {name: {result.scenes[n] for n in result.samples[name][:, 0]} for name in SPLITS}
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("dates", "expected"),
     [
@@ -428,7 +426,6 @@ def test_groups_stay_whole_and_every_fold_tests_others(tmp_path: Path, run: Run)
     assert sorted(tested) == list("abcdef")
 
 
-@pytest.mark.exhaustive
 def test_few_groups_fill_every_split_that_has_a_fraction(tmp_path: Path, run: Run) -> None:
     stores = [make_stores(tmp_path, scene) for scene in "abc"]
     assert split(run, tmp_path, stores, "--method", "group").code == 0
@@ -442,7 +439,6 @@ def half(side: str) -> UInt8Array:
     return valid
 
 
-@pytest.mark.exhaustive
 def test_tiles_that_overlap_keep_the_buffer_in_their_overlap(tmp_path: Path, run: Run) -> None:
     west = ["S2A_33TWL_20230815_0_L2A", "HLS.S30.T33TWL.2023213T100000.v2.0"]
     stores = [make_stores(tmp_path, scene, valid=half("west")) for scene in west]
@@ -487,7 +483,6 @@ def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> Non
     assert "id" in refused.stderr
 
 
-@pytest.mark.exhaustive
 def test_scenes_that_are_mostly_cloud_are_excluded_and_listed(tmp_path: Path, run: Run) -> None:
     stores = [make_stores(tmp_path, "a"), make_stores(tmp_path, "b", valid=half("west")), make_stores(tmp_path, "c")]
     assert split(run, tmp_path, stores, "--min-scene-valid", 0.6).code == 0
@@ -500,7 +495,6 @@ def test_scenes_that_are_mostly_cloud_are_excluded_and_listed(tmp_path: Path, ru
     assert set().union(*scenes_by_split(tmp_path).values()) == {"a", "c"}
 
 
-@pytest.mark.exhaustive
 def test_a_scene_without_pixels_or_labels_is_left_out_with_a_warning_and_the_others_are_used(
     tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -568,7 +562,6 @@ def test_random_chips_are_refused_until_a_reason_is_given(tmp_path: Path, run: R
     assert (finding.kind, finding.reason) == ("random", "to compare with")
 
 
-@pytest.mark.exhaustive
 def test_a_val_split_without_a_chip_is_a_warning_in_log_and_file_with_settings_that_give_it_one(
     tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -591,7 +584,6 @@ def test_a_val_split_without_a_chip_is_a_warning_in_log_and_file_with_settings_t
         assert cured.warnings == []
 
 
-@pytest.mark.exhaustive
 def test_a_val_split_that_was_not_asked_for_or_is_masked_is_told_apart(tmp_path: Path, run: Run) -> None:
     assert split(run, tmp_path, [make_stores(tmp_path, "s")], *SHARES[:2], "--fractions", 0.5, 0, 0.5).code == 0
     assert read_split(tmp_path / "split.json").warnings == []
@@ -673,7 +665,6 @@ def test_a_file_that_is_not_a_split_is_reported(tmp_path: Path, text: str) -> No
         read_split(tmp_path / "split.json")
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("block", [8, 40, 1024])
 @pytest.mark.parametrize("chip", [8, 20])
 def test_a_labelled_pixel_on_the_ground_is_counted_once_whatever_chips_and_dates_have_it(

@@ -438,7 +438,6 @@ def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(run_di
     assert "maps/collection.json links to './map/map.json', which is not there" in completed.stderr
 
 
-@pytest.mark.exhaustive
 @given(
     st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4, unique=True),
     st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3),

@@ -166,7 +166,6 @@ def test_a_window_that_is_not_in_its_grid_is_refused(window: Any, catalog: Catal
         open_array(path / "image")
 
 
-@pytest.mark.exhaustive
 def test_a_composite_holds_what_any_of_its_scenes_reaches(catalog: Catalog, run: Run, tmp_path: Path) -> None:
     for number in range(2):
         catalog.add(f"scene{number}", shape=SHAPE, left=LEFT + number * 100 * STEP)

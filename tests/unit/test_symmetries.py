@@ -115,7 +115,6 @@ def test_infinite_outputs_of_invalid_pixels_are_not_a_warning() -> None:
     assert np.isnan(mean_prediction(infinite, np.zeros((1, 1, 2, 2), np.float32), 2)).all()
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("task", [*TASKS])
 def test_a_map_over_eight_symmetries_has_no_seams_and_differs_from_a_single_prediction(
     tmp_path: Path, task: str

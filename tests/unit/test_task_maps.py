@@ -189,7 +189,6 @@ def test_the_onnx_model_of_values_and_of_chips_gives_what_the_model_gives(tmp_pa
         assert json.loads(outputs[1].read_text())["largest_difference"] < 1e-5
 
 
-@pytest.mark.exhaustive
 def test_chips_of_the_test_places_are_counted_once_by_the_majority_of_their_pixels(tmp_path: Path) -> None:
     tiles, names = scenes(tmp_path, 2), ("land", "water")
     model = write_model(tmp_path / "model", "classification", names)

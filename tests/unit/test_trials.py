@@ -168,7 +168,6 @@ def test_the_model_is_a_copy_of_the_winner_and_the_trials_stay(tmp_path: Path) -
     assert (tmp_path / "out/model/model.safetensors").stat().st_nlink == 1
 
 
-@pytest.mark.exhaustive
 def test_test_places_and_the_order_of_the_trials_change_nothing(tmp_path: Path) -> None:
     truth = classes()
     first, other = three_trials(tmp_path / "first", truth), truth.copy()
@@ -198,7 +197,6 @@ def test_of_equal_scores_the_smaller_model_is_chosen_then_the_first(tmp_path: Pa
     assert [model.name for model in trials.rank().models] == ["small-b", "small-a", "large"]
 
 
-@pytest.mark.exhaustive
 def test_of_values_the_lowest_error_is_best_and_the_highest_r2(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     heights = random.normal(20, 5, (EDGE, EDGE)).astype(np.float32)
@@ -215,7 +213,6 @@ def test_of_values_the_lowest_error_is_best_and_the_highest_r2(tmp_path: Path) -
     assert "with the lowest RMSE." in page
 
 
-@pytest.mark.exhaustive
 def test_chips_are_ranked_by_the_scores_of_their_task(tmp_path: Path) -> None:
     truth = classes()
     of_chips = [np.kron(with_errors(truth[::8, ::8], share, 4), np.ones((8, 8), np.uint8)) for share in (0.4, 0.1)]
@@ -298,7 +295,6 @@ def test_the_page_names_settings_and_trials_that_are_not_significantly_different
     assert page.count("<img ") == 6
 
 
-@pytest.mark.exhaustive
 def test_the_maps_of_at_most_four_trials_are_side_by_side(tmp_path: Path) -> None:
     truth = classes()
     trials = Trials(tmp_path, truth)
@@ -317,7 +313,6 @@ def test_the_scores_of_the_stage_are_those_of_the_tasks() -> None:
     assert set(port.choices) > LOWER_IS_BETTER
 
 
-@pytest.mark.exhaustive
 def test_a_trial_that_was_stopped_is_never_chosen(tmp_path: Path) -> None:
     truth = classes()
     trials = three_trials(tmp_path, truth)

@@ -298,7 +298,6 @@ def test_verify_prints_the_command_that_rebuilds_each(damaged_results: Path, run
     assert "valid/c/2/2 has" in lines[4]
 
 
-@pytest.mark.exhaustive
 def test_repair_rebuilds_just_what_is_damaged_with_the_same_bytes(
     damaged_results: Path, run: Run, tmp_path: Path
 ) -> None:
@@ -322,7 +321,6 @@ def test_repair_somewhere_else_than_the_run_touches_nothing(
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.exhaustive
 def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(
     damaged_results: Path, run: Run, tmp_path: Path
 ) -> None:

@@ -445,7 +445,6 @@ def values_in(scene: Path) -> set[int]:
     return {int(value) for name in ("b02", "b03") for value in np.unique(pixels_of(scene / f"{name}.tif")[0])}
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("drop", [(), ("ETag",)], ids=["ETag", "no ETag"])
 @pytest.mark.parametrize("moment", ["b02/0.0", "b02/2.1", "b03/3.2"])
 def test_a_store_that_is_rewritten_while_it_is_fetched_is_never_mixed(

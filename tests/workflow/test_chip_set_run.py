@@ -20,7 +20,7 @@ from eopipe.models.model_folder import read_trained_model
 from eopipe.tiles.store import Tiles
 
 # One run for all of them.
-pytestmark = pytest.mark.exhaustive(by="chip set run")
+IN_ONE_SLICE = pytest.mark.exhaustive(by="chip set run")
 
 ZONES, CHIPS = 12, 42
 CONFIG = {
@@ -160,6 +160,7 @@ def test_report_cards_catalog_and_crate_are_of_chips(mapped: Project) -> None:
     assert mapped.planned() == []
 
 
+@IN_ONE_SLICE
 def test_cwltool_makes_the_same_maps_and_scores(mapped: Project, tmp_path: Path) -> None:
     outputs = by_cwltool(mapped, tmp_path, with_onnx=False, with_report=False, with_crate=False)
     pairs = {name: name for name in ("metrics.json", "model/manifest.json", "split.json")}
@@ -169,6 +170,7 @@ def test_cwltool_makes_the_same_maps_and_scores(mapped: Project, tmp_path: Path)
         assert digests[0] == digests[1], file
 
 
+@IN_ONE_SLICE
 def test_a_chip_that_changed_is_packed_again_and_a_failure_leaves_the_set_as_it_was(mapped: Project) -> None:
     path, before = mapped.folder / "files/masks/z01-1.tif", (mapped.folder / "world/chips.json").read_bytes()
     whole = path.read_bytes()
@@ -187,6 +189,7 @@ def test_a_chip_that_changed_is_packed_again_and_a_failure_leaves_the_set_as_it_
     assert {"split", "train", "predict", "evaluate", "report", "crate"} <= {*mapped.planned()}
 
 
+@IN_ONE_SLICE
 def test_a_set_is_not_replaced_while_a_run_reads_it(mapped: Project) -> None:
     patterns = ("--images", "files/images/*.tif", "--masks", "files/masks/*.tif", "--classes", "water", "land")
     run = mapped.command("--forcerun", "train", "--", "results/model/manifest.json")
@@ -203,6 +206,7 @@ def test_a_set_is_not_replaced_while_a_run_reads_it(mapped: Project) -> None:
     assert process.returncode == 0
 
 
+@IN_ONE_SLICE
 def test_sections_that_a_chip_set_replaces_are_refused(mapped: Project, tmp_path: Path) -> None:
     (tmp_path / "chips").symlink_to(mapped.folder / "world")
     config = {"chip_set": "chips", "search": {"catalog": "stac"}, "label": {"classes": ["a", "b"]}}
@@ -212,6 +216,7 @@ def test_sections_that_a_chip_set_replaces_are_refused(mapped: Project, tmp_path
     assert "the tiles and labels of chip_set are used as they are; remove the sections search, label" in refused.stderr
 
 
+@IN_ONE_SLICE
 def test_sentences_about_an_import_name_its_settings(tmp_path: Path) -> None:
     for section, sentence in (
         ({"images": "a/*.tif"}, "import needs import.images, import.masks and import.classes, or import.folders"),

@@ -46,7 +46,6 @@ def mapped(demo: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-@pytest.mark.exhaustive(by="finished model")
 def test_the_scenes_of_a_training_get_the_map_of_the_training_run(demo: Project, mapped: Project) -> None:
     for name in MAPS:
         assert sha256(mapped.results / f"maps/mosaic/{name}") == sha256(demo.results / f"maps/mosaic/{name}"), name
@@ -233,7 +232,6 @@ def test_a_model_that_was_given_away_maps_without_a_calibration(demo: Project, t
     assert config["preprocess"]["mask"] == "scl"
 
 
-@pytest.mark.exhaustive
 def test_a_finished_model_maps_under_cwltool_with_the_same_bytes(mapped: Project, tmp_path: Path) -> None:
     outputs = by_cwltool(mapped, tmp_path)
     for name in MAPS:

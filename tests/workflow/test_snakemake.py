@@ -82,15 +82,14 @@ def test_a_second_run_has_nothing_to_do_and_says_so(finished: Project) -> None:
     assert finished.digests() == before
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "several",
     [
         {"trials": {"space": {"width": [4, 8]}, "rungs": [0.5]}},
         {"members": 2},
-        {"folds": 3},
+        pytest.param({"folds": 3}, marks=pytest.mark.exhaustive),
     ],
-    ids="-".join,
+    ids=["trials", "members", "folds"],
 )
 def test_trials_members_and_folds_are_added_to_a_finished_run_and_taken_away_again(
     several: dict[str, Any], finished: Project, tmp_path: Path

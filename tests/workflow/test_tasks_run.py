@@ -17,7 +17,6 @@ def metrics_of(project: Project) -> dict[str, Any]:
     return metrics
 
 
-@pytest.mark.exhaustive
 def test_the_regression_of_tree_cover_is_better_than_its_mean(example: Examples) -> None:
     project = example("tree-cover-values")
     metrics = metrics_of(project)

@@ -17,7 +17,7 @@ from eopipe.tiles.cells import read_frame
 from eopipe.tiles.store import Tiles
 
 # One run for all of them.
-pytestmark = pytest.mark.exhaustive(by="two zones")
+IN_ONE_SLICE = pytest.mark.exhaustive(by="two zones")
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +125,7 @@ def same_files(outputs: Path, results: Path, pairs: dict[str, str]) -> None:
         assert digests[0] == digests[1], file
 
 
+@IN_ONE_SLICE
 def test_cwltool_makes_the_same_maps_and_scores(mapped: Project, tmp_path: Path) -> None:
     outputs = by_cwltool(mapped, tmp_path, with_onnx=False, with_report=False, with_crate=False)
     pairs = {name: name for name in ("metrics.json", "model/manifest.json", "split.json")}
@@ -133,6 +134,7 @@ def test_cwltool_makes_the_same_maps_and_scores(mapped: Project, tmp_path: Path)
     same_files(outputs, mapped.results, pairs)
 
 
+@IN_ONE_SLICE
 def test_maps_of_scenes_in_cells_are_planned_and_the_same_in_two_engines(tmp_path: Path) -> None:
     project = Project(tmp_path / "run")
     two_zones.write_project(project.folder, two_zones.SCENES | two_zones.EAST)
