@@ -259,7 +259,6 @@ def test_a_folder_of_other_files_is_not_replaced_by_a_set(run: Run, tmp_path: Pa
     assert import_pairs(run, tmp_path).code == 0
 
 
-@pytest.mark.exhaustive
 def test_a_set_that_a_run_reads_is_not_replaced(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path, SHAPES)
     assert import_pairs(run, tmp_path).code == 0

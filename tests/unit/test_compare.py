@@ -134,7 +134,6 @@ def test_maps_of_the_same_quality_have_no_significant_difference(tmp_path: Path)
         assert [text.endswith("not significant") for text in row[4:]] == [True, True]
 
 
-@pytest.mark.exhaustive
 def test_only_pixels_that_all_runs_test_and_map_count(tmp_path: Path) -> None:
     truth = classes()
     unmapped = truth.copy()

@@ -229,7 +229,6 @@ def test_a_trial_with_a_map_for_each_image_is_ranked_by_its_own_maps_alone(tmp_p
     assert board == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.exhaustive
 def test_of_values_the_lowest_error_is_best_and_the_highest_r2(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     heights = random.normal(20, 5, (EDGE, EDGE)).astype(np.float32)
@@ -348,7 +347,6 @@ def test_the_scores_of_the_stage_are_those_of_the_tasks() -> None:
     assert set(port.choices) > LOWER_IS_BETTER
 
 
-@pytest.mark.exhaustive
 def test_a_trial_that_was_stopped_is_never_chosen(tmp_path: Path) -> None:
     truth = classes()
     trials = three_trials(tmp_path, truth)
