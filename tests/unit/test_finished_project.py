@@ -84,10 +84,10 @@ def test_what_does_not_fit_the_model_is_refused_before_a_download(
 def test_a_calibration_for_more_or_fewer_symmetries_is_refused_before_a_download(fitted: int, folder: Path) -> None:
     content = {"temperature": 1.2, "model": model_id(folder / "model"), "scenes": ["a"], "summary": ""}
     write_json(folder / "calibration.json", content | {"symmetries": fitted})
-    for asked in {1, 2, 4, 8} - {fitted}:
-        sentence = rf"json is for predict\.symmetries {fitted}, but the config has {asked}$"
+    for passes in {1, 2, 4, 8} - {fitted}:
+        sentence = rf"json is for predict\.symmetries {fitted}, but the config has {passes}$"
         with pytest.raises(UsageError, match=sentence):
-            checked(changed(calibration="calibration.json", predict={"symmetries": asked}), "config.yaml")
+            checked(changed(calibration="calibration.json", predict={"symmetries": passes}), "config.yaml")
     assert checked(changed(calibration="calibration.json", predict={"symmetries": fitted}), "config.yaml")
 
 

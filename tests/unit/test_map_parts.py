@@ -163,12 +163,12 @@ def test_parts_of_two_models_with_the_same_classes_are_refused(
     models = [write_model(tmp_path / f"m{seed}", "segmentation", ("a", "b"), seed=seed) for seed in (1, 2)]
     parts = [predict(tmp_path / f"p{n}", model, tiles, "--part", f"{n}-of-2") for n, model in enumerate(models, 1)]
     target = ["--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif", "--window", 64]
-    for own, foreign in ((0, 1), (1, 0)):
-        line = ["predict", "--model", models[own], "--tiles", *tiles, *target, *from_parts(parts)]
+    for number, other in ((0, 1), (1, 0)):
+        line = ["predict", "--model", models[number], "--tiles", *tiles, *target, *from_parts(parts)]
         assert stage(*line) == BadInputError.code
-        ids = model_id(models[foreign]), model_id(models[own])
+        ids = model_id(models[other]), model_id(models[number])
         sentence = f"its model is {ids[0]}, in this map it is {ids[1]}; make the part again"
-        assert f"{parts[foreign][0]} is a part of another map: {sentence}" in capsys.readouterr().err
+        assert f"{parts[other][0]} is a part of another map: {sentence}" in capsys.readouterr().err
     assert not any(path.exists() for path in (tmp_path / "c.tif", tmp_path / "p.tif"))
 
 
