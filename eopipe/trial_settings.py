@@ -169,7 +169,8 @@ def counts_of_rungs(config: Mapping[str, Any]) -> list[int]:
     """How many trials continue behind each rung (successive halving, Jamieson and Talwalkar 2016, AISTATS 51:240)."""
     trials, counts = config["trials"], [len(trial_settings(config))]
     for _ in trials["rungs"]:
-        counts.append(max(1, math.ceil(counts[-1] * trials["keep"])))
+        # 25 * 0.28 is 7.000000000000001.
+        counts.append(max(1, math.ceil(round(counts[-1] * trials["keep"], 9))))
     return counts[1:]
 
 

@@ -34,6 +34,9 @@ from eopipe.stac.antimeridian import common_bounds
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import NO_LABEL
 
+# Degrees, a tenth of a millimetre: more than the last bits of a longitude.
+ROUNDING = 1e-9
+
 
 def assign_splits(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> UInt8Array:
     """The split of each chip; 255 for one that is in none."""
@@ -228,7 +231,10 @@ def order_along(degrees: Float64Array, method: SplitMethod) -> IntArray:
     """Ranks of places (n, 2) from the side at which the strips of a method begin; across 180 degrees east continues."""
     longitude, latitude = degrees.T
     west, *_ = common_bounds([(x, y, x, y) for x, y in degrees.tolist()])
-    along = (longitude - west) % 360 if method in COLUMN_STRIPS else -latitude
+    east = (longitude - west) % 360
+    # The first place itself may be west of it in the last bits.
+    east[east > 360 - ROUNDING] = 0.0
+    along = east if method in COLUMN_STRIPS else -latitude
     along = -along if method in ("east-west", "south-north") else along
     return np.unique(along, return_inverse=True)[1].ravel()
 

@@ -10,8 +10,8 @@ from eopipe.contract import Input, Option, Output
 # block; a val split without chips is a warning. 4: gaps between polygons where these are split, and their map.
 # 5: in runs of several cells a chip that is removed at the border of a cell removes no other one.
 # 6: in runs of several cells chips and blocks are counted from the edges of each; a chip of another grid counts with
-# the box around it on the ground.
-REVISION = 6
+# the box around it on the ground. 7: strips of places west of Greenwich begin with the first place.
+REVISION = 7
 
 
 def split(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rasterio
 import two_zones
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from pyproj import Transformer
 from scenery import Run, split_outputs, write_raster
 from shapely import box, transform
 from stores import ImageOfSplit, table_of
+from test_task_maps import BANDS, write_model
 
 import eopipe
 from eopipe.chips.chips import pair_stores
@@ -92,6 +94,32 @@ def test_cells_lie_side_by_side_in_the_frame_and_a_grid_file_keeps_them(tmp_path
     assert read_frame(tmp_path / "grid.json").is_same(frame)
     with pytest.raises(BadInputError, match="no cell 'utm34n'; it has utm32n, utm33n"):
         frame.cell("utm34n")
+
+
+def test_a_map_of_a_cell_has_no_data_where_the_pixels_of_the_other_zone_belong(tmp_path: Path) -> None:
+    # Around the border at 12 degrees; the image is valid everywhere, in both cells.
+    frame = choose_cells([], ("red",), AREA, "utm", 40.0)
+    with new_cell_stores(tmp_path / "s.zarr", frame, BANDS, "s", {"datetime": "2023-08-01T10:00:00Z"}) as group:
+        for cell in frame.cells:
+            part = add_cell(group, cell, cell.grid, StoredWindow(frame.shape, (0, cell.column), 64))
+            scaling = {"scale_factor": 1e-4, "add_offset": 0.0}
+            add_array(part, "image", (2, *cell.shape), "uint16", Layout(32, 64), **scaling)[:] = 1000
+            add_array(part, "valid", cell.shape, "uint8", Layout(32, 64))[:] = 1
+    for task, classes in (("segmentation", ("a", "b")), ("regression", ("height",))):
+        model = write_model(tmp_path / task, task, classes)
+        for cell in frame.cells:
+            paths = [tmp_path / f"{task}-{cell.id}-{name}.tif" for name in ("classes", "probabilities")]
+            line = ["predict", "--model", model, "--tiles", tmp_path / "s.zarr", "--cell", cell.id, "--window", 64]
+            assert main([*map(str, [*line, "--classes", paths[0], "--probabilities", paths[1]])]) == 0
+            rows, columns = np.mgrid[: cell.shape[0], : cell.shape[1]] + 0.5
+            change = Transformer.from_crs(str(cell.grid.crs), "EPSG:4326", always_xy=True)
+            longitude = change.transform(*(cell.grid.affine * (columns, rows)))[0]
+            belongs = (longitude < two_zones.BORDER) == (cell.id == "utm32n")
+            assert 0.05 < belongs.mean() < 0.95
+            for path in paths:
+                with rasterio.open(path) as file:
+                    for mask in file.read_masks():
+                        np.testing.assert_array_equal(mask > 0, belongs)
 
 
 @pytest.mark.parametrize(("top", "left"), [(0, 0), (30, 10), (50, 30), (70, 40), (90, 60)])

@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scenery import Completed, Run, split_outputs
 
+from eopipe.chips.assign import order_along
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import ChipGround, ChipTable, equal_area_blocks
 from eopipe.reporting.split_maps import outlines_of
@@ -278,6 +279,25 @@ def test_by_scene_the_windows_of_one_image_stay_together(run: Run, tmp_path: Pat
     images_of = {name: {chip[:2] for chip in chips} for name, chips in chips_of_splits(tmp_path).items()}
     assert [len(images_of[name]) for name in ("train", "val", "test")] == [4, 1, 1]
     assert len(set.union(*images_of.values())) == 6
+
+
+@given(
+    west=LONGITUDES,
+    east_and_north=st.lists(st.tuples(st.integers(0, 170), st.integers(-80, 80)), min_size=1, max_size=20),
+)
+@example(west=175, east_and_north=[(0, 10), (2, 20), (9, 0), (4, 20)])
+@example(west=-59.159250290626375, east_and_north=[(0, 10), (2, 20), (9, 0), (4, 20)])
+def test_places_are_in_the_order_of_their_side_wherever_they_begin(
+    west: float, east_and_north: list[tuple[int, int]]
+) -> None:
+    east, north = np.array(east_and_north, np.float64).T
+    degrees = np.column_stack([(west + east + 180) % 360 - 180, north])
+    distances = {"west-east": east, "east-west": -east, "north-south": -north, "south-north": north}
+    for method, distance in distances.items():
+        ranks = order_along(degrees, method)
+        # Places of one meridian may differ in their last bits.
+        later = distance[:, None] > distance
+        assert (ranks[:, None] > ranks)[later].all(), method
 
 
 @pytest.mark.parametrize("method", ["west-east", "east-west", "north-south", "south-north"])

@@ -14,7 +14,7 @@ from odc.geo.geobox import GeoBox
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
-from eopipe.evaluation.paired import compare_runs
+from eopipe.evaluation.paired import PairedTables, RunScores, compare_runs
 from eopipe.reporting.compare_page import read_panels, render_comparison, score_table, size_text
 from eopipe.tasks import TASKS
 from eopipe.tasks.classes import ClassTables
@@ -93,6 +93,36 @@ def test_scores_are_those_of_each_map_and_a_better_map_is_significant(tmp_path: 
     assert [row[0] for row in rows[1:]] == ["Accuracy", "mIoU", "Macro F1", "Kappa", *(f"IoU {n}" for n in CLASSES)]
     assert "not significant" not in rows[1][3]
     assert size_text(compared, runs[0], "test").startswith("8\u202f192 test pixels")
+
+
+def test_a_worse_map_is_as_significant_as_a_better_one(tmp_path: Path) -> None:
+    truth = classes()
+    runs = [
+        run_of(tmp_path / name, truth, with_errors(truth, share, 3)) for name, share in (("good", 0.1), ("bad", 0.3))
+    ]
+    tables = PairedTables.read(runs, NAMES)
+    better, worse = (tables.compared(order).runs[1] for order in ((1, 0), (0, 1)))
+    assert better.differences
+    for key, difference in better.differences.items():
+        low, high = better.paired[key] or (np.nan, np.nan)
+        assert 0 < low < difference < high
+        assert worse.paired[key] == pytest.approx([-high, -low], abs=1e-6)
+        assert better.is_significant(key) is worse.is_significant(key) is True
+
+
+def test_a_difference_is_significant_where_its_interval_is_on_one_side_of_zero() -> None:
+    ends = {"above": [0.1, 0.2], "below": [-0.2, -0.1], "around": [-0.1, 0.1], "from": [0.0, 0.1], "to": [-0.1, 0.0]}
+    scores = RunScores({}, {}, {}, {**ends, "unknown": None})
+    actual = {key: scores.is_significant(key) for key in (*ends, "unknown", "absent")}
+    assert actual == {
+        "above": True,
+        "below": True,
+        "around": False,
+        "from": False,
+        "to": False,
+        "unknown": None,
+        "absent": None,
+    }
 
 
 def test_maps_of_the_same_quality_have_no_significant_difference(tmp_path: Path) -> None:

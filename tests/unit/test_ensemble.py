@@ -19,6 +19,7 @@ from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError
 from eopipe.inspection.models import LoadedModel
 from eopipe.models import Architecture
+from eopipe.models.combine import read_members
 from eopipe.models.ensemble import Ensemble
 from eopipe.models.model_files import copy_files, list_files
 from eopipe.models.model_folder import (
@@ -255,6 +256,18 @@ def test_members_that_differ_in_more_than_their_seed_are_refused(
     assert f"{paths[1]} does not fit {paths[0]}" in error
     assert message in error
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_member_at_any_place_that_differs_from_the_others_is_refused(place: int, tmp_path: Path) -> None:
+    members = [write_member(tmp_path / f"m{n}", described(), n) for n in range(4)]
+    assert [member.folder for member in read_members(members)] == members
+    for trained, options in ((other(chip=16), {}), (described(), {"learning_rate": 0.1})):
+        different = write_member(tmp_path / f"other-{len(options)}", trained, 9, **options)
+        models = [*members[:place], different, *members[place + 1 :]]
+        pair = models[place or 1], models[0]
+        with pytest.raises(BadInputError, match=f"^{pair[0]} does not fit {pair[1]}, the first member: "):
+            read_members(models)
 
 
 @pytest.mark.parametrize(

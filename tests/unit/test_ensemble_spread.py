@@ -20,6 +20,8 @@ from test_task_maps import scenes, stage
 
 from eopipe.arrays import AnyArray, Float64Array
 from eopipe.evaluation.calibration import read_probabilities
+from eopipe.inference.map_files import stored
+from eopipe.inference.temperature import Calibration
 from eopipe.models.model_folder import model_id, read_trained_model
 from eopipe.publish import write_json
 from eopipe.tasks.task import SPREAD, without_spread
@@ -62,6 +64,28 @@ def check_spread(folder: Path, task: str, models: list[Path], tiles: list[Path],
     # Both are of probabilities in steps of 1/10000.
     np.testing.assert_allclose(actual, expected, atol=1.5e-4)
     assert np.nanmax(actual) > 0.05
+
+
+@pytest.mark.parametrize("temperature", [None, 2.0])
+@pytest.mark.parametrize("task", NAMES)
+def test_the_stored_spread_is_the_deviation_of_the_mapped_class(task: str, temperature: float | None) -> None:
+    trained, dice = replace(described(task), members=3), np.random.default_rng(2)
+    of_members = dice.dirichlet([1.0] * 3, (3, 6, 5)).transpose(0, 3, 1, 2)
+    scene_count = dice.integers(0, 3, (6, 5))
+    calibration = Calibration(temperature, "", (), "") if temperature else None
+    if task == "regression":
+        values = of_members[:, :1]
+        prediction = np.concatenate([values.mean(0), dice.random((1, 6, 5)), values.std(0)]).astype(np.float32)
+        expected = np.where(scene_count > 0, values.std(0)[0], np.nan)
+        spread = stored(trained, prediction, scene_count, None)[1][-1]
+    else:
+        prediction = np.concatenate([of_members.mean(0), of_members.std(0)]).astype(np.float32)
+        numbers, second = stored(trained, prediction, scene_count, calibration)
+        spread, expected = np.where(second[-1] == 65_535, np.nan, second[-1] * 1e-4), np.full((6, 5), np.nan)
+        for row, column in np.argwhere(scene_count > 0):
+            deviations = of_members[:, :, row, column].std(0)
+            expected[row, column] = deviations.max() if task == "multilabel" else deviations[numbers[0, row, column]]
+    np.testing.assert_allclose(spread, expected, atol=6e-5)
 
 
 @pytest.mark.exhaustive

@@ -3,6 +3,7 @@
 import json
 import shutil
 from datetime import date
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,30 @@ def test_what_does_not_fit_the_model_is_refused_before_a_download(
         checked(config, "config.yaml")
 
 
-def test_a_calibration_for_other_symmetries_is_refused_before_a_download(folder: Path) -> None:
-    content = {"temperature": 1.2, "model": model_id(folder / "model"), "scenes": ["a"], "summary": "", "symmetries": 4}
-    write_json(folder / "calibration.json", content)
-    with pytest.raises(UsageError, match=r"json is for predict\.symmetries 4, but the config has 1$"):
-        checked(changed(calibration="calibration.json"), "config.yaml")
-    assert checked(changed(calibration="calibration.json", predict={"symmetries": 4}), "config.yaml")
+@pytest.mark.parametrize("fitted", [1, 2, 4, 8])
+def test_a_calibration_for_more_or_fewer_symmetries_is_refused_before_a_download(fitted: int, folder: Path) -> None:
+    content = {"temperature": 1.2, "model": model_id(folder / "model"), "scenes": ["a"], "summary": ""}
+    write_json(folder / "calibration.json", content | {"symmetries": fitted})
+    for passes in {1, 2, 4, 8} - {fitted}:
+        sentence = rf"json is for predict\.symmetries {fitted}, but the config has {passes}$"
+        with pytest.raises(UsageError, match=sentence):
+            checked(changed(calibration="calibration.json", predict={"symmetries": passes}), "config.yaml")
+    assert checked(changed(calibration="calibration.json", predict={"symmetries": fitted}), "config.yaml")
+
+
+def test_label_classes_in_another_order_than_the_models_are_refused_before_a_download(folder: Path) -> None:
+    names, architecture = ("bare", "crop", "wood"), Architecture("unet", 2, 3, 4, 1)
+    trained = TrainedModel(architecture, ("vv", "vh"), names, Normaliser((0.0, 0.0), (1.0, 1.0)), 16)
+    with publish(folder / "of-three", folder=True) as draft:
+        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
+    for order in permutations(names):
+        config = changed(model="of-three", label={"source": "labels.gpkg", "classes": [*order]})
+        if order == names:
+            assert checked(config, "config.yaml")["label"]["classes"]
+            continue
+        sentence = f"label.classes has {', '.join(order)}, but the model maps bare, crop, wood; .* in its order$"
+        with pytest.raises(UsageError, match=sentence):
+            checked(config, "config.yaml")
 
 
 def test_another_unit_or_pixel_size_is_refused_unless_the_config_allows_it(folder: Path) -> None:

@@ -15,9 +15,10 @@ from test_task_maps import BANDS, SHAPE, scenes, stage, write_model
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
+from eopipe.errors import BadInputError
 from eopipe.inference.map_files import windows_of_part
 from eopipe.models import Architecture
-from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
+from eopipe.models.model_folder import TrainedModel, model_id, read_trained_model, write_model_folder
 from eopipe.publish import publish
 from eopipe.tiles.grid import windows
 from eopipe.tiles.store import Tiles
@@ -151,6 +152,22 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.Captur
     for sentence, options in refused.items():
         assert stage(*base, *options) != 0
         assert sentence in " ".join(capsys.readouterr().err.split())
+    assert not any(path.exists() for path in (tmp_path / "c.tif", tmp_path / "p.tif"))
+
+
+def test_parts_of_two_models_with_the_same_classes_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiles = scenes(tmp_path, 1)
+    models = [write_model(tmp_path / f"m{seed}", "segmentation", ("a", "b"), seed=seed) for seed in (1, 2)]
+    parts = [predict(tmp_path / f"p{n}", model, tiles, "--part", f"{n}-of-2") for n, model in enumerate(models, 1)]
+    target = ["--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif", "--window", 64]
+    for number, other in ((0, 1), (1, 0)):
+        line = ["predict", "--model", models[number], "--tiles", *tiles, *target, *from_parts(parts)]
+        assert stage(*line) == BadInputError.code
+        ids = model_id(models[other]), model_id(models[number])
+        sentence = f"its model is {ids[0]}, in this map it is {ids[1]}; make the part again"
+        assert f"{parts[other][0]} is a part of another map: {sentence}" in capsys.readouterr().err
     assert not any(path.exists() for path in (tmp_path / "c.tif", tmp_path / "p.tif"))
 
 

@@ -22,8 +22,8 @@ from eopipe.cli import main
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.publish import verify
-from eopipe.reporting.finished_maps import pixel_hectares, shape_hectares
-from eopipe.reporting.products import entropy
+from eopipe.reporting.finished_maps import pixel_hectares, read_finished_maps, shape_hectares
+from eopipe.reporting.products import entropy, sieved
 from eopipe.stages.products import products
 
 COLORS = {0: (230, 159, 0), 1: (0, 114, 178), 2: (27, 122, 67)}
@@ -114,6 +114,18 @@ def test_a_patch_below_the_minimum_mapping_unit_becomes_what_is_around_it(tmp_pa
     assert sorted(polygons(tmp_path / "below")["class"]) == [0, 1]
     total = [polygons(tmp_path / name)["area_ha"].sum() for name in ("above", "below")]
     assert total[0] == pytest.approx(total[1], rel=1e-9)
+
+
+def test_a_patch_stays_where_it_has_the_minimum_area_and_goes_where_part_of_a_pixel_is_missing(tmp_path: Path) -> None:
+    # Patches of 1 to 9 pixels, each in a row of its own.
+    numbers = np.zeros((19, 20), np.uint8)
+    for size in range(1, 10):
+        numbers[2 * size - 1, 5 : 5 + size] = 1
+    (finished,) = read_finished_maps(*([path] for path in write_map(tmp_path / "map", numbers)))
+    hectares = float(pixel_hectares(finished.grid, slice(9, 10), slice(10, 11))[0, 0])
+    for minimum in (0, 0.5, 1, 1.01, 1.5, 2, 4, 4.1, 4.5, 4.9, 5, 8.99, 9, 9.5):
+        remaining = (sieved(finished, minimum * hectares)[1::2] == 1).sum(1)
+        assert remaining.tolist() == [size if size >= minimum else 0 for size in range(1, 10)], minimum
 
 
 def test_a_patch_between_pixels_without_data_stays_and_no_data_never_grows(tmp_path: Path) -> None:

@@ -249,6 +249,21 @@ def test_samples_have_usable_pixels_and_are_counted_by_class(tmp_path: Path, run
     assert all(distance >= 4 for distance in result.audit.gap_pixels.values())
 
 
+def test_without_a_minimum_every_chip_with_a_usable_pixel_is_a_sample_and_no_other(tmp_path: Path, run: Run) -> None:
+    valid, label = np.ones(SHAPE, np.uint8), (np.indices(SHAPE)[0] // 8 % 2).astype(np.uint8)
+    # Chips without a valid pixel, without a label, and with pixels that are valid or labelled, but never both.
+    valid[:16, 16:], label[16:32, :80] = 0, NO_LABEL
+    valid[32:48, 0::2], label[32:48, 1::2] = 0, NO_LABEL
+    # Of each kind of hole one chip has a single usable pixel.
+    valid[3, 40], label[20, 70], valid[40, 90] = 1, 1, 1
+    stores = [make_stores(tmp_path, "s", valid=valid, label=label)]
+    assert split(run, tmp_path, stores, *SHARES[2:], "--min-valid", 0.0, "--block", 16).code == 0
+    samples = np.concatenate([*read_split(tmp_path / "split.json").samples.values()])[:, 1:]
+    usable = ((valid > 0) & (label != NO_LABEL)).reshape(6, 16, 6, 16).sum((1, 3))
+    assert np.sort(usable.ravel())[:17].tolist() == [0] * 13 + [1] * 3 + [256]
+    assert sorted(map(tuple, samples.tolist())) == list(map(tuple, (16 * np.argwhere(usable)).tolist()))
+
+
 def test_the_order_of_the_stores_does_not_matter(tmp_path: Path, run: Run) -> None:
     stores = [make_stores(tmp_path, scene) for scene in ("c", "a", "b")]
     digests = set()

@@ -78,8 +78,8 @@ def write_split(path: Path, names: list[str], classes: tuple[str, ...], chip: in
     return path
 
 
-def write_model(path: Path, task: str, classes: tuple[str, ...], chip: int = 8) -> Path:
-    torch.manual_seed(1)
+def write_model(path: Path, task: str, classes: tuple[str, ...], chip: int = 8, seed: int = 1) -> Path:
+    torch.manual_seed(seed)
     architecture = Architecture("unet", 2, len(classes), 4, 1)
     task_options = (task, (10.0, 4.0) if task == "regression" else (), "m")
     trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.2, 0.2), (0.1, 0.1)), chip, *task_options)

@@ -5,6 +5,7 @@ import shlex
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,14 @@ from eopipe.contract import stage
 from eopipe.errors import UsageError
 from eopipe.run.repeated import each_training
 from eopipe.run.rules import options_of_job
-from eopipe.trial_settings import name_of, settings_text, training_settings, trial_settings
+from eopipe.trial_settings import (
+    counts_of_rungs,
+    dimension_of,
+    name_of,
+    settings_text,
+    training_settings,
+    trial_settings,
+)
 
 BASE: dict[str, Any] = {"search": {"catalog": "sample"}, "preprocess": {"bands": ["red"], "mask": "none"}}
 BASE["search"] |= {"assets": ["red"]}
@@ -72,6 +80,54 @@ def test_whole_numbers_of_a_range_stay_in_it_and_more_trials_keep_the_first_ones
     assert all(1e-4 <= row["learning_rate"] <= 0.5 for row in rows)
     assert settings(space, sampler=sampler, count=5) == rows[:5]
     assert len({name_of(row) for row in rows}) == 12
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 2), (4, 7), (1, 40), (1, 64)])
+@pytest.mark.parametrize("log", [False, True])
+def test_each_whole_number_of_a_range_has_its_share_of_the_points_those_at_the_ends_too(
+    low: int, high: int, log: bool
+) -> None:
+    width = dimension_of("width", {"low": low, "high": high, "log": log})
+    shares = (np.arange(20_000) + 0.5) / 20_000
+    actual = np.bincount([width.value_at(share) for share in shares.tolist()], minlength=high + 1)[low:] / len(shares)
+    edges = np.arange(low, high + 2) - 0.5
+    edges = np.log(edges) if log else edges
+    np.testing.assert_allclose(actual, np.diff(edges) / (edges[-1] - edges[0]), atol=1e-4)
+
+
+def test_equal_shares_of_a_range_or_of_choices_are_equally_likely() -> None:
+    factors = dimension_of("learning_rate", {"low": 1e-4, "high": 1e-2, "log": True})
+    numbers, choices = dimension_of("ema", {"low": 0.5, "high": 0.9}), dimension_of("loss", ["focal", "dice", "lovasz"])
+    for share in (0.0, 0.1, 0.25, 0.5, 0.9, 0.999):
+        assert factors.value_at(share) == pytest.approx(1e-4 * 100**share, rel=1e-5)
+        assert numbers.value_at(share) == pytest.approx(0.5 + 0.4 * share, rel=1e-5)
+    every = [choices.value_at(share / 300) for share in range(300)]
+    assert every == ["focal"] * 100 + ["dice"] * 100 + ["lovasz"] * 100
+
+
+@pytest.mark.parametrize(
+    ("trials", "rungs", "keep", "counts"),
+    [
+        (8, 3, 0.5, [4, 2, 1]),
+        (9, 3, 0.5, [5, 3, 2]),
+        (3, 3, 0.5, [2, 1, 1]),
+        (27, 3, 1 / 3, [9, 3, 1]),
+        (28, 2, 1 / 3, [10, 4]),
+        (10, 1, 0.31, [4]),
+        (10, 1, 0.99, [10]),
+        (10, 2, 0.01, [1, 1]),
+        # 25 * 0.28 and 100 * 0.07 are above 7 in floating point.
+        (25, 1, 0.28, [7]),
+        (100, 1, 0.07, [7]),
+        (5, 0, 0.5, []),
+    ],
+)
+def test_behind_a_rung_their_share_of_the_trials_continues_and_at_least_one(
+    trials: int, rungs: int, keep: float, counts: list[int]
+) -> None:
+    shares = [0.2, 0.4, 0.6][:rungs]
+    of_trials = {"space": {"seed": [*range(trials)]}, "rungs": shares, "keep": keep}
+    assert counts_of_rungs(model().model_validate({"trials": of_trials}).model_dump()) == counts
 
 
 def test_another_seed_gives_other_points() -> None:

@@ -33,15 +33,19 @@ def rows_of(ranked: RankedTrials) -> list[tuple[str, ...]]:
 
 
 class Trials:
-    """Trials of one image in a folder, whose west validates and whose east tests."""
+    """Trials of one image in a folder, or of several of one place, whose west validates and whose east tests."""
 
-    def __init__(self, folder: Path, truth: AnyArray, task: str = "segmentation") -> None:
+    def __init__(
+        self, folder: Path, truth: AnyArray, task: str = "segmentation", images: tuple[str, ...] = ("s",)
+    ) -> None:
         (folder / "labels").mkdir(parents=True)
-        self.folder, self.task, self.is_value = folder, task, task == "regression"
+        self.folder, self.task, self.is_value, self.images = folder, task, task == "regression", images
         self.names = ("height",) if self.is_value else CLASSES
         valid = np.ones((EDGE, EDGE), np.uint8)
-        self.tiles = store(folder / "s.zarr", {"image": np.ones((1, EDGE, EDGE), np.uint16), "valid": valid}, ("red",))
-        store(folder / "labels/s.zarr", {"label": truth, "valid": valid}, self.names)
+        for name in images:
+            pixels = {"image": np.ones((1, EDGE, EDGE), np.uint16), "valid": valid}
+            self.tiles = store(folder / f"{name}.zarr", pixels, ("red",))
+            store(folder / f"labels/{name}.zarr", {"label": truth, "valid": valid}, self.names)
         self.models: list[Path] = []
         self.maps: list[Path] = []
         self.rungs: tuple[Path, ...] = ()
@@ -49,10 +53,11 @@ class Trials:
 
     def write_split(self, split: str = "val") -> None:
         """Chips of the west validate, or are of another split."""
-        corners = [(0, row, col) for row in range(0, EDGE, CHIP) for col in range(0, EDGE, CHIP)]
+        positions = [(row, col) for row in range(0, EDGE, CHIP) for col in range(0, EDGE, CHIP)]
+        corners = [(image, *position) for image in range(len(self.images)) for position in positions]
         samples: dict[str, Any] = {"train": [], "val": [], "test": [c for c in corners if c[2] >= EDGE // 2]}
         samples[split] = samples[split] + [c for c in corners if c[2] < EDGE // 2]
-        document = {"scenes": ["s"], "classes": list(self.names), "chip": CHIP, "samples": samples}
+        document = {"scenes": [*self.images], "classes": list(self.names), "chip": CHIP, "samples": samples}
         document |= {"plan": {"method": "blocks", "min_valid": 0.5}, "audit": {"gap_pixels": {}}}
         write_json(self.folder / "split.json", document | {"pixels": {name: {} for name in samples}})
 
@@ -70,15 +75,19 @@ class Trials:
         rows = [{"step": history, "val": None, "loss": 0.1}] if history else []
         with publish(self.folder / name, folder=True) as draft:
             write_model_folder(draft, trained, {"head": torch.full((weights,), 0.5)}, rows, {"steps": 300} | settings)
+        self.models.append(self.folder / name)
+        self.add_map(f"{name}.tif", mapped, self.images[0])
+
+    def add_map(self, name: str, mapped: AnyArray, image: str) -> None:
+        """A map of an image, of the last trial."""
         bands = mapped.reshape(-1, EDGE, EDGE)
         profile = {"driver": "GTiff", "width": EDGE, "height": EDGE, "count": len(bands), "dtype": str(bands.dtype)}
         profile |= {"nodata": np.nan if self.is_value else 255, "crs": str(self.tiles.grid.crs)}
-        path = self.folder / f"{name}.tif"
+        path = self.folder / name
         with rasterio.open(path, "w", transform=self.tiles.grid.affine, **profile) as file:
             file.write(bands)
-            file.update_tags(task=self.task, scenes="s", min_share=0.3)
+            file.update_tags(task=self.task, scenes=image, min_share=0.3)
             file.descriptions = self.names if len(bands) > 1 else (None,)
-        self.models.append(self.folder / name)
         self.maps.append(path)
 
     def write_rung(self, *promoted: str) -> None:
@@ -93,8 +102,10 @@ class Trials:
 
     def rank(self, score: str | None = None) -> RankedTrials:
         """The trials, the best first."""
-        data = (self.folder / "s.zarr",), (self.folder / "labels/s.zarr",), self.folder / "split.json"
-        return rank_trials(self.models, self.maps, *data, score, self.rungs)
+        tiles, labels = (
+            tuple(self.folder / place / f"{name}.zarr" for name in self.images) for place in ("", "labels")
+        )
+        return rank_trials(self.models, self.maps, tiles, labels, self.folder / "split.json", score, self.rungs)
 
     def choose(self, to: Path, *more: str) -> int:
         """Run the stage; return its exit code."""
@@ -195,6 +206,26 @@ def test_of_equal_scores_the_smaller_model_is_chosen_then_the_first(tmp_path: Pa
     for name, weights in (("large", 30), ("small-b", 20), ("small-a", 20)):
         trials.add(name, mapped, weights=weights)
     assert [model.name for model in trials.rank().models] == ["small-b", "small-a", "large"]
+
+
+def test_a_trial_with_a_map_for_each_image_is_ranked_by_its_own_maps_alone(tmp_path: Path) -> None:
+    truth, images = classes(), ("s", "t")
+    trials, expected = Trials(tmp_path, truth, images=images), {}
+    # Two maps of the first trial would make the last one better than the middle one.
+    for seed, (name, shares) in enumerate({"best": (0.0, 0.1), "worse": (0.5, 0.4), "middle": (0.2, 0.3)}.items()):
+        maps = [with_errors(truth, share, 2 * seed + number) for number, share in enumerate(shares)]
+        trials.add(name, maps[0])
+        trials.add_map(f"{name}-t.tif", maps[1], "t")
+        expected[name] = miou(np.stack([truth[VAL]] * 2), np.stack([mapped[VAL] for mapped in maps]))
+    ranked = trials.rank()
+    assert [model.name for model in ranked.models] == ["best", "middle", "worse"]
+    assert ranked.comparison.count == EDGE * EDGE
+    for model, run, scores in zip(ranked.models, ranked.runs, ranked.comparison.runs, strict=True):
+        assert scores.scores["miou"] == pytest.approx(expected[model.name], abs=1e-6)
+        paths = [path for group in run.groups for path in group.paths.values()]
+        assert paths == [tmp_path / f"{model.name}.tif", tmp_path / f"{model.name}-t.tif"]
+    board = {row["name"]: row["scores"]["miou"] for row in ranked.json_document()["trials"]}
+    assert board == pytest.approx(expected, abs=1e-6)
 
 
 def test_of_values_the_lowest_error_is_best_and_the_highest_r2(tmp_path: Path) -> None:
