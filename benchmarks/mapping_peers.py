@@ -33,9 +33,12 @@ class Job:
 
 
 def eopipe(job: Job) -> Callable[[], None]:
-    """The stage predict."""
+    """The stage predict, with memory and libraries as its command sets them up."""
+    from eopipe.cli import set_up_libraries
+    from eopipe.contract import stage
     from eopipe.stages.predict import predict
 
+    set_up_libraries(stage("predict"))
     return lambda: predict(job.folder / "model", (job.tiles,), *job.outputs, device="cpu", threads=THREADS)
 
 

@@ -27,6 +27,8 @@ IN_WORKFLOW = "EOPIPE_WORKFLOW"
 WAIT_POLICY, OPENMP_THREADS = "OMP_WAIT_POLICY", "OMP_NUM_THREADS"
 # GDAL's cache of blocks: by default 5 % of the memory of the machine, whatever the job has.
 GDAL_CACHE, GDAL_CACHE_MB = "GDAL_CACHEMAX", "64"
+# Stages that run a model window by window.
+OF_WINDOWS = ("calibrate", "predict")
 # Each command beside the stages with its function, or functions by the word after its name, and its line in `eopipe
 # --help`. A module is imported when its command runs.
 COMMANDS = {
@@ -223,7 +225,7 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
 
 
 def set_up_libraries(definition: Stage) -> None:
-    """Give OpenMP one thread, and GDAL a cache of fixed size; variables that are set already stay.
+    """Give OpenMP one thread, GDAL a cache of fixed size, models freed memory; variables that are set already stay.
 
     Stages with a knob `threads` have threads of their own. Elsewhere OpenMP would take every core of the machine.
     """
@@ -233,6 +235,10 @@ def set_up_libraries(definition: Stage) -> None:
     # The launcher of a training sets the threads of each process; the order of its own sums (adapters) stays as it was.
     if definition.name != "train":
         os.environ.setdefault(OPENMP_THREADS, "1")
+    if definition.name in OF_WINDOWS:
+        from eopipe.processes import keep_freed_memory
+
+        keep_freed_memory()
 
 
 def _written(outputs: list[dict[str, Any]], values: dict[str, Any], clock: float) -> str:

@@ -1,8 +1,9 @@
-"""Which processes of this machine live, and work in the threads of one.
+"""Which processes of this machine live; work in the threads of one, and the memory that it keeps.
 
 A process that has ended and that its parent has not yet waited for does not live.
 """
 
+import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,10 @@ Result = TypeVar("Result")
 # States in `/proc/PID/stat` of a process that has ended (proc(5)). In a container whose process 1 waits for nobody it
 # keeps its number and its folder there for ever.
 ENDED = ("Z", "X", "x")
+# Parameters of mallopt(3). M_MMAP_MAX: no array has a mapping of its own, which ends when the array is freed (glibc
+# before 2.35 takes no M_MMAP_THRESHOLD above 32 MB). M_TRIM_THRESHOLD: the heap does not shrink. M_ARENA_MAX: threads
+# share it, since the heap of a thread has at most 64 MB and ends when it is empty.
+KEPT_MEMORY = {-4: 0, -1: -1, -8: 1}
 
 
 def is_alive(pid: int) -> bool:
@@ -46,6 +51,17 @@ def _status(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return []
+
+
+def keep_freed_memory() -> None:
+    """Let this process use the memory of freed arrays again; without the allocator of glibc nothing changes.
+
+    The layers of a model allocate and free the same large arrays for each window or batch. By default glibc returns
+    them to the kernel, which clears each page: a seventh to a quarter of the time of a map.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        for parameter, value in KEPT_MEMORY.items():
+            mallopt(parameter, value)
 
 
 def map_in_order(

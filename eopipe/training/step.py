@@ -139,7 +139,12 @@ class TrainStep:
         return split_batch(batch, even_sizes(count, parts))
 
     def _seed(self, step: int, stream: int) -> None:
-        torch.manual_seed(stream_seed(self.settings.seed, step, stream))
+        seed, kinds = stream_seed(self.settings.seed, step, stream), (torch.cuda, torch.xpu, torch.mtia)
+        if torch.backends.mps.is_available() or any(kind.is_initialized() for kind in kinds):
+            torch.manual_seed(seed)
+        else:
+            # The same numbers; torch.manual_seed formats a stack trace for each kind of device that is not in use.
+            torch.default_generator.manual_seed(seed)
 
     def _scale_of(self, sync: GradientSync | None, batch: Batch) -> float:
         """From a sum to about a mean, so that gradients stay in the range of fp16; the same for all micro-batches."""

@@ -20,6 +20,7 @@ from eopipe.launch.world import (
     join_world,
     restart_count,
 )
+from eopipe.processes import keep_freed_memory
 from eopipe.telemetry.progress import log_to_stderr
 from eopipe.training_job import Job, read_job
 
@@ -35,6 +36,7 @@ LAST_SAVE_S = 3.0
 def main() -> int:
     """Train; leave in `status.json` why it ended, since torchrun reports 1 for everything."""
     die_with_parent(agent_pid())
+    keep_freed_memory()
     stop = StopRequest()
     stop.listen()
     log_to_stderr()

@@ -1,4 +1,4 @@
-"""A process that has ended, and that nobody has waited for, is dead for everything that asks."""
+"""A process that has ended, and that nobody has waited for, is dead for all that ask; models use freed memory again."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eopipe.launch.lease import hold_lease, newest_token
-from eopipe.processes import is_alive, start_time
+from eopipe.processes import is_alive, keep_freed_memory, start_time
 from eopipe.publish import host_id, publish
 
 ENGINE = """
@@ -33,6 +33,22 @@ while os.getppid() == engine:
 die_with_engine()
 time.sleep(60)
 """
+# Page faults of two threads that allocate, fill and free two arrays of 40 MB again and again, after a start.
+FAULTS = """
+import resource, sys
+from concurrent.futures import ThreadPoolExecutor
+
+def count_faults(*_):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    with ThreadPoolExecutor(2) as pool:
+        for _ in pool.map(lambda number: len((b"x" * (40 << 20), b"y" * (40 << 20))), range(12)):
+            pass
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    sys.exit()
+"""
+SET_UP = "from eopipe.contract import stage; from eopipe.cli import set_up_libraries; set_up_libraries(stage({!r}))"
+# Reading its job is the first thing that a worker does.
+WORKER = "from eopipe.training import worker; worker.read_job = count_faults; worker.main()"
 
 
 @pytest.fixture
@@ -88,3 +104,20 @@ def test_a_stage_that_starts_while_its_engine_is_a_zombie_ends(tmp_path: Path) -
         if lives_on:
             os.kill(stage, signal.SIGKILL)
     assert not lives_on
+
+
+def faults(start: str) -> int:
+    command = [sys.executable, "-c", f"{FAULTS}\n{start}\ncount_faults()", "job.json"]
+    return int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def test_predict_calibrate_and_training_workers_allocate_without_page_faults_and_other_programs_as_before() -> None:
+    usual = faults("import eopipe.processes, eopipe.training.worker")
+    assert faults(SET_UP.format("preprocess")) > usual / 2
+    for start in (SET_UP.format("predict"), SET_UP.format("calibrate"), WORKER):
+        assert faults(start) < usual / 4, start
+
+
+def test_a_c_library_without_mallopt_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    keep_freed_memory()

@@ -24,6 +24,7 @@ from eopipe.loader.prefetch import BatchRequest
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.loop import TrainingLoop
 from eopipe.training.losses import loss_of
+from eopipe.training.parallel import stream_seed
 from eopipe.training.step import TrainStep
 from eopipe.training_job import Settings, TrainingLength
 
@@ -84,6 +85,40 @@ def test_a_new_head_has_a_learning_rate_of_its_own_also_after_a_resume() -> None
     second = TrainStep(deepcopy(model), settings, loss_of(settings), ALONE, new_head=("2.weight", "2.bias"))
     second.load(state)
     assert changes(second) == changes(first)
+
+
+class Noise(nn.Conv2d):
+    """A model that keeps the random numbers that it drew."""
+
+    drawn: torch.Tensor
+
+    def forward(self, images_NCHW: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = super().forward(images_NCHW)
+        self.drawn = torch.rand(8)
+        return outputs
+
+
+@pytest.mark.parametrize("device", ["", "cuda", "xpu", "mtia", "mps"])
+def test_a_step_seeds_the_processor_and_each_device_in_use_and_formats_no_stack(
+    monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    settings, seeds = Settings(epochs=1, batch=6, learning_rate=1e-3), []
+    model = Noise(3, 2, 1)
+    step = TrainStep(model, settings, loss_of(settings), ALONE)
+    step(made_up_batch(), 0, 1e-3, torch.zeros(()))
+    stacks = []
+    monkeypatch.setattr("traceback.format_stack", lambda *_: stacks.append(1) or [])
+    if device == "mps":
+        monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
+        monkeypatch.setattr("torch.mps.manual_seed", seeds.append)
+    elif device:
+        monkeypatch.setattr(f"torch.{device}.is_initialized", lambda: True)
+        monkeypatch.setattr(f"torch.{device}.manual_seed_all", seeds.append)
+    step(made_up_batch(), 7, 1e-3, torch.zeros(()))
+    assert seeds == ([stream_seed(settings.seed, 7, 0)] if device else [])
+    assert device or not stacks
+    torch.manual_seed(stream_seed(settings.seed, 7, 0))
+    assert torch.equal(model.drawn, torch.rand(8))
 
 
 def train_half(rank: int, folder: str) -> None:
