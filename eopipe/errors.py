@@ -83,19 +83,7 @@ class PreemptedError(EopipeError):
     code = 75
 
 
-BY_CODE = {
-    kind.code: kind
-    for kind in (
-        UsageError,
-        BadInputError,
-        IntegrityError,
-        UpstreamError,
-        NoSpaceError,
-        DivergedError,
-        RefusedError,
-        PreemptedError,
-    )
-}
+BY_CODE = {kind.code: kind for kind in EopipeError.__subclasses__()}
 
 
 def some_of(names: Sequence[str], most: int = 10) -> str:

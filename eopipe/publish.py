@@ -189,12 +189,16 @@ def _rename(draft: Path, target: Path, draft_folder: Path) -> None:
 
 def refuse_foreign(target: Path, *, folder: bool) -> None:
     """Raise UsageError where a target is, or has, what eopipe did not write: it is never replaced."""
-    if target.is_file() if folder else target.is_dir():
-        kinds = ("folder", "file") if folder else ("file", "folder")
-        raise UsageError(f"cannot write the {kinds[0]} {target}: a {kinds[1]} has this name; choose another path")
-    if folder and (content := foreign_content(target)):
-        conflict = f"{target} contains {content}"
+    if conflict := foreign_conflict(target, folder=folder):
         raise UsageError(f"{conflict}, which eopipe did not write and would replace; choose another path")
+
+
+def foreign_conflict(target: Path, *, folder: bool) -> str:
+    """Why a target is not replaced: it is, or has, what eopipe did not write; empty if it may be."""
+    if target.is_file() if folder else target.is_dir():
+        return f"{target} is a {'file' if folder else 'folder'}"
+    content = foreign_content(target) if folder else ""
+    return f"{target} contains {content}" if content else ""
 
 
 def foreign_content(folder: Path) -> str:

@@ -223,14 +223,6 @@ class ChipTable:
             place=lambda: self.ground.select(rows),
         )
 
-    def rows_at(self, samples: IntArray) -> IntArray:
-        """The rows (n,) of the chips at these samples (n, 3)."""
-        return np.array([self._by_sample[tuple(sample)] for sample in samples.tolist()], np.int64)
-
-    @cached_property
-    def _by_sample(self) -> dict[tuple[int, ...], int]:
-        return {tuple(sample): row for row, sample in enumerate(self.samples.tolist())}
-
     def name(self, row: int) -> str:
         """The name of a chip in messages."""
         if self.index:

@@ -7,6 +7,7 @@ from typing import Any
 from eopipe.clusters.slurm import Partition, Site
 from eopipe.errors import UsageError
 from eopipe.launch.environment import NodeRange, parse_nodes
+from eopipe.reporting.wording import plural
 
 # Slurm kills a job that is over its walltime half a minute after TERM, too soon for a large checkpoint. A signal other
 # than TERM would end the job's own Snakemake at once, and the job with it.
@@ -222,9 +223,8 @@ def describe_training(train: dict[str, Any], profile: dict[str, Any] | None = No
     nodes = parse_nodes(train["nodes"])
     if resources and nodes.minimum <= int(resources.get("nodes", 1)) <= nodes.maximum:
         nodes = NodeRange(*(int(resources.get("nodes", 1)),) * 2)
-    count = f"{nodes.minimum}" if nodes.minimum == nodes.maximum else f"{nodes.minimum} to {nodes.maximum}"
-    processes = f"{train['processes']} {_plural(train['processes'], 'process')}"
-    size = f"{count} {_plural(nodes.maximum, 'node')} x {processes} ({_describe_gpus(train, resources)})"
+    count = f"{nodes.minimum} to {nodes.maximum} nodes" if nodes.is_elastic else plural(nodes.maximum, "node")
+    size = f"{count} x {plural(train['processes'], 'process')} ({_describe_gpus(train, resources)})"
     launch = _describe_launch(nodes, is_slurm=profile.get("executor") == "slurm")
     return f"training: {size}, {_describe_node(train, resources)} per node; {launch}"
 
@@ -232,7 +232,7 @@ def describe_training(train: dict[str, Any], profile: dict[str, Any] | None = No
 def _describe_gpus(train: dict[str, Any], resources: dict[str, Any]) -> str:
     if "gres" in resources:
         count = job_shape(resources).processes
-        return "1 GPU each" if count == train["processes"] else f"{count} {_plural(count, 'GPU')} per node"
+        return "1 GPU each" if count == train["processes"] else f"{plural(count, 'GPU')} per node"
     if resources or train["device"] == "cpu":
         return "no GPU"
     return "1 GPU each" if train["device"] == "cuda" else "1 GPU each if available"
@@ -242,7 +242,7 @@ def _describe_node(train: dict[str, Any], resources: dict[str, Any]) -> str:
     cpus = resources.get("cpus_per_task", train["processes"] * train["threads"])
     memory = resources.get("mem_mb")
     size = f"{memory / 1000:.3g} GB" if isinstance(memory, int) else "as much memory as its input needs"
-    return f"{cpus} {_plural(cpus, 'CPU')} and {size}"
+    return f"{plural(cpus, 'CPU')} and {size}"
 
 
 def _describe_launch(nodes: NodeRange, *, is_slurm: bool) -> str:
@@ -250,7 +250,3 @@ def _describe_launch(nodes: NodeRange, *, is_slurm: bool) -> str:
         return "one torchrun agent, without srun; rendezvous on the node itself"
     start = "through srun" if is_slurm else "each started by the same command (docs/nodes.md)"
     return f"one torchrun agent per node, {start}; rendezvous on the first node"
-
-
-def _plural(count: object, noun: str) -> str:
-    return noun if count == 1 else noun + ("es" if noun.endswith("s") else "s")

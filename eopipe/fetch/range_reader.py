@@ -60,17 +60,21 @@ def open_range_reader(
     return LocalRangeReader(catalog_file(href, label, catalog), label)
 
 
-def catalog_file(href: str, label: str, catalog: Path | None) -> Path:
-    """The file of a relative path. Raises BadInputError when it is missing, RefusedError outside the catalog."""
+def catalog_file(href: str, label: str, catalog: Path | None, *, folder: bool = False) -> Path:
+    """The file, or folder, of a relative path.
+
+    Raises BadInputError when it is missing, RefusedError outside of the catalog.
+    """
     if catalog is None:
         raise BadInputError(f"{label} has the relative path {href}; name its catalog folder")
     root = catalog_root(catalog)
-    file = (root / href).resolve()
-    if not file.is_relative_to(root):
+    path = (root / href).resolve()
+    if not path.is_relative_to(root):
         raise RefusedError(f"{label} points to {href!r}, outside the catalog")
-    if not file.is_file():
-        raise BadInputError(f"{label} is missing: there is no {href} in {root if catalog.is_file() else catalog}")
-    return file
+    if not (path.is_dir() if folder else path.is_file()):
+        kind = "folder " if folder else ""
+        raise BadInputError(f"{label} is missing: there is no {kind}{href} in {root if catalog.is_file() else catalog}")
+    return path
 
 
 def catalog_root(catalog: Path) -> Path:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from eopipe.errors import BadInputError, UpstreamError, UsageError
-from eopipe.fetch.range_reader import catalog_root, remote_file
+from eopipe.errors import BadInputError, RefusedError, UpstreamError, UsageError
+from eopipe.fetch.range_reader import catalog_file, remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError
 from eopipe.fetch.zarr_store import is_zarr
 from eopipe.scenes.item import Item, safe_href, scheme
@@ -41,10 +42,9 @@ def asset_sizes(items: Sequence[Item], catalog: Path | None, session: FetchSessi
 def local_file(asset: dict[str, Any], label: str, catalog: Path | None) -> Path | None:
     """The asset's file in a local catalog; None where it is elsewhere."""
     href = safe_href(asset["href"], label)
-    if catalog is None or scheme(href):
-        return None
-    path = ((root := catalog_root(catalog)) / href).resolve()
-    return path if path.is_relative_to(root) and path.is_file() else None
+    with suppress(BadInputError, RefusedError):
+        return None if scheme(href) else catalog_file(href, label, catalog)
+    return None
 
 
 def _size(asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession) -> tuple[int, Basis]:

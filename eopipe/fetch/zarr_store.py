@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from eopipe.errors import BadInputError, RefusedError, UsageError
-from eopipe.fetch.range_reader import catalog_root
+from eopipe.errors import BadInputError, UsageError
+from eopipe.fetch.range_reader import catalog_file, catalog_root
 from eopipe.fetch.retry import FetchSession
 from eopipe.scenes.item import safe_href, scheme
 
@@ -58,7 +58,8 @@ def open_store(asset: dict[str, Any], label: str, catalog: Path | None, session:
 
     if scheme(href):
         return FileStore(ServerFiles(root, label, session)), path
-    return FileStore(LocalFiles(*_local_folder(root, label, catalog), label)), path
+    folder = catalog_file(root, label, catalog, folder=True)
+    return FileStore(LocalFiles(folder, catalog_root(catalog or folder), label)), path
 
 
 def read_versions(store: "Store") -> dict[str, str | None]:
@@ -99,19 +100,6 @@ def _last_segment(href: str) -> tuple[str, str]:
     return parts._replace(path=folder).geturl(), name
 
 
-def _local_folder(path: str, label: str, catalog: Path | None) -> tuple[Path, Path]:
-    """The folders of a store and of its catalog. Raises BadInputError when it is missing, RefusedError outside."""
-    if catalog is None:
-        raise BadInputError(f"{label} has the relative path {path}; name its catalog folder")
-    root = catalog_root(catalog)
-    folder = (root / path).resolve()
-    if not folder.is_relative_to(root):
-        raise RefusedError(f"{label} points to {path!r}, outside the catalog")
-    if not folder.is_dir():
-        raise BadInputError(f"{label} is missing: there is no folder {path} in {root}")
-    return folder, root
-
-
 def _open_icechunk(asset: dict[str, Any], href: str, label: str, catalog: Path | None) -> tuple["Store", str]:
     """The store of a version of an Icechunk repository: the version in the asset's fields, else the branch main.
 
@@ -130,7 +118,7 @@ def _open_icechunk(asset: dict[str, Any], href: str, label: str, catalog: Path |
     elif scheme(href):
         raise BadInputError(f"{label} is an Icechunk repository on a web server; s3 and paths in a catalog are read")
     else:
-        storage = icechunk.local_filesystem_storage(str(_local_folder(root, label, catalog)[0]))
+        storage = icechunk.local_filesystem_storage(str(catalog_file(root, label, catalog, folder=True)))
     try:
         repository = icechunk.Repository.open(storage)
         session = repository.readonly_session(**(stated or {"branch": "main"}))  # type: ignore[arg-type]

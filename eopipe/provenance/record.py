@@ -27,7 +27,7 @@ from eopipe.publish import (
     MANIFEST,
     content_digest,
     digest,
-    foreign_content,
+    foreign_conflict,
     publish,
     read_json,
     sha256,
@@ -351,12 +351,10 @@ def refuse_foreign_outputs(stage: Stage, values: dict[str, Any]) -> None:
     conflicts = []
     for port, path in paths.items():
         is_folder = isinstance(port.mark, Output) and port.mark.folder
-        if path.is_file() if is_folder else path.is_dir():
-            conflicts.append(f"{port.flag} {path} is a {'file' if is_folder else 'folder'}")
-        elif is_folder and maker and port.name not in names and path.is_dir() and any(path.iterdir()):
+        if is_folder and maker and port.name not in names and path.is_dir() and any(path.iterdir()):
             conflicts.append(f"{port.flag} {path} contains outputs of {maker}")
-        elif is_folder and (content := foreign_content(path)):
-            conflicts.append(f"{port.flag} {path} contains {content}")
+        elif conflict := foreign_conflict(path, folder=is_folder):
+            conflicts.append(f"{port.flag} {conflict}")
     if conflicts:
         raise UsageError(
             f"{stage.name} would overwrite files that it did not write: {'; '.join(conflicts)}; choose another path"

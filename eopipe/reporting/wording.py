@@ -74,8 +74,8 @@ def format_length(metres: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """A number of things: `1 map`, `2 maps`."""
-    return f"{format_count(number)} {noun}{'' if number == 1 else 's'}"
+    """A number of things: `1 map`, `2 maps`, `2 processes`."""
+    return f"{format_count(number)} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def join_words(words: list[str]) -> str:

@@ -30,7 +30,7 @@ from eopipe.evaluation.metrics_document import (
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
-from eopipe.publish import MANIFEST, publish, read_json, refuse_foreign
+from eopipe.publish import MANIFEST, foreign_conflict, publish, read_json
 from eopipe.reporting.map_page import TESTED
 from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import TREES, describe_test
@@ -135,15 +135,10 @@ def claim_results(results: Path, config: str) -> None:
 
 def refuse_unwritable(outputs: Iterable[Path]) -> None:
     """Raise UsageError that lists what a job would not replace at its end, which may be hours after the first job."""
-    conflicts = []
-    for path in outputs:
-        is_folder = path.name == MANIFEST
-        try:
-            refuse_foreign(path.parent if is_folder else path, folder=is_folder)
-        except UsageError as error:
-            conflicts.append(str(error))
-    if conflicts:
-        raise UsageError("; ".join(conflicts))
+    folders = [(path.parent, True) if path.name == MANIFEST else (path, False) for path in outputs]
+    if conflicts := [text for path, folder in folders if (text := foreign_conflict(path, folder=folder))]:
+        sentence = "which eopipe did not write and would replace; choose another path"
+        raise UsageError(f"{'; '.join(conflicts)}, {sentence}")
 
 
 def _name_holder(lock: TextIO) -> None:
