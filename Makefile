@@ -157,9 +157,11 @@ gallery: .venv/tests
 	@touch $@
 
 # With the lowest versions that pyproject.toml allows, and with the newest: the built wheel from init to the report, and
-# the quick tests, which are the checkout's. Types are checked against the pinned versions only.
+# the quick tests, which are the checkout's. The torch that is there already, as a site has one, stays in its place. Types
+# are checked against the pinned versions only.
 test-lowest: REQUIREMENTS := --constraint constraints-lowest.txt
-test-newest: REQUIREMENTS := torch==2.13.0
+test-lowest: TORCH := 2.13.0
+test-newest: TORCH := 2.14.1
 test-lowest: EXTRAS := test
 test-newest: EXTRAS := slurm,test
 test-lowest test-newest: ENVIRONMENT = $(CURDIR)/.venv/$(@:test-%=%)
@@ -168,7 +170,9 @@ test-lowest test-newest: | .venv/pyvenv.cfg
 	@# In a clone, or files of an earlier build would be in the wheel.
 	@git clone --quiet . $(ENVIRONMENT)/source
 	@$(ENVIRONMENT)/bin/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(ENVIRONMENT)/wheel $(ENVIRONMENT)/source
+	@$(INSTALL) $(ENVIRONMENT)/bin/python $(REQUIREMENTS) torch==$(TORCH)
 	@$(INSTALL) $(ENVIRONMENT)/bin/python $(REQUIREMENTS) "$$(ls $(ENVIRONMENT)/wheel/*.whl)[$(EXTRAS)]"
+	@$(ENVIRONMENT)/bin/python -c "from importlib.metadata import version as v; assert v('torch').startswith('$(TORCH)'), v('torch')"
 	@$(ENVIRONMENT)/bin/python dev/wheel_journey.py
 	@$(INSTALL) $(ENVIRONMENT)/bin/python --no-deps --editable .
 	@EOPIPE_NO_SKIP= PATH="$(ENVIRONMENT)/bin:$$PATH" $(ENVIRONMENT)/bin/python -m dev.quick --package
