@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from eopipe.run.job_records import DATABASE, FOLDER
 
 PROFILES = sorted(path.name for path in (ROOT / "profiles").iterdir())
-STARTS = {"plain": ["--cores", "2"]} | {name: ["--profile", str(ROOT / "profiles" / name)] for name in PROFILES}
+STARTS = ("plain", *PROFILES)
 LABELS = "results/labels/all.zarr/manifest.json"
 
 
@@ -34,17 +34,22 @@ def copied(project: Project, to: Path) -> Project:
     return Project(to)
 
 
+def start_options(folder: Path, start: str) -> list[str]:
+    if start == "plain":
+        return ["--cores", "2"]
+    profile = folder / "profiles" / start
+    if not profile.exists():
+        shutil.copytree(ROOT / "profiles" / start, profile)
+        # Not every version of the bars prints what a dry run lists.
+        lines = (profile / "config.yaml").read_text().splitlines()
+        (profile / "config.yaml").write_text("\n".join(line for line in lines if not line.startswith("logger:")))
+    return ["--profile", str(profile)]
+
+
 def snakemake(project: Project, start: str, *arguments: str) -> str:
+    command = ["snakemake", "--snakefile", str(ROOT / "Snakefile"), "--configfile", "config.yaml"]
     done = subprocess.run(
-        [
-            "snakemake",
-            "--snakefile",
-            str(ROOT / "Snakefile"),
-            "--configfile",
-            "config.yaml",
-            *STARTS[start],
-            *arguments,
-        ],
+        [*command, *start_options(project.folder, start), *arguments],
         cwd=project.folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
