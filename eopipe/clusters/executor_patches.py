@@ -170,7 +170,7 @@ def begin_run(workflow: Any, config: dict[str, Any]) -> None:
             hold_chip_set(Path(config["chip_set"]))
         # Whole folders; of scenes and their stores there may be many thousand.
         jobs = [job for job in _of_workflow(workflow, "dag.needrun_jobs")() if not job.wildcards]
-        refuse_unwritable(Path(file) for job in jobs for file in job.output)
+        refuse_unwritable(sorted(Path(file) for job in jobs for file in job.output))
     except UsageError as error:
         raise WorkflowError(str(error)) from None
     survive_repeated_signals()

@@ -117,8 +117,10 @@ def test_what_cannot_be_written_is_said_before_the_first_job(finished: Project, 
     before = project.digests()
     result = project.run("--forcerun", "split", "report")
     assert result.returncode == 1
-    assert "results/model contains thesis.txt; " in result.stdout
-    assert "results/map.png is a folder, which eopipe did not write and would replace" in result.stdout
+    sentence = (
+        "results/map.png is a folder; results/model contains thesis.txt, which eopipe did not write and would replace"
+    )
+    assert sentence in result.stdout
     assert "rule split:" not in result.stdout
     assert "Traceback" not in result.stdout
     assert project.digests() == before
