@@ -2,9 +2,11 @@
 
 What changed is what differs from HEAD, or the last commit where nothing does. Which tests that concerns follows from
 imports: of the package, where a text that names a module counts too, since a process starts it; of each test with the
-helpers and fixtures that it uses; and from the modules that the processes of a test loaded when `make durations`
-recorded them. Tests with a rare word of the changed lines in their text come first, and with a word of the changed
-module in their name, then those that reach little else. Tests that read every file of the package run with any change.
+helpers and fixtures that it uses, where a name that a package imports when it is used is the module that has it; and
+from the modules that the processes of a test loaded when `make durations` recorded them. One test of each file that
+uses the module directly is first. Of the others those with a rare word of the changed lines in their text are, and with
+a word of the changed module in their name, then those that reach little else, and each file's first test before its
+second. Tests that read every file of the package run with any change.
 """
 
 import argparse
@@ -14,20 +16,15 @@ import re
 import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import grimp
+from dev import revisions
+from dev.imports import ROOT, imports, module_of
 
-from eopipe.cli import COMMANDS
-from eopipe.contract import STAGES, function_name
-
-ENTRIES = {name: entry.partition(":")[0] for group in COMMANDS.values() for name, (entry, _) in group.items()}
-ENTRIES |= {name: f"eopipe.stages.{function_name(name)}" for name in STAGES}
-ROOT = Path(__file__).parents[1]
 DURATIONS = ROOT / "tests/durations.json"
 # Tests that only compute.
 COMPUTING = ("tests/unit/", "tests/contract/")
@@ -41,6 +38,10 @@ SLOW_S = 12.0
 PROCESS_STEPS, WORD_STEPS = 4, 3
 # A word that more tests have says little about any of them.
 RARE_TESTS = 40
+# Of the seconds, those for one test of each file that uses a changed module directly.
+DIRECT_S = TESTS_S / 2
+# What a file of tests takes to import.
+FILE_S = 0.1
 # These read every file of the package, whatever they import.
 READERS = tuple(f"tests/contract/test_{name}.py" for name in ("house", "versions", "words"))
 CHECKS = (
@@ -78,6 +79,16 @@ def changed_lines() -> list[str]:
     return [line[1:] for line in lines if line.startswith(("+", "-")) and not line.startswith(("+++", "---"))]
 
 
+def text_of_head(file: str) -> str:
+    """The text of a file in HEAD; empty where it is new."""
+    return "\n".join(git("show", f"HEAD:{file}")) if git("ls-tree", "HEAD", "--", file) else ""
+
+
+def text_of_file(file: str) -> str:
+    """The text of a file as it is; empty where there is none."""
+    return (ROOT / file).read_text() if (ROOT / file).is_file() else ""
+
+
 @dataclass(frozen=True)
 class Durations:
     """The table that tests/durations.py writes."""
@@ -108,98 +119,6 @@ def durations() -> Durations:
     return Durations(**json.loads(DURATIONS.read_text()))
 
 
-class TestFile:
-    """A file below tests/: what each of its functions, fixtures, classes and constants uses."""
-
-    def __init__(self, path: Path, modules: dict[str, list[Path]]) -> None:
-        self.name = str(path.relative_to(ROOT))
-        self.tree = ast.parse(path.read_text())
-        self.imports: dict[str, set[str]] = {}
-        for node in ast.walk(self.tree):
-            for name, target in _imports(node):
-                self.imports.setdefault(name, set()).update(_nodes(target, path, modules))
-        self.symbols: dict[str, list[ast.stmt]] = {}
-        for statement in self.tree.body:
-            for name in _names_of(statement):
-                self.symbols.setdefault(name, []).append(statement)
-
-    def uses(self, name: str, fixtures: dict[str, str]) -> set[str]:
-        """What a symbol uses: modules of eopipe, symbols of this file and of other files below tests/."""
-        nodes: set[str] = set()
-        for statement in self.symbols[name]:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    nodes.add(ENTRIES.get(node.value) or _module(node.value))
-                elif isinstance(node, ast.Name | ast.arg):
-                    word = node.id if isinstance(node, ast.Name) else node.arg
-                    nodes |= self.imports.get(word, set())
-                    if word in self.symbols and word != name:
-                        nodes.add(f"{self.name}::{word}")
-                    elif isinstance(node, ast.arg) and word in fixtures:
-                        nodes.add(fixtures[word])
-        return nodes - {""}
-
-
-def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """The names that an import binds, each with what it is imported from."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield alias.asname or alias.name.partition(".")[0], alias.name
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        for alias in node.names:
-            yield alias.asname or alias.name, f"{node.module}.{alias.name}"
-
-
-def _nodes(target: str, path: Path, modules: dict[str, list[Path]]) -> set[str]:
-    """The module of eopipe, or the symbol of a file below tests/, that an import leads to."""
-    if target.partition(".")[0] in ("eopipe", "dev"):
-        return {target, target.rpartition(".")[0]}
-    stem, _, symbol = target.rpartition(".")
-    places = modules.get((stem or target).rpartition(".")[2], [])
-    files = [place for place in places if place.parent in (path.parent, ROOT / "tests")] or places
-    return {f"{file.relative_to(ROOT)}::{symbol if stem else ''}" for file in files}
-
-
-def _names_of(statement: ast.stmt) -> list[str]:
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-        return [statement.name]
-    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    return [node.id for target in targets if target for node in ast.walk(target) if isinstance(node, ast.Name)]
-
-
-def _module(text: str) -> str:
-    """The module that a text names, such as `eopipe.training.worker` or `eopipe.planning.plan_command:plan`."""
-    name = text.partition(":")[0]
-    is_module = re.fullmatch(r"eopipe(\.\w+)+", name) and (ROOT / f"{name.replace('.', '/')}.py").is_file()
-    return name if is_module else ""
-
-
-def imports() -> dict[str, set[str]]:
-    """What each module of eopipe and each symbol below tests/ uses directly."""
-    graph = grimp.build_graph("eopipe", cache_dir=None)
-    uses = {name: set(graph.find_modules_directly_imported_by(name)) for name in graph.modules}
-    for name in uses.keys() - {"eopipe.cli"}:
-        file = ROOT / f"{name.replace('.', '/')}.py"
-        if file.is_file():
-            texts = (node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant))
-            uses[name] |= {module for text in texts if isinstance(text, str) and (module := _module(text))} - {name}
-    paths = sorted((ROOT / "tests").rglob("*.py"))
-    modules: dict[str, list[Path]] = {}
-    for path in paths:
-        modules.setdefault(path.stem, []).append(path)
-    files = {path: TestFile(path, modules) for path in paths}
-    for path, test_file in files.items():
-        fixtures: dict[str, str] = {}
-        for folder in [*reversed(path.relative_to(ROOT).parents), path.relative_to(ROOT).parent]:
-            conftest = files.get(ROOT / folder / "conftest.py")
-            fixtures |= {name: f"{conftest.name}::{name}" for name in conftest.symbols} if conftest else {}
-        for name in test_file.symbols:
-            uses[f"{test_file.name}::{name}"] = test_file.uses(name, fixtures)
-        # The file as a whole, for imports of the module.
-        uses[f"{test_file.name}::"] = {f"{test_file.name}::{name}" for name in test_file.symbols}
-    return uses
-
-
 class Reach:
     """Which tests a change reaches, and how near they are."""
 
@@ -214,7 +133,7 @@ class Reach:
 
     def distances(self, files: Sequence[str]) -> dict[str, int]:
         """Each test that a change of these files reaches, with the number of imports between."""
-        starts = {_node(file) for file in files} | {name for name in self.uses if name.partition("::")[0] in files}
+        starts = {module_of(file) for file in files} | {name for name in self.uses if name.partition("::")[0] in files}
         steps = dict.fromkeys(starts & (self.uses.keys() | self.users.keys()), 0)
         self._spread(steps)
         for name, modules in self.loaded.items():
@@ -231,8 +150,8 @@ class Reach:
         while queue:
             name = queue.popleft()
             for user in self.users.get(name, ()):
-                # A fixture adds no step to the test that uses it.
-                step = steps[name] + (not name.startswith("tests/"))
+                # A fixture adds no step to the test that uses it, and a package none to those that use a module of it.
+                step = steps[name] + (not name.startswith(("tests/", f"{user}.")))
                 if step < steps.get(user, step + 1):
                     steps[user] = step
                     queue.append(user)
@@ -248,9 +167,8 @@ class Reach:
         return len({name for name in names if name.startswith("eopipe.")} | self.loaded.get(test, set()))
 
 
-def _node(file: str) -> str:
-    module = ".".join(Path(file).with_suffix("").parts).removesuffix(".__init__")
-    return module if file.startswith("eopipe/") else file
+def _file(name: str) -> str:
+    return name.partition("::")[0]
 
 
 def _is_test(name: str) -> bool:
@@ -300,17 +218,35 @@ def nearest(reach: Reach, files: Sequence[str], lines: Sequence[str] = ()) -> tu
 
     of_lines = with_rare_words(lines, steps)
     known = [name for name in steps if name in table.tests]
+    order = sorted(filter(table.is_quick, known), key=rank)
     chosen: list[str] = []
     ready: set[str] = set()
     total = 0.0
-    for name in sorted(filter(table.is_quick, known), key=rank):
-        fixtures = _slow_fixtures(reach, name) - ready
-        seconds = SETUP_S + table.seconds(name) + sum(table.fixtures[fixture][0] for fixture in fixtures)
-        if seconds <= SLOW_S and total + seconds <= TESTS_S:
+    for name, limit in by_turns(order, {name: rank(name)[0] for name in order}, steps):
+        file = _file(name)
+        fixtures = _slow_fixtures(reach, name) | {file}
+        parts = [table.fixtures[part][0] if part in table.fixtures else FILE_S for part in fixtures - ready]
+        seconds = SETUP_S + table.seconds(name) + sum(parts)
+        if name not in chosen and seconds <= SLOW_S and total + seconds <= limit:
             chosen.append(name)
             ready |= fixtures
             total += seconds
     return chosen, len(steps), len(steps) - len(known)
+
+
+def by_turns(order: Sequence[str], ranks: dict[str, float], steps: dict[str, int]) -> list[tuple[str, float]]:
+    """Tests with the seconds until which they run: the first of each file that is a step away, then all by turns.
+
+    Each further test of a file is taken as one step further away than the one before.
+    """
+    firsts = {_file(name): name for name in reversed(order) if steps[name] <= 1}
+    turns: Counter[str] = Counter()
+    keys = {}
+    for name in order:
+        keys[name] = ranks[name] + turns[_file(name)]
+        turns[_file(name)] += 1
+    direct = [name for name in order if firsts.get(_file(name)) == name]
+    return [(name, DIRECT_S) for name in direct] + [(name, TESTS_S) for name in sorted(order, key=lambda n: keys[n])]
 
 
 def _slow_fixtures(reach: Reach, test: str) -> set[str]:
@@ -344,6 +280,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{len(files)} files reach {reached} tests, of which the nearest {len(chosen)} run", flush=True)
     if unknown:
         print(f"{unknown} of them have no recorded duration, so they do not run: python -m dev.suites --record-missing")
+    for warning in () if arguments.package else revisions.warnings(files, text_of_head, text_of_file):
+        print(f"warning: {warning}")
     if arguments.list:
         print("\n".join(chosen))
         return 0

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dev import quick
+from dev.imports import imports
 from tests import warm
 from tests.slices import SLICES
 
@@ -205,7 +206,7 @@ def near_tests() -> list[str]:
     commit = quick.git("log", "-1", "--format=%H", '-G^ "runs"', "--", "tests/slices.json")
     files = quick.git("diff", "--name-only", *commit, "HEAD") if commit else []
     table = quick.durations()
-    steps = quick.Reach(quick.imports()).distances(files)
+    steps = quick.Reach(imports()).distances(files)
     near = [name for name, step in steps.items() if step <= NEAR_STEPS and name in table.tests and table.tests[name][3]]
     chosen = fitting(sorted(near, key=lambda name: (steps[name], table.tests[name][1])), table, NEAR_S * LANES)
     left = [name for name in near if name not in chosen]

@@ -52,7 +52,10 @@ class RungRow(BaseModel):
 
 
 class Rung(BaseModel):
-    """The document of a rung: the model folders of the trials that continue, and all trials, the best first."""
+    """The document of a rung, as promote writes it: the model folders of the trials that continue, and all trials.
+
+    The best trials are first.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

@@ -20,7 +20,7 @@ EARTH_RADIUS_M = 6371008.8
 
 
 class _Grid(BaseModel):
-    """The content of a grid file."""
+    """The content of a grid file, as search writes it."""
 
     model_config = OPEN
 

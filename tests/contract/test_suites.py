@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import slices
 
-from dev import quick
+from dev import quick, revisions
+from dev.imports import ROOT, imports, lazy_names
 from dev.suites import SLICES, TESTS, file_seconds, fitting, groups
 
 MODULES = {str(path.relative_to(TESTS)): path for path in TESTS.glob("*/test_*.py")}
@@ -17,7 +18,7 @@ MODULES = {str(path.relative_to(TESTS)): path for path in TESTS.glob("*/test_*.p
 
 @pytest.fixture(scope="module")
 def reach() -> quick.Reach:
-    return quick.Reach(quick.imports())
+    return quick.Reach(imports())
 
 
 @pytest.mark.parametrize("share", [0, 1 / len(SLICES), 1])
@@ -35,7 +36,7 @@ def test_every_test_module_is_in_one_group(share: float) -> None:
 def selected(*arguments: str, program: Sequence[str] = ("-m", "pytest")) -> list[str]:
     # The tests of the cluster take little to collect.
     line = [sys.executable, *program, "--collect-only", "-q", "-p", "no:cacheprovider", "tests/cluster", *arguments]
-    listed = subprocess.run(line, cwd=quick.ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
+    listed = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
     return [name for name in listed if "::" in name]
 
 
