@@ -124,7 +124,7 @@ def imports() -> dict[str, set[str]]:
     for name in uses.keys() - {"eopipe.cli"}:
         file = _file_of(name)
         texts = [_text(node) for node in ast.walk(ast.parse(file.read_text()))] if file else []
-        # What a package has for those that use it is no part of what it uses itself.
+        # A package does not use what it has for others.
         of_users = {module for lazy, module in lazy_names().items() if lazy.rpartition(".")[0] == name}
         modules_of_texts = {module for text in texts if DOTTED.fullmatch(text) for module in _modules(text)}
         uses[name] |= modules_of_texts - {name} - of_users

@@ -5,8 +5,8 @@ imports: of the package, where a text that names a module counts too, since a pr
 helpers and fixtures that it uses, where a name that a package imports when it is used is the module that has it; and
 from the modules that the processes of a test loaded when `make durations` recorded them. One test of each file that
 uses the module directly is first. Of the others those with a rare word of the changed lines in their text are, and with
-a word of the changed module in their name, then those that reach little else, and each file's first test before its
-second. Tests that read every file of the package run with any change.
+a word of the changed module in their name, then those that are short, then those that reach little else, by turns of
+their files. Tests that read every file of the package run with any change.
 """
 
 import argparse
@@ -36,6 +36,8 @@ SETUP_S = 0.05
 SLOW_S = 12.0
 # Steps that a module is away from a test whose processes load it, and steps that a word in common is worth.
 PROCESS_STEPS, WORD_STEPS = 4, 3
+# Seconds of a test that are worth a step, and steps between a test of a file and the next.
+STEP_S, TURN_STEPS = 2.0, 0.5
 # A word that more tests have says little about any of them.
 RARE_TESTS = 40
 # Of the seconds, those for one test of each file that uses a changed module directly.
@@ -214,7 +216,7 @@ def nearest(reach: Reach, files: Sequence[str], lines: Sequence[str] = ()) -> tu
     def rank(name: str) -> tuple[float, int, float]:
         path, _, test = name.partition("::")
         common = 2 * bool(words & _words(Path(path).stem)) + bool(words & _words(test)) + 2 * (name in of_lines)
-        return steps[name] - WORD_STEPS * common, reach.width(name), table.seconds(name)
+        return steps[name] - WORD_STEPS * common + table.seconds(name) / STEP_S, reach.width(name), table.seconds(name)
 
     of_lines = with_rare_words(lines, steps)
     known = [name for name in steps if name in table.tests]
@@ -237,13 +239,13 @@ def nearest(reach: Reach, files: Sequence[str], lines: Sequence[str] = ()) -> tu
 def by_turns(order: Sequence[str], ranks: dict[str, float], steps: dict[str, int]) -> list[tuple[str, float]]:
     """Tests with the seconds until which they run: the first of each file that is a step away, then all by turns.
 
-    Each further test of a file is taken as one step further away than the one before.
+    Each further test of a file counts as `TURN_STEPS` steps more than the one before.
     """
     firsts = {_file(name): name for name in reversed(order) if steps[name] <= 1}
     turns: Counter[str] = Counter()
     keys = {}
     for name in order:
-        keys[name] = ranks[name] + turns[_file(name)]
+        keys[name] = ranks[name] + TURN_STEPS * turns[_file(name)]
         turns[_file(name)] += 1
     direct = [name for name in order if firsts.get(_file(name)) == name]
     return [(name, DIRECT_S) for name in direct] + [(name, TESTS_S) for name in sorted(order, key=lambda n: keys[n])]

@@ -16,20 +16,25 @@ Texts = Callable[[str], str]
 
 
 def warnings(files: Sequence[str], before: Texts, after: Texts) -> Iterator[str]:
-    """A sentence for each of these files with other fields, where no stage that writes its documents has a revision."""
+    """A sentence for each of these files with other fields, where no stage that writes them has a new revision."""
     for file in files:
         if not file.startswith("eopipe/") or not file.endswith(".py"):
             continue
         texts = before(file), after(file)
         old, new = map(fields, texts)
-        stages = sorted({name for text in texts for name in WRITES.findall(text)}, key=STAGES.index)
+        stages = writers("".join(texts))
         paths = [f"eopipe/stages/{function_name(name)}.py" for name in stages]
         is_raised = any(REVISION.findall(before(path)) != REVISION.findall(after(path)) for path in paths)
         if stages and old and (names := sorted({name for name, _ in old ^ new})) and not is_raised:
             yield (
-                f"{file}: {', '.join(names)} changed, but not the REVISION of {' and '.join(stages)}, which writes it; "
-                "raise it if the same inputs and options give other bytes"
+                f"{file}: {', '.join(names)} changed, but not the REVISION of {' and '.join(stages)}, by which it is "
+                "written; raise it if the same inputs and options give other bytes"
             )
+
+
+def writers(text: str) -> list[str]:
+    """The stages that a module says write its documents, in their order."""
+    return sorted(set(WRITES.findall(text)), key=STAGES.index)
 
 
 def fields(text: str) -> set[tuple[str, str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import slices
 
+import eopipe
 from dev import quick, revisions
 from dev.imports import ROOT, imports, lazy_names
 from dev.suites import SLICES, TESTS, file_seconds, fitting, groups
@@ -107,12 +108,23 @@ def test_tests_that_read_every_file_of_the_package_run_with_any_change() -> None
         ("chips/splits", "unit/test_split.py"),
         ("composites/observations", "unit/test_composites.py"),
         ("inference/mosaic", "unit/test_maps.py"),
+        # Used as `eopipe.open_cube` and the like.
+        ("inspection/chip_dataset", "unit/test_chip_dataset.py"),
+        ("inspection/cube", "unit/test_cube.py"),
+        ("inspection/models", "unit/test_ensemble.py"),
+        ("inspection/run_metrics", "unit/test_member_scores.py"),
         ("launch/lease", "unit/test_lease.py"),
         ("publish", "unit/test_publish.py"),
         ("scenes/masks", "unit/test_masks.py"),
         ("training/loop", "unit/test_train_step.py"),
         ("training/step", "unit/test_train_step.py"),
         ("warp/write_tiles", "unit/test_preprocess.py"),
+        # Beside hundreds of tests that are as near.
+        ("chips/assign", "unit/test_split.py"),
+        ("chips/chip_table", "unit/test_split.py"),
+        ("inference/map_files", "unit/test_ensemble_spread.py"),
+        ("labels/vector_files", "unit/test_source_values.py"),
+        ("tasks/classes", "unit/test_ensemble.py"),
     ],
 )
 def test_a_change_of_a_module_runs_the_tests_that_one_would_run_by_hand(
@@ -123,6 +135,59 @@ def test_a_change_of_a_module_runs_the_tests_that_one_would_run_by_hand(
     table = quick.durations()
     assert all(table.is_quick(name) and table.seconds(name) <= quick.SLOW_S for name in chosen)
     assert sum(map(table.seconds, chosen)) <= quick.TESTS_S
+
+
+def test_what_a_package_imports_when_it_is_used_reaches_the_tests_that_use_its_name(reach: quick.Reach) -> None:
+    assert lazy_names() == {f"eopipe.{name}": module for name, module in eopipe.API.items()}
+    for module in eopipe.API.values():
+        steps = reach.distances([f"{module.replace('.', '/')}.py"])
+        # Its programs are texts.
+        assert any(name.startswith("tests/workflow/test_python_api.py::") and steps[name] == 1 for name in steps)
+
+
+def test_the_first_test_of_each_file_that_is_a_step_away_comes_before_the_second_of_any() -> None:
+    names = ["a::test_a", "a::test_b", "b::test_a", "c::test_a"]
+    steps = dict(zip(names, (1, 1, 1, 2), strict=True))
+    chosen = [name for name, _ in quick.by_turns(names, dict.fromkeys(names, 0.0), steps)]
+    assert chosen == ["a::test_a", "b::test_a", "a::test_a", "b::test_a", "c::test_a", "a::test_b"]
+
+
+MODEL = """'''Scores, as {writers}.'''
+from pydantic import BaseModel
+
+class Scores(BaseModel):
+    accuracy: float
+"""
+
+
+@pytest.mark.parametrize(
+    ("writers", "line", "revision", "stages"),
+    [
+        ("evaluate writes them", "kappa: float", 1, "the REVISION of evaluate,"),
+        ("split writes them and evaluate writes them", "kappa: float", 1, "the REVISION of split and evaluate,"),
+        ("evaluate writes them", "kappa: float", 2, ""),
+        ("evaluate writes them", "# They are shares.", 1, ""),
+        ("others write them", "kappa: float", 1, ""),
+    ],
+)
+def test_another_field_of_a_document_names_the_stages_that_write_it_unless_one_has_another_revision(
+    writers: str, line: str, revision: int, stages: str
+) -> None:
+    file, stage = "eopipe/scores.py", "eopipe/stages/evaluate.py"
+    before = {file: MODEL.format(writers=writers), stage: "REVISION = 1\n"}
+    after = {file: f"{before[file]}    {line}\n", stage: f"REVISION = {revision}\n"}
+    sentences = [
+        *revisions.warnings(
+            [file, stage, "README.md"], lambda name: before.get(name, ""), lambda name: after.get(name, "")
+        )
+    ]
+    assert [stages in sentence and "Scores.kappa" in sentence for sentence in sentences] == [True] * bool(stages)
+
+
+def test_modules_of_documents_say_which_stages_write_them() -> None:
+    texts = map(quick.text_of_file, quick.git("ls-files", "eopipe/*.py"))
+    stages = {stage for text in texts if revisions.fields(text) for stage in revisions.writers(text)}
+    assert stages == {"search", "split", "promote", "calibrate", "evaluate"}
 
 
 def test_a_rare_word_of_the_changed_lines_brings_the_tests_that_have_it_forward(reach: quick.Reach) -> None:
