@@ -10,6 +10,10 @@ TaskName = Literal["segmentation", "classification", "multilabel", "regression"]
 LossName = Literal["cross_entropy", "focal", "dice", "lovasz", "huber", "mse", "binary_cross_entropy", "binary_focal"]
 TrackerName = Literal["tensorboard", "mlflow", "prometheus"]
 ClassWeights = Literal["none", "fourth_root", "sqrt", "balanced"]
+# Keys of the scores of `eopipe.tasks` by which trials can be ranked: here, where nothing heavy is imported.
+RankingScore = Literal[
+    "accuracy", "miou", "f1_macro", "kappa", "f1_micro", "subset_accuracy", "hamming_loss", "rmse", "mae", "r2"
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,10 @@
 """The best of several trials, by its map of the validation places."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
+from eopipe.train_options import RankingScore
 
 
 def choose(
@@ -26,10 +27,7 @@ def choose(
     page: Annotated[Path, Output("trials.html", "the leaderboard as one HTML page", format="text/html")],
     *,
     score: Annotated[
-        Literal[
-            "accuracy", "miou", "f1_macro", "kappa", "f1_micro", "subset_accuracy", "hamming_loss", "rmse", "mae", "r2"
-        ]
-        | None,
+        RankingScore | None,
         Option(
             "score that ranks the trials; lower is better for rmse, mae and hamming_loss (default: miou; f1_macro for "
             "multilabel, rmse for regression)"

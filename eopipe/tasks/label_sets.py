@@ -82,8 +82,7 @@ class LabelSetTask(Task):
         NamedScore("f1_macro", "Macro F1", is_main=True, in_verdict=True, hub="f1"),
         NamedScore("subset_accuracy", "Subset accuracy"),
         NamedScore("hamming_loss", "Hamming loss", is_lower_better=True),
-        # It needs the maps of probabilities.
-        NamedScore("mean_average_precision", "mAP", can_rank=False),
+        NamedScore("mean_average_precision", "mAP"),
     )
     class_score: ClassVar[ClassMeasure] = "f1"
     simple_baseline: ClassVar[tuple[str, str]] = ("majority", "frequent labels")

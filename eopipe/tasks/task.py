@@ -7,21 +7,19 @@ its pixels (global average pooling, Lin et al. 2014, arXiv:1312.4400), so each b
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.errors import UsageError
-from eopipe.train_options import TaskName
+from eopipe.train_options import RankingScore, TaskName
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-OfClasses = Literal["accuracy", "miou", "f1_macro", "kappa"]
-OfLabels = Literal["f1_micro", "f1_macro", "subset_accuracy", "hamming_loss", "mean_average_precision"]
-OfValues = Literal["rmse", "mae", "bias", "r2"]
-Measure = OfClasses | OfLabels | OfValues
+# The others need the maps of probabilities, or have no better end.
+Measure = RankingScore | Literal["mean_average_precision", "bias"]
 # From 0 to 1, from -1 to 1 (kappa), from 0 without an end, up to 1 (R²), and without ends.
 Scale = Literal["share", "agreement", "error", "explained", "signed"]
 ClassMeasure = Literal["iou", "precision", "recall", "f1"]
@@ -36,15 +34,14 @@ WEIGHT_POWERS = {"none": 0.0, "fourth_root": 0.25, "sqrt": 0.5, "balanced": 1.0}
 class NamedScore:
     """A score over all classes: its key in a metrics file, and its title in tables.
 
-    Trials can be ranked by it where `can_rank`, by default by the one that is `main`; the verdict on a model compares
-    those `in_verdict`. `has_unit`: it is in the unit of the labels; `hub` is its name in a model card of a hub. Its
+    Trials are ranked by the one `is_main`, unless by another that can rank; the verdict on a model compares those
+    `in_verdict`. `has_unit`: it is in the unit of the labels; `hub` is its name in a model card of a hub. Its
     interval is computed on its `scale`.
     """
 
     key: Measure
     title: str
     is_main: bool = False
-    can_rank: bool = True
     in_verdict: bool = False
     is_lower_better: bool = False
     has_unit: bool = False
@@ -198,7 +195,7 @@ class Task(ABC):
 
     def ranking_scores(self) -> list[str]:
         """The keys of the scores by which trials can be ranked, the default first."""
-        scores = [score for score in self.scores if score.can_rank]
+        scores = [score for score in self.scores if score.key in get_args(RankingScore)]
         return [score.key for score in sorted(scores, key=lambda score: not score.is_main)]
 
     def conflicts(self, loss: str | None, class_weights: str) -> list[str]:

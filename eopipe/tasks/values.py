@@ -79,7 +79,7 @@ class ValueTask(Task):
             scale="error",
         ),
         NamedScore("mae", "MAE", is_lower_better=True, has_unit=True, hub="mae", scale="error"),
-        NamedScore("bias", "Bias", can_rank=False, has_unit=True, scale="signed"),
+        NamedScore("bias", "Bias", has_unit=True, scale="signed"),
         NamedScore("r2", "R²", scale="explained"),
     )
     simple_baseline: ClassVar[tuple[str, str]] = ("mean", "mean of labels")

@@ -90,7 +90,8 @@ def test_scores_are_those_of_each_map_and_a_better_map_is_significant(tmp_path: 
     assert 0 < low < other.differences["accuracy"] < high
     rows = score_table(compared, NAMES, runs[0])
     assert rows[0] == ("Score", "first", "other", "other minus first (95 %)")
-    assert [row[0] for row in rows[1:]] == ["Accuracy", "mIoU", "Macro F1", "Kappa", *(f"IoU {n}" for n in CLASSES)]
+    titles = [score.title for score in TASKS["segmentation"].scores]
+    assert [row[0] for row in rows[1:]] == [*titles, *(f"IoU {n}" for n in CLASSES)]
     assert "not significant" not in rows[1][3]
     assert size_text(compared, runs[0], "test").startswith("8\u202f192 test pixels")
 

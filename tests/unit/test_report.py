@@ -28,6 +28,7 @@ from eopipe.reporting.wording import DASH
 from eopipe.run.project import summary
 from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent
+from eopipe.tasks import TASKS
 from eopipe.tasks.classes import ClassTables, confusion_matrix
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
@@ -366,12 +367,12 @@ def test_intervals_are_beside_the_scores_and_a_difference_that_may_be_chance_has
 
 
 def test_each_test_scene_has_its_scores_where_scenes_are_split(tmp_path: Path) -> None:
-    run, measures = finish(tmp_path / "run"), ("accuracy", "miou", "f1_macro", "kappa")
+    run, measures = finish(tmp_path / "run"), [score.key for score in TASKS["segmentation"].scores]
     scene = {"scene": "S9", "date": "2020-06-09", "count": 1234, "scores": dict.fromkeys(measures, 0.777)}
     run.edit("metrics", lambda content: content.update(scenes=[scene]))
     _, text, _ = run.report()
     model, _ = cards_of(run, "out")
-    assert "| S9 | 2020-06-09 | 0.777 | 0.777 | 0.777 | 0.777 | 1 234 |" in model
+    assert f"| S9 | 2020-06-09 |{' 0.777 |' * len(measures)} 1 234 |" in model
     assert "Scores of each test scene" in text
 
 

@@ -15,6 +15,7 @@ from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
+from eopipe.evaluation.metrics_document import KINDS
 from eopipe.evaluation.trials import LEADERBOARD, RankedTrials, rank_trials
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
@@ -22,6 +23,7 @@ from eopipe.publish import MANIFEST, publish, read_json, write_json
 from eopipe.reporting.compare_page import render_trials
 from eopipe.reporting.leaderboard import Leaderboard
 from eopipe.tasks import LOWER_IS_BETTER, TASKS
+from eopipe.tasks.task import Task
 
 VAL, TEST = np.s_[:, : EDGE // 2], np.s_[:, EDGE // 2 :]
 
@@ -342,6 +344,15 @@ def test_the_scores_of_the_stage_are_those_of_the_tasks() -> None:
     port = next(port for port in stage("choose").ports if port.name == "score")
     assert set(port.choices) == {key for task in TASKS.values() for key in task.ranking_scores()}
     assert set(port.choices) > LOWER_IS_BETTER
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+def test_each_score_of_a_task_has_a_formula_and_a_field_in_metrics_json(task: Task) -> None:
+    keys = {score.key for score in task.scores}
+    assert keys <= KINDS[task.name].model_fields["model"].annotation.model_fields.keys()  # type: ignore[union-attr]
+    tables = task.tables(CLASSES)
+    overall, _ = tables.formulas(np.zeros((1, tables.width), tables.dtype))
+    assert overall.keys() == keys - {"mean_average_precision"}
 
 
 def test_a_trial_that_was_stopped_is_never_chosen(tmp_path: Path) -> None:
