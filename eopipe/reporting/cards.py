@@ -313,7 +313,7 @@ def _region_table(run: RunData) -> CardTable:
     rows = [
         (
             region.name,
-            *(f"{_figures(region.scores[key])} {_interval(region.intervals.get(key))}" for key, _ in measures),
+            *(f"{_figures(region.scores.get(key))} {_interval(region.intervals.get(key))}" for key, _ in measures),
             format_count(region.pieces),
         )
         for region in run.metrics.regions

@@ -45,6 +45,7 @@ def measures_of(task: str) -> NamedMeasures:
 
 
 MEASURES, LABEL_MEASURES, VALUE_MEASURES = map(measures_of, ("segmentation", "multilabel", "regression"))
+TITLES = dict(MEASURES + LABEL_MEASURES)
 OF_CLASS: dict[ClassMeasure, str] = {"iou": "IoU", "precision": "Precision", "recall": "Recall", "f1": "F1"}
 ScoreOf = Callable[[Measure], float | None]
 ScoreRows = tuple[tuple[str, ...], list[tuple[str, ...]]]
@@ -287,14 +288,14 @@ def _chart(title: str, axis: str, validations: list[dict[str, Any]], curves: lis
 
 def _first_score(validations: list[dict[str, Any]]) -> tuple[str, str]:
     """Key and name of the score beside the selecting one: accuracy, or micro F1 of several labels."""
-    has_labels = any("f1_micro" in (row["val"] or {}) for row in validations)
-    return LABEL_MEASURES[0] if has_labels else MEASURES[0]
+    key: Measure = "f1_micro" if any("f1_micro" in (row["val"] or {}) for row in validations) else "accuracy"
+    return key, TITLES[key]
 
 
 def _selection_score(validations: list[dict[str, Any]]) -> tuple[str, str]:
     """Key and name of the score that selects the best weights: mIoU of pixels, macro F1 of chips."""
-    is_chipwise = any("f1_macro" in (row["val"] or {}) for row in validations)
-    return MEASURES[2] if is_chipwise else MEASURES[1]
+    key: Measure = "f1_macro" if any("f1_macro" in (row["val"] or {}) for row in validations) else "miou"
+    return key, TITLES[key]
 
 
 def _loss_chart(history: dict[str, Any]) -> Markup:
