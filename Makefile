@@ -23,7 +23,7 @@ demo: .venv/installed
 quick: .venv/tests
 	@python -m dev.quick
 
-# With the number of a slice also those of the exhaustive tests, as each run of CI does.
+# With the number of a slice also its exhaustive tests, as each run of CI does.
 SLICE := none
 test: demo test-environments
 	@EOPIPE_DEMO=$(CURDIR)/results python -m dev.suites --exhaustive $(SLICE)

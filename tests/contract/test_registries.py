@@ -138,6 +138,7 @@ def test_the_environment_of_conda_takes_eopipe_of_this_version_from_its_own_repo
     python, git, pip, through_pip = read("workflow/envs/eopipe.yaml")["dependencies"]
     assert (python, git, pip) == ("python=3.11", "git", "pip")
     assert through_pip["pip"] == [f"eopipe @ git+{PROJECT['urls']['Source']}@v{__version__}"]
+    assert f'tag="v{__version__}"' in (ROOT / "config/README.md").read_text()
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
