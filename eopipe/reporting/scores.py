@@ -45,7 +45,6 @@ def measures_of(task: str) -> NamedMeasures:
 
 
 MEASURES, LABEL_MEASURES, VALUE_MEASURES = map(measures_of, ("segmentation", "multilabel", "regression"))
-TITLES = dict(MEASURES + LABEL_MEASURES)
 OF_CLASS: dict[ClassMeasure, str] = {"iou": "IoU", "precision": "Precision", "recall": "Recall", "f1": "F1"}
 ScoreOf = Callable[[Measure], float | None]
 ScoreRows = tuple[tuple[str, ...], list[tuple[str, ...]]]
@@ -289,13 +288,13 @@ def _chart(title: str, axis: str, validations: list[dict[str, Any]], curves: lis
 def _first_score(validations: list[dict[str, Any]]) -> tuple[str, str]:
     """Key and name of the score beside the selecting one: accuracy, or micro F1 of several labels."""
     key: Measure = "f1_micro" if any("f1_micro" in (row["val"] or {}) for row in validations) else "accuracy"
-    return key, TITLES[key]
+    return key, dict(MEASURES + LABEL_MEASURES)[key]
 
 
 def _selection_score(validations: list[dict[str, Any]]) -> tuple[str, str]:
     """Key and name of the score that selects the best weights: mIoU of pixels, macro F1 of chips."""
     key: Measure = "f1_macro" if any("f1_macro" in (row["val"] or {}) for row in validations) else "miou"
-    return key, TITLES[key]
+    return key, dict(MEASURES + LABEL_MEASURES)[key]
 
 
 def _loss_chart(history: dict[str, Any]) -> Markup:

@@ -1,4 +1,4 @@
-"""The files that registries and citation tools read pass the schemas and rules of these."""
+"""The files that registries, citation tools, GitHub and pre-commit read pass the schemas and rules of these."""
 
 import json
 import re
@@ -13,6 +13,7 @@ import pytest
 import yaml
 from offline_rocrate import issues, seed
 
+from dev.sync import derived
 from eopipe import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +27,15 @@ CODEMETA = {
 ENTRY_NAME, ORCID = r"[A-Za-z0-9]+([-_][A-Za-z0-9]+)*", r"\d{4}-\d{4}-\d{4}-\d{3}[\dX]"
 SUBCLASSES = {"CWL", "WDL", "NFL", "GALAXY", "SMK"}
 FIELDS = {"name", "subclass", "primaryDescriptorPath", "testParameterFiles", "readMePath", "topic", "authors"}
+# The elements of an issue form of GitHub, and what each must have.
+ELEMENTS = {
+    "markdown": {"value"},
+    "textarea": {"label"},
+    "input": {"label"},
+    "dropdown": {"label", "options"},
+    "checkboxes": {"label", "options"},
+}
+FORMS = [path for path in sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")) if path.name != "config.yml"]
 
 
 def read(name: str) -> Any:
@@ -128,6 +138,55 @@ def test_the_environment_of_conda_takes_eopipe_of_this_version_from_its_own_repo
     python, git, pip, through_pip = read("workflow/envs/eopipe.yaml")["dependencies"]
     assert (python, git, pip) == ("python=3.11", "git", "pip")
     assert through_pip["pip"] == [f"eopipe @ git+{PROJECT['urls']['Source']}@v{__version__}"]
+    assert f'tag="v{__version__}"' in (ROOT / "config/README.md").read_text()
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
+def test_an_issue_form_has_what_github_requires(path: Path) -> None:
+    form = read(str(path))
+    assert {"name", "description", "body"} <= set(form) <= {"name", "description", "body", "labels", "title"}
+    for element in form["body"]:
+        assert ELEMENTS[element["type"]] <= set(element["attributes"])
+        assert set(element) <= {"type", "id", "attributes", "validations"}
+    ids = [element["id"] for element in form["body"] if element["type"] != "markdown"]
+    labels = [element["attributes"]["label"] for element in form["body"] if element["type"] != "markdown"]
+    assert len(set(ids)) == len(set(labels)) == len(ids) > 0
+
+
+def test_a_vulnerability_is_no_public_issue() -> None:
+    assert [path.stem for path in FORMS] == ["bug", "question"]
+    config = read(".github/ISSUE_TEMPLATE/config.yml")
+    assert not config["blank_issues_enabled"]
+    (link,) = config["contact_links"]
+    assert link["url"] == f"{PROJECT['urls']['Source']}/security/advisories/new"
+
+
+def test_the_ci_of_a_fork_runs_what_ours_runs_and_may_only_read() -> None:
+    # In the schema of version 1.1 the key `on` is a boolean.
+    workflow = yaml.load((ROOT / ".github/workflows/ci.yml").read_text(), Loader=yaml.BaseLoader)
+    assert set(workflow["on"]) == {"push", "pull_request"}
+    assert workflow["permissions"] == {"contents": "read"}
+    (job,) = workflow["jobs"].values()
+    # The Debian of the packages that `make test-packages` names, with Python 3.11.
+    assert job["container"]["image"] == "debian:12"
+    assert "postgresql-15-postgis-3" in (ROOT / "Makefile").read_text()
+    assert 0 < int(job["timeout-minutes"]) <= 360
+    assert job["steps"][-1] == {"run": ".ci/run"}
+    assert (ROOT / ".ci/run").stat().st_mode & 0o111
+    actions = [step["uses"] for step in job["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", action) for action in actions), actions
+
+
+def test_the_hooks_of_pre_commit_are_tools_of_the_checkout() -> None:
+    (local,) = read(".pre-commit-config.yaml")["repos"]
+    assert local["repo"] == "local"
+    hooks = {hook["id"]: hook for hook in local["hooks"]}
+    entries = ["ruff check --force-exclude", "ruff format --force-exclude", "python -m dev.sync --check"]
+    assert [hook["entry"] for hook in hooks.values()] == [f".venv/bin/{entry}" for entry in entries]
+    assert {hook["language"] for hook in hooks.values()} == {"system"}
+    assert hooks["sync"]["pass_filenames"] is False
+    # Every file that `make sync` writes starts the check.
+    assert all(re.match(hooks["sync"]["files"], str(path.relative_to(ROOT))) for path in derived(ROOT))
 
 
 @pytest.mark.exhaustive

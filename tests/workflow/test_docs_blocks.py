@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ PARSED = [pytest.param(block, id=block.place) for block in BLOCKS if block.needs
 
 def test_the_blocks_of_the_pages_are_known() -> None:
     assert (len(EXECUTED), len(OF_README)) >= (7, 1)
-    assert len(PARSED) <= 19
+    assert len(PARSED) <= 21
     # A block of commands without a language would be neither.
     plain = [
         f"{page.relative_to(ROOT)}: {match[3].splitlines()[0]}"
@@ -142,6 +143,11 @@ def test_the_commands_and_options_of_a_marked_block_exist(block: Block) -> None:
                 assert options(words) <= options_of_eopipe(*words[1:]), line
             if words[:1] == ["snakemake"]:
                 assert options(words) <= options_of_snakemake(), line
+            if words[:1] == ["make"]:
+                assert {word for word in words[1:] if "=" not in word and word[0] != "-"} <= targets(), line
+            if script := re.search(r"\bpython (?:-m )?(\S+)", command):
+                path = ROOT / script[1]
+                assert path.is_file() or find_spec(script[1]), line
 
 
 def options(words: list[str]) -> set[str]:
@@ -156,6 +162,13 @@ def options_of_eopipe(name: str, *others: str) -> set[str]:
     ports = commands[others[0] if others and others[0] in commands else ""].ports
     stages = {getattr(port.mark, "stage", "") for port in ports} - {""}
     return {"-h", "--help", *(port.flag for port in ports)}.union(*(options_of_eopipe(name) for name in stages))
+
+
+@cache
+def targets() -> set[str]:
+    """The targets of the Makefile."""
+    rows = re.findall(r"^([\w./ -]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return {name for row in rows for name in row.split()}
 
 
 @cache
