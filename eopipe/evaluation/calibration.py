@@ -55,7 +55,7 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
     description = maps.tags.get("calibration", "not calibrated: the mean of the model's probabilities")
     summary = {"temperature": temperature, "description": description}
     summary |= {name: round(float(value[0]), 6) for name, value in reliability_measures(sums.sum(0)[None]).items()}
-    return {"calibration": summary | {"bins": _bins(sums.sum(0)), "intervals": _intervals(sums, units)}}
+    return {"calibration": summary | {"bins": _bins(sums.sum(0)), "intervals": calibration_intervals(sums, units)}}
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def _bins(sums: Float64Array) -> list[dict[str, float | int]]:
     ]
 
 
-def _intervals(sums: Float64Array, units: SamplingUnits) -> dict[str, Any]:
+def calibration_intervals(sums: Float64Array, units: SamplingUnits) -> dict[str, Any]:
     """Intervals of ECE, Brier score and log loss over units; null below six independent ones."""
     is_used = sums[..., 0].any(1)
     used, units = sums[is_used], replace(units, used=units.used[is_used])

@@ -20,7 +20,13 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
-from eopipe.evaluation.calibration import jackknife, reliability_measures, reliability_sums
+from eopipe.evaluation.calibration import (
+    calibration_intervals,
+    jackknife,
+    reliability_measures,
+    reliability_sums,
+)
+from eopipe.evaluation.correlation import SamplingUnits
 from eopipe.inference.temperature import HIGHEST, LOWEST, apply_temperature, fit_temperature
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
@@ -103,6 +109,26 @@ def test_intervals_contain_the_truth_of_simulated_maps_with_correlated_errors() 
             if name in contained:
                 contained[name] += low <= expected[name] <= high
     assert all(0.92 <= count / draws <= 0.98 for count in contained.values()), contained
+
+
+def test_below_six_independent_squares_there_is_no_interval_however_many_squares_there_are() -> None:
+    side, pixels = 6, 200
+    stream, units = np.random.default_rng(5), SamplingUnits(side, 10, np.arange(side**2))
+    probability = np.tile([[0.9], [0.1]], side**2 * pixels)
+    squares = np.repeat(np.arange(side**2), pixels)
+    # Errors rise from one side to the other, or are in every second square.
+    smooth, uneven = np.linspace(0.0, 0.4, side).repeat(side), 0.4 * (np.indices((side, side)).sum(0) % 2).ravel()
+    rising, checkered = (
+        calibration_intervals(
+            sums_of(probability, (stream.random(len(squares)) < share[squares]).astype(np.int64), squares, side**2),
+            units,
+        )
+        for share in (smooth, uneven)
+    )
+    assert rising["pieces"] == checkered["pieces"] == 36
+    assert rising["independent"] < 6 < checkered["independent"]
+    assert [rising[name] for name in ("ece", "brier", "nll")] == [None] * 3
+    assert all(checkered[name][0] < checkered[name][1] for name in ("ece", "brier", "nll"))
 
 
 class Mosaic:

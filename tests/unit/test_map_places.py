@@ -17,6 +17,7 @@ from test_task_maps import BANDS, grid, scenes, stage, write_labels, write_model
 from eopipe.arrays import AnyArray, FloatArray
 from eopipe.chips.chip_blocks import chips_in, covered_pixels, windows_with_chips
 from eopipe.inference import predictor
+from eopipe.provenance.pixel_lineage import MapPixel, splits_of
 from eopipe.publish import write_json
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import make_grid, windows
@@ -253,3 +254,18 @@ def test_a_map_of_places_is_not_taken_for_a_map_of_everything(
             assert f"shows the {name} places alone" in " ".join(capsys.readouterr().err.split()), command[0]
     for port in ("metrics.json", "products", "catalog", "page"):
         assert not (tmp_path / port).exists()
+
+
+def test_the_chips_of_a_pixel_are_those_that_cover_it_and_not_their_neighbours(tmp_path: Path) -> None:
+    frame = {"crs": "EPSG:32633", "shape": [32, 32], "transform": [10, 0, 500_000, 0, -10, 5_000_000]}
+    split = write_split(tmp_path / "split.json", ["a"], [[0, 8, 0], [0, 8, 4]], grid=frame)
+
+    def splits(row: int, column: int) -> list[str]:
+        return [*splits_of(split, MapPixel(row, column, 0.0, 0.0, "EPSG:32633"), set())]
+
+    assert splits(7, 7) == ["split: train", "  train: 1 chips of 8 pixels, of 1 scenes, at row 0, column 0"]
+    assert splits(7, 8)[0] == "split: test"
+    corners = "row 8, column 0; row 8, column 4"
+    assert splits(8, 7) == ["split: val", f"  val: 2 chips of 8 pixels, of 1 scenes, at {corners}"]
+    assert splits(15, 11) == ["split: val", "  val: 1 chips of 8 pixels, of 1 scenes, at row 8, column 4"]
+    assert splits(16, 7) == splits(8, 12) == ["split: in no chip of train, val or test"]

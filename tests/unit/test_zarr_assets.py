@@ -186,12 +186,16 @@ def coordinates(store: Path, group: str) -> None:
         zarr.create_array(store, name=f"{group}/{name}", data=centres, zarr_format=2)
 
 
-@pytest.mark.parametrize("source", ["coordinates", "GeoTransform", "group", "eopf", "code", "item"])
+@pytest.mark.parametrize("source", ["coordinates", "GeoTransform", "group", "eopf", "code", "node", "item"])
 def test_crs_and_transform_come_from_each_convention(tmp_path: Path, source: str) -> None:
     store, place, stated = tmp_path / "p.zarr", {}, (None, None, None)
     transform = [STEP, 0.0, LEFT, 0.0, -STEP, TOP]
     if source == "code":
         place = {"proj:code": CRS, "spatial:transform": transform}
+    if source == "node":
+        # The place of the centre of the first pixel.
+        at_centres = [STEP, 0.0, LEFT + STEP / 2, 0.0, -STEP, TOP - STEP / 2]
+        place = {"proj:code": CRS, "spatial:registration": "node", "spatial:transform": at_centres}
     if source == "item":
         stated = (CRS, transform, [64, 48])
     zarr.create_group(store, zarr_format=2, attributes={"other_metadata": {"horizontal_CRS_code": CRS}})
