@@ -37,6 +37,8 @@ MINIMUM_FREE_BYTES = 1 << 20
 TARGET_EXISTS = {errno.ENOTEMPTY, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
 # Files of a published folder that are not payload: the manifest, and what Snakemake writes there.
 ENGINE = {MANIFEST, ".snakemake_timestamp"}
+# Behind what a target is or contains.
+NOT_REPLACED = ", which eopipe did not write and would replace; choose another path"
 # The signature of `map`, as threads and plain code offer it.
 MapFunction = Callable[[Callable[[str], str], Iterable[str]], Iterable[str]]
 
@@ -190,7 +192,7 @@ def _rename(draft: Path, target: Path, draft_folder: Path) -> None:
 def refuse_foreign(target: Path, *, folder: bool) -> None:
     """Raise UsageError where a target is, or has, what eopipe did not write: it is never replaced."""
     if conflict := foreign_conflict(target, folder=folder):
-        raise UsageError(f"{conflict}, which eopipe did not write and would replace; choose another path")
+        raise UsageError(f"{conflict}{NOT_REPLACED}")
 
 
 def foreign_conflict(target: Path, *, folder: bool) -> str:

@@ -17,7 +17,7 @@ from eopipe.planning.folder_forecast import FolderForecast, existing_inodes
 from eopipe.planning.frozen_scenes import SEARCH_OUTPUTS, Config, FrozenScenes
 from eopipe.planning.trial_store import StoreSize, sample_size
 from eopipe.run.images import cells_of_images, splits_images
-from eopipe.run.job_records import DATABASE, FOLDER
+from eopipe.run.job_records import DATABASE, SNAKEMAKE_FOLDER
 from eopipe.run.locate import chip_stores
 from eopipe.run.repeated import each_fold, each_training
 from eopipe.run.rules import names_of_parts
@@ -361,9 +361,10 @@ def _snakemake(config: Config, jobs: int, mapped: MappedImages, *, has_search: b
     several |= {"describe": 1} if config["model"] else {"split": 1 + folds, "export": 1, "report": 1}
     outputs = jobs + sum(count * (len(stage(name).of(Output)) - 1) for name, count in several.items()) + 2
     size = outputs * BYTES_PER_OUTPUT
-    known = min(SNAKEMAKE_FILES + SNAKEMAKE_FOLDERS, len([*FOLDER.glob("*"), *FOLDER.glob("log/*")]) + FOLDER.is_dir())
+    folder = SNAKEMAKE_FOLDER
+    known = min(SNAKEMAKE_FILES + SNAKEMAKE_FOLDERS, len([*folder.glob("*"), *folder.glob("log/*")]) + folder.is_dir())
     existing = (known, min(size, DATABASE.stat().st_size if DATABASE.is_file() else 0))
-    return FolderForecast(str(FOLDER), 0, SNAKEMAKE_FILES, size, existing, "typical", SNAKEMAKE_FOLDERS)
+    return FolderForecast(str(folder), 0, SNAKEMAKE_FILES, size, existing, "typical", SNAKEMAKE_FOLDERS)
 
 
 def typical_size(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> StoreSize:

@@ -30,8 +30,8 @@ from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.publish import MANIFEST, RECORD, read_json, sha256
 from eopipe.run.rules import named_paths
 
-FOLDER = Path(".snakemake")
-DATABASE = FOLDER / "metadata.db"
+SNAKEMAKE_FOLDER = Path(".snakemake")
+DATABASE = SNAKEMAKE_FOLDER / "metadata.db"
 # Keys of records are relative to the project.
 NAMESPACE, OF_FILES = ".", "files"
 # Run records of the stages that may read files of the user; scenes and their stores have none of those.
@@ -110,12 +110,12 @@ def _adopt_files() -> None:
     if records:
         from snakemake.persistence.db import DbPersistence, MetadataRecordORM, Session
 
-        with Session(DbPersistence(path=FOLDER).engine) as session:
+        with Session(DbPersistence(path=SNAKEMAKE_FOLDER).engine) as session:
             for target, record in records:
                 session.merge(MetadataRecordORM(namespace=OF_FILES, target=target, **record.model_dump()))
             session.commit()
     for name in ("metadata", "incomplete"):
-        shutil.rmtree(FOLDER / name, ignore_errors=True)
+        shutil.rmtree(SNAKEMAKE_FOLDER / name, ignore_errors=True)
 
 
 def _records_of_files() -> Iterator[tuple[str, Any]]:
@@ -137,12 +137,14 @@ def _records_of_files() -> Iterator[tuple[str, Any]]:
 
 
 def _files_in(name: str) -> list[Path]:
-    return [path for path in (FOLDER / name).rglob("*") if path.is_file() and path.name != "migration_underway"]
+    return [
+        path for path in (SNAKEMAKE_FOLDER / name).rglob("*") if path.is_file() and path.name != "migration_underway"
+    ]
 
 
 def _output_of(path: Path, folder: str) -> str:
     """The output that a record is of: its name is in base64, in pieces where it is long."""
-    pieces = path.relative_to(FOLDER / folder).parts
+    pieces = path.relative_to(SNAKEMAKE_FOLDER / folder).parts
     return urlsafe_b64decode("".join(piece.removeprefix("@") for piece in pieces)).decode()
 
 

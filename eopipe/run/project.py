@@ -30,7 +30,7 @@ from eopipe.evaluation.metrics_document import (
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
-from eopipe.publish import MANIFEST, foreign_conflict, publish, read_json
+from eopipe.publish import MANIFEST, NOT_REPLACED, foreign_conflict, publish, read_json
 from eopipe.reporting.map_page import TESTED
 from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import TREES, describe_test
@@ -137,8 +137,7 @@ def refuse_unwritable(outputs: Iterable[Path]) -> None:
     """Raise UsageError that lists what a job would not replace at its end, which may be hours after the first job."""
     folders = [(path.parent, True) if path.name == MANIFEST else (path, False) for path in outputs]
     if conflicts := [text for path, folder in folders if (text := foreign_conflict(path, folder=folder))]:
-        sentence = "which eopipe did not write and would replace; choose another path"
-        raise UsageError(f"{'; '.join(conflicts)}, {sentence}")
+        raise UsageError(f"{'; '.join(conflicts)}{NOT_REPLACED}")
 
 
 def _name_holder(lock: TextIO) -> None:

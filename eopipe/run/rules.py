@@ -177,10 +177,8 @@ def resources_for(
 ) -> dict[str, Any]:
     """The `resources` of a rule: memory in MB and runtime in minutes grow with each attempt, `fixed` ones do not.
 
-    The runtime grows up to `max_minutes` of the config.
-
-    The knobs of its stage come behind `argv`, in which `{scene}` and others are wildcards. A stage with a
-    knob `threads` gets the job's threads.
+    The runtime grows up to `max_minutes` of the config. The knobs of its stage come behind `argv`, in which `{scene}`
+    and others are wildcards. A stage with a knob `threads` gets the job's threads.
     """
     has_threads = "threads" in {port.name for port in stage(name).of(Knob)}
 

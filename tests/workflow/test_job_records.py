@@ -17,7 +17,7 @@ from snakemake.persistence.file import FilePersistence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from eopipe.run.job_records import DATABASE, FOLDER
+from eopipe.run.job_records import DATABASE, SNAKEMAKE_FOLDER
 
 PROFILES = sorted(path.name for path in (ROOT / "profiles").iterdir())
 STARTS = ("plain", *PROFILES)
@@ -96,7 +96,7 @@ def test_records_that_earlier_runs_wrote_as_files_are_taken_over(
     monkeypatch.chdir(copy.folder)
     as_files(latest=dict(records()))
     assert planned(copy, "plain") == []
-    assert not (FOLDER / "metadata").exists()
+    assert not (SNAKEMAKE_FOLDER / "metadata").exists()
     change(copy, bins=[40])
     assert planned(copy, "slurm", "--until", "label") == ["label"]
 
@@ -116,7 +116,7 @@ def test_an_output_that_a_killed_run_left_incomplete_is_made_again_by_any_profil
 ) -> None:
     monkeypatch.chdir(copy.folder)
     as_files(latest=dict(records()))
-    FilePersistence(path=FOLDER.absolute())._mark_incomplete(LABELS, None)
+    FilePersistence(path=SNAKEMAKE_FOLDER.absolute())._mark_incomplete(LABELS, None)
     assert planned(copy, "slurm", "--until", "label") == ["label"]
 
 
@@ -207,7 +207,7 @@ def test_a_change_reruns_what_depends_on_it_and_nothing_else(name: str, copy: Pr
 
 
 def records() -> Iterator[tuple[str, MetadataRecordORM]]:
-    with Session(DbPersistence(path=FOLDER).engine) as session:
+    with Session(DbPersistence(path=SNAKEMAKE_FOLDER).engine) as session:
         for record in session.scalars(select(MetadataRecordORM)):
             session.expunge(record)
             yield record.target, record
@@ -215,7 +215,7 @@ def records() -> Iterator[tuple[str, MetadataRecordORM]]:
 
 def as_files(latest: dict[str, MetadataRecordORM], *, keep_database: bool = False) -> None:
     """Write records as Snakemake does without a database."""
-    files = FilePersistence(path=FOLDER.absolute())
+    files = FilePersistence(path=SNAKEMAKE_FOLDER.absolute())
     for output, record in latest.items():
         content = record.model_dump(exclude={"namespace", "target"})
         files._io_write(files._metadata_path, content, output)
