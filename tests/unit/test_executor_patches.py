@@ -27,7 +27,11 @@ from eopipe.clusters.executor_patches import (
 )
 from eopipe.errors import UsageError
 
-plugin = pytest.importorskip("snakemake_executor_plugin_slurm", reason="the extra slurm is not installed")
+
+@pytest.fixture
+def plugin() -> Any:
+    """The executor of Slurm; the tests that need none run without it too."""
+    return pytest.importorskip("snakemake_executor_plugin_slurm", reason="the extra slurm is not installed")
 
 
 def test_a_query_is_repeated_until_it_is_answered_with_one_warning(
@@ -60,7 +64,7 @@ def test_the_last_known_answer_holds_while_there_is_none() -> None:
 
 
 @pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch) -> None:
+def restored(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plugin is as it was after the test."""
     for name in ("query_job_status", "get_min_job_age"):
         monkeypatch.setattr(plugin, name, getattr(plugin, name))
@@ -78,7 +82,7 @@ def run_on(executor_settings: object, jobs: int = 10000, **attributes: object) -
 
 
 @pytest.mark.usefixtures("restored")
-def test_the_queries_of_the_executor_are_replaced_once() -> None:
+def test_the_queries_of_the_executor_are_replaced_once(plugin: Any) -> None:
     workflow = run_on(plugin.ExecutorSettings())
     prepare_executor(workflow)
     first = plugin.query_job_status
@@ -88,14 +92,14 @@ def test_the_queries_of_the_executor_are_replaced_once() -> None:
 
 
 @pytest.mark.usefixtures("restored")
-def test_a_run_on_this_machine_leaves_the_executor_as_it_is() -> None:
+def test_a_run_on_this_machine_leaves_the_executor_as_it_is(plugin: Any) -> None:
     query = plugin.query_job_status
     prepare_executor(run_on(None))
     assert plugin.query_job_status is query
 
 
 @pytest.mark.usefixtures("restored")
-def test_a_run_that_would_split_its_job_arrays_is_refused() -> None:
+def test_a_run_that_would_split_its_job_arrays_is_refused(plugin: Any) -> None:
     settings = plugin.ExecutorSettings(array_jobs="fetch")
     prepare_executor(run_on(settings))
     with pytest.raises(WorkflowError, match="jobs: 50 with slurm-array-jobs leaves scenes waiting forever"):
@@ -104,7 +108,7 @@ def test_a_run_that_would_split_its_job_arrays_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["query_job_status", "get_min_job_age", "ExecutorSettings"])
 def test_a_plugin_without_an_internal_is_used_as_it_is_with_a_warning(
-    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    plugin: Any, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = {"query_job_status", "get_min_job_age", "ExecutorSettings"} - {name}
     other_version = SimpleNamespace(**{internal_name: getattr(plugin, internal_name) for internal_name in names})
@@ -119,6 +123,7 @@ def test_a_plugin_without_an_internal_is_used_as_it_is_with_a_warning(
 
 @pytest.mark.usefixtures("restored")
 def test_a_plugin_without_a_query_still_refuses_job_arrays_that_would_be_split(
+    plugin: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(plugin, "get_min_job_age")
@@ -127,7 +132,7 @@ def test_a_plugin_without_a_query_still_refuses_job_arrays_that_would_be_split(
 
 
 @pytest.mark.usefixtures("restored")
-def test_a_setting_that_the_plugin_renamed_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_setting_that_the_plugin_renamed_is_named(plugin: Any, caplog: pytest.LogCaptureFixture) -> None:
     class Renamed(plugin.ExecutorSettings):  # type: ignore[misc]
         def __getattribute__(self, name: str) -> Any:
             if name == "array_jobs":
@@ -138,7 +143,7 @@ def test_a_setting_that_the_plugin_renamed_is_named(caplog: pytest.LogCaptureFix
     assert "has no array_jobs; eopipe was tested with" in caplog.text
 
 
-def test_job_arrays_are_those_of_the_executor_of_a_run() -> None:
+def test_job_arrays_are_those_of_the_executor_of_a_run(plugin: Any) -> None:
     assert has_job_arrays(run_on(plugin.ExecutorSettings(array_jobs="fetch")))
     assert not has_job_arrays(run_on(plugin.ExecutorSettings()))
     assert not has_job_arrays(run_on(None))
@@ -151,7 +156,7 @@ def test_a_version_of_snakemake_without_an_internal_is_refused_in_one_sentence(r
         read(SimpleNamespace())
 
 
-def test_the_installed_versions_have_every_internal_of_the_table() -> None:
+def test_the_installed_versions_have_every_internal_of_the_table(plugin: Any) -> None:
     import snakemake.cli
     import snakemake.common
 
