@@ -1,6 +1,11 @@
-"""Puts the commit of the source into archives and wheels, for the records of an installed eopipe."""
+"""Builds the CWL documents that are not committed, and puts the commit of the source into archives and wheels.
 
+The commit is for the records of an installed eopipe.
+"""
+
+import importlib
 import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import setup
@@ -41,4 +46,8 @@ class ArchiveWithCommit(sdist):
         path.write_text(source_commit())
 
 
+# Before the globs of `data-files` are read. A build does not look for modules here by itself.
+sys.path.insert(0, str(Path(__file__).parent))
+write_built = importlib.import_module("dev.cwl_variants").write_built
+write_built(Path("cwl"))
 setup(cmdclass={"build_py": BuildWithCommit, "sdist": ArchiveWithCommit})

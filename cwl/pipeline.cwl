@@ -1400,10 +1400,10 @@ inputs:
   workflow:
     type: File
     label: workflow
-    doc: all of this workflow in one file, which the crate contains
+    doc: this workflow, which the crate contains; `eopipe cwl` gives it in one file
     default:
       class: File
-      location: packed/pipeline.cwl
+      location: pipeline.cwl
 steps:
   steps:
     label: steps

@@ -1,4 +1,4 @@
-"""CWL documents of more than one process: the packed pipeline, and EO Application Packages (OGC 20-089).
+"""CWL documents of more than one process: packed workflows, and EO Application Packages (OGC 20-089).
 
 A platform stages a STAC catalog in and a STAC catalog out, so a package begins with the search in a staged folder and
 ends with the catalog of the results. Its steps are the steps of `cwl/pipeline.cwl` that the last one needs.
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from eopipe import __version__
-from eopipe.trial_settings import MAX_RUNGS
 
 Cwl = dict[str, Any]
 HOME = "https://github.com/eopipe/eopipe"
@@ -69,7 +68,6 @@ DECIDED = {"steps/mosaic": True, "steps/label_file": True, "with_training": True
 # The grid follows the bands: ap-validator fails on an optional list as input of a workflow.
 DROPPED = (
     *("steps", "composite", "label_scenes", "predict_images", "trials", "members", "choose", "combine"),
-    *(f"{name}_{number}" for number in range(MAX_RUNGS) for name in ("rung", "promote")),
     "search_grid_assets",
 )
 
@@ -108,8 +106,10 @@ PACKAGES = (
 )
 
 
-def document(pipeline: Cwl, tools: dict[str, Cwl]) -> Cwl:
-    """All packages in one document; the keys of `tools` are the file names that the pipeline runs."""
+def document(documents: dict[str, Cwl]) -> Cwl:
+    """All packages in one document, from the pipeline and its tools by their file names."""
+    pipeline = documents["pipeline.cwl"]
+    tools = {name: value for name, value in documents.items() if value["class"] == "CommandLineTool"}
     workflows = [_workflow(pipeline, package) for package in PACKAGES]
     used = {step["run"] for workflow in workflows for step in workflow["steps"].values()}
     return {
@@ -120,12 +120,12 @@ def document(pipeline: Cwl, tools: dict[str, Cwl]) -> Cwl:
     }
 
 
-def packed(workflows: dict[str, Cwl], tools: dict[str, Cwl], name: str) -> Cwl:
+def packed(documents: dict[str, Cwl], name: str) -> Cwl:
     """A workflow with all that it runs in one document, which needs no other file.
 
-    Keys of both are file names; `name` is the workflow, and the name of the document.
+    Their keys are file names; `name` is the workflow, and the name of the document.
     """
-    documents, needed, pending = workflows | tools, set[str](), [name]
+    needed, pending = set[str](), [name]
     while pending:
         needed.add(file := pending.pop())
         pending += {step["run"] for step in documents[file].get("steps", {}).values()} - needed
@@ -137,7 +137,7 @@ def packed(workflows: dict[str, Cwl], tools: dict[str, Cwl], name: str) -> Cwl:
             process["id"] = "main"
             # The pipeline gives itself to the crate.
             process["inputs"]["workflow"]["default"]["location"] = name
-    head = {"cwlVersion": "v1.2", "$namespaces": workflows[name]["$namespaces"]}
+    head = {"cwlVersion": "v1.2", "$namespaces": documents[name]["$namespaces"]}
     return head | {key: ABOUT[key] for key in ("s:license", "s:codeRepository")} | {"$graph": graph}
 
 
@@ -150,7 +150,7 @@ def _process(file: str, value: Cwl) -> Cwl:
 def _workflow(pipeline: Cwl, package: Package) -> Cwl:
     """The pipeline, reduced to the steps that its last step needs."""
     replaced = {source: name for source, name, _ in package.replaced}
-    steps = {name: _step(pipeline, name, package, replaced) for name in pipeline["steps"] if name not in DROPPED}
+    steps = {name: _step(pipeline, name, package, replaced) for name in pipeline["steps"] if not _is_dropped(name)}
     names, queue = set(), [END]
     while queue:
         name = queue.pop()
@@ -172,6 +172,10 @@ def _workflow(pipeline: Cwl, package: Package) -> Cwl:
     }
 
 
+def _is_dropped(name: str) -> bool:
+    return name in DROPPED or name.startswith(("rung_", "promote_"))
+
+
 def _step(pipeline: Cwl, name: str, package: Package, replaced: dict[str, str]) -> Cwl:
     step: Cwl = pipeline["steps"][name]
     inputs = {port: value for port, value in step["in"].items() if (name, port) not in package.omitted}
@@ -186,7 +190,7 @@ def _with_sources(value: Any, replaced: dict[str, str]) -> Any:
     if "source" not in value:
         return value
     sources = value["source"] if isinstance(value["source"], list) else [value["source"]]
-    remaining = [replaced.get(source, source) for source in sources if source.partition("/")[0] not in DROPPED]
+    remaining = [replaced.get(source, source) for source in sources if not _is_dropped(source.partition("/")[0])]
     if value.get("pickValue") == "first_non_null" and len(remaining) == 1:
         # Of a single source an engine would pick the first of its entries.
         others = {key: entry for key, entry in value.items() if key not in ("source", "pickValue")}

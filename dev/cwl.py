@@ -286,11 +286,6 @@ def _record(first: Port) -> dict[str, Any]:
     return {"record": record | {"outputBinding": {"glob": f"$(inputs.{first.name}_name).run.json"}}}
 
 
-def entry(kind: Any, label: str, doc: str, form: str = "") -> dict[str, Any]:
-    """An input or output of a document."""
-    return {"type": kind, "label": label, "doc": doc} | ({"format": form} if form else {})
-
-
 def workflow_document(label: str, doc: str, intents: tuple[str, ...], body: dict[str, Any]) -> dict[str, Any]:
     """A workflow: its head, and its body."""
     return {

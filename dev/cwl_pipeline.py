@@ -5,23 +5,12 @@ An input of the pipeline is a setting of the config: `train_epochs` is `epochs` 
 
 from typing import Any
 
-from dev.cwl import entry, workflow_document
+from dev.app_package import Cwl
+from dev.cwl import workflow_document
 from dev.cwl_repeated import composites, image_inputs, image_map, records_of
 from dev.cwl_small_tools import cells_tool, images_tool, steps_tool
-from dev.cwl_steps import (
-    EACH_FILE,
-    EACH_FOLDER,
-    JSON,
-    MERGED,
-    SELF,
-    TIFF,
-    Cwl,
-    output,
-    plain_step,
-    stage_step,
-    used_inputs,
-    when,
-)
+from dev.cwl_steps import EACH_FILE, EACH_FOLDER, TIFF, plain_step, stage_step, used_inputs
+from dev.cwl_variants import JSON, MERGED, SELF, entry, output, when
 from eopipe.contract import STAGES, Output, stage
 from eopipe.trial_settings import MAX_RUNGS
 

@@ -1,8 +1,10 @@
 """CWL workflows around one stage, which CWL can only repeat as a workflow, and what repeated ones have in common."""
 
-from dev.cwl import entry, workflow_document
+from dev.app_package import Cwl
+from dev.cwl import workflow_document
 from dev.cwl_small_tools import periods_tool
-from dev.cwl_steps import EACH_FILE, EACH_FOLDER, FOLDERS, JSON, TIFF, Cwl, output, stage_step, used_inputs
+from dev.cwl_steps import EACH_FILE, EACH_FOLDER, TIFF, stage_step, used_inputs
+from dev.cwl_variants import FOLDERS, JSON, entry, output
 
 
 def records_of(steps: dict[str, Cwl]) -> Cwl:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from dev.cwl import AUTHORS, HINTS, NAMESPACES, PARTS_OF_MAP, described, entry, requirements
+from dev.cwl import AUTHORS, HINTS, NAMESPACES, PARTS_OF_MAP, described, requirements
+from dev.cwl_variants import entry
 from eopipe.contract import STAGES, stage
 
 

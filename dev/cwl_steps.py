@@ -6,19 +6,15 @@ An input of the pipeline is a setting of the config: `train_epochs` is `epochs` 
 from collections.abc import Iterable
 from typing import Any
 
-from dev.cwl import PARTS_OF_MAP, cwl_type, described, entry, needs_inputs, tool
+from dev.app_package import Cwl
+from dev.cwl import PARTS_OF_MAP, cwl_type, described, needs_inputs, tool
 from dev.cwl_small_tools import cells_tool, images_tool, periods_tool, steps_tool
+from dev.cwl_variants import entry, sources
 from eopipe.contract import STAGES, Input, Knob, Option, Port, stage
 from eopipe.trial_settings import MAX_RUNGS
 
-Cwl = dict[str, Any]
-# With it cwltool's checker does not warn of what `pickValue` has removed.
-SELF = {"valueFrom": "$(self)"}
-MERGED = {"linkMerge": "merge_flattened", "pickValue": "all_non_null"}
-JSON, TIFF = "iana:application/json", "iana:image/tiff"
+TIFF = "iana:image/tiff"
 EACH_FILE, EACH_FOLDER = {"type": "array", "items": "File"}, {"type": "array", "items": "Directory"}
-FOLDERS = {"type": EACH_FOLDER}
-PACKED = "packed/pipeline.cwl"
 
 
 def tools() -> dict[str, Cwl]:
@@ -53,11 +49,6 @@ def stage_step(name: str, sources: Cwl, wires: Cwl | None = None, *, of: str = "
     words = name.replace("_", " ")
     outputs = list(tool(stage(of))["outputs"])
     return {"label": words, "doc": stage(of).summary, "run": f"{of}.cwl", **more, "in": inputs, "out": outputs}
-
-
-def when(source: str) -> tuple[Cwl, Cwl]:
-    """The input that decides whether a step runs, and the condition."""
-    return {"wanted": source}, {"when": "$(inputs.wanted)"}
 
 
 def pipeline_inputs() -> Cwl:
@@ -107,8 +98,10 @@ def pipeline_inputs() -> Cwl:
         "with_crate": entry("boolean", "with crate", "make the Provenance Run Crate") | {"default": True},
         "config": entry(["null", "File"], "config", "config of the job, for the crate", "iana:application/yaml"),
         "lock": entry(["null", "File"], "lock", "pinned versions of the software, for the crate", "iana:text/plain"),
-        "workflow": entry("File", "workflow", "all of this workflow in one file, which the crate contains")
-        | {"default": {"class": "File", "location": PACKED}},
+        "workflow": entry(
+            "File", "workflow", "this workflow, which the crate contains; `eopipe cwl` gives it in one file"
+        )
+        | {"default": {"class": "File", "location": "pipeline.cwl"}},
     }
 
 
@@ -119,16 +112,6 @@ def plain_step(name: str, document: Cwl, **wires: Any) -> Cwl:
     return {"label": name, "doc": document["doc"], "run": f"{name}.cwl", "in": inputs, "out": outputs}
 
 
-def output(kind: Any, name: str, doc: str, form: str, source: Any) -> Cwl:
-    """An output of a workflow from a source: of one step, or of several with what merges them."""
-    merged = {key: value for key, value in source.items() if key != "source"} if isinstance(source, dict) else {}
-    sources = source["source"] if isinstance(source, dict) else source
-    return entry(kind, name.replace("_", " "), doc, form) | {"outputSource": sources} | merged
-
-
 def used_inputs(steps: dict[str, Cwl], known: Iterable[str]) -> Cwl:
     """The inputs of the pipeline that steps of another workflow use."""
-    values = [value for step in steps.values() for value in step["in"].values()]
-    sources = [value.get("source", []) if isinstance(value, dict) else value for value in values]
-    names = {name for entry in sources for name in ([entry] if isinstance(entry, str) else entry)} - {*known}
-    return {name: value for name, value in pipeline_inputs().items() if name in names}
+    return {name: value for name, value in pipeline_inputs().items() if name in sources(steps) - {*known}}

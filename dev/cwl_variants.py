@@ -1,49 +1,76 @@
-"""Workflows that follow from the pipeline: of a chip set, and of a finished model, which maps without a training."""
+"""CWL documents that follow from the committed ones in `cwl/`: variants of the pipeline, packed workflows, packages.
 
+A chip set and a finished model are the pipeline with other steps. `python -m dev.cwl_variants FOLDER` writes them; the
+build of a wheel does too, where nothing but PyYAML is installed, so this imports neither stages nor their packages.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
-from dev.cwl import entry, workflow_document
-from dev.cwl_pipeline import IMAGES, LABELS, fold, pipeline, training
-from dev.cwl_repeated import composites, image_map
-from dev.cwl_steps import FOLDERS, JSON, MERGED, PACKED, SELF, Cwl, output, stage_step, used_inputs, when
-from eopipe.contract import stage
-from eopipe.trial_settings import MAX_RUNGS
+import yaml
 
+from dev.app_package import Cwl, document, packed
+
+SOURCE = Path(__file__).parents[1] / "cwl"
+HEAD = "# Derived from eopipe/stages by `make sync`; do not edit.\n"
+# Each workflow of a whole run, also in one file.
+WHOLE = ("pipeline.cwl", "chip-set.cwl", "finished-model.cwl")
+PACKAGE = "app-package.cwl"
+# With it cwltool's checker does not warn of what `pickValue` has removed.
+SELF = {"valueFrom": "$(self)"}
+MERGED = {"linkMerge": "merge_flattened", "pickValue": "all_non_null"}
+JSON = "iana:application/json"
+FOLDERS = {"type": {"type": "array", "items": "Directory"}}
 NO_FOLDERS: Cwl = FOLDERS | {"default": []}
-# The workflows of a whole run, each also in one file.
-WHOLE = ("pipeline", "chip-set", "finished-model")
 # What a chip set replaces: steps of scenes, steps of one map of all images, and what needs a place on the Earth.
 OF_SCENES = (
     *("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"),
     *("predict_parts", "predict", "products"),
 )
 # The stores are given, or packed by the first step.
-OF_CHIPS = dict(zip(IMAGES["source"], ("tiles", "import/tiles"), strict=True))
-OF_CHIPS |= dict(zip(LABELS["source"], ("labels", "import/labels"), strict=True))
+OF_CHIPS = {"composite/images": "tiles", "preprocess/tiles": "import/tiles"}
+OF_CHIPS |= {"label/labels": "labels", "label_scenes/labels": "import/labels"}
 # What a finished model replaces.
 OF_TRAINING = (
     *("split", "train", "trials", "members", "choose", "combine", "calibrate", "cross_validate", "export", "report"),
-    *(f"{name}_{number}" for number in range(MAX_RUNGS) for name in ("rung", "promote")),
 )
 OF_MODEL = {f"{name}/model": "model" for name in ("train", "choose", "combine")}
 OF_MODEL["calibrate/calibration"] = "calibration"
 OF_MODEL |= {f"report/{name}": f"describe/{name}" for name in ("page", "picture", "record")}
 
 
-def workflows() -> dict[str, Cwl]:
-    """All workflows by the names of their files."""
-    parts = {"fold": fold(), "training": training(), "composites": composites(), "image-map": image_map()}
-    return {"pipeline": pipeline(), "chip-set": chip_set(), "finished-model": finished_model()} | parts
+# Inputs of the import that a person decides on, with the command line.
+NOT_OF_A_JOB = ("chip_set_name", "allow_folder")
+# Settings of the report that the page of a finished model has too, and what a job asks for.
+OF_REPORT = ("title", "attribution", "colors")
+OF_JOB = ("mem_mb", "timelimit_s")
 
 
-def packed_name(name: str) -> str:
-    """The file, in the folder of the workflows, that holds all of one."""
-    return PACKED.replace("pipeline", name)
+def committed() -> dict[str, Cwl]:
+    """The documents that others follow from, by the names of their files."""
+    files = {path.name: path for path in sorted(SOURCE.glob("*.cwl")) if path.name not in (PACKAGE, *WHOLE[1:])}
+    return {name: yaml.safe_load(path.read_text()) for name, path in files.items()}
 
 
-def chip_set() -> Cwl:
+def built(documents: dict[str, Cwl]) -> dict[str, str]:
+    """The documents that follow from the committed ones, by their paths in `cwl/`, as text."""
+    variants = {"chip-set.cwl": chip_set(documents), "finished-model.cwl": finished_model(documents)}
+    values = variants | {f"packed/{name}": packed(documents | variants, name) for name in WHOLE}
+    return {name: as_text(value) for name, value in (values | {PACKAGE: document(documents)}).items()}
+
+
+def as_text(value: Cwl) -> str:
+    """A document as YAML without anchors, which not every CWL parser resolves."""
+    return HEAD + yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, width=110, allow_unicode=True)
+
+
+def chip_set(documents: dict[str, Cwl]) -> Cwl:
     """The pipeline on the tile and label stores of a chip set, with a map for each store."""
-    whole = pipeline()
+    whole, tool = deepcopy(documents["pipeline.cwl"]), documents["import.cwl"]
     steps = _rewired_steps(whole, OF_SCENES, OF_CHIPS)
     # Their condition is a step of scenes.
     del steps["images"]["when"], steps["predict_images"]["when"]
@@ -52,7 +79,8 @@ def chip_set() -> Cwl:
         steps[repeated]["in"] |= {name: {"default": value} for name, value in each_store.items()}
     steps["crate"]["in"]["records"]["source"][:0] = ["import_record", "import/record"]
     of_import, if_import = when("with_import")
-    steps = {"import": stage_step("import", {}, of_import, **if_import)} | steps
+    settings = {name: f"import_{name}" for name in tool["inputs"] if name not in NOT_OF_A_JOB}
+    steps = {"import": _step("import", tool, settings | of_import) | if_import} | steps
     known = {
         "with_import": entry("boolean", "with import", "pack chips, in the place of tiles and labels")
         | {"default": False},
@@ -62,35 +90,32 @@ def chip_set() -> Cwl:
         "tiles": NO_FOLDERS | {"label": "tiles", "doc": "tile stores of the chip set"},
         "labels": NO_FOLDERS | {"label": "labels", "doc": "label stores of the chip set"},
     }
-    inputs = known | used_inputs(steps, known) | {"train_state": whole["inputs"]["train_state"]}
-    inputs["workflow"] = _packed_workflow(inputs["workflow"], "chip-set")
+    inputs = known | _used_inputs(steps, known, whole, _settings("import", tool))
+    inputs["train_state"] = whole["inputs"]["train_state"]
+    inputs["workflow"] = _itself(inputs["workflow"], "chip-set.cwl")
     outputs = _rewired_outputs(whole, OF_SCENES, OF_CHIPS)
     for kind in ("tiles", "labels"):
         del outputs[kind]
     doc = "the chip set, where it was packed here"
     outputs["chip_set"] = output(["null", "Directory"], "chip set", doc, "", "import/chip_set")
-    return workflow_document(
-        "eopipe chip set",
-        "Chips that exist, or that `eopipe import` packed, to a trained, evaluated, mapped and citable model.",
-        ("operation_2426", "operation_2423"),
-        {"inputs": inputs, "steps": steps, "outputs": outputs},
-    )
+    doc = "Chips that exist, or that `eopipe import` packed, to a trained, evaluated, mapped and citable model."
+    return whole | {"label": "eopipe chip set", "doc": doc, "inputs": inputs, "steps": steps, "outputs": outputs}
 
 
-def finished_model() -> Cwl:
+def finished_model(documents: dict[str, Cwl]) -> Cwl:
     """The pipeline without split and training: the map of scenes by a model that is there, tested by any labels."""
-    whole = pipeline()
-    steps = _rewired_steps(whole, OF_TRAINING, OF_MODEL)
+    whole, tool = deepcopy(documents["pipeline.cwl"]), documents["describe.cwl"]
+    rungs = [name for name in whole["steps"] if name.startswith(("rung_", "promote_"))]
+    steps = _rewired_steps(whole, (*OF_TRAINING, *rungs), OF_MODEL)
     for name in ("split_method", "split_by"):
         del steps["steps"]["in"][name]
     steps["steps"]["in"]["with_labels"] = "with_labels"
-    steps["evaluate"] = _test_of_map(steps["evaluate"]["in"])
+    steps["evaluate"] = _test_of_map(steps["evaluate"])
     of_report, if_report = when("with_report")
-    described = stage_step("describe", steps["publish"]["in"], of_report, **if_report)
-    steps = {name: step for name, step in steps.items() if name != "crate"} | {
-        "describe": described,
-        "crate": steps["crate"],
-    }
+    settings = {name: f"report_{name}" for name in OF_REPORT} | {name: f"describe_{name}" for name in OF_JOB}
+    read = {name: source for name, source in steps["publish"]["in"].items() if name in {*tool["inputs"]} - {*settings}}
+    crate = steps.pop("crate")
+    steps |= {"describe": _step("describe", tool, settings | read | of_report) | if_report, "crate": crate}
     known = {
         "model": entry("Directory", "model", "trained model"),
         "calibration": entry(
@@ -99,32 +124,74 @@ def finished_model() -> Cwl:
         "with_labels": entry("boolean", "with labels", "test the map with labels: of label_source, or of label_asset")
         | {"default": False},
     }
-    inputs = known | used_inputs(steps, known)
-    inputs["workflow"] = _packed_workflow(inputs["workflow"], "finished-model")
-    outputs = _rewired_outputs(whole, OF_TRAINING, OF_MODEL)
+    inputs = known | _used_inputs(steps, known, whole, _settings("describe", tool))
+    inputs["workflow"] = _itself(inputs["workflow"], "finished-model.cwl")
+    outputs = _rewired_outputs(whole, (*OF_TRAINING, *rungs), OF_MODEL)
     outputs["metrics"] |= {"type": ["null", "File"], "doc": "scores of the maps, on all labels"}
     outputs["labels"]["doc"] += "; none without labels"
-    return workflow_document(
-        "eopipe finished model",
-        "Satellite scenes to a map by a model that was trained before, which labels may test.",
-        ("operation_2423",),
-        {"inputs": inputs, "steps": steps, "outputs": outputs},
-    )
+    doc = "Satellite scenes to a map by a model that was trained before, which labels may test."
+    intent = {"intent": ["edam:operation_2423"]}
+    body = {"inputs": inputs, "steps": steps, "outputs": outputs}
+    return whole | {"label": "eopipe finished model", "doc": doc} | intent | body
 
 
 def _test_of_map(trained: Cwl) -> Cwl:
-    """The step `evaluate` where the job has labels; `trained` are its inputs behind a training."""
+    """The step `evaluate` where the job has labels; `trained` is the one behind a training."""
     of_labels, if_labels = when("with_labels")
-    sources = {name: trained[name] for name in ("tiles", "labels", "classes", "probabilities")}
-    step = stage_step("evaluate", sources, {"tested_model": "model"} | of_labels, **if_labels)
-    for port in stage("evaluate").settings:
-        # Settings of the baselines, which need labels to train with.
-        del step["in"][port.name]
-    return step
+    sources = {name: trained["in"][name] for name in ("tiles", "labels", "classes", "probabilities")}
+    # Without the settings of the baselines, which need labels to train with.
+    needs = {name: f"evaluate_{name}" for name in OF_JOB}
+    return trained | if_labels | {"in": needs | sources | {"tested_model": "model"} | of_labels}
 
 
-def _packed_workflow(value: Cwl, name: str) -> Cwl:
-    return value | {"default": {"class": "File", "location": packed_name(name)}}
+def _step(name: str, tool: Cwl, inputs: Cwl) -> Cwl:
+    """A step that runs a tool of the pipeline's folder."""
+    outputs = list(tool["outputs"])
+    return {"label": name, "doc": tool["doc"], "run": f"{name}.cwl", "in": inputs, "out": outputs}
+
+
+def _settings(name: str, tool: Cwl) -> Cwl:
+    """The inputs of a tool as those of a workflow, with the label that the pipeline gives them."""
+    values = {}
+    for key, port in tool["inputs"].items():
+        label = f"{port['label']} of {name}" if key in OF_JOB else f"{name}.{key}"
+        value = {word: entry for word, entry in port.items() if word != "inputBinding"}
+        values[f"{name}_{key}"] = value | {"label": label}
+    return values
+
+
+def _used_inputs(steps: dict[str, Cwl], known: Iterable[str], whole: Cwl, more: Cwl) -> Cwl:
+    """The inputs, of the pipeline and more, that steps use, without those that are known."""
+    return {name: value for name, value in (more | whole["inputs"]).items() if name in sources(steps) - {*known}}
+
+
+def sources(steps: dict[str, Cwl]) -> set[str]:
+    """What the inputs of steps read: outputs of steps, and inputs of their workflow."""
+    values = [value for step in steps.values() for value in step["in"].values()]
+    read = [value.get("source", []) if isinstance(value, dict) else value for value in values]
+    return {name for names in read for name in ([names] if isinstance(names, str) else names)}
+
+
+def _itself(value: Cwl, name: str) -> Cwl:
+    """The input for the crate, where a workflow gives itself."""
+    return value | {"default": {"class": "File", "location": name}}
+
+
+def entry(kind: Any, label: str, doc: str, form: str = "") -> Cwl:
+    """An input or output of a document."""
+    return {"type": kind, "label": label, "doc": doc} | ({"format": form} if form else {})
+
+
+def output(kind: Any, name: str, doc: str, form: str, source: Any) -> Cwl:
+    """An output of a workflow from a source: of one step, or of several with what merges them."""
+    merged = {key: value for key, value in source.items() if key != "source"} if isinstance(source, dict) else {}
+    output_source = source["source"] if isinstance(source, dict) else source
+    return entry(kind, name.replace("_", " "), doc, form) | {"outputSource": output_source} | merged
+
+
+def when(source: str) -> tuple[Cwl, Cwl]:
+    """The input that decides whether a step runs, and the condition."""
+    return {"wanted": source}, {"when": "$(inputs.wanted)"}
 
 
 def _rewired_steps(whole: Cwl, removed: tuple[str, ...], replaced: dict[str, str]) -> dict[str, Cwl]:
@@ -163,3 +230,14 @@ def _rewired(value: Any, removed: tuple[str, ...], replaced: dict[str, str], key
     # Of stores that are given, or packed, one of the two is empty.
     merged = MERGED if remaining == ["tiles", "import/tiles"] else {}
     return value | {key: remaining[0] if isinstance(sources, str) else remaining} | merged
+
+
+def write_built(folder: Path) -> None:
+    """Write the documents into a folder that has those that they follow from, or gets them."""
+    for name, text in built(committed()).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    write_built(Path(sys.argv[1]))

@@ -9,21 +9,18 @@ import sys
 from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from dev.app_package import document, packed
 from dev.cwl import overrides
+from dev.cwl_pipeline import fold, pipeline, training
+from dev.cwl_repeated import composites, image_map
 from dev.cwl_steps import tools
-from dev.cwl_variants import WHOLE, packed_name, workflows
+from dev.cwl_variants import as_text, built
 from dev.registries import registered
 from eopipe.cli import COMMANDS, PASSED_ON, definitions
 from eopipe.contract import STAGES, Argument, Command, Input, Knob, Option, Output, Port, is_path, stage, summary
 from eopipe.errors import BY_CODE
 
 DEMO = "config/config.yaml"
-HEAD = "# Derived from eopipe/stages by `make sync`; do not edit.\n"
 
 
 def derived(root: Path) -> dict[Path, str]:
@@ -60,14 +57,11 @@ def schema() -> str:
 
 
 def cwl_files() -> dict[str, str]:
-    """Tools, workflows, the pipeline in one file, packages and overrides by their paths in cwl/, as text."""
-    of_tools, of_workflows = ({f"{k}.cwl": v for k, v in values.items()} for values in (tools(), workflows()))
-    files = (
-        of_tools | of_workflows | {packed_name(name): packed(of_workflows, of_tools, f"{name}.cwl") for name in WHOLE}
-    )
-    files["app-package.cwl"] = document(of_workflows["pipeline.cwl"], of_tools)
-    files |= {f"overrides/{name}.yml": value for name, value in overrides().items()}
-    return {name: HEAD + _yaml(value) for name, value in files.items()}
+    """Tools, workflows and overrides by their paths in cwl/, as text."""
+    parts = {"fold": fold(), "training": training(), "composites": composites(), "image-map": image_map()}
+    documents = {f"{name}.cwl": value for name, value in sorted((tools() | {"pipeline": pipeline()} | parts).items())}
+    files = documents | {f"overrides/{name}.yml": value for name, value in overrides().items()}
+    return {name: as_text(value) for name, value in files.items()} | built(documents)
 
 
 def demo_job(root: Path) -> str:
@@ -77,11 +71,6 @@ def demo_job(root: Path) -> str:
 
     with chdir(root):
         return job_text(job(load(Path(DEMO)), Path("cwl"), Path(DEMO)), DEMO)
-
-
-def _yaml(value: Any) -> str:
-    # Through JSON, so that YAML has no anchors, which not every CWL parser resolves.
-    return yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, width=110, allow_unicode=True)
 
 
 def reference() -> str:

@@ -5,6 +5,7 @@ An input of `cwl/pipeline.cwl` is a setting: `train_epochs` is `epochs` in the s
 
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,10 +46,11 @@ def cwl(
     folder, start = to.absolute(), Path.cwd()
     with in_project(config_file) as path:
         config = load(path)
-        text = job_text(job(config, folder, path), str(path))
+        pipeline = "chip-set.cwl" if config["chip_set"] else "finished-model.cwl" if config["model"] else "pipeline.cwl"
+        in_one_file = {"class": "File", "location": f"packed/{pipeline}"}
+        text = job_text(job(config, folder, path) | {"workflow": in_one_file}, str(path))
     _write(folder, text)
     place = os.path.relpath(folder, start)
-    pipeline = "chip-set.cwl" if config["chip_set"] else "finished-model.cwl" if config["model"] else "pipeline.cwl"
     words = ["cwltool", "--outdir", config["results"], f"{place}/{pipeline}", f"{place}/{JOB}"]
     print("\n".join([*_notes(config), f"now: {shlex.join(words)}"]))
 
@@ -174,6 +176,9 @@ def _write(folder: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with publish(path) as draft:
             draft.write_text(content, encoding="utf-8", newline="\n")
+    if (source.parent / "dev").is_dir():
+        # A checkout builds what is not committed; an installed eopipe has it.
+        subprocess.run([sys.executable, "-m", "dev.cwl_variants", folder], cwd=source.parent, check=True)
 
 
 def _notes(config: dict[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from projects import ROOT
 
+from dev.cwl_variants import built, committed
 from eopipe import cli
 from eopipe.arguments import parse
 from eopipe.config import load, model
@@ -223,6 +224,10 @@ def test_a_folder_that_eopipe_cwl_wrote_has_all_that_the_job_needs(
     assert inputs["search_catalog"] == {"class": "Directory", "location": "../a%20%231/sample"}
     assert inputs["train_processes"] == 2
     assert (tmp_path / "jobs/train.cwl").read_bytes() == (cwl_folder() / "train.cwl").read_bytes()
+    # What the crate contains is the workflow with all its tools.
+    assert inputs["workflow"] == {"class": "File", "location": "packed/pipeline.cwl"}
+    for name, text in built(committed()).items():
+        assert (tmp_path / "jobs" / name).read_text() == text
 
 
 def test_a_job_file_of_somebody_else_is_not_overwritten(

@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 CWL = ROOT / "cwl"
 TOOLS = {name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in STAGES}
 WORKFLOWS = {
-    name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in (*WHOLE, "fold", "composites", "image-map")
+    Path(name).stem: yaml.safe_load((CWL / name).read_text())
+    for name in (*WHOLE, "fold.cwl", "composites.cwl", "image-map.cwl")
 }
 SMALL_TOOLS = {
     name: yaml.safe_load((CWL / f"{name}.cwl").read_text()) for name in ("steps", "cells", "images", "periods")

@@ -1,5 +1,6 @@
 """The wheel and the source archive contain what a user needs, and nothing else."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from projects import ROOT
+
+from dev import cwl_variants
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +41,23 @@ def test_the_wheel_holds_the_package_the_workflow_and_the_template(built: Path) 
     # What `eopipe cwl` copies.
     tools = [*(ROOT / "cwl").rglob("*.cwl"), *(ROOT / "cwl/overrides").iterdir()]
     assert {f"share/eopipe/{path.relative_to(ROOT)}" for path in tools} <= share
+
+
+def test_cwl_that_follows_from_committed_files_is_in_the_wheel_and_not_in_the_tree(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    texts = cwl_variants.built(cwl_variants.committed())
+    with zipfile.ZipFile(wheel) as file:
+        folder = next(name for name in file.namelist() if name.endswith("/share/eopipe/cwl/pipeline.cwl"))
+        for name, text in texts.items():
+            assert file.read(folder.replace("pipeline.cwl", name)).decode() == text, name
+    listed = subprocess.run(["git", "ls-files", "cwl"], cwd=ROOT, capture_output=True, text=True, check=True)
+    committed = [name for name in listed.stdout.split() if (ROOT / name).is_file()]
+    assert not {f"cwl/{name}" for name in texts} & {*committed}
+    assert sum(len((ROOT / name).read_text().splitlines()) for name in committed) < 12_000
+    # What a committed document names is committed, or a step of it.
+    text = (ROOT / "cwl/pipeline.cwl").read_text()
+    named = {match[1] for match in re.finditer(r"(?:run|location): ([\w/-]+\.\w+)", text)}
+    assert named <= {name.removeprefix("cwl/") for name in committed}
 
 
 def test_the_source_archive_can_build_the_wheel_again(built: Path) -> None:
