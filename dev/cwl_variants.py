@@ -15,6 +15,8 @@ import yaml
 
 from dev.app_package import Cwl, document, packed
 
+# With or without the C library the text is the same.
+LOADER, DUMPER = getattr(yaml, "CSafeLoader", yaml.SafeLoader), getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 SOURCE = Path(__file__).parents[1] / "cwl"
 HEAD = "# Derived from eopipe/stages by `make sync`; do not edit.\n"
 # Each workflow of a whole run, also in one file.
@@ -53,7 +55,7 @@ OF_JOB = ("mem_mb", "timelimit_s")
 def committed() -> dict[str, Cwl]:
     """The documents that others follow from, by the names of their files."""
     files = {path.name: path for path in sorted(SOURCE.glob("*.cwl")) if path.name not in (PACKAGE, *WHOLE[1:])}
-    return {name: yaml.safe_load(path.read_text()) for name, path in files.items()}
+    return {name: yaml.load(path.read_text(), LOADER) for name, path in files.items()}  # noqa: S506 - both are safe
 
 
 def built(documents: dict[str, Cwl]) -> dict[str, str]:
@@ -65,7 +67,8 @@ def built(documents: dict[str, Cwl]) -> dict[str, str]:
 
 def as_text(value: Cwl) -> str:
     """A document as YAML without anchors, which not every CWL parser resolves."""
-    return HEAD + yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, width=110, allow_unicode=True)
+    plain = json.loads(json.dumps(value))
+    return HEAD + yaml.dump(plain, Dumper=DUMPER, sort_keys=False, width=110, allow_unicode=True)
 
 
 def chip_set(documents: dict[str, Cwl]) -> Cwl:
@@ -151,7 +154,7 @@ def _step(name: str, tool: Cwl, inputs: Cwl) -> Cwl:
 
 
 def _settings(name: str, tool: Cwl) -> Cwl:
-    """The inputs of a tool as those of a workflow, with the label that the pipeline gives them."""
+    """The inputs of a tool as inputs of a workflow, with the labels of the pipeline."""
     values = {}
     for key, port in tool["inputs"].items():
         label = f"{port['label']} of {name}" if key in OF_JOB else f"{name}.{key}"

@@ -50,6 +50,14 @@ class TestFile:
                     # `eopipe.open_cube`
                     targets = self.imports.get(node.value.id, set())
                     nodes |= {lazy_names().get(f"{target}.{node.attr}", "") for target in targets}
+                elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in (
+                    "getfixturevalue",
+                    "usefixtures",
+                ):
+                    named = {_text(word) for word in node.args}
+                    nodes |= {
+                        f"{self.name}::{word}" if word in self.symbols else fixtures.get(word, "") for word in named
+                    }
                 elif isinstance(node, ast.Name | ast.arg):
                     word = node.id if isinstance(node, ast.Name) else node.arg
                     nodes |= self.imports.get(word, set())

@@ -233,7 +233,9 @@ def nearest(reach: Reach, files: Sequence[str], lines: Sequence[str] = ()) -> tu
             chosen.append(name)
             ready |= fixtures
             total += seconds
-    return chosen, len(steps), len(steps) - len(known)
+    # The tests of a file together, or its fixtures are made more than once.
+    files_in_order = list(dict.fromkeys(map(_file, chosen)))
+    return sorted(chosen, key=lambda name: files_in_order.index(_file(name))), len(steps), len(steps) - len(known)
 
 
 def by_turns(order: Sequence[str], ranks: dict[str, float], steps: dict[str, int]) -> list[tuple[str, float]]:

@@ -110,10 +110,8 @@ def _chip_set_inputs(config: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _general_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The settings beside the sections that are inputs of the pipeline, where they are not the default."""
-    defaults = {"map_parts": 1, "folds": 0, "with_products": False}
-    if config["chip_set"]:
-        # A chip set has a map and a job for each store.
-        del defaults["map_parts"]
+    # A chip set has a map and a job for each store.
+    defaults = {"folds": 0, "with_products": False} | ({} if config["chip_set"] else {"map_parts": 1})
     inputs = {name: config[name] for name, default in defaults.items() if config[name] != default}
     if config["model"] and (config["label"]["source"] or config["label"]["asset"]):
         # A training always has labels.
@@ -164,7 +162,7 @@ def cwl_folder() -> Path:
 
 
 def _write(folder: Path, text: str) -> None:
-    """Copy tools and workflows, and write the job file. Raises UsageError for a job file of the user."""
+    """Copy tools and workflows, in a checkout build the rest, write the job; raises UsageError for one of the user."""
     source, target = cwl_folder(), folder / JOB
     if target.is_file() and not target.read_text(encoding="utf-8", errors="replace").startswith(HEAD):
         raise UsageError(f"{target} was not written by eopipe and is not overwritten; choose another folder")
@@ -177,7 +175,6 @@ def _write(folder: Path, text: str) -> None:
         with publish(path) as draft:
             draft.write_text(content, encoding="utf-8", newline="\n")
     if (source.parent / "dev").is_dir():
-        # A checkout builds what is not committed; an installed eopipe has it.
         subprocess.run([sys.executable, "-m", "dev.cwl_variants", folder], cwd=source.parent, check=True)
 
 

@@ -190,6 +190,13 @@ def test_modules_of_documents_say_which_stages_write_them() -> None:
     assert stages == {"search", "split", "promote", "calibrate", "evaluate"}
 
 
+def test_a_fixture_that_a_test_asks_for_by_name_is_one_that_it_uses(reach: quick.Reach) -> None:
+    fixtures = reach.uses["tests/workflow/test_competency_questions.py::ask"]
+    assert {"tests/workflow/conftest.py::by_cwl", "tests/workflow/conftest.py::finished"} <= fixtures
+    marked = "tests/unit/test_executor_patches.py::test_the_queries_of_the_executor_are_replaced_once"
+    assert "tests/unit/test_executor_patches.py::restored" in reach.uses[marked]
+
+
 def test_a_rare_word_of_the_changed_lines_brings_the_tests_that_have_it_forward(reach: quick.Reach) -> None:
     lines = ["        np.any(image >= self.recipe.saturated"]
     name = "tests/unit/test_masks.py::test_saturated_pixels_are_not_usable_and_counted"
