@@ -255,7 +255,7 @@ def run_records(folder: Path) -> Change:
 def grid(folder: Path) -> Change:
     """The grid of a run."""
     from eopipe.tiles.cells import read_frame
-    from eopipe.tiles.grid import pixel_metres
+    from eopipe.tiles.ground import pixel_metres
 
     path = folder / "grid.json"
     value = {"crs": "EPSG:32633", "shape": [64, 48], "transform": [10.0, 0.0, 500000.0, 0.0, -10.0, 5100000.0]}

@@ -19,7 +19,8 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.documents import read_document
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
 from eopipe.scenes.item import SceneBand
-from eopipe.tiles.grid import PixelWindow, pixel_metres
+from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.ground import pixel_metres
 from eopipe.warp.open_raster import SETTINGS, only_band, open_raster, read_window
 from eopipe.warp.validity import data_bands, valid_pixels
 

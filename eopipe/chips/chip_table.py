@@ -19,7 +19,8 @@ from eopipe.chips.chip_places import OUTLINE, ChipPlaces
 from eopipe.chips.splits import KEPT_APART, NO_SPLIT
 from eopipe.errors import UsageError
 from eopipe.tiles.cells import Cell, Frame
-from eopipe.tiles.grid import EARTH_RADIUS_M, pixel_metres
+from eopipe.tiles.grid import EARTH_RADIUS_M
+from eopipe.tiles.ground import pixel_metres
 
 # WGS 84: semi-major axis in metres, and squared eccentricity.
 SEMI_MAJOR_M, SQUARED_ECCENTRICITY = 6378137.0, 6.69437999014e-3

@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import IntArray
+from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.statistics import Moments
 from eopipe.composites.periods import channels_by_date
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.baseline import TREES, TreeBaselines, training_pixels
 from eopipe.evaluation.intervals import Tally, choose_units, rounded
-from eopipe.evaluation.maps import EvaluationData, places_of
+from eopipe.evaluation.maps import EvaluationData, has_value, places_of
 from eopipe.evaluation.multilabel import multilabel_metrics
 from eopipe.evaluation.paired import PairedTables
 from eopipe.tasks.classes import ClassTables, confusion_matrix, majority_class
 from eopipe.tasks.task import Compared
-from eopipe.tiles.grid import pixel_metres
 from eopipe.tiles.store import NO_LABEL
 
 log = logging.getLogger("eopipe")
@@ -215,17 +214,29 @@ def change_metrics(data: EvaluationData, confusions: dict[str, IntArray], max_pi
         result["post_classification"] = {"reason": reason}
     else:
         result["post_classification"] = change_scores(compared, count) | {"method": METHOD}
-    width, height = pixel_metres(data.frame.cells[0].grid)
-    hectares = width * height / 10_000
-    maps = (group.mapped(*block) for group in data.groups for block in group.reached_blocks())
-    mapped = sum(np.bincount(numbers[numbers != NO_LABEL], minlength=count**2) for numbers in maps)
-    model = confusions["model"]
-    areas = {"labels": model.sum(1), "map_in_test": model.sum(0), "map": np.asarray(mapped) / len(data.groups)}
     result["areas"] = {
-        name: [[round(float(value) * hectares, 4) for value in row] for row in values.reshape(count, count)]
-        for name, values in areas.items()
+        name: [[float(f"{value:.9g}") for value in row] for row in values.reshape(count, count)]
+        for name, values in class_hectares(data).items()
     }
     return {"change": {"classes": list(data.from_to)} | result}
+
+
+def class_hectares(data: EvaluationData) -> dict[str, Float64Array]:
+    """Hectares (class,) on the ground: of the labels and the map in the test areas, and of all of the map.
+
+    The last is the mean over the maps where there are several.
+    """
+    count = len(data.names)
+    areas = {name: np.zeros(count) for name in ("labels", "map_in_test", "map")}
+    for pixels in data.pixels("test"):
+        for name, numbers in (("labels", pixels.truth), ("map_in_test", pixels.mapped)):
+            areas[name] += np.bincount(numbers, pixels.hectares, count)
+    for group in data.groups:
+        for block in group.reached_blocks():
+            numbers, hectares = group.mapped(*block), group.frame.hectares(*block)
+            is_mapped = has_value(numbers)
+            areas["map"] += np.bincount(numbers[is_mapped], hectares[is_mapped], count) / len(data.groups)
+    return areas
 
 
 def change_scores(confusion: IntArray, classes: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, IntArray
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.chip_blocks import BLOCK, chips_in, chips_reaching, covered_blocks, covered_pixels
 from eopipe.chips.chips import chip_votes_in_area, is_continuous, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
@@ -128,6 +128,12 @@ class AreaPixels:
     cols: IntArray
     truth: AnyArray
     mapped: AnyArray
+
+    @property
+    def hectares(self) -> Float64Array:
+        """The area (n,) of each pixel on the ground."""
+        y, x = (slice(int(places.min()), int(places.max()) + 1) for places in (self.rows, self.cols))
+        return self.group.frame.hectares(y, x)[self.rows - y.start, self.cols - x.start]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from eopipe.reporting.figures import (
 from eopipe.reporting.palette import ValueScale, class_colors, rgb
 from eopipe.reporting.panels import stretch_contrast
 from eopipe.reporting.wording import TIMES, format_length
-from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 from eopipe.publish import files
 from eopipe.reporting.wording import format_bounds, format_degrees, format_length
 from eopipe.text_table import format_bytes
-from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import CHIP_SET, IDENTITY, Tiles
 
 # Attributes that other lines show already, or that no reader needs.

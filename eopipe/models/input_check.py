@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
-from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import Tiles
 
 # Pixel sizes within 10 % count as equal: the pixels of one product differ by this between projections.

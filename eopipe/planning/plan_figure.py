@@ -24,7 +24,8 @@ from eopipe.reporting.maps import (
 )
 from eopipe.reporting.palette import SPLIT_COLORS
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.grid import Bounds, pixel_metres
+from eopipe.tiles.grid import Bounds
+from eopipe.tiles.ground import pixel_metres
 from eopipe.warp.footprints import exterior_rings, footprint, grid_extent, reproject
 
 if TYPE_CHECKING:

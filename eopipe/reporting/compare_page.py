@@ -22,7 +22,7 @@ from eopipe.reporting.scores import OF_CLASS, measures_of
 from eopipe.reporting.wording import plural
 from eopipe.tasks import HAVE_UNIT
 from eopipe.text_table import TextRow
-from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import NO_LABEL
 
 TEMPLATE = "compare_page.html"

@@ -18,7 +18,7 @@ from eopipe.reporting.wording import (
     format_setting,
 )
 from eopipe.scenes.item import scene_name
-from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import Tiles
 
 TextRow = tuple[str, ...]

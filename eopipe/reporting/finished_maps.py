@@ -1,16 +1,13 @@
-"""The finished maps of a run as their files describe them, and the area of their pixels and shapes on the ground."""
+"""The finished maps of a run as their files describe them."""
 
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from eopipe.arrays import AnyArray, Float64Array, ObjectArray, UInt8Array
+from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.errors import BadInputError
 from eopipe.reporting.rasters import grid_of
 from eopipe.tasks import task_of_map
@@ -23,12 +20,6 @@ if TYPE_CHECKING:
 
 # Edge of a window in pixels.
 WINDOW = 512
-# Pixels between two whose area is measured; the scale of a projection changes by less than 1e-5 between them.
-AREA_STEP = 32
-# Metres after which the edge of a shape gets another vertex: a straight line of a projection is not a geodesic.
-LONGEST_EDGE_M = 1000.0
-METRES_PER_RADIAN = 6_371_000.0
-SQUARE_METRES_PER_HECTARE = 10_000.0
 
 
 @dataclass(frozen=True)
@@ -147,68 +138,3 @@ def windows(shape: tuple[int, int], edge: int = WINDOW) -> Iterator[PixelWindow]
     for top in range(0, shape[0], edge):
         for left in range(0, shape[1], edge):
             yield slice(top, min(top + edge, shape[0])), slice(left, min(left + edge, shape[1]))
-
-
-def pixel_hectares(grid: "GeoBox", y: slice, x: slice) -> Float64Array:
-    """The area (y, x) in hectares of each pixel of a window on the ellipsoid of the CRS.
-
-    It is measured at some pixels, in degrees in each row, and interpolated between them.
-    """
-    crs = grid.crs
-    assert crs is not None
-    rows = _samples(y, 1 if crs.geographic else AREA_STEP)
-    # In degrees all pixels of a row have one area.
-    columns = np.array([x.start]) if crs.geographic else _samples(x, AREA_STEP)
-    corner_rows = rows[:, None, None] + np.array([0, 0, 1, 1])
-    corner_columns = columns[None, :, None] + np.array([0, 1, 1, 0])
-    shape = len(rows), len(columns), 4
-    columns_of_corners, rows_of_corners = np.broadcast_to(corner_columns, shape), np.broadcast_to(corner_rows, shape)
-    a, b, c, d, e, f = grid.affine[:6]
-    easting = a * columns_of_corners + b * rows_of_corners + c
-    northing = d * columns_of_corners + e * rows_of_corners + f
-    longitude, latitude = _to_degrees(crs.proj, easting.reshape(-1, 4), northing.reshape(-1, 4))
-    geod: Any = crs.proj.get_geod()
-    measured = [geod.polygon_area_perimeter(*corners)[0] for corners in zip(longitude, latitude, strict=True)]
-    hectares = np.abs(np.array(measured).reshape(len(rows), len(columns))) / SQUARE_METRES_PER_HECTARE
-    interpolated: Float64Array = _weights(y, rows) @ hectares @ _weights(x, columns).T
-    return interpolated
-
-
-def _samples(part: slice, step: int) -> AnyArray:
-    """Positions of a slice: every `step`-th, and the last."""
-    return np.unique(np.append(np.arange(part.start, part.stop, step), part.stop - 1))
-
-
-def _weights(part: slice, samples: AnyArray) -> Float64Array:
-    """The weight (position, sample) of each sample at each position of a slice, for linear interpolation."""
-    positions = np.arange(part.start, part.stop)
-    return np.stack([np.interp(positions, samples, unit) for unit in np.eye(len(samples))], axis=1)
-
-
-def _to_degrees(crs: Any, easting: AnyArray, northing: AnyArray) -> tuple[Float64Array, Float64Array]:
-    """Longitude and latitude, in the datum of the CRS itself."""
-    from pyproj import Transformer
-
-    longitude, latitude = Transformer.from_crs(crs, crs.geodetic_crs, always_xy=True).transform(easting, northing)
-    return longitude, latitude
-
-
-def shape_hectares(shapes: ObjectArray, crs: Any) -> Float64Array:
-    """The area in hectares of each polygon (shapely) on the ellipsoid of its CRS (pyproj); 0 for other shapes."""
-    from shapely import get_coordinates, get_parts, get_rings, segmentize
-
-    units = METRES_PER_RADIAN if crs.is_geographic else 1.0
-    longest_edge = LONGEST_EDGE_M / (units * crs.axis_info[0].unit_conversion_factor)
-    parts, shape_of_part = get_parts(shapes, return_index=True)
-    rings, part_of_ring = get_rings(segmentize(parts, longest_edge), return_index=True)
-    points, ring_of_point = get_coordinates(rings, return_index=True)
-    longitude, latitude = _to_degrees(crs, points[:, 0], points[:, 1])
-    geod, ends = crs.get_geod(), np.searchsorted(ring_of_point, np.arange(len(rings) + 1)).tolist()
-    areas = np.array(
-        [abs(geod.polygon_area_perimeter(longitude[a:b], latitude[a:b])[0]) for a, b in pairwise(ends)], np.float64
-    )
-    # The first ring of a polygon is the outer one.
-    is_hole = np.append(False, part_of_ring[1:] == part_of_ring[:-1])[: len(rings)]
-    signed = np.where(is_hole, -areas, areas) / SQUARE_METRES_PER_HECTARE
-    # Of no shapes the sums are integers.
-    return np.bincount(shape_of_part[part_of_ring], signed, minlength=len(shapes)).astype(np.float64)

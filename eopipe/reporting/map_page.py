@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eopipe import __version__
-from eopipe.arrays import AnyArray, IntArray
+from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.chips.splits import NO_SPLIT
 from eopipe.errors import BadInputError
 from eopipe.evaluation.metrics_document import FinishedMetrics, read_finished_metrics
@@ -43,7 +43,7 @@ from eopipe.reporting.wording import (
 )
 from eopipe.tasks import TASKS
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.tiles.store import Tiles
 
 TEMPLATE = "map_page.html"
 TESTED = "All labels of this run are test labels: this model used none of them in this run."
@@ -66,12 +66,14 @@ class MapInputs:
 class MapRun(MappedRun):
     """The content of the page of a map by a finished model.
 
-    `counts` has the pixels (map, class) of each class, none of continuous values; `warnings` are the ways in which the
+    `counts` has the pixels and `hectares` the area on the ground (map, class) of each class, none of continuous values;
+    `warnings` are the ways in which the
     inputs are unlike the training inputs, `trained_on`. `metrics` are the scores of the map, where labels test it.
     """
 
     trained_on: TileProperties | None
     counts: IntArray
+    hectares: Float64Array
     warnings: list[str]
     calibration: str
     metrics: FinishedMetrics | None
@@ -95,12 +97,13 @@ class MapRun(MappedRun):
 
     @property
     def areas(self) -> list[TextRow]:
-        """Class, pixels, area and share of the mapped pixels."""
-        totals = self.counts.sum(0)
-        mapped, hectare = max(int(totals.sum()), 1), self.pixel[0] * self.pixel[1] / 10_000
+        """Class, pixels, area and share of the mapped area."""
+        totals = self.hectares.sum(0)
+        rows = zip(self.classes, self.counts.sum(0).tolist(), totals.tolist(), strict=True)
+        mapped = float(totals.sum()) or 1.0
         return [
-            (name, format_count(count), f"{format_count(round(count * hectare))} ha", format_percent(count / mapped))
-            for name, count in zip(self.classes, totals.tolist(), strict=True)
+            (name, format_count(count), f"{format_count(round(area))} ha", format_percent(area / mapped))
+            for name, count, area in rows
             if len(self.counts)
         ]
 
@@ -122,7 +125,7 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
     ]
     trained_on = TileProperties.read(model["trained_on"], inputs.model) if "trained_on" in model else None
     values = values_of_bands(quality)
-    counts = [] if scale else [class_pixels(file, stores_of_maps[file.scene], model) for file in of_maps]
+    areas = [] if scale else [class_areas(file, stores_of_maps[file.scene], model) for file in of_maps]
     return MapRun(
         title=title,
         attribution=attribution,
@@ -142,7 +145,8 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
         ],
         omitted_maps=len(of_maps) - len(maps),
         step=decimation.step,
-        counts=np.array(counts, np.int64).reshape(-1, len(classes)),
+        counts=np.array([pixels for pixels, _ in areas], np.int64).reshape(-1, len(classes)),
+        hectares=np.array([hectares for _, hectares in areas], np.float64).reshape(-1, len(classes)),
         warnings=unfamiliar_inputs(trained_on, stores, values) if trained_on else [],
         calibration=_calibration_of(of_maps[0], stores[0].frame),
         metrics=_metrics_of(inputs, classes),
@@ -171,18 +175,19 @@ def values_of_bands(quality: DataQuality) -> dict[str, AnyArray]:
     return {name: np.concatenate([scene.values[name] for scene in quality.scenes]) for name in names}
 
 
-def class_pixels(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> IntArray:
-    """Numbers of pixels (class,) of a map of classes; of several labels the pixels of the chips that have each."""
-    frame, counts = stores[0].frame, np.zeros(len(model["classes"]), np.int64)
+def class_areas(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> tuple[IntArray, Float64Array]:
+    """Pixels and hectares (class,) of a map of classes; of several labels of the chips that have each."""
+    frame, count = stores[0].frame, len(model["classes"])
+    pixels, hectares = np.zeros(count, np.int64), np.zeros(count)
     # Of a whole chip that reaches a scene all pixels are mapped.
     with open_maps(file.classes.values(), frame) as source:
         for window in windows_of_stores(Decimation(frame.shape, 1), stores, model["chip"]):
-            numbers = source.read(*window)
-            if len(numbers) == len(counts):
-                counts += (numbers == 1).sum((1, 2))
-            else:
-                counts += np.bincount(numbers[0][numbers[0] != NO_LABEL], minlength=len(counts))
-    return counts
+            numbers, areas = source.read(*window), frame.hectares(*window)
+            # Of one class for each pixel the positions of each.
+            of_classes = numbers == 1 if len(numbers) == count else numbers == np.arange(count)[:, None, None]
+            pixels += of_classes.sum((1, 2))
+            hectares += np.einsum("kyx,yx->k", of_classes, areas)
+    return pixels, hectares
 
 
 def _scale_of(model: dict[str, Any]) -> ValueScale | None:

@@ -32,7 +32,7 @@ from eopipe.reporting.wording import (
     round_length,
 )
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:

@@ -19,12 +19,11 @@ from eopipe.publish import link_or_copy
 from eopipe.reporting.finished_maps import (
     FinishedMap,
     open_map,
-    pixel_hectares,
     read_part,
-    shape_hectares,
     windows,
 )
 from eopipe.reporting.split_maps import write_layer
+from eopipe.tiles.ground import pixel_hectares, shape_hectares
 from eopipe.tiles.store import NO_LABEL
 
 # Polygons in memory at a time, beside the map itself.

@@ -47,7 +47,7 @@ from eopipe.stac.antimeridian import common_bounds
 from eopipe.tasks import TASKS
 from eopipe.telemetry.journal import METRICS, read_journal
 from eopipe.tiles.cells import Cell, Frame
-from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import Tiles
 from eopipe.training_job import TrainingLength
 

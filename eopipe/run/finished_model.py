@@ -14,7 +14,7 @@ from eopipe.publish import MANIFEST
 from eopipe.reporting.palette import class_colors
 from eopipe.tasks import SEGMENTATION
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.grid import pixel_metres
+from eopipe.tiles.ground import pixel_metres
 
 # The resolution of a grid in degrees is below it, in metres above it.
 SMALLEST_METRES = 0.1

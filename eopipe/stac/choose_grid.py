@@ -17,6 +17,7 @@ from eopipe.stac.antimeridian import Geometry, shift_near, unwrap
 from eopipe.stac.query import footprint
 from eopipe.tiles.cells import GAP, ZONE_DEGREES, Frame
 from eopipe.tiles.grid import Bounds, make_grid, utm_crs
+from eopipe.tiles.ground import scale_warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -84,6 +85,8 @@ def choose_grid(
         raise BadInputError(f"the area is smaller than one pixel of {step:g} units of {chosen}")
     pixel = f"{_pixel_size(step, chosen)} ({'search.resolution' if resolution else f'asset {finest}'})"
     log.info("event=grid crs=%s pixel=%r shape='%d x %d'", chosen, pixel, *grid.shape)
+    if warning := scale_warning(grid):
+        log.warning("event=scale_of_crs reason=%r", warning)
     return grid
 
 

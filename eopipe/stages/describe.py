@@ -5,6 +5,9 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
+# 2: hectares and metres on the ground.
+REVISION = 2
+
 
 def describe(
     model: Annotated[

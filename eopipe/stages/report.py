@@ -13,7 +13,8 @@ from eopipe.contract import Input, Option, Output
 # 9: true colour of stacked seasons.
 # 10: the scores that have no interval are named; of a chip set a sheet of test chips, titled by the name of the set.
 # 11: true colour of bands B04, B03 and B02; why intervals are as wide as they are.
-REVISION = 12
+# 13: metres on the ground.
+REVISION = 13
 
 
 def report(

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eopipe.arrays import BoolArray
+from eopipe.arrays import BoolArray, Float64Array
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
 from eopipe.tiles.grid import PixelWindow, grid_json, grid_of_document, parts_of, same_grid
+from eopipe.tiles.ground import pixel_hectares
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -191,6 +192,17 @@ class Frame:
         y, x = window
         cell = next(cell for cell in self.cells if cell.column <= x.start and x.stop <= cell.window[1].stop)
         return cell.grid[y, slice(x.start - cell.column, x.stop - cell.column)]
+
+    def hectares(self, y: slice, x: slice) -> Float64Array:
+        """The area (y, x) on the ground of each pixel of a window that reaches one cell; 0 beyond it."""
+        areas = np.zeros((y.stop - y.start, x.stop - x.start))
+        if part := self.part_in_cell((y, x)):
+            cell, (rows, columns) = part
+            of_cell = slice(columns.start - cell.column, columns.stop - cell.column)
+            top, left = rows.start - y.start, columns.start - x.start
+            measured = pixel_hectares(cell.grid, rows, of_cell)
+            areas[top : top + measured.shape[0], left : left + measured.shape[1]] = measured
+        return areas
 
     def belonging(self, y: slice, x: slice) -> BoolArray:
         """Mask (y, x) of the pixels of a window of the frame that belong to a cell."""

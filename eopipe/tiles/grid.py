@@ -82,19 +82,6 @@ def utm_crs(longitude: float, latitude: float) -> str:
     return f"EPSG:{(32600 if latitude >= 0 else 32700) + zone}"
 
 
-def pixel_metres(grid: "GeoBox") -> tuple[float, float]:
-    """Width and height of a pixel in metres; at the centre of the grid where the CRS is in degrees."""
-    affine, crs = grid.affine, grid.crs
-    width, height = math.hypot(affine.a, affine.d), math.hypot(affine.b, affine.e)
-    if crs is None:
-        return width, height
-    factor = crs.proj.axis_info[0].unit_conversion_factor
-    if not crs.geographic:
-        return width * factor, height * factor
-    latitude = (grid.boundingbox.bottom + grid.boundingbox.top) / 2
-    return width * factor * EARTH_RADIUS_M * math.cos(latitude * factor), height * factor * EARTH_RADIUS_M
-
-
 def same_grid(first: "GeoBox", second: "GeoBox") -> bool:
     """Whether two grids have the same CRS, shape and pixel positions, to a thousandth of a pixel."""
     if first.crs != second.crs or first.shape != second.shape:

@@ -22,9 +22,10 @@ from eopipe.cli import main
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.publish import verify
-from eopipe.reporting.finished_maps import pixel_hectares, read_finished_maps, shape_hectares
+from eopipe.reporting.finished_maps import read_finished_maps
 from eopipe.reporting.products import entropy, sieved
 from eopipe.stages.products import products
+from eopipe.tiles.ground import pixel_hectares, shape_hectares
 
 COLORS = {0: (230, 159, 0), 1: (0, 114, 178), 2: (27, 122, 67)}
 NAMES = ("land", "wet & dry", "forest")

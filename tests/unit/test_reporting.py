@@ -18,7 +18,8 @@ from eopipe.reporting.panels import outline
 from eopipe.reporting.verdict import Verdict, verdict
 from eopipe.reporting.wording import format_length, join_words, round_length
 from eopipe.run.project import summary
-from eopipe.tiles.grid import make_grid, pixel_metres
+from eopipe.tiles.grid import make_grid
+from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.store import Tiles, add_array, new_store
@@ -282,8 +283,9 @@ def test_a_mean_leaves_out_what_is_missing() -> None:
 def test_lengths_are_metres_also_where_the_grid_counts_degrees_or_feet() -> None:
     assert pixel_metres(GeoBox((9, 9), Affine(10, 0, 0, 0, -10, 0), "EPSG:32633")) == pytest.approx((10, 10))
     degrees = GeoBox((2, 2), Affine(0.001, 0, 10, 0, -0.001, 60.001), "EPSG:4326")
-    assert pixel_metres(degrees) == pytest.approx((55.6, 111.2), abs=0.1)
-    feet = GeoBox((2, 2), Affine(100, 0, 0, 0, -100, 0), "EPSG:2263")
+    # On the ellipsoid, which is flatter here than a sphere.
+    assert pixel_metres(degrees) == pytest.approx((55.8, 111.41), abs=0.01)
+    feet = GeoBox((2, 2), Affine(100, 0, 984_250, 0, -100, 200_000), "EPSG:2263")
     assert pixel_metres(feet) == pytest.approx((30.48, 30.48), abs=0.01)
     assert (format_length(850), format_length(12_500), format_length(2_345_678)) == ("850 m", "12.5 km", "2346 km")
     assert [round_length(maximum) for maximum in (99, 100, 0.6)] == [50, 100, 0.5]
