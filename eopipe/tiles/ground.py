@@ -28,8 +28,8 @@ SQUARE_METRES_PER_HECTARE = 10_000.0
 def pixel_metres(grid: "GeoBox") -> tuple[float, float]:
     """Width and height in metres on the ground of the pixel in the centre of a grid.
 
-    In the units of the CRS where these are metres of the ground to half a percent, as in a UTM zone; where the grid is
-    no place on Earth, as the slots of a chip set; and without a CRS.
+    In the units of the CRS where these are metres of the ground to half a percent, as in a UTM zone; of grids
+    without a place on Earth, such as the slots of a chip set; and without a CRS.
     """
     crs = grid.crs
     nominal = _units_of_pixel(grid)
