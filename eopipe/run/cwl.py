@@ -175,7 +175,8 @@ def _write(folder: Path, text: str) -> None:
         with publish(path) as draft:
             draft.write_text(content, encoding="utf-8", newline="\n")
     if (source.parent / "dev").is_dir():
-        subprocess.run([sys.executable, "-m", "dev.cwl_variants", folder], cwd=source.parent, check=True)
+        environment = os.environ | {"PYTHONPATH": str(source.parent)}
+        subprocess.run([sys.executable, "-P", "-m", "dev.cwl_variants", folder], env=environment, check=True)
 
 
 def _notes(config: dict[str, Any]) -> list[str]:
