@@ -550,10 +550,11 @@ inputs:
     doc: edge in km of the equal-area blocks of a chip set (eopipe import)
     default: 50.0
   split_min_valid:
-    type: double
+    type:
+    - 'null'
+    - double
     label: split.min_valid
-    doc: minimum fraction of valid, labelled pixels in a chip
-    default: 0.5
+    doc: 'minimum fraction of valid, labelled pixels in a chip (default: 0.5; of polygons and points 0, any pixel)'
   split_min_scene_valid:
     type: double
     label: split.min_scene_valid

@@ -219,10 +219,11 @@ inputs:
     inputBinding:
       prefix: --block-km
   min_valid:
-    type: double
+    type:
+    - 'null'
+    - double
     label: min valid
-    doc: minimum fraction of valid, labelled pixels in a chip
-    default: 0.5
+    doc: 'minimum fraction of valid, labelled pixels in a chip (default: 0.5; of polygons and points 0, any pixel)'
     inputBinding:
       prefix: --min-valid
   min_scene_valid:

@@ -17,7 +17,8 @@ from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import SplitImage
 from eopipe.chips.chips import class_numbers
 from eopipe.chips.polygons import splits_of_pixels
-from eopipe.chips.splits import SPLITS, STRIPS, SplitPlan, SplitRequest, chip_corners, chip_positions
+from eopipe.chips.splits import SPLITS, STRIPS, SplitPlan, SplitRequest, chip_corners, chip_positions, min_usable_pixels
+from eopipe.labels.shape_counts import SHAPES
 from eopipe.tiles.grid import PixelWindow, overlaps
 from eopipe.tiles.store import LEFT_OUT, Tiles
 
@@ -77,14 +78,14 @@ def find_candidates(
     split the chips with pixels of its polygons, which alone are counted. A label that is not there yet has one class
     everywhere.
     """
-    classes = len(labels[0].names) if labels[0] else 1
+    classes, min_valid = len(labels[0].names) if labels[0] else 1, usable_share(request.min_valid, labels)
     # One row for each split of the polygons.
     samples = [[np.empty((0, 3), np.int64)] for _ in range(len(SPLITS) if polygons else 1)]
     pixels = [[np.empty((0, classes), np.int64)] for _ in samples]
     fractions, unlabelled, positions, reasons = list[float](), list[int](), list[int](), list[str]()
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):
         corners, sizes = _corners(number, image, plan, places)
-        chips = _count_chips(image, label, corners, sizes, plan, request.min_valid, polygons)
+        chips = _count_chips(image, label, corners, sizes, plan, min_valid, polygons)
         positions.append(len(corners))
         unlabelled.append(chips.unlabelled)
         fractions.append(chips.valid_pixels / math.prod(image.shape))
@@ -103,6 +104,13 @@ def find_candidates(
         reasons,
         np.repeat(np.arange(len(by_split), dtype=np.uint8), [len(rows) for rows in by_split]),
     )
+
+
+def usable_share(min_valid: float | None, labels: Sequence[Tiles | None]) -> float:
+    """The share of a chip that must be valid and labelled: without a setting half, of shapes any labelled pixel."""
+    if min_valid is not None:
+        return min_valid
+    return 0.0 if any(label and SHAPES in label.attributes for label in labels) else 0.5
 
 
 def _corners(number: int, image: MappedImage, plan: SplitPlan, places: ChipPlaces | None) -> tuple[IntArray, IntArray]:
@@ -156,7 +164,7 @@ def _count_chips(
         usable = valid & labelled
         labelled_pixels += int(np.count_nonzero(labelled))
         unlabelled += int(np.count_nonzero(chip_counts(labelled, inside, plan.chip) == 0))
-        enough = chip_counts(usable, inside, plan.chip) >= np.maximum(1.0, min_valid * sizes[numbers])
+        enough = chip_counts(usable, inside, plan.chip) >= min_usable_pixels(min_valid, sizes[numbers])
         is_enough[numbers] = enough
         chosen, values = numbers[enough], class_numbers(label, y, x) if label else None
         split_of_pixel = splits_of_pixels(label, polygons, y, x) if polygons and label else None

@@ -11,7 +11,7 @@ from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.assign import assign_splits
 from eopipe.chips.audit import ChipSplit, audit, parse_allowed
 from eopipe.chips.block_choice import describe_empty_split, plan_warnings
-from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates
+from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates, usable_share
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.chips import is_continuous, pair_stores
@@ -21,8 +21,10 @@ from eopipe.chips.near_duplicates import fingerprint_chips
 from eopipe.chips.polygons import polygon_gaps, split_polygons
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split, SplitPlan, SplitRequest
 from eopipe.chips.statistics import Statistics, measure_bands, measure_labels
+from eopipe.chips.used_shapes import used_shapes
 from eopipe.errors import BadInputError
 from eopipe.labels.change import FROM_TO
+from eopipe.labels.shape_counts import has_lost_many, shape_sentences
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import LEFT_OUT, Tiles
 
@@ -65,7 +67,8 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         labels_summary = measure_labels(pairs, samples["train"], plan.chip)
         statistics = statistics.model_copy(update={"labels": labels_summary})
     scenes = [store.scene for store in stores]
-    settings = {"min_valid": request.min_valid, "min_scene_valid": request.min_scene_valid}
+    min_valid = usable_share(request.min_valid, [label for _, label in pairs])
+    settings = {"min_valid": min_valid, "min_scene_valid": request.min_scene_valid}
     document: dict[str, Any] = {
         "grid": stores[0].frame.json(),
         "scenes": scenes,
@@ -82,6 +85,8 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         "chips": {k: dict(zip(classes, (v > 0).sum(0).tolist(), strict=True)) for k, v in pixels.items()},
         "samples": samples,
     } | ({"polygons": polygons} if polygons else {})
+    if used := used_shapes(stores, [label for _, label in pairs], candidates.samples, splits, plan.chip, polygons):
+        document["shapes"] = used
     if places:
         document["chip_set"] = {"block_km": request.block_km, "pixel_m": round(table.ground.pixel_m, 6)}
     split = Split.model_validate(document)
@@ -117,6 +122,9 @@ def audit_split(
 def _log_split(split: Split) -> None:
     chips = " ".join(f"{name}={len(rows)}" for name, rows in split.samples.items())
     log.info("event=split %s label_range=%s", chips, split.audit.label_range)
+    level = logging.WARNING if has_lost_many(split.shapes) else logging.INFO
+    for sentence in shape_sentences(split.shapes):
+        log.log(level, "event=used_labels message=%r", sentence)
     for sentence in split.warnings:
         log.warning("event=split_plan message=%r", sentence)
     for warning in split.audit.warnings:

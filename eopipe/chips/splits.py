@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, GetPydanticSchema, Plain
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.documents import OPEN, Count, Number, Text, read_model
 from eopipe.errors import BadInputError, UsageError
+from eopipe.labels.shape_counts import UsedShapes
 
 SplitMethod = Literal[
     "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"
@@ -127,11 +128,17 @@ class Split(Samples):
     by_scene: bool = False
     warnings: list[str] = []
     chip_set: _Blocks | None = None
+    shapes: UsedShapes | None = None
 
     @property
     def is_mosaic(self) -> bool:
         """Whether all images may have one map: they are not split themselves, and their chips are on one grid."""
         return not self.by_scene and self.chip_set is None
+
+    @property
+    def min_usable_pixels(self) -> float:
+        """Usable pixels that a whole chip of a map needs; chips of a set, which may be smaller, have enough."""
+        return 1.0 if self.chip_set else float(min_usable_pixels(self.plan.min_valid, self.chip**2))
 
     def json_document(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_unset=True)
@@ -199,13 +206,18 @@ class SplitRequest:
 
     tiles: tuple[Path, ...]
     labels: tuple[Path, ...]
-    min_valid: float
+    min_valid: float | None
     min_scene_valid: float = 0.0
     regions: Path | None = None
     attribute: str = "region"
     similarity: float = 0.97
     allow: tuple[str, ...] = ()
     block_km: float = 50.0
+
+
+def min_usable_pixels(min_valid: float, pixels: Any) -> Any:
+    """The valid, labelled pixels that chips need, by their pixels: at least one."""
+    return np.maximum(1.0, min_valid * pixels)
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,7 @@ class ValidationArea:
     def of(cls, split: Split, labels: Tiles, image: int | None) -> "ValidationArea":
         """The validation places of a mosaic, or of the map of one image by its number."""
         chip, corners = split.chip, chips_of_map(split, "val", None if image is None else [image])
-        # A chip of a chip set may be smaller than its slot.
-        min_pixels = 1.0 if split.chip_set else max(1.0, split.plan.min_valid * chip**2)
-        return cls(labels, np.unique(corners, axis=0), chip, min_pixels, split.polygons)
+        return cls(labels, np.unique(corners, axis=0), chip, split.min_usable_pixels, split.polygons)
 
     def area(self, y: slice, x: slice) -> BoolArray:
         """The pixels (y, x) of a window that are in a validation chip."""

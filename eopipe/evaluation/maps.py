@@ -265,12 +265,10 @@ class EvaluationData:
         A cell counts where the share of its labelled pixels is at least `min_valid` of the split.
         """
         edge, count = self.split.chip, len(self.names)
-        # Chips of a set may be smaller than their slots; those in a split have enough labelled pixels.
-        min_pixels = 1.0 if self.split.chip_set else max(1.0, self.split.plan.min_valid * edge**2)
         for group, (y, x), area in self.areas(name):
             mapped, truth = group.mapped(y, x), group.truth(y, x)
             usable = area & _is_mapped(mapped) & has_value(truth)
-            chosen, votes = chip_votes_in_area(truth, usable, area, edge, count, min_pixels)
+            chosen, votes = chip_votes_in_area(truth, usable, area, edge, count, self.split.min_usable_pixels)
             columns = area.shape[1] // edge
             rows, cols = _first_mapped(_is_mapped(mapped), chosen, edge)
             pixel_rows, pixel_cols = np.nonzero(usable)

@@ -12,6 +12,7 @@ import numpy as np
 
 from eopipe.arrays import UInt8Array
 from eopipe.labels.classes import ClassRaster, Legend
+from eopipe.labels.shape_counts import NOT_COUNTED
 from eopipe.labels.source_values import SourceValues, attributes_of
 from eopipe.labels.write import (
     ClassSource,
@@ -94,6 +95,6 @@ def write_change_labels(
         before.check()
         after.check()
         pixels = dict(zip(names, counts.tolist(), strict=True))
-        rows = attributes_of([*before.rows(), *after.rows()])
+        rows = attributes_of([*before.rows(), *after.rows()]) | (NOT_COUNTED if all(map(is_vector, bands)) else {})
         group.update_attributes({"pixels": pixels, FROM_TO: list(legend.classes)} | rows)
         check_labelled(int(counts.sum()), bands[1], "", "label of both dates")

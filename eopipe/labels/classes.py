@@ -12,7 +12,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Int32Array, IntArray, UInt8Array
 from eopipe.errors import BadInputError, UsageError
-from eopipe.labels.vectors import ShapeParts, read_features, to_grid, warn_of_points, warn_without_value
+from eopipe.labels.vectors import ShapeParts, read_features, to_grid, warn_without_value
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -205,11 +205,11 @@ class ClassShapes:
         class_numbers = shape_classes(source, features.values, legend)
         warn_without_value(features, attribute)
         self.attribute_values, shapes = features.values, to_grid(features, grid)
-        has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
-        is_labelled = has_shape & (class_numbers != NO_LABEL)
+        self.features, self.class_numbers = features, class_numbers
+        self.is_on_grid = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
+        is_labelled = self.is_on_grid & (class_numbers != NO_LABEL)
         self.shapes, self.numbers = shapes[is_labelled], class_numbers[is_labelled]
         self.polygon_numbers = 1 + (np.flatnonzero(is_labelled) if numbers_of_file else np.arange(len(self.shapes)))
-        warn_of_points(source, self.shapes)
         self.tree, self.parts = STRtree(self.shapes), ShapeParts(self.shapes)
 
     @property

@@ -13,13 +13,13 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.errors import BadInputError
 from eopipe.labels.classes import Legend, Overlap, shape_classes
+from eopipe.labels.shape_counts import NOT_COUNTED
 from eopipe.labels.source_values import SourceValues
 from eopipe.labels.vector_files import read_file
 from eopipe.labels.vectors import (
     ShapeParts,
     read_features,
     to_grid,
-    warn_of_points,
     warn_without_value,
     without_value,
 )
@@ -85,7 +85,6 @@ class ValueShapes:
         has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
         is_labelled = has_shape & np.isfinite(values)
         self.shapes, self.values, self.options = shapes[is_labelled], values[is_labelled], options
-        warn_of_points(source, self.shapes)
         self.tree, self.parts = STRtree(self.shapes), ShapeParts(self.shapes)
 
     def rasterize(self, part: "GeoBox") -> ValueRaster:
@@ -163,7 +162,7 @@ def write_values(
         root.attrs["pixels"] = {quantity.name: count}
         root.attrs["range"] = [float(f"{v:.9g}") for v in (low, high)] if count else [0.0, 0.0]
         if is_vector(band):
-            root.attrs["conflicts"] = conflicts
+            root.update_attributes({"conflicts": conflicts} | NOT_COUNTED)
     log.info("event=labels source=%s quantity=%r pixels=%d low=%g high=%g", band.name, quantity.name, count, low, high)
     if conflicts:
         log.warning("event=values_disagree source=%s pixels=%d overlap=%s", band.name, conflicts, options.overlap)

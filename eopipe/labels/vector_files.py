@@ -74,7 +74,7 @@ def refuse_xml(source: Path) -> None:
 class Features:
     """Shapes of a file (shapely, None for a feature without geometry), the values of an attribute or None, the CRS.
 
-    `rows` are their places in the file, from 1.
+    `rows` are their places in the file, from 1; `other_values` are the values of features of other dates.
     """
 
     source: Path
@@ -82,6 +82,7 @@ class Features:
     values: list[Any]
     crs: str
     rows: IntArray
+    other_values: tuple[Any, ...] = ()
 
 
 def read_file(source: Path, attribute: str, layer: str | None, setting: str, dates: str | None = None) -> Features:
@@ -99,7 +100,8 @@ def read_file(source: Path, attribute: str, layer: str | None, setting: str, dat
     if dates is None:
         return Features(source, shapes, values, crs, rows)
     is_used = _of_dates(source, columns, dates)
-    return Features(source, shapes[is_used], [values[row] for row in np.flatnonzero(is_used)], crs, rows[is_used])
+    chosen, others = ([values[row] for row in np.flatnonzero(part)] for part in (is_used, ~is_used))
+    return Features(source, shapes[is_used], chosen, crs, rows[is_used], tuple(others))
 
 
 def _of_dates(source: Path, columns: Mapping[str, Sequence[Any]], dates: str) -> BoolArray:

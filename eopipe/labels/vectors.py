@@ -23,20 +23,6 @@ MAX_ROWS = 8
 CROSSING_DEGREES = 340.0
 
 
-def warn_of_points(source: Path, shapes: ObjectArray) -> None:
-    """Warn where shapes are points, since each labels a single pixel, and split requires half a chip by default."""
-    from shapely import GeometryType, get_type_id
-
-    is_point = np.isin(get_type_id(shapes), (GeometryType.POINT, GeometryType.MULTIPOINT))
-    if is_point.any():
-        log.warning(
-            "event=labels_are_points source=%s points=%d each_labels='the pixel that contains it' hint='set "
-            "split.min_valid, the minimum fraction of labelled pixels in a chip, to 0, or give polygons'",
-            source.name,
-            int(is_point.sum()),
-        )
-
-
 def read_features(
     source: Path,
     attribute: str,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, IntArray
+from eopipe.arrays import AnyArray, BoolArray, IntArray
 from eopipe.errors import BadInputError, OutsideGridError, UsageError
 from eopipe.labels.classes import ClassRaster, ClassShapes, Legend, Overlap, raster_conflicts
+from eopipe.labels.shape_counts import kind_of_shapes, shape_counts
 from eopipe.labels.source_values import SourceValue, SourceValues, attributes_of, shape_values
 from eopipe.labels.vector_files import VECTORS
 from eopipe.scenes.item import Item, SceneBand, bands
@@ -134,7 +135,7 @@ def write_labels(
         pixels, rows = dict(zip(legend.classes, counts.tolist(), strict=True)), source.rows()
         group.update_attributes({"pixels": pixels} | attributes_of(rows))
         if is_vector(band):
-            group.attrs["conflicts"] = conflicts
+            group.update_attributes({"conflicts": conflicts} | source.shape_counts())
         check_labelled(int(counts.sum()), band, scene, "label")
     _log_pixels(band, pixels, rows, conflicts, options)
 
@@ -221,6 +222,8 @@ class ClassSource:
     options: ReadOptions
     values: SourceValues
     shapes: ClassShapes | None = None
+    # Of the features of a vector file, those on any of the cells.
+    is_on_grid: BoolArray | None = None
 
     @contextmanager
     def open(self, cell: Cell) -> Iterator[WindowReader[ClassRaster]]:
@@ -239,6 +242,7 @@ class ClassSource:
             dates=self.options.dates,
         )
         self.shapes = shapes
+        self.is_on_grid = shapes.is_on_grid if self.is_on_grid is None else self.is_on_grid | shapes.is_on_grid
 
         def rasterize(y: slice, x: slice) -> ClassRaster:
             options = self.options
@@ -260,6 +264,15 @@ class ClassSource:
     def rows(self) -> list[SourceValue]:
         """The source values with their classes, and their pixels or shapes."""
         return shape_values(self.legend, self.shapes.attribute_values) if self.shapes else self.values.rows()
+
+    def shape_counts(self) -> dict[str, Any]:
+        """The attribute of a store with the shapes of each class."""
+        assert self.shapes is not None
+        assert self.is_on_grid is not None
+        features, classes = self.shapes.features, self.legend.classes
+        others = [number for value in features.other_values if (number := self.legend.number(value)) is not None]
+        kind = kind_of_shapes(features.shapes)
+        return shape_counts(kind, classes, self.shapes.class_numbers, self.is_on_grid, others)
 
     @contextmanager
     def _open_raster(self, cell: Cell) -> Iterator[Callable[[slice, slice], ClassRaster]]:

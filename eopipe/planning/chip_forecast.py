@@ -20,10 +20,12 @@ from eopipe.chips.label_leaks import find_split_polygons
 from eopipe.chips.make_split import check_complete, place_chips
 from eopipe.chips.polygons import labelled_ground_pixels, split_polygons
 from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest
+from eopipe.chips.used_shapes import used_shapes
 from eopipe.config_conflicts import plan_of
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
 from eopipe.labels.change import FROM_TO
+from eopipe.labels.shape_counts import has_lost_many, shape_sentences
 from eopipe.labels.source_values import label_table
 from eopipe.labels.values import label_warnings
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
@@ -140,14 +142,17 @@ def _forecast_split(
     stores, shape = [*{label.scene: label for label in labels if label}.values()], None if places else images[0].shape
     classes = stores[0].names if stores else (UNKNOWN,)
     samples, role, pixels = np.empty((0, 3), np.int64), np.empty(0, np.uint8), np.empty((0, len(classes)), np.int64)
-    warnings = []
+    warnings, lines = list[str](), list[str]()
     if plan.by_polygon and not stores:
         warnings.append("the chips are not forecast: split.by polygon needs the polygons of the labels")
     else:
         try:
             plan = places.plan(plan) if places else plan
-            candidates, table, role, _ = place_chips(images, labels, plan, request, places)
+            candidates, table, role, of_polygons = place_chips(images, labels, plan, request, places)
             samples, pixels = candidates.samples, candidates.pixels
+            if known := [label for label in labels if label]:
+                used = used_shapes(images, known, samples, role, plan.chip, of_polygons)
+                (warnings if has_lost_many(used) else lines).extend(shape_sentences(used))
             _check_complete(samples, role, pixels, labels[0], plan, images[0].shape)
             if all(labels):
                 rows = {split: np.flatnonzero(role == number) for number, split in enumerate(SPLITS)}
@@ -156,7 +161,7 @@ def _forecast_split(
             stops = [*stops, f"split: {error}"]
         warnings += plan_warnings(plan, samples, role, shape)
     label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in label_paths)
-    names, label_lines = [image.scene for image in images], tuple(label_table(label_paths))
+    names, label_lines = [image.scene for image in images], (*label_table(label_paths), *lines)
     polygons = split_polygons(stores, plan) if plan.by_polygon else None
     train = samples[role == SPLITS.index("train")]
     ground = 0

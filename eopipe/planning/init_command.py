@@ -82,13 +82,14 @@ composite:
   method: median                   # of the clear observations of each season
   stack: season                    # as bands red_MAM, red_JJA, … of one image
 """
-# Drawn polygons cover little of a chip, and some cross the edge of a block; a point is one pixel.
+# Some polygons cross the edge of a block.
+ANY_PIXEL = "  min_valid: 0                     # any labelled pixel makes a chip usable (of rasters: half of a chip)\n"
 SPARSE = {
-    "polygons": """\
-  min_valid: 0.02                  # drawn polygons are sparse: fraction of a chip that must be labelled
+    "polygons": ANY_PIXEL
+    + """\
   # by: polygon                    # with `method: group`: each polygon is in one split, where some cross blocks
 """,
-    "points": "  min_valid: 0                     # one labelled point is enough for a chip (default: half of it)\n",
+    "points": ANY_PIXEL,
 }
 PRODUCTS = "# with_products: true              # of the map: polygons, a QGIS style, the entropy, a table of zones\n"
 BEST = """\

@@ -25,7 +25,7 @@ from eopipe.provenance.jobs import RecordedJob, read_jobs
 from eopipe.provenance.preview import PREVIEW, preview, readme
 from eopipe.provenance.redact import redact_config
 from eopipe.publish import MANIFEST, link_or_copy
-from eopipe.reporting.wording import left_out_scenes
+from eopipe.reporting.wording import unused_data
 
 README, SCENES, CONFIG, SPLIT = "README.md", "scenes", "config", "split.json"
 WORKFLOW_TYPES = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
@@ -121,7 +121,7 @@ def _add_payload(draft: Path, inputs: CrateInputs, jobs: Sequence[RecordedJob]) 
 
 def _left_out_text(path: Path) -> str:
     """Which scenes a split does not use, and why; empty for other files."""
-    return " ".join(left_out_scenes(read_split(path))) if path.name == SPLIT else ""
+    return " ".join(unused_data(read_split(path))) if path.name == SPLIT else ""
 
 
 def _file_properties(path: Path, crate_path: str) -> dict[str, Any]:

@@ -26,9 +26,9 @@ from eopipe.reporting.wording import (
     format_percent,
     format_setting,
     join_words,
-    left_out_scenes,
     scored_size,
     split_warnings,
+    unused_data,
 )
 from eopipe.tasks import TASKS
 from eopipe.tasks.task import ClassMeasure
@@ -182,7 +182,7 @@ def _data_text(run: RunData) -> Iterator[str]:
     chips = join_words([f"{format_count(len(samples[name]))} {name}" for name in ("train", "val", "test")])
     gap = data_tables.gap_text(run.split, run.pairs)
     yield f"Chips: {chips}; split method {run.split.plan.method}. {gap} Details are in the data card."
-    yield from left_out_scenes(run.split)
+    yield from unused_data(run.split)
 
 
 def _model_front_matter(run: RunData) -> dict[str, Any]:
@@ -380,7 +380,7 @@ def _data_limits(run: RunData) -> Iterator[str]:
     yield "Errors of the labels and of the masks are not known."
     for scene, (band, shift) in sorted(run.quality.outliers.items()):
         yield f"Scene {scene} is an outlier: its histogram of {band} is shifted by {shift:.1f} interquartile ranges."
-    yield from left_out_scenes(run.split)
+    yield from unused_data(run.split)
     yield from filter(None, [data_tables.gap_text(run.split, run.pairs)])
 
 

@@ -13,6 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from eopipe import __version__
 from eopipe.arrays import FloatArray
 from eopipe.evaluation.metrics_document import LabelMetrics, ValueMetrics
+from eopipe.labels.shape_counts import shape_sentences
 from eopipe.reporting import data_tables, scores
 from eopipe.reporting.cards import Card
 from eopipe.reporting.change import change_sections
@@ -86,6 +87,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "style": page_source(STYLE),
         "test_areas": describe_test(run.split),
         "gap": data_tables.gap_text(run.split, run.pairs),
+        "shape_sentences": shape_sentences(run.split.shapes),
         "scored_size": scored_size(run.metrics),
         "unit": run.metrics.sample,
         "split_unit": data_tables.split_unit(run.split),

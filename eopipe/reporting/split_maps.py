@@ -120,9 +120,8 @@ def _class_shares(split: Split, name: str) -> str:
 
 
 def _legend_text(result: SplitResult, name: str) -> str:
-    if polygons := result.document.polygons:
-        count = sum(numbers.count(SPLITS.index(name)) for numbers in polygons.values())
-        return f"{TITLES[name]}, {plural(count, 'polygon')}"
+    if (shapes := result.document.shapes) and result.document.polygons:
+        return f"{TITLES[name]}, {plural(shapes.in_split(name), shapes.kind.removesuffix('s'))}"
     return f"{TITLES[name]}, {plural(len(result.samples[name]), 'chip')}"
 
 

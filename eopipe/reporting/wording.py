@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.chips.splits import Split
 from eopipe.evaluation.metrics_document import Method, MetricsDocument
+from eopipe.labels.shape_counts import shape_sentences
 from eopipe.tiles.cells import to_degrees
 
 if TYPE_CHECKING:
@@ -135,9 +136,10 @@ def split_warnings(split: Split) -> list[str]:
     return [*(f"Warning of the splits: {sentence}." for sentence in split.warnings), *findings]
 
 
-def left_out_scenes(split: Split) -> list[str]:
-    """Which scenes have no chip, and why, in sentences."""
-    return [f"Scene {row.scene} is not used: {row.reason}." for row in split.left_out]
+def unused_data(split: Split) -> list[str]:
+    """Which scenes have no chip, how many shapes of the labels are not used, and why, in sentences."""
+    scenes = [f"Scene {row.scene} is not used: {row.reason}." for row in split.left_out]
+    return [*scenes, *shape_sentences(split.shapes)]
 
 
 def format_bounds(grid: "GeoBox") -> str:

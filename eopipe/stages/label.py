@@ -8,7 +8,8 @@ from eopipe.contract import Input, Option, Output
 # 2: source values in the attributes; a continuous raster that is finer than the grid is averaged; numbers of polygons.
 # 3: coordinates and meanings as CF attributes, _FillValue.
 # 4: the released versions of the GeoZarr conventions. 5: shards that no shape reaches are left out.
-REVISION = 5
+# 6: the shapes of a vector file by class.
+REVISION = 6
 
 
 def label(

@@ -11,7 +11,8 @@ from eopipe.contract import Input, Option, Output
 # 5: in runs of several cells a chip that is removed at the border of a cell removes no other one.
 # 6: in runs of several cells chips and blocks are counted from the edges of each; a chip of another grid counts with
 # the box around it on the ground. 7: strips of places west of Greenwich begin with the first place.
-REVISION = 7
+# 8: any labelled pixel of a shape makes a chip usable; which shapes are used.
+REVISION = 8
 
 
 def split(
@@ -83,7 +84,14 @@ def split(
     block_km: Annotated[
         float, Option("edge in km of the equal-area blocks of a chip set (eopipe import)", gt=0, advanced=True)
     ] = 50.0,
-    min_valid: Annotated[float, Option("minimum fraction of valid, labelled pixels in a chip", ge=0, le=1)] = 0.5,
+    min_valid: Annotated[
+        float | None,
+        Option(
+            "minimum fraction of valid, labelled pixels in a chip (default: 0.5; of polygons and points 0, any pixel)",
+            ge=0,
+            le=1,
+        ),
+    ] = None,
     min_scene_valid: Annotated[
         float,
         Option("minimum valid fraction of a scene; scenes below it are excluded", ge=0, le=1, advanced=True),

@@ -253,20 +253,15 @@ def test_other_formats_of_labels_are_refused_with_what_is_read(
     assert message in completed.stderr
 
 
-def test_points_label_their_pixel_and_the_log_says_so(
-    tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_points_label_their_pixel_and_the_store_says_that_its_labels_are_of_shapes(tmp_path: Path, run: Run) -> None:
     corner = square(2.5, 3.5, 9, 9)["coordinates"][0][0]
     point = {"type": "Point", "coordinates": corner}
     source = write_vectors(tmp_path / "truth.geojson", ("well", point), ("wood", square(20, 20, 30, 30)))
     assert label(run, tmp_path, "--source", source, "--classes", "well", "wood").code == 0
     assert np.argwhere(stored(tmp_path) == 0).tolist() == [[3, 2]]
-    assert "event=labels_are_points source=truth.geojson points=1" in caplog.text
-    assert "set split.min_valid" in caplog.text
-    caplog.clear()
-    source = write_vectors(tmp_path / "truth.geojson", ("wood", square(20, 20, 30, 30)))
-    assert label(run, tmp_path, "--source", source, "--classes", "wood").code == 0
-    assert "labels_are_points" not in caplog.text
+    counts = {"file": 1, "dates": 0, "outside": 0}
+    shapes = Tiles(tmp_path / "labels.zarr").attributes["shapes"]
+    assert shapes == {"kind": "shapes", "classes": {"well": counts, "wood": counts}}
 
 
 def test_a_scene_without_labels_is_published_as_such_with_a_warning(
@@ -349,7 +344,7 @@ def test_dates_of_points_are_said_not_to_be_used(tmp_path: Path, run: Run, caplo
     rows = f"longitude,latitude,start_date,class\n{longitude!r},{latitude!r},2020-06-01,wood\n"
     assert label(run, tmp_path, "--source", points(tmp_path / "p.csv", rows), "--classes", "wood").code == 0
     assert "event=dates_of_points_not_used source=p.csv columns=start_date" in caplog.text
-    assert "event=labels_are_points source=p.csv points=1" in caplog.text
+    assert Tiles(tmp_path / "labels.zarr").attributes["shapes"]["kind"] == "points"
 
 
 def dated(path: Path, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Path:

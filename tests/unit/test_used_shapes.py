@@ -1,0 +1,185 @@
+"""What a split uses of the polygons and points of a label file, counted as their owner counts them."""
+
+import json
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from affine import Affine
+from odc.geo.geobox import GeoBox
+from shapely import Point, box, to_geojson
+
+from eopipe.chips.candidates import usable_share
+from eopipe.chips.splits import SPLITS, Split, min_usable_pixels, read_split
+from eopipe.cli import main
+from eopipe.planning.chip_forecast import split_arguments
+from eopipe.publish import write_json
+from eopipe.reporting import split_maps
+from eopipe.tiles.grid import grid_json
+from eopipe.tiles.layout import Layout
+from eopipe.tiles.store import Tiles, add_array, new_store
+
+SHAPE, STEP = (256, 256), 10.0
+GRID = GeoBox(SHAPE, Affine(STEP, 0, 500_000, 0, -STEP, 5_000_000), "EPSG:32633")
+CLASSES = ("field", "forest", "built")
+Shapes = list[tuple[str, Any, str]]
+
+
+def at(column: float, row: float, width: float = 0.0) -> Any:
+    """A square of pixels, or a point, by its column and row."""
+    x, y = 500_000 + STEP * column, 5_000_000 - STEP * row
+    return box(x, y - STEP * width, x + STEP * width, y) if width else Point(x, y)
+
+
+def polygons() -> Shapes:
+    """190 fields of two to four pixels, of which some are off the grid, tiny, in a cloud, or of another year."""
+    rng, shapes = np.random.default_rng(4), Shapes()
+    places = rng.permutation([(row, col) for row in range(4, 250, 16) for col in range(4, 250, 16)])[:178]
+    for number, (row, col) in enumerate(places.tolist()):
+        name = CLASSES[min(number % 5 // 2, 2)]
+        shapes.append((name, at(col, row, int(rng.integers(2, 5))), "2021" if number % 10 else "2019"))
+    shapes += [("field", at(-40, row, 3), "2021") for row in range(0, 50, 10)]
+    shapes += [("built", at(col + 12.6, 12.6, 0.2), "2021") for col in range(0, 112, 16)]
+    assert len(shapes) == 190
+    return shapes
+
+
+def points() -> Shapes:
+    """600 points, many of which are in one pixel with another."""
+    rng = np.random.default_rng(5)
+    places = rng.integers(0, 256, (550, 2)).tolist()
+    places += places[:50]
+    return [(CLASSES[number % 3 if number < 550 else (number - 550) % 3], at(c + 0.5, r + 0.5), "2021")
+            for number, (r, c) in enumerate(places)]  # fmt: skip
+
+
+def prepare(folder: Path, shapes: Shapes) -> None:
+    """A file of labels, and tiles of one scene whose north-west corner is a cloud."""
+    features = [
+        {"type": "Feature", "properties": {"class": name, "date": date}, "geometry": json.loads(to_geojson(shape))}
+        for name, shape, date in shapes
+    ]
+    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32633"}}
+    (folder / "own.geojson").write_text(json.dumps({"type": "FeatureCollection", "crs": crs, "features": features}))
+    write_json(folder / "grid.json", grid_json(GRID))
+    valid = np.ones(SHAPE, np.uint8)
+    valid[:48, :48] = 0
+    pixels = np.random.default_rng(6).integers(1, 3000, (1, *SHAPE)).astype(np.uint16)
+    with new_store(folder / "a.zarr", GRID, ("B04",), "a", {"datetime": "2021-06-01T00:00:00Z"}) as group:
+        array = add_array(group, "image", pixels.shape, "uint16", Layout(64, 64), scale_factor=1.0, add_offset=0.0)
+        array[:] = pixels
+        add_array(group, "valid", SHAPE, "uint8", Layout(64, 64))[:] = valid
+
+
+def label(folder: Path, *options: str) -> None:
+    paths = ["--grid", folder / "grid.json", "--labels", folder / "labels.zarr", "--source", folder / "own.geojson"]
+    assert main([*map(str, ["label", *paths, "--classes", *CLASSES]), *options]) == 0
+
+
+def split(folder: Path, *options: str) -> Split:
+    outputs = [
+        word
+        for name in ("chips", "statistics", "map", "outlines")
+        for word in (f"--{name}", folder / {"map": "split.png", "outlines": "split.gpkg"}.get(name, f"{name}.json"))
+    ]
+    inputs = ["--tiles", folder / "a.zarr", "--labels", folder / "labels.zarr", "--chip", "32"]
+    allow = ["--allow", "autocorrelation: noise", "near-duplicate: noise", "polygon: a test"]
+    assert main([*map(str, ["split", *inputs, *outputs]), *options, *allow]) == 0
+    return read_split(folder / "chips.json")
+
+
+def used_by_hand(folder: Path, document: Split) -> dict[str, int]:
+    """The shapes with a valid pixel in a chip of a split, by class, from the whole arrays."""
+    tiles, labels = Tiles(folder / "a.zarr"), Tiles(folder / "labels.zarr")
+    numbers, usable = labels.read("polygon"), tiles.valid(slice(0, 256), slice(0, 256)) & (labels.read("valid") > 0)
+    classes, used = labels.read("label"), set[int]()
+    for position, name in enumerate(SPLITS):
+        for _, row, column in document.samples[name].tolist():
+            window = np.s_[row : row + 32, column : column + 32]
+            shapes = {int(number) for number in np.unique(numbers[window][usable[window]])} - {0}
+            of_split = document.polygons.get("")
+            used |= {n for n in shapes if of_split is None or of_split[n - 1] == position}
+    names = [CLASSES[int(classes[numbers == number][0])] for number in used]
+    return dict(Counter(names))
+
+
+BY_POLYGON = ("--method", "group", "--by", "polygon", "--fractions", "0.5", "0.2", "0.3")
+BLOCKS = ("--method", "blocks", "--block", "64", "--fractions", "0.5", "0.25", "0.25")
+
+
+@pytest.mark.parametrize(
+    "method", [(*BY_POLYGON, "--buffer", "14"), (*BLOCKS, "--buffer", "8")], ids=["polygon", "blocks"]
+)
+def test_polygons_that_are_used_and_not_used_add_up_to_the_file(tmp_path: Path, method: tuple[str, ...]) -> None:
+    shapes = polygons()
+    prepare(tmp_path, shapes)
+    label(tmp_path, "--dates", "2021")
+    document = split(tmp_path, *method)
+    assert document.shapes is not None
+    of_file = Counter(name for name, _, _ in shapes)
+    for name, row in document.shapes.classes.items():
+        assert row.file == of_file[name] == row.used + sum(row.dropped.values())
+    by_hand = used_by_hand(tmp_path, document)
+    assert {name: row.used for name, row in document.shapes.classes.items()} == by_hand
+    rows = document.shapes.classes
+    assert rows["field"].dropped["outside"] == 5
+    assert rows["built"].dropped["hidden"] == 7
+    assert sum(row.dropped.get("dates", 0) for row in rows.values()) == sum(date == "2019" for _, _, date in shapes)
+    assert sum(row.dropped.get("masked", 0) for row in rows.values()) > 0
+    assert sum(row.dropped.get("apart", 0) for row in rows.values()) > 0
+    # Any labelled pixel makes a chip usable.
+    assert document.plan.min_valid == 0
+    assert not any("sparse" in row.dropped for row in rows.values())
+
+
+def test_points_of_one_pixel_are_counted_too(tmp_path: Path) -> None:
+    prepare(tmp_path, points())
+    label(tmp_path)
+    document = split(tmp_path, *BLOCKS)
+    assert document.shapes is not None
+    assert document.shapes.kind == "points"
+    assert document.shapes.file == 600
+    assert all(row.file == row.used + sum(row.dropped.values()) for row in document.shapes.classes.values())
+    assert sum(row.dropped.get("hidden", 0) for row in document.shapes.classes.values()) >= 50
+    assert {name: row.used for name, row in document.shapes.classes.items()} == used_by_hand(tmp_path, document)
+
+
+def test_the_log_the_card_and_the_picture_say_what_the_split_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(tmp_path, polygons())
+    label(tmp_path)
+    drawn = list[Any]()
+    monkeypatch.setattr(split_maps, "write_map", lambda path, content: (drawn.append(content), path.write_bytes(b"")))
+    with caplog.at_level(logging.INFO):
+        document = split(tmp_path, *BY_POLYGON, "--min-valid", "0.03")
+    used = document.shapes
+    assert used is not None
+    assert sum(row.dropped.get("sparse", 0) for row in used.classes.values()) > 10
+    names = {"train": "Training", "val": "Validation", "test": "Test"}
+    assert list(drawn[0].classes[:3]) == [f"{names[name]}, {used.in_split(name)} polygons" for name in SPLITS]
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    head = f"{used.used} of 190 polygons of the labels are used (field {used.classes['field'].used} of "
+    assert any(head in message for message in warnings)
+    assert any("in chips with too few labelled pixels (split.min_valid)" in message for message in warnings)
+
+
+def test_half_of_a_chip_must_be_labelled_by_a_raster_and_any_pixel_by_shapes(tmp_path: Path) -> None:
+    prepare(tmp_path, points())
+    label(tmp_path)
+    of_points = Tiles(tmp_path / "labels.zarr")
+    assert usable_share(None, [of_points]) == 0
+    assert usable_share(None, [Tiles(tmp_path / "a.zarr")]) == usable_share(None, [None]) == 0.5
+    assert usable_share(0.25, [of_points]) == 0.25
+    assert min_usable_pixels(0.0, np.array([16, 64])).tolist() == [1, 1]
+    assert min_usable_pixels(0.5, np.array([16, 64])).tolist() == [8, 32]
+
+
+def test_a_plan_asks_the_same_rule(tmp_path: Path) -> None:
+    from eopipe.config import model
+
+    _, request = split_arguments(model()().model_dump(by_alias=True)["split"])
+    assert request.min_valid is None
