@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
-from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_units
+from eopipe.evaluation.correlation import Correlation, SamplingUnits, polygon_units, square_units
 from eopipe.evaluation.intervals import correlated_pieces, intervals, measure_pieces
 from eopipe.tasks.classes import ClassTables
 
@@ -87,10 +87,47 @@ class Scenario:
         return np.stack(sums, 1) * self.step**2
 
 
+@dataclass(frozen=True)
+class Polygons(Scenario):
+    """One polygon of 2 to 12 pixels, of any width and height, at random in each square of `piece` pixels."""
+
+    @cached_property
+    def numbers(self) -> AnyArray:
+        """The polygon of each pixel, from 1."""
+        generator, numbers = np.random.default_rng(7), np.zeros(self.shape, np.int64)
+        corners = [
+            (row, col) for row in range(0, self.shape[0], self.piece) for col in range(0, self.shape[1], self.piece)
+        ]
+        for number, (row, col) in enumerate(corners):
+            height, width = generator.integers(2, 13, 2)
+            down, right = generator.integers(0, self.piece - 12, 2)
+            numbers[row + down : row + down + height, col + right : col + right + width] = number + 1
+        return numbers
+
+    @cached_property
+    def area(self) -> BoolArray:
+        """The pixels of the polygons."""
+        return np.asarray(self.numbers > 0)
+
+    @cached_property
+    def units(self) -> SamplingUnits:
+        """The polygons."""
+        flat, (rows, cols) = self.numbers.ravel(), np.divmod(np.arange(self.numbers.size), self.shape[1])
+        sums = np.stack([np.bincount(flat, axis) for axis in (rows, cols)], 1)
+        sizes = np.bincount(flat)
+        sizes[0] = 0
+        return polygon_units(sizes, sums, lambda _, rows, cols: self.numbers[rows, cols])
+
+
 SCENARIOS = (
     *(Scenario("demo, 96 x 32 px, 12 pieces of 16 px", (96, 32), 1, 16, length) for length in (0.06, 0.25, 0.5)),
     *(Scenario("strip, 4096 x 1280 px, 80 chips of 256 px", (128, 40), 32, 8, length) for length in (0.5, 1.0)),
     *(Scenario("18 blocks of 1024 px", (160, 160), 64, 16, length, 18) for length in (0.12, 0.5)),
+    *(
+        Polygons(f"{(edge // 16) ** 2} polygons of 2 to 12 px, 16 px apart", (edge, edge), 1, 16, length)
+        for edge in (64, 96, 192)
+        for length in (0.06, 1.0, 5.0)
+    ),
 )
 
 
@@ -205,12 +242,12 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--maps", type=int, default=400)
-    parser.add_argument("--only", nargs="+", default=["demo", "strip", "18", "independent"])
+    parser.add_argument("--only", nargs="+", default=["demo", "strip", "18", "polygons", "independent"])
     arguments = parser.parse_args()
     print(f"| test places | range of the errors / piece | measured, px | given | {' | '.join(COLUMNS)} |")
     print("|---|---|" + "---:|" * (2 + len(COLUMNS)))
     for scenario in SCENARIOS:
-        if scenario.name.split()[0].strip(",") in arguments.only:
+        if {*scenario.name.replace(",", "").split()} & {*arguments.only}:
             coverages, distance = simulate(scenario, arguments.maps)
             print(row(f"{scenario.name} | {scenario.range:g}", coverages, arguments.maps, distance), flush=True)
     if "independent" in arguments.only:

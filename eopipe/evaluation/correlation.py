@@ -7,7 +7,7 @@ and nuggets is weighted by the restricted likelihood, which needs no mean (REML,
 (Kish 1965; effective sample size, Griffith 2005, doi:10.1111/j.1467-8306.2005.00484.x); the weighted median counts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,24 +25,29 @@ RANGE_LEVEL = 0.1
 
 @dataclass(frozen=True)
 class SamplingUnits:
-    """The squares of the grid in which the test areas are counted, over all maps; or units without places (edge 0).
+    """The squares of the grid in which the test areas are counted, over all maps; or units of another kind (edge 0).
 
     `used` are the numbers of the squares with test pixels, row by row, or of the units, ascending. Units are whole
-    maps, or of a chip set blocks of its true places; `of_slot` has the unit of each slot (map, row, column).
+    maps, of a chip set blocks of its true places, or polygons, whose centres (n, 2) are in pixels; `unit_of` gives the
+    units (n,) of pixels of a map, by its number and their rows and columns.
     """
 
     columns: int
     edge: int
     used: IntArray
-    of_slot: IntArray | None = None
-    slot: int = 1
+    unit_of: Callable[[int, IntArray, IntArray], IntArray] | None = None
     kind: str = "maps"
+    centres: Float64Array | None = None
+
+    @property
+    def are_independent(self) -> bool:
+        """Whether units have no places, so that no correlation of their errors can be measured."""
+        return not self.edge and self.centres is None
 
     def index_of(self, number: int, rows: IntArray, cols: IntArray) -> IntArray:
         """Index into `used` of each pixel of a map."""
-        if self.of_slot is not None:
-            unit: IntArray = self.of_slot[number, rows // self.slot, cols // self.slot]
-            return np.searchsorted(self.used, unit)
+        if self.unit_of is not None:
+            return np.searchsorted(self.used, self.unit_of(number, rows, cols))
         if not self.edge:
             return np.full(len(rows), np.searchsorted(self.used, number))
         return np.searchsorted(self.used, rows // self.edge * self.columns + cols // self.edge)
@@ -88,16 +93,49 @@ def square_units(areas: Iterable[tuple[PixelWindow, BoolArray]], width: int, bas
     return SamplingUnits(columns, edge, used[:, 0] * columns + used[:, 1])
 
 
+def polygon_units(
+    sizes: IntArray, sums: Float64Array, unit_of: Callable[[int, IntArray, IntArray], IntArray]
+) -> SamplingUnits:
+    """Units of whole polygons: each polygon, or those with a centre in one square where there are over `MAX_UNITS`.
+
+    `sizes` (polygon,) are test pixels of each polygon, `sums` (polygon, 2) the sums of their rows and columns;
+    `unit_of` gives the polygons of pixels.
+    """
+    polygons = np.flatnonzero(sizes)
+    centres, edge = sums[polygons] / sizes[polygons, None], 1.0
+    units = np.arange(len(polygons))
+    while units.max(initial=0) >= MAX_UNITS:
+        units, edge = np.unique(centres // edge, axis=0, return_inverse=True)[1].ravel(), 2 * edge
+    of_polygon = np.zeros(len(sizes), np.int64)
+    of_polygon[polygons] = units
+    weights = np.bincount(units, sizes[polygons])
+    places = np.stack([np.bincount(units, sums[polygons, axis]) / weights for axis in (0, 1)], 1)
+
+    def unit(number: int, rows: IntArray, cols: IntArray) -> IntArray:
+        return of_polygon[unit_of(number, rows, cols)]
+
+    return SamplingUnits(0, 0, np.arange(len(weights)), unit, "polygons", places)
+
+
+def _nearest(distance: Float64Array) -> float:
+    """The median distance of a place to the nearest other one, at least a pixel."""
+    others = distance + np.where(np.eye(len(distance)), np.inf, 0)
+    nearest = others.min(1, initial=np.inf)
+    return max(float(np.median(nearest)), 1.0) if np.isfinite(nearest).any() else 1.0
+
+
 class Correlation:
     """Correlations that a field of units may have, on a grid of ranges and nuggets, and how likely each is."""
 
     def __init__(self, units: SamplingUnits) -> None:
         """Prepare the likelihood for some units."""
         self.units = units
-        difference = units.corners[:, None].astype(np.float64) - units.corners[None]
+        places = units.corners.astype(np.float64) if units.centres is None else units.centres
+        difference = places[:, None] - places[None]
         self.distance = np.hypot(difference[..., 0], difference[..., 1])
-        count = 2 * np.log2(max(self.distance.max(initial=0), units.edge) / units.edge) + 3
-        self.ranges = units.edge * 2.0 ** (np.arange(int(count)) / 2 - 1)
+        step = units.edge or _nearest(self.distance)
+        count = 2 * np.log2(max(self.distance.max(initial=0), step) / step) + 3
+        self.ranges = step * 2.0 ** (np.arange(int(count)) / 2 - 1)
 
     @cached_property
     def _bases(self) -> list[tuple[Float64Array, Float64Array]]:

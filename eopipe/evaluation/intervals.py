@@ -1,13 +1,13 @@
 """Confidence intervals of the scores, by pieces of the test areas and by how many of them are independent.
 
-Pieces are small squares of the test areas, whole maps where scenes are split, or equal-area blocks of the places of a
-chip set; maps and blocks are taken as independent. The variance of a score is the variance of the
-pieces' influences on it (jackknife), inflated by the design effect of the measured correlation of the errors. Intervals
-are from Student's t, for shares on the logit scale, which does not cut off at 1. The degrees of freedom are one less
-than the number of independent pieces (Bester, Conley and Hansen 2011, doi:10.1016/j.jeconom.2011.01.007), and fewer
-where errors are concentrated in few of them: their participation ratio, the effective number of clusters of Carter,
-Schnepel and Steigerwald 2017 (doi:10.1162/REST_a_00639). Below six independent pieces no interval is given. How often
-the intervals contain the truth is simulated in `benchmarks/coverage.py`.
+Pieces are small squares of the test areas, polygons where these are split, whole maps where scenes are split, or
+equal-area blocks of the places of a chip set; maps and blocks are taken as independent. The variance of a score is
+the variance of the pieces' influences on it (jackknife), inflated by the design effect of the measured correlation of
+the errors. Intervals are from Student's t, for shares on the logit scale, which does not cut off at 1. The degrees of
+freedom are one less than the number of independent pieces (Bester, Conley and Hansen 2011,
+doi:10.1016/j.jeconom.2011.01.007), and fewer where errors are concentrated in few of them: their participation ratio,
+the effective number of clusters of Carter, Schnepel and Steigerwald 2017 (doi:10.1162/REST_a_00639). Below six
+independent pieces no interval is given. `benchmarks/coverage.py` simulates how often intervals contain the truth.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, Float64Array
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import equal_area_blocks
 from eopipe.errors import BadInputError
-from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_units
-from eopipe.evaluation.maps import EvaluationData
+from eopipe.evaluation.correlation import Correlation, SamplingUnits, polygon_units, square_units
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.tasks import SCALES
 from eopipe.tasks.classes import MACRO
 from eopipe.tasks.task import Scale, Tables
@@ -132,10 +132,13 @@ class Tally:
 def choose_units(data: EvaluationData, places: str = "test") -> SamplingUnits:
     """Choose the units of the places of a split: whole maps where scenes are split and enough of them have such places.
 
-    Else squares over all maps; of a chip set, whose slots are not places, blocks of the Earth of the edge of its split.
+    Else squares over all maps, or polygons where these are split; of a chip set, whose slots are not places, blocks of
+    the Earth of the edge of its split.
     """
     if blocks := data.split.chip_set:
         return _blocks(data, blocks.block_km, places)
+    if data.split.polygons:
+        return _polygons(data, places)
     tested = set[int]()
 
     def windows() -> Iterator[tuple[PixelWindow, BoolArray]]:
@@ -161,12 +164,40 @@ def _blocks(data: EvaluationData, edge_km: float, split: str) -> SamplingUnits:
     of_slot = np.zeros(places.samples.max(0) // [1, places.slot, places.slot] + 1, np.int64)
     of_slot[number, rows, cols] = blocks
     used = np.unique(blocks[places.indices(data.split.samples[split])])
-    return SamplingUnits(0, 0, used, of_slot, places.slot, f"blocks of {edge_km:g} km")
+
+    def unit_of(number: int, rows: IntArray, cols: IntArray) -> IntArray:
+        unit: IntArray = of_slot[number, rows // places.slot, cols // places.slot]
+        return unit
+
+    return SamplingUnits(0, 0, used, unit_of, f"blocks of {edge_km:g} km")
+
+
+def _polygons(data: EvaluationData, places: str) -> SamplingUnits:
+    """The polygons of a split, each once for all maps; another label store has other polygons."""
+    counts = {label: len(splits) + 1 for label, splits in sorted(data.split.polygons.items())}
+    first = dict(zip(counts, np.cumsum([0, *counts.values()]).tolist(), strict=False))
+    sizes, sums = np.zeros(sum(counts.values()), np.int64), np.zeros((sum(counts.values()), 2))
+
+    def numbers_of(group: EvaluatedMap, window: PixelWindow) -> IntArray:
+        return np.asarray(group.label.read("polygon", *window).astype(np.int64) + first[group.label.scene])
+
+    def unit_of(number: int, rows: IntArray, cols: IntArray) -> IntArray:
+        y, x = (slice(int(axis.min()), int(axis.max()) + 1) for axis in (rows, cols))
+        numbers: IntArray = numbers_of(data.groups[number], (y, x))[rows - y.start, cols - x.start]
+        return numbers
+
+    for group, window, area in data.areas(places):
+        rows, cols = np.nonzero(area)
+        numbers = numbers_of(group, window)[rows, cols]
+        sizes += np.bincount(numbers, minlength=len(sizes))
+        for axis, position in enumerate((rows + window[0].start, cols + window[1].start)):
+            sums[:, axis] += np.bincount(numbers, position, len(sizes))
+    return polygon_units(sizes, sums, unit_of)
 
 
 def measure_pieces(units: SamplingUnits, chip: int, tables: dict[str, AnyArray], measures: Tables) -> Pieces:
     """Measure the correlation of the errors of some units; whole maps are taken as independent."""
-    if not units.edge:
+    if units.are_independent:
         return Pieces(units, chip, {COMPARISONS.get(name, name): 1.0 for name in tables})
     return correlated_pieces(Correlation(units), chip, tables, measures)
 
@@ -176,13 +207,16 @@ def correlated_pieces(correlation: Correlation, chip: int, tables: dict[str, Any
     model, *baselines = (measures.errors(table) for table in tables.values())
     likelihood = correlation.likelihood(np.stack([model, *(model - baseline for baseline in baselines)]))
     effects = correlation.design_effects(measures.sizes(tables["model"]).astype(np.float64), likelihood)
+    if correlation.units.centres is not None:
+        # Few polygons say little of how far differences are correlated; not less than the errors themselves.
+        effects = np.maximum(effects, effects[0])
     by_comparison = dict(zip([COMPARISONS.get(name, name) for name in tables], effects.tolist(), strict=True))
     return Pieces(correlation.units, chip, by_comparison, float(correlation.distances(likelihood)[0]))
 
 
 def design_effect(units: SamplingUnits, field: Float64Array, weights: Float64Array) -> float:
     """The design effect of a field of units; 1 for whole maps."""
-    if not units.edge:
+    if units.are_independent:
         return 1.0
     correlation = Correlation(units)
     return float(correlation.design_effects(weights, correlation.likelihood(field[None]))[0])
@@ -197,7 +231,7 @@ def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Tables) -> 
     influences = [_influences(table, measures) for table in tables.values()]
     errors, hits = measures.incorrect(model), measures.correct(model)
     rare = {key for key, _ in _rare_scores(pieces, model, measures)}
-    result = {}
+    result, of_polygons = {}, pieces.units.centres is not None
     for number, comparison in enumerate(pieces.effects):
         scores, parts = influences[0]
         events = {name: min(errors[name], hits[name], key=np.sum) for name in errors}
@@ -210,8 +244,11 @@ def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Tables) -> 
         effect = pieces.effects[comparison]
         freedom = {name: _freedom(len(model), value, effect) for name, value in events.items()}
         scales: dict[str, Scale] = {key: "signed" if number else _scale(key) for key in scores}
+        # Too few polygons that differ at all: intervals of their sum are too narrow (benchmarks/coverage.py).
+        few = {name for name, value in events.items() if number and of_polygons and np.sum(value != 0) < MIN_PIECES}
+        missing = {key for key in scores if key in rare or _class(key) in few}
         result[comparison] = {
-            key: None if key in rare else _interval(scales[key], score, parts[key], effect, freedom[_class(key)])
+            key: None if key in missing else _interval(scales[key], score, parts[key], effect, freedom[_class(key)])
             for key, score in scores.items()
         }
         if number:

@@ -15,9 +15,14 @@ from shapely import Point, box, to_geojson
 from eopipe.chips.candidates import usable_share
 from eopipe.chips.splits import SPLITS, Split, min_usable_pixels, read_split
 from eopipe.cli import main
+from eopipe.evaluation.correlation import MAX_UNITS, polygon_units
+from eopipe.evaluation.intervals import choose_units
+from eopipe.evaluation.maps import EvaluationData
+from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.planning.chip_forecast import split_arguments
 from eopipe.publish import write_json
 from eopipe.reporting import split_maps
+from eopipe.scenes.item import scene_tags
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store
@@ -183,3 +188,41 @@ def test_a_plan_asks_the_same_rule(tmp_path: Path) -> None:
 
     _, request = split_arguments(model()().model_dump(by_alias=True)["split"])
     assert request.min_valid is None
+
+
+def test_the_pieces_of_an_interval_are_the_polygons_that_were_split(tmp_path: Path) -> None:
+    prepare(tmp_path, polygons())
+    label(tmp_path)
+    document = split(tmp_path, *BY_POLYGON, "--buffer", "2")
+    assert document.shapes is not None
+    with new_map(tmp_path / "map.tif", GRID, MapFormat("uint8", 255, ("class",), scene_tags(["a"]))) as file:
+        file.write(np.zeros(SHAPE, np.uint8), 1)
+    paths = (tmp_path / "a.zarr",), (tmp_path / "labels.zarr",), tmp_path / "chips.json"
+    data = EvaluationData.read((tmp_path / "map.tif",), *paths)
+    units = choose_units(data)
+    assert not units.are_independent
+    numbers = Tiles(tmp_path / "labels.zarr").read("polygon")
+    polygons_of_pieces = dict[int, set[int]]()
+    for pixels in data.pixels("test"):
+        index = units.index_of(0, pixels.rows, pixels.cols)
+        for piece, number in zip(index.tolist(), numbers[pixels.rows, pixels.cols].tolist(), strict=True):
+            polygons_of_pieces.setdefault(piece, set()).add(number)
+    assert all(len(of_piece) == 1 for of_piece in polygons_of_pieces.values())
+    assert len(polygons_of_pieces) == document.shapes.in_split("test")
+    for piece, (number,) in polygons_of_pieces.items():
+        rows, cols = np.nonzero(numbers == number)
+        assert units.centres is not None
+        np.testing.assert_allclose(units.centres[piece], (rows.mean(), cols.mean()), atol=2)
+
+
+def test_many_polygons_are_joined_with_their_neighbours_into_pieces_of_whole_polygons() -> None:
+    rows, cols = np.divmod(np.arange(3000), 60)
+    sizes = np.full(3001, 4)
+    sizes[0] = 0
+    sums = np.vstack([[0, 0], 4 * np.column_stack([8 * rows, 8 * cols])]).astype(np.float64)
+    units = polygon_units(sizes, sums, lambda _, row, col: 1 + row * 60 + col)
+    assert 100 < len(units.used) <= MAX_UNITS
+    index = units.index_of(0, rows, cols)
+    assert units.centres is not None
+    distance = np.hypot(*(units.centres[index] - np.column_stack([8 * rows, 8 * cols])).T)
+    assert distance.max() < 32
