@@ -30,7 +30,7 @@ from eopipe.reporting.run_data import (
     views_of_cells,
 )
 from eopipe.reporting.scores import MEASURES, OF_CLASS, no_interval_text
-from eopipe.reporting.verdict import Verdict, not_mapped_text, verdict_measures
+from eopipe.reporting.verdict import Verdict, verdict_measures, weak_classes_text
 from eopipe.reporting.wording import (
     calibration_text,
     format_count,
@@ -285,7 +285,7 @@ def headline_of(metrics: FinishedMetrics) -> str:
         for key, title in verdict_measures("segmentation")
         for interval in [format_interval(metrics.intervals.model.get(key))]
     ]
-    return f"Scores on {scored_size(metrics)}: {', '.join(texts)}.{not_mapped_text(metrics)} {TESTED}"
+    return f"Scores on {scored_size(metrics)}: {', '.join(texts)}.{weak_classes_text(metrics)} {TESTED}"
 
 
 def score_sections(metrics: FinishedMetrics) -> dict[str, Any]:
