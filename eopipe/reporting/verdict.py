@@ -29,6 +29,7 @@ from eopipe.reporting.wording import (
     format_score,
     format_value,
     join_words,
+    plural,
     scored_size,
 )
 from eopipe.tasks import LOWER_IS_BETTER, TASKS
@@ -40,6 +41,8 @@ NamedMeasures = tuple[tuple[Measure, str], ...]
 SEEDS = "The intervals are for this map: they do not include the spread over seeds"
 # A class with less than this share of its share of the test labels is hardly on the map.
 HARDLY_MAPPED = 0.1
+# Changes from one class to another are many.
+MOST_NAMED = 4
 UNDECIDED = "cannot be told apart from"
 Tone = Literal["good", "mixed", "bad"]
 
@@ -133,12 +136,18 @@ def weak_classes_text(metrics: AnyMetrics, subject: str = "The map") -> str:
         elif count is not None and count * labels < HARDLY_MAPPED * support * pixels:
             share = f"{format_percent(support / labels)} of the test labels"
             hardly.append(f"{format_percent(count / pixels)} {quoted} ({share})")
-    sentences = {
-        f" {subject} has no pixel of {join_words([f'“{name}”' for name in metrics.not_mapped])}.": metrics.not_mapped,
-        f" {subject} is right at no test {metrics.sample} of {join_words(never_right, 'or')}.": never_right,
-        f" {subject} is {join_words(hardly)}.": hardly,
+    predicates = {
+        f"has no pixel of {_first([f'“{name}”' for name in metrics.not_mapped])}": metrics.not_mapped,
+        f"is right at no test {metrics.sample} of {_first(never_right, 'or')}": never_right,
+        f"is {_first(hardly)}": hardly,
     }
-    return "".join(sentence for sentence, names in sentences.items() if names)
+    return "".join(f" {subject} {predicate}." for predicate, names in predicates.items() if names)
+
+
+def _first(classes: list[str], last: str = "and") -> str:
+    """Classes in a sentence; of many the first, and the number of the others."""
+    others = classes[MOST_NAMED:]
+    return join_words([*classes[:MOST_NAMED], *([plural(len(others), "other class")] if others else [])], last)
 
 
 def best_trees(metrics: RunMetrics, measure: Measure) -> Method:

@@ -145,6 +145,8 @@ def with_classes(recalls: tuple[float, float, float], mapped: tuple[int, int, in
     ((0.9, 0.8, 0.7), (40, 30, 30), {}, ""),
     ((0.9, 0.0, 0.7), (90, 1, 9), {}, " The map is right at no test pixel of “b”."),
     ((0.9, 0.0, 0.0), (90, 1, 9), {}, " The map is right at no test pixel of “b” or “c”."),
+    ((0.9, 0.8, 0.7), (40, 30, 30), {"not_mapped": [*"defghi"]}, " The map has no pixel of “d”, “e”, “f”, “g” and 2 "
+     "other classes."),
     ((0.9, 0.8, 0.7), (970, 10, 20), {}, " The map is 1.0 % “b” (33.3 % of the test labels) and 2.0 % “c” (33.3 % of "
      "the test labels)."),
     ((0.9, 0.0, 0.7), (970, 0, 30), {"not_mapped": ["b"]}, " The map has no pixel of “b”. The map is 3.0 % “c” "
