@@ -41,7 +41,7 @@ from eopipe.reporting.rasters import (
 )
 from eopipe.reporting.scores import scale_of
 from eopipe.reporting.split_maps import split_roles
-from eopipe.reporting.verdict import headline, value_headline, weak_classes_text
+from eopipe.reporting.verdict import headline, value_headline, weak_classes
 from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
 from eopipe.stac.antimeridian import common_bounds
 from eopipe.tasks import TASKS
@@ -173,8 +173,7 @@ class RunData(MappedRun):
             scores = label_headline(self.metrics)
         else:
             scores = value_headline(self.metrics) if isinstance(self.metrics, ValueMetrics) else headline(self.metrics)
-        weak = weak_classes_text(self.metrics)
-        return f"{scores}.{weak}" if weak else scores
+        return ". ".join([scores, *filter(None, [" ".join(weak_classes(self.metrics))])])
 
     @property
     def task(self) -> str:

@@ -60,20 +60,16 @@ class Verdict:
 class Comparison:
     """The model against one baseline: `value` is 1 where it is better, -1 where worse, 0 where neither.
 
-    `relation` ends before the name of the baseline, `note` follows it. Without an interval `gain` is the sign of the
-    gain, and `independent` the number of independent pieces, if known.
+    `relation` ends before the name of the baseline, `note` follows it. Without an interval `gain` is above 0
+    where the model is ahead, and `independent` the number of independent pieces, if known.
     """
 
     baseline: str
     value: int
     relation: str
     note: str = ""
-    gain: int | None = None
+    gain: float | None = None
     independent: float | None = None
-
-    @property
-    def is_in_favour(self) -> bool:
-        return (self.gain or self.value) > 0
 
     def __str__(self) -> str:
         """The comparison as a predicate."""
@@ -93,9 +89,9 @@ def verdict(metrics: RunMetrics) -> Verdict:
     comparisons = [_compare(metrics, trees, trees_name), _compare(metrics, simple, _simple_name(metrics))]
     values = [comparison.value for comparison in comparisons]
     tone: Tone = "bad" if min(values) < 0 else "good" if min(values) > 0 else "mixed"
-    weak = weak_classes_text(metrics)
-    headline = f"The model {_joined(comparisons)}.{_chance_text(metrics, comparisons)}{weak}"
-    return Verdict("mixed" if weak and tone == "good" else tone, headline, _text(metrics))
+    sentences = [f"The model {_joined(comparisons)}.", _chance_text(metrics, comparisons), *weak_classes(metrics)]
+    tone = "mixed" if tone == "good" and weak_classes(metrics) else tone
+    return Verdict(tone, " ".join(filter(None, sentences)), _text(metrics))
 
 
 def seeds_text(metrics: MetricsDocument) -> str:
@@ -124,8 +120,8 @@ def value_headline(metrics: ValueMetrics) -> str:
     return f"RMSE {model} on the test pixels ({TREES[trees]} {baseline}, mean of the labels {mean})"
 
 
-def weak_classes_text(metrics: AnyMetrics, subject: str = "The map") -> str:
-    """Sentences about classes that the map lacks, or hardly has, or never has where the test labels do; or nothing."""
+def weak_classes(metrics: AnyMetrics, subject: str = "The map") -> list[str]:
+    """Sentences about classes that the map lacks, or hardly has, or never has where the test labels do."""
     per_class, mapped = metrics.model.per_class, metrics.map_pixels
     labels, pixels = sum(scores.support for scores in per_class.values()), sum(mapped.values())
     never_right, hardly = list[str](), list[str]()
@@ -141,7 +137,7 @@ def weak_classes_text(metrics: AnyMetrics, subject: str = "The map") -> str:
         f"is right at no test {metrics.sample} of {_first(never_right, 'or')}": never_right,
         f"is {_first(hardly)}": hardly,
     }
-    return "".join(f" {subject} {predicate}." for predicate, names in predicates.items() if names)
+    return [f"{subject} {predicate}." for predicate, names in predicates.items() if names]
 
 
 def _first(classes: list[str], last: str = "and") -> str:
@@ -196,7 +192,7 @@ def _compare(metrics: RunMetrics, keys: dict[Measure, Method], name: str) -> Com
             note += f" from about {pieces:g} independent piece{'' if pieces == 1 else 's'}"
         gain = round(sense * _difference(metrics, keys[measure], measure), 3 if sense > 0 else 9)
         relation = "is ahead of" if gain > 0 else "is behind" if gain else "is level with"
-        return Comparison(name, 0, relation, note, int(math.copysign(bool(gain), gain)), pieces)
+        return Comparison(name, 0, relation, note, gain, pieces)
     decided = better or worse
     is_slight = sense == 1 and max(abs(_difference(metrics, keys[m], m)) for m, _ in measures) < SLIGHT_DIFFERENCE
     degree = f"{'slightly ' if is_slight else ''}{'better' if better else 'worse'}"
@@ -228,7 +224,8 @@ def _joined(comparisons: list[Comparison]) -> str:
     """Both comparisons as one predicate; `but` where only one of them is in favour of the model."""
     first, second = comparisons
     if first.relation != second.relation:
-        return f"{first}, {'but' if first.is_in_favour != second.is_in_favour else 'and'} {second}"
+        favours = {(comparison.gain or comparison.value) > 0 for comparison in comparisons}
+        return f"{first}, {'but' if len(favours) > 1 else 'and'} {second}"
     without_note = replace(first, note="") if first.note == second.note else first
     word, preposition = "or" if first.relation == UNDECIDED else "and", first.relation.rpartition(" ")[2]
     return f"{without_note}, {word} {replace(second, relation=preposition)}"
@@ -237,12 +234,9 @@ def _joined(comparisons: list[Comparison]) -> str:
 def _chance_text(metrics: RunMetrics, comparisons: list[Comparison]) -> str:
     """Why gains without an interval may be chance, as a sentence; empty where all have one."""
     unsure = [comparison for comparison in comparisons if comparison.gain is not None]
-    if not unsure:
-        return ""
-    if all(comparison.independent and comparison.independent < MIN_PIECES for comparison in unsure):
-        few = "Too few pieces of the test areas are independent to rule out chance"
-        return f" {few}: at least {MIN_PIECES} are needed."
-    return f" This may be chance: {metrics.intervals.reason or 'the metrics have no interval'}."
+    if unsure and all(comparison.independent and comparison.independent < MIN_PIECES for comparison in unsure):
+        return f"Too few pieces of the test areas are independent to rule out chance: at least {MIN_PIECES} are needed."
+    return f"This may be chance: {metrics.intervals.reason or 'the metrics have no interval'}." if unsure else ""
 
 
 def _text(metrics: RunMetrics) -> str:

@@ -32,7 +32,7 @@ from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
 from eopipe.publish import MANIFEST, NOT_REPLACED, foreign_conflict, publish, read_json
 from eopipe.reporting.map_page import TESTED
-from eopipe.reporting.verdict import verdict, weak_classes_text
+from eopipe.reporting.verdict import verdict, weak_classes
 from eopipe.reporting.wording import TREES, describe_test
 from eopipe.run.job_records import has_locks
 from eopipe.run.rules import named_paths
@@ -319,8 +319,7 @@ def _short_training(model: Path) -> list[str]:
 def _scores(path: Path) -> list[str]:
     if "baselines" in read_json(path):
         of_map = read_finished_metrics(path)
-        weak = [*filter(None, [weak_classes_text(of_map).strip()])]
-        return ["", f"Scores of the map. {TESTED}", f"  {_score(of_map.model, '')}", *weak]
+        return ["", f"Scores of the map. {TESTED}", f"  {_score(of_map.model, '')}", *weak_classes(of_map)]
     metrics = read_metrics(path)
     names = {"model": "this model", **TREES, "simple": TASKS[metrics.task].simple_baseline[1]}
     lines = [f"  {names[key]:<29} {_score(scores, metrics.unit)}" for key, scores in metrics.methods.items()]
