@@ -192,7 +192,7 @@ def stage_documents(folder: Path) -> Change:
     gains = {key: {"accuracy": interval, "miou": interval} for key in ("gain", "texture_gain", "simple_gain")}
     of_classes = of_all | {"model": scores(), "pixel_baseline": scores(), "texture_baseline": scores()}
     of_classes |= {"majority": scores(**{"class": "a"}), "test_pixels": 9, "calibration": probabilities}
-    of_classes |= {"intervals": gains | {"model": gains["gain"]}, "not_mapped": ["b"]}
+    of_classes |= {"intervals": gains | {"model": gains["gain"]}, "not_mapped": ["b"], "map_pixels": {"a": 9, "b": 0}}
     errors = {"rmse": 1.0, "mae": 0.5, "bias": 0.1, "r2": 0.5}
     keys = ("model", "pixel_baseline", "texture_baseline")
     of_values: dict[str, Any] = of_all | {"task": "regression", "unit": "%", "test_pixels": 9, "range": [0.0, 9.0]}

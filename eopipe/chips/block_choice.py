@@ -1,6 +1,6 @@
 """Which block and chip fill all splits of a grid, and warnings about plans that waste it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -182,6 +182,17 @@ def _cures_of_strips(shape: tuple[int, int], plan: SplitPlan) -> Iterator[str]:
         if not empty_splits(shape, replace(plan, method=method)):
             yield f"split.method: {method}"
             break
+
+
+def describe_unvalidated(pixels: Mapping[str, int]) -> str:
+    """A sentence on the classes that the validation pixels, by class, lack; empty where they lack none or all."""
+    names = [name for name, count in pixels.items() if not count]
+    if not names or len(names) == len(pixels):
+        return ""
+    return (
+        f"the labels of the val split have no pixel of class {', '.join(names)}, so neither the best checkpoint nor "
+        "the calibration depends on it; split another way, or give it more labels"
+    )
 
 
 def plan_warnings(

@@ -18,8 +18,9 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.map_places import maps_by_image, tags_of_map
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import SamplingUnits
-from eopipe.evaluation.intervals import LEVEL, MIN_PIECES, choose_units, design_effect
+from eopipe.evaluation.intervals import LEVEL, choose_units, design_effect
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
 

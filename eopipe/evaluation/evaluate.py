@@ -98,7 +98,7 @@ def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[st
             tally.add(name, number, tables.by_unit(units, index, Compared(truth, predicted)))
     metrics = _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_unit["model"].sum())}
     if not data.from_to:
-        metrics |= _not_mapped(data)
+        metrics |= _map_pixels(data)
     trees.add_methods(metrics)
     metrics |= {"baselines": NO_BASELINES} if data.only_tests else {}
     return metrics
@@ -126,21 +126,22 @@ def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[
         "task": data.task.name,
         "test_chips": int(tally.by_unit["model"].sum()),
     }
-    metrics |= _not_mapped(data)
+    metrics |= _map_pixels(data)
     trees.add_methods(metrics, ", and their majority in each chip")
     return metrics
 
 
-def _not_mapped(data: EvaluationData) -> dict[str, Any]:
-    """The classes that no pixel of any map has, anywhere; nothing where all are mapped."""
+def _map_pixels(data: EvaluationData) -> dict[str, Any]:
+    """The pixels of each class on all maps, anywhere, and the classes without one, where there are any."""
     counts = np.zeros(NO_LABEL + 1, np.int64)
     for group in data.groups:
         for block in group.reached_blocks():
             counts += np.bincount(group.mapped(*block).ravel(), minlength=len(counts))
-    names = [name for name, count in zip(data.names, counts.tolist(), strict=False) if not count]
+    pixels = dict(zip(data.names, counts.tolist(), strict=False))
+    names = [name for name, count in pixels.items() if not count]
     if names:
         log.warning("event=class_not_mapped classes=%r", ", ".join(names))
-    return {"not_mapped": names} if names else {}
+    return {"map_pixels": pixels} | ({"not_mapped": names} if names else {})
 
 
 def _class_metrics(data: EvaluationData, tally: Tally, majority: int | None) -> dict[str, Any]:

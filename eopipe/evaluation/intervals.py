@@ -22,12 +22,13 @@ from eopipe.chips.chip_table import equal_area_blocks
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Correlation, SamplingUnits, polygon_units, square_units
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.tasks import SCALES
 from eopipe.tasks.classes import MACRO
 from eopipe.tasks.task import Scale, Tables
 from eopipe.tiles.grid import PixelWindow
 
-LEVEL, MIN_PIECES = 0.95, 6
+LEVEL = 0.95
 METHOD = (
     "Student's t on the logit scale over {pieces}, variance inflated by the measured correlation of the errors; "
     "doi:10.1016/j.jeconom.2011.01.007, doi:10.1162/REST_a_00639"

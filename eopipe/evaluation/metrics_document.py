@@ -12,6 +12,10 @@ from eopipe.train_options import TaskName
 
 # `simple` predicts the same everywhere: the most frequent class or labels, or the mean of the labels.
 Method = Literal["model", "pixel_baseline", "texture_baseline", "simple"]
+# Fewer independent pieces give no interval.
+MIN_PIECES = 6
+# The intervals of the model minus a baseline.
+GAINS: dict[Method, str] = {"pixel_baseline": "gain", "texture_baseline": "texture_gain", "simple": "simple_gain"}
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
@@ -118,8 +122,8 @@ class ScoreIntervals(_Part):
 
     def gains(self, baseline: Method) -> dict[str, Ends | None]:
         """The intervals of the model minus a baseline."""
-        trees = {"pixel_baseline": self.gain, "texture_baseline": self.texture_gain}
-        return trees.get(baseline, self.simple_gain)
+        ends: dict[str, Ends | None] = getattr(self, GAINS[baseline])
+        return ends
 
 
 class _ProbabilityIntervals(_Part):
@@ -227,7 +231,8 @@ class _Tasked(_Part):
 class MetricsDocument(_Tasked):
     """What scores of every task have; `count` is the number of test pixels or chips that they rest on.
 
-    `not_mapped` are the classes that no pixel of the map has, `members` the members of an ensemble in their order.
+    `map_pixels` are the pixels of each class on all of the map, `not_mapped` the classes without one; `members` are the
+    members of an ensemble in their order.
     """
 
     classes: Annotated[list[Text], Field(min_length=1)]
@@ -237,6 +242,7 @@ class MetricsDocument(_Tasked):
     intervals: ScoreIntervals = ScoreIntervals()
     calibration: ProbabilityScores | None = None
     change: ChangeScores | None = None
+    map_pixels: dict[str, Count] = {}
     not_mapped: list[str] = []
     regions: list[_QuarterScores] = []
     scenes: list[_SceneScores] = []
@@ -318,6 +324,7 @@ class FinishedMetrics(MetricsDocument):
 
 
 RunMetrics = ClassMetrics | LabelMetrics | ValueMetrics
+AnyMetrics = RunMetrics | FinishedMetrics
 KINDS: dict[str, type[RunMetrics]] = {
     "segmentation": _PixelMetrics,
     "classification": _ChipMetrics,

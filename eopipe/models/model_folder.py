@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 WEIGHTS, CARD, HISTORY = "model.safetensors", "model.json", "history.json"
+# The metrics file of the run that trained the model, in the copy that another run maps with.
+TEST_SCORES = "test-scores.json"
 # Options of a training that a model's item has too, within the same limits.
 OF_TRAINING = ("architecture", "width", "depth", "arguments", "weights_bands", "min_share")
 # Members of an ensemble, each of which takes the memory and the time of a model.

@@ -12,7 +12,7 @@ import numpy as np
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.audit import ChipSplit, parse_allowed, raise_findings
-from eopipe.chips.block_choice import plan_warnings
+from eopipe.chips.block_choice import describe_unvalidated, plan_warnings
 from eopipe.chips.candidates import MappedImage
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import pair_stores
@@ -159,7 +159,9 @@ def _forecast_split(
                 _check_polygons(ChipSplit(table, rows, plan), [*zip(images, labels, strict=True)], request)
         except EopipeError as error:
             stops = [*stops, f"split: {error}"]
-        warnings += plan_warnings(plan, samples, role, shape)
+        of_val = pixels[role == SPLITS.index("val")].sum(0).tolist()
+        unvalidated = describe_unvalidated(dict(zip(classes, of_val, strict=True)))
+        warnings += filter(None, [*plan_warnings(plan, samples, role, shape), unvalidated])
     label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in label_paths)
     names, label_lines = [image.scene for image in images], (*label_table(label_paths), *lines)
     polygons = split_polygons(stores, plan) if plan.by_polygon else None

@@ -16,7 +16,7 @@ from eopipe.contract import Knob, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_files import is_permitted, permission_message
-from eopipe.models.model_folder import CARD, model_id, read_model_card
+from eopipe.models.model_folder import CARD, TEST_SCORES, model_id, read_model_card
 from eopipe.planning.check_config import check_file
 from eopipe.planning.project_settings import (
     SMALL_KM2,
@@ -59,7 +59,7 @@ state: state                       # unfinished downloads; kept after failures
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A model, the calibration of its run, and the settings of the stages before it; a model alone has only itself.
+    """A model, with calibration, scores and settings of the stages before it where its run is there.
 
     `start` is the folder in which the relative paths of the run start.
     """
@@ -67,6 +67,7 @@ class FinishedRun:
     model: Path
     card: dict[str, Any]
     calibration: Path | None = None
+    scores: Path | None = None
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     start: Path = Path()
 
@@ -83,13 +84,13 @@ class FinishedRun:
             raise BadInputError(
                 f"{path} has no finished model: give the results of a run, its project folder, or the folder of a model"
             )
-        calibration = results / "calibration.json"
+        calibration, scores = (
+            file if file.is_file() else None for file in (results / "calibration.json", results / "metrics.json")
+        )
         records = {name: sorted(results.glob(f"{pattern}{RECORD}")) for name, pattern in RECORDS.items()}
         settings = {name: _settings(name, read_json(files[0])) for name, files in records.items() if files}
         model = results / "model"
-        return cls(
-            model, read_model_card(model), calibration if calibration.is_file() else None, settings, results.parent
-        )
+        return cls(model, read_model_card(model), calibration, scores, settings, results.parent)
 
     @property
     def trained_on(self) -> TileProperties | None:
@@ -152,6 +153,8 @@ def _write(run: FinishedRun, folder: Path, outline: Any, sections: dict[str, Any
     with publish(folder / "model", folder=True) as draft:
         ignored = shutil.ignore_patterns(MANIFEST, ".*", "__pycache__")
         shutil.copytree(run.model, draft, dirs_exist_ok=True, ignore=ignored)
+        if run.scores:
+            shutil.copyfile(run.scores, draft / TEST_SCORES)
     if run.calibration:
         shutil.copyfile(run.calibration, folder / "calibration.json")
     if outline is not None:

@@ -15,7 +15,7 @@ from eopipe.reporting import scores as score_tables
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
 from eopipe.reporting.scores import OF_CLASS
-from eopipe.reporting.verdict import seeds_text, verdict
+from eopipe.reporting.verdict import seeds_text, verdict, weak_classes
 from eopipe.reporting.wording import (
     DASH,
     TREES,
@@ -228,12 +228,11 @@ def _model_limits(run: RunData) -> Iterator[str]:
         yield f"The audit of the splits found {finding.kind} {finding.count} times; allowed: {finding.reason}."
     yield from split_warnings(run.split)
     yield from run.training_limits
+    yield from weak_classes(run.metrics)
     per_class = run.metrics.model.per_class
     total = sum(scores.support for scores in per_class.values())
     for name, scores in per_class.items():
-        if scores.support and not scores.recall:
-            yield f"Class {name} is never predicted correctly: its recall is 0."
-        elif scores.support < RARE_SHARE * total:
+        if scores.support < RARE_SHARE * total:
             number = f"{format_count(scores.support)} test {run.metrics.sample}s"
             yield f"Class {name} has only {number}, so its scores are uncertain."
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,9 +12,9 @@ from eopipe import __version__
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.chips.splits import NO_SPLIT
 from eopipe.errors import BadInputError
-from eopipe.evaluation.metrics_document import FinishedMetrics, read_finished_metrics
+from eopipe.evaluation.metrics_document import AnyMetrics, FinishedMetrics, read_finished_metrics, read_metrics
 from eopipe.models.input_check import ORDINARY, TileProperties, unfamiliar_inputs
-from eopipe.models.model_folder import read_model_card, weights_file
+from eopipe.models.model_folder import TEST_SCORES, model_item, read_model_card, weights_file
 from eopipe.reporting import data_tables
 from eopipe.reporting.charts import ridge_chart
 from eopipe.reporting.data_tables import TextRow, architecture_text, item_dates, read_items
@@ -30,7 +31,7 @@ from eopipe.reporting.run_data import (
     views_of_cells,
 )
 from eopipe.reporting.scores import MEASURES, OF_CLASS, no_interval_text
-from eopipe.reporting.verdict import Verdict, not_mapped_text, verdict_measures
+from eopipe.reporting.verdict import Tone, Verdict, verdict_measures, weak_classes
 from eopipe.reporting.wording import (
     calibration_text,
     format_count,
@@ -38,14 +39,19 @@ from eopipe.reporting.wording import (
     format_percent,
     format_score,
     format_setting,
+    format_value,
     plural,
     scored_size,
 )
-from eopipe.tasks import TASKS
+from eopipe.scenes.item import read_item
+from eopipe.tasks import HAVE_UNIT, TASKS
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import Tiles
 
 TEMPLATE = "map_page.html"
+Table = tuple[str, list[str], list[TextRow]]
+M = TypeVar("M", bound=AnyMetrics)
+OF_TRAINING, OWN_CLASSES = "The map of the training", "Classes in the test scores of the training"
 TESTED = "All labels of this run are test labels: this model used none of them in this run."
 ELSEWHERE = "Where they are its training labels, or are next to these, the scores are too high for new places."
 
@@ -68,7 +74,8 @@ class MapRun(MappedRun):
 
     `counts` has the pixels and `hectares` the area on the ground (map, class) of each class, none of continuous values;
     `warnings` are the ways in which the
-    inputs are unlike the training inputs, `trained_on`. `metrics` are the scores of the map, where labels test it.
+    inputs are unlike the training inputs, `trained_on`. `metrics` are the scores of the map, where labels test it,
+    `test_scores` the test scores of the training, on images of `days`, where they are with the model.
     """
 
     trained_on: TileProperties | None
@@ -77,6 +84,8 @@ class MapRun(MappedRun):
     warnings: list[str]
     calibration: str
     metrics: FinishedMetrics | None
+    test_scores: AnyMetrics | None
+    days: str
 
     @property
     def has_label_sets(self) -> bool:
@@ -89,7 +98,18 @@ class MapRun(MappedRun):
         return bool(self.trained_on and self.trained_on.ranges)
 
     @property
+    def weak_classes(self) -> list[str]:
+        """Sentences about classes that this map, or the map of the training, lacks or never has right."""
+        of_map = weak_classes(self.metrics) if self.metrics else []
+        return of_map + (weak_classes(self.test_scores, OF_TRAINING) if self.test_scores else [])
+
+    @property
     def subtitle(self) -> str:
+        """What the map is of, and which classes are weak."""
+        return " ".join([self.summary, *self.weak_classes])
+
+    @property
+    def summary(self) -> str:
         """What the map is of, in a sentence."""
         days = describe_days([*item_dates(self.items).values()])
         architecture = architecture_text(self.model)
@@ -124,7 +144,7 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
         for file in spread_evenly(of_maps)
     ]
     trained_on = TileProperties.read(model["trained_on"], inputs.model) if "trained_on" in model else None
-    values = values_of_bands(quality)
+    values, scores = values_of_bands(quality), model_item(inputs.model).parent / TEST_SCORES
     areas = [] if scale else [class_areas(file, stores_of_maps[file.scene], model) for file in of_maps]
     return MapRun(
         title=title,
@@ -149,19 +169,25 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
         hectares=np.array([hectares for _, hectares in areas], np.float64).reshape(-1, len(classes)),
         warnings=unfamiliar_inputs(trained_on, stores, values) if trained_on else [],
         calibration=_calibration_of(of_maps[0], stores[0].frame),
-        metrics=_metrics_of(inputs, classes),
+        metrics=_of_classes(read_finished_metrics(tested), tested, classes) if (tested := inputs.metrics) else None,
+        test_scores=_of_classes(read_metrics(scores), scores, classes) if scores.is_file() else None,
+        days=_days_of(inputs.model),
         digests=data_tables.digest_rows(_named_files(inputs), of_maps, stores, []),
     )
 
 
-def _metrics_of(inputs: MapInputs, classes: tuple[str, ...]) -> FinishedMetrics | None:
-    """The scores of the maps; raises BadInputError where they are of other classes."""
-    metrics = read_finished_metrics(inputs.metrics) if inputs.metrics else None
-    if metrics and tuple(metrics.classes) != classes:
-        raise BadInputError(
-            f"{inputs.metrics} has scores of {', '.join(metrics.classes)}, the model maps {', '.join(classes)}"
-        )
+def _of_classes(metrics: M, path: Path, classes: tuple[str, ...]) -> M:
+    """The scores in a file; raises BadInputError where they are of other classes."""
+    if tuple(metrics.classes) != classes:
+        raise BadInputError(f"{path} has scores of {', '.join(metrics.classes)}, the model maps {', '.join(classes)}")
     return metrics
+
+
+def _days_of(model: Path) -> str:
+    """First and last day of the images of the training."""
+    properties = read_item(model_item(model))["properties"]
+    moments = [properties.get(f"{end}_datetime") or properties.get("datetime") for end in ("start", "end")]
+    return describe_days([str(moment)[:10] for moment in moments if moment])
 
 
 def _named_files(inputs: MapInputs) -> dict[str, Path]:
@@ -227,6 +253,7 @@ def render_map(run: MapRun) -> str:
             ridge_charts=[
                 ridge_chart(band, run.quality.scenes, set(run.quality.outliers)) for band in run.quality.bands
             ],
+            own_classes=_class_table(OWN_CLASSES, run.test_scores) if run.test_scores else ("", [], []),
             scores=score_sections(run.metrics) if run.metrics else {},
             tables={
                 "scenes": [
@@ -242,15 +269,18 @@ def render_map(run: MapRun) -> str:
 
 
 def _verdict(run: MapRun) -> Verdict:
-    text = "Nothing is scored here: the map has no labels, and scores of the model are of its training."
-    text = f"{run.subtitle} {headline_of(run.metrics) if run.metrics else text}"
+    of_map = headline_of(run.metrics) if run.metrics else "The map has no labels, so nothing is scored here."
+    known = "The test scores of the model are not known here: its folder does not have them."
+    if run.test_scores:
+        size = f"{scored_size(run.test_scores)} of images of {run.days}"
+        known = f"The test of the training, on {size}: {_main_scores(run.test_scores)}."
+    tone: Tone = "mixed" if run.weak_classes or run.warnings or not run.is_compared else "good"
+    headline = "The inputs are like the training inputs"
     if run.warnings:
-        return Verdict(
-            "mixed", f"The inputs are unlike the training inputs in {plural(len(run.warnings), 'way')}", text
-        )
-    if not run.is_compared:
-        return Verdict("mixed", "The model does not record the inputs of its training, so these are not compared", text)
-    return Verdict("good", "The inputs are like the training inputs", text)
+        headline = f"The inputs are unlike the training inputs in {plural(len(run.warnings), 'way')}"
+    elif not run.is_compared:
+        headline = "The model does not record the inputs of its training, so these are not compared"
+    return Verdict(tone, " ".join([f"{headline}.", *run.weak_classes]), f"{run.summary} {of_map} {known}")
 
 
 def range_rows(trained_on: TileProperties | None, values: dict[str, AnyArray]) -> list[TextRow]:
@@ -277,15 +307,20 @@ def _training_rows(trained_on: TileProperties | None) -> list[TextRow]:
 
 def headline_of(metrics: FinishedMetrics) -> str:
     """Accuracy and mIoU of the map with their intervals, and what they are measured on, as sentences."""
-    scores = metrics.model
-    if scores.accuracy is None:
+    if metrics.model.accuracy is None:
         return f"Not one pixel has both a label and a prediction. {TESTED}"
-    texts = [
-        f"{title} {format_score(scores.score(key))}{f' ({interval})' if interval else ''}"
-        for key, title in verdict_measures("segmentation")
-        for interval in [format_interval(metrics.intervals.model.get(key))]
-    ]
-    return f"Scores on {scored_size(metrics)}: {', '.join(texts)}.{not_mapped_text(metrics)} {TESTED}"
+    return f"Scores on {scored_size(metrics)}: {_main_scores(metrics)}. {TESTED}"
+
+
+def _main_scores(metrics: AnyMetrics) -> str:
+    """The scores that a verdict compares, with their intervals, as a list."""
+    texts = []
+    for key, title in verdict_measures(metrics.task):
+        unit, score = metrics.unit if key in HAVE_UNIT else "", metrics.model.score(key)
+        interval = format_interval(metrics.intervals.model.get(key), unit)
+        value = format_value(score, unit) if unit else format_score(score)
+        texts.append(f"{title} {value}{f' ({interval})' if interval else ''}")
+    return ", ".join(texts)
 
 
 def score_sections(metrics: FinishedMetrics) -> dict[str, Any]:
@@ -293,11 +328,10 @@ def score_sections(metrics: FinishedMetrics) -> dict[str, Any]:
     classes, matrix = metrics.classes, metrics.model.confusion
     level = f"{100 * (metrics.intervals.level or 0.95):.0f} %"
     confusion = [(name, *map(format_count, row)) for name, row in zip(classes, matrix, strict=True)]
-    heads_of_class = [head for title in OF_CLASS.values() for head in (title, level)]
     return {
         "tables": [
             (f"Scores on {scored_size(metrics)}", ["Score", "Value", f"{level} interval"], _score_rows(metrics)),
-            ("Scores of each class, with their intervals", ["Class", *heads_of_class, "Pixels"], _class_rows(metrics)),
+            _class_table("Scores of each class, with their intervals", metrics),
             ("Test pixels by label (rows) and map (columns)", ["Label ↓ Map →", *classes], confusion),
         ],
         "notes": [f"{TESTED} {ELSEWHERE}", _interval_note(metrics), calibration_text(metrics)],
@@ -309,17 +343,14 @@ def _score_rows(metrics: FinishedMetrics) -> list[TextRow]:
     return [(title, format_score(scores.score(key)), format_interval(ends.get(key))) for key, title in MEASURES]
 
 
-def _class_rows(metrics: FinishedMetrics) -> list[TextRow]:
+def _class_table(caption: str, metrics: AnyMetrics) -> Table:
+    """The scores of each class, with their intervals."""
     ends, rows = metrics.intervals.model, []
-    for name in metrics.classes:
-        scores = metrics.model.per_class[name]
-        cells = [
-            text
-            for key in OF_CLASS
-            for text in (format_score(scores.score(key)), format_interval(ends.get(f"{key}:{name}")))
-        ]
-        rows.append((name, *cells, format_count(scores.support)))
-    return rows
+    for name, scores in metrics.model.per_class.items():
+        values = [(format_score(scores.score(key)), format_interval(ends.get(f"{key}:{name}"))) for key in OF_CLASS]
+        rows.append((name, *chain.from_iterable(values), format_count(scores.support)))
+    heads = [head for title in OF_CLASS.values() for head in (title, "Interval")]
+    return caption, ["Class", *heads, f"{metrics.sample.capitalize()}s"], rows
 
 
 def _interval_note(metrics: FinishedMetrics) -> str:

@@ -41,7 +41,7 @@ from eopipe.reporting.rasters import (
 )
 from eopipe.reporting.scores import scale_of
 from eopipe.reporting.split_maps import split_roles
-from eopipe.reporting.verdict import headline, value_headline
+from eopipe.reporting.verdict import headline, value_headline, weak_classes
 from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
 from eopipe.stac.antimeridian import common_bounds
 from eopipe.tasks import TASKS
@@ -168,10 +168,12 @@ class RunData(MappedRun):
 
     @property
     def subtitle(self) -> str:
-        """The scores in a sentence."""
+        """The scores in a sentence, and the classes that are never right or hardly mapped."""
         if isinstance(self.metrics, LabelMetrics):
-            return label_headline(self.metrics)
-        return value_headline(self.metrics) if isinstance(self.metrics, ValueMetrics) else headline(self.metrics)
+            scores = label_headline(self.metrics)
+        else:
+            scores = value_headline(self.metrics) if isinstance(self.metrics, ValueMetrics) else headline(self.metrics)
+        return ". ".join([scores, *filter(None, [" ".join(weak_classes(self.metrics))])])
 
     @property
     def task(self) -> str:

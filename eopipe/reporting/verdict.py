@@ -1,7 +1,7 @@
 """The verdict on a model: a comparison with the best trees and the simple baseline by the interval of the gain.
 
-A difference counts where its interval excludes 0, never by the points: without an interval model and baseline cannot
-be told apart. The best trees are those with the best score, for each measure of its own.
+A difference counts where its interval excludes 0, never by the points: without an interval it is given, but decides
+nothing. The best trees are those with the best score, for each measure of its own.
 """
 
 import math
@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from eopipe.evaluation.metrics_document import (
+    GAINS,
+    MIN_PIECES,
+    AnyMetrics,
     ClassMetrics,
     LabelMetrics,
     Method,
@@ -26,6 +29,7 @@ from eopipe.reporting.wording import (
     format_score,
     format_value,
     join_words,
+    plural,
     scored_size,
 )
 from eopipe.tasks import LOWER_IS_BETTER, TASKS
@@ -35,7 +39,11 @@ from eopipe.tasks.task import Measure
 SLIGHT_DIFFERENCE = 0.01
 NamedMeasures = tuple[tuple[Measure, str], ...]
 SEEDS = "The intervals are for this map: they do not include the spread over seeds"
-NO_INTERVAL = "without a confidence interval"
+# A class with less than this share of its share of the test labels is hardly on the map.
+HARDLY_MAPPED = 0.1
+# Changes from one class to another are many.
+MOST_NAMED = 4
+UNDECIDED = "cannot be told apart from"
 Tone = Literal["good", "mixed", "bad"]
 
 
@@ -52,13 +60,16 @@ class Verdict:
 class Comparison:
     """The model against one baseline: `value` is 1 where it is better, -1 where worse, 0 where neither.
 
-    `relation` ends before the name of the baseline, `note` follows it.
+    `relation` ends before the name of the baseline, `note` follows it. Without an interval `gain` is above 0
+    where the model is ahead, and `independent` the number of independent pieces, if known.
     """
 
     baseline: str
     value: int
     relation: str
     note: str = ""
+    gain: float | None = None
+    independent: float | None = None
 
     def __str__(self) -> str:
         """The comparison as a predicate."""
@@ -78,7 +89,9 @@ def verdict(metrics: RunMetrics) -> Verdict:
     comparisons = [_compare(metrics, trees, trees_name), _compare(metrics, simple, _simple_name(metrics))]
     values = [comparison.value for comparison in comparisons]
     tone: Tone = "bad" if min(values) < 0 else "good" if min(values) > 0 else "mixed"
-    return Verdict(tone, f"The model {_joined(comparisons)}.{not_mapped_text(metrics)}", _text(metrics))
+    sentences = [f"The model {_joined(comparisons)}.", _chance_text(metrics, comparisons), *weak_classes(metrics)]
+    tone = "mixed" if tone == "good" and weak_classes(metrics) else tone
+    return Verdict(tone, " ".join(filter(None, sentences)), _text(metrics))
 
 
 def seeds_text(metrics: MetricsDocument) -> str:
@@ -107,10 +120,30 @@ def value_headline(metrics: ValueMetrics) -> str:
     return f"RMSE {model} on the test pixels ({TREES[trees]} {baseline}, mean of the labels {mean})"
 
 
-def not_mapped_text(metrics: MetricsDocument) -> str:
-    """A sentence about the classes that the map lacks; empty where it has all."""
-    names = [f"“{name}”" for name in metrics.not_mapped]
-    return f" The map has no pixel of {join_words(names)}." if names else ""
+def weak_classes(metrics: AnyMetrics, subject: str = "The map") -> list[str]:
+    """Sentences about classes that the map lacks, or hardly has, or never has where the test labels do."""
+    per_class, mapped = metrics.model.per_class, metrics.map_pixels
+    labels, pixels = sum(scores.support for scores in per_class.values()), sum(mapped.values())
+    never_right, hardly = list[str](), list[str]()
+    for name in [name for name in per_class if name not in metrics.not_mapped]:
+        support, quoted, count = per_class[name].support, f"“{name}”", mapped.get(name)
+        if support and not per_class[name].recall:
+            never_right.append(quoted)
+        elif count is not None and count * labels < HARDLY_MAPPED * support * pixels:
+            share = f"{format_percent(support / labels)} of the test labels"
+            hardly.append(f"{format_percent(count / pixels)} {quoted} ({share})")
+    predicates = {
+        f"has no pixel of {_first([f'“{name}”' for name in metrics.not_mapped])}": metrics.not_mapped,
+        f"is right at no test {metrics.sample} of {_first(never_right, 'or')}": never_right,
+        f"is {_first(hardly)}": hardly,
+    }
+    return [f"{subject} {predicate}." for predicate, names in predicates.items() if names]
+
+
+def _first(classes: list[str], last: str = "and") -> str:
+    """Classes in a sentence; of many the first, and the number of the others."""
+    others = classes[MOST_NAMED:]
+    return join_words([*classes[:MOST_NAMED], *([plural(len(others), "other class")] if others else [])], last)
 
 
 def best_trees(metrics: RunMetrics, measure: Measure) -> Method:
@@ -151,7 +184,15 @@ def _compare(metrics: RunMetrics, keys: dict[Measure, Method], name: str) -> Com
         return Comparison(name, 0, f"is better in {join_words(better)} but worse in {join_words(worse)} than")
     if not better and not worse:
         measure = next((m for m, title in measures if intervals[title]), measures[0][0])
-        return Comparison(name, 0, "cannot be told apart from", _gain_note(metrics, keys[measure], measure))
+        note = _gain_note(metrics, keys[measure], measure)
+        if any(intervals.values()):
+            return Comparison(name, 0, UNDECIDED, note)
+        pieces = metrics.intervals.independent.get(GAINS[keys[measure]])
+        if pieces is not None:
+            note += f" from about {pieces:g} independent piece{'' if pieces == 1 else 's'}"
+        gain = round(sense * _difference(metrics, keys[measure], measure), 3 if sense > 0 else 9)
+        relation = "is ahead of" if gain > 0 else "is behind" if gain else "is level with"
+        return Comparison(name, 0, relation, note, gain, pieces)
     decided = better or worse
     is_slight = sense == 1 and max(abs(_difference(metrics, keys[m], m)) for m, _ in measures) < SLIGHT_DIFFERENCE
     degree = f"{'slightly ' if is_slight else ''}{'better' if better else 'worse'}"
@@ -176,18 +217,26 @@ def _gain_note(metrics: RunMetrics, key: Method, measure: Measure) -> str:
     text, form = f"gain{title} {format_gain(gain)}", format_gain
     if measure == "rmse":
         text, form = f"difference in RMSE {format_value(gain, metrics.unit)}", "{:.4g}".format
-    return f"{text}, 95 %: {form(interval[0])} to {form(interval[1])}" if interval else f"{text}, {NO_INTERVAL}"
+    return f"{text}, 95 %: {form(interval[0])} to {form(interval[1])}" if interval else text
 
 
 def _joined(comparisons: list[Comparison]) -> str:
     """Both comparisons as one predicate; `but` where only one of them is in favour of the model."""
     first, second = comparisons
     if first.relation != second.relation:
-        return f"{first}, {'but' if (first.value > 0) != (second.value > 0) else 'and'} {second}"
-    if not first.note:
-        return f"{first}, and than {second.baseline}"
+        favours = {(comparison.gain or comparison.value) > 0 for comparison in comparisons}
+        return f"{first}, {'but' if len(favours) > 1 else 'and'} {second}"
     without_note = replace(first, note="") if first.note == second.note else first
-    return f"{without_note}, or {str(second).removeprefix('cannot be told apart ')}"
+    word, preposition = "or" if first.relation == UNDECIDED else "and", first.relation.rpartition(" ")[2]
+    return f"{without_note}, {word} {replace(second, relation=preposition)}"
+
+
+def _chance_text(metrics: RunMetrics, comparisons: list[Comparison]) -> str:
+    """Why gains without an interval may be chance, as a sentence; empty where all have one."""
+    unsure = [comparison for comparison in comparisons if comparison.gain is not None]
+    if unsure and all(comparison.independent and comparison.independent < MIN_PIECES for comparison in unsure):
+        return f"Too few pieces of the test areas are independent to rule out chance: at least {MIN_PIECES} are needed."
+    return f"This may be chance: {metrics.intervals.reason or 'the metrics have no interval'}." if unsure else ""
 
 
 def _text(metrics: RunMetrics) -> str:
@@ -209,11 +258,7 @@ def _text(metrics: RunMetrics) -> str:
         best = best_trees(metrics, "accuracy")
         if _sign(metrics.intervals.gains(best).get("accuracy")):
             text += _error_ratio(metrics.model.accuracy, metrics.trees[best].accuracy, TREES[best])
-    gains = [metrics.intervals.gains(key) for key in (*TREES, "simple")]
-    if any(of_baseline.get(measure) for of_baseline in gains for measure, _ in verdict_measures(metrics.task)):
-        return text
-    reason = metrics.intervals.reason or "the metrics contain none"
-    return f"{text} Without a confidence interval the differences may be chance: {reason}."
+    return text
 
 
 def _accuracy_text(scores: ScoresOfClasses) -> str:

@@ -79,9 +79,9 @@ def plural(number: int, noun: str) -> str:
     return f"{format_count(number)} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
-def join_words(words: list[str]) -> str:
+def join_words(words: list[str], last: str = "and") -> str:
     """Words as in a sentence: `a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+    return f" {last} ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def scored_size(metrics: MetricsDocument) -> str:

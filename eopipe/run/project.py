@@ -32,7 +32,7 @@ from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
 from eopipe.publish import MANIFEST, NOT_REPLACED, foreign_conflict, publish, read_json
 from eopipe.reporting.map_page import TESTED
-from eopipe.reporting.verdict import verdict
+from eopipe.reporting.verdict import verdict, weak_classes
 from eopipe.reporting.wording import TREES, describe_test
 from eopipe.run.job_records import has_locks
 from eopipe.run.rules import named_paths
@@ -318,7 +318,8 @@ def _short_training(model: Path) -> list[str]:
 
 def _scores(path: Path) -> list[str]:
     if "baselines" in read_json(path):
-        return ["", f"Scores of the map. {TESTED}", f"  {_score(read_finished_metrics(path).model, '')}"]
+        of_map = read_finished_metrics(path)
+        return ["", f"Scores of the map. {TESTED}", f"  {_score(of_map.model, '')}", *weak_classes(of_map)]
     metrics = read_metrics(path)
     names = {"model": "this model", **TREES, "simple": TASKS[metrics.task].simple_baseline[1]}
     lines = [f"  {names[key]:<29} {_score(scores, metrics.unit)}" for key, scores in metrics.methods.items()]

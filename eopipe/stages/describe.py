@@ -5,7 +5,7 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
-# 2: hectares and metres on the ground.
+# 2: hectares and metres on the ground; test scores of the model, and classes that are never right or hardly mapped.
 REVISION = 2
 
 
@@ -41,7 +41,8 @@ def describe(
 
     The page shows the maps, the area of each class, and the inputs beside the training inputs: it warns of another
     season, sensor or processing baseline, and of bands of which more than a tenth of the pixels are beyond the 1 % and
-    99 % quantiles of the training. Where labels test the maps it shows their scores.
+    99 % quantiles of the training. Where labels test the maps it shows their scores, and the test scores of the model
+    where its folder has them, as `eopipe init --from` of a run copies them (`test-scores.json`).
     Raises BadInputError for maps, model, tiles and scores that do not belong together, UsageError for colors that do
     not match the classes.
     """

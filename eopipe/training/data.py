@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from eopipe.chips.audit import check_statistics
+from eopipe.chips.block_choice import describe_unvalidated
 from eopipe.chips.chips import Normaliser, chip_classes, chip_votes, is_continuous, pair_stores
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import labelled_ground_pixels
@@ -73,6 +74,8 @@ class TrainingData:
         split, statistics = read_split(inputs.chips), read_statistics(inputs.statistics)
         check_scenes(split, pairs)
         check_statistics(statistics, split, [image for image, _ in pairs])
+        if sentence := describe_unvalidated(split.pixels["val"]):
+            log.warning("event=class_without_validation message=%r", sentence)
         return cls(inputs, pairs, split, statistics)
 
     @property

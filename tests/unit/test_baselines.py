@@ -207,6 +207,7 @@ def test_every_tree_baseline_has_a_name_and_an_interval(tmp_path: Path) -> None:
     data = noisy(tmp_path)
     metrics = evaluate_maps(data, 2_000, 0)
     assert "not_mapped" not in metrics
+    assert sum(metrics["map_pixels"].values()) == data.frame.shape[0] * data.frame.shape[1]
     assert {"gain", "texture_gain", "simple_gain"} <= metrics["intervals"].keys()
     low, high = metrics["intervals"]["texture_gain"]["accuracy"]
     gain = metrics["model"]["accuracy"] - metrics["texture_baseline"]["accuracy"]
@@ -221,6 +222,7 @@ def test_a_class_that_no_pixel_of_the_map_has_is_named_in_the_headline(tmp_path:
     truth = data.groups[0].truth(*everything)
     metrics = evaluate_maps(halves(data.groups[0].stores, truth, mapped=np.zeros_like(truth)), 2_000, 0)
     assert metrics["not_mapped"] == [data.names[1]]
+    assert metrics["map_pixels"] == {data.names[0]: truth.size, data.names[1]: 0}
     assert verdict(KINDS["segmentation"].model_validate(metrics)).headline.endswith(
         f" The map has no pixel of “{data.names[1]}”."
     )

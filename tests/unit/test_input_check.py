@@ -1,6 +1,8 @@
 """What predict refuses: tiles unlike those of the training, and numbers that are not finite."""
 
+import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +24,8 @@ from eopipe.inference.predictor import WindowPredictor
 from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties, check_tiles, unfamiliar_inputs
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
-from eopipe.publish import publish
+from eopipe.publish import publish, write_json
+from eopipe.stac.write import ItemExtent
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store
 from eopipe.training.validation import ClassValidation
@@ -54,7 +57,12 @@ def write_tiles(
     return Tiles(folder / f"{name}.zarr")
 
 
-def write_model(path: Path, trained_on: TileProperties | None, weight: float | None = None) -> Path:
+DAYS = (datetime(2019, 1, 1, 12, tzinfo=UTC), datetime(2020, 12, 31, 12, tzinfo=UTC))
+
+
+def write_model(
+    path: Path, trained_on: TileProperties | None, weight: float | None = None, scores: dict[str, Any] | None = None
+) -> Path:
     torch.manual_seed(1)
     architecture = Architecture("unet", 2, len(CLASSES), 4, 1)
     normaliser = Normaliser((200.0, 200.0), (100.0, 100.0))
@@ -63,7 +71,9 @@ def write_model(path: Path, trained_on: TileProperties | None, weight: float | N
     if weight is not None:
         weights = {name: torch.full_like(value, weight) for name, value in weights.items()}
     with publish(path, folder=True) as draft:
-        write_model_folder(draft, trained, weights, [], {})
+        write_model_folder(draft, trained, weights, [], {}, extent=ItemExtent(None, (), *DAYS))
+        if scores:
+            write_json(draft / "test-scores.json", scores)
     return path
 
 
@@ -269,6 +279,50 @@ def test_the_report_of_a_map_without_labels_has_its_areas_and_what_is_unlike_the
     assert "without a calibration" in page
     with Image.open(mapped / "map.png") as picture:
         assert picture.width > 500
+
+
+def scored(folder: Path, recall: float, classes: tuple[str, ...] = CLASSES) -> None:
+    """A model that fits the inputs, with its test scores: of the second class this recall."""
+    store = Tiles(folder / "a.zarr")
+    ranges = dict.fromkeys(BANDS, (-1000000.0, 1000000.0))
+    rows = [{"iou": r, "precision": r, "recall": r, "f1": r, "pixels": 50} for r in (0.9, recall)]
+    per_class = dict(zip(classes, rows, strict=True))
+    scores = {"accuracy": 0.9, "miou": 0.8, "f1_macro": 0.8, "kappa": 0.7, "confusion": [], "per_class": per_class}
+    metrics = {"classes": classes, "maps": 1, "test_pixels": 100, "model": scores, "pixel_baseline": scores}
+    metrics |= {"majority": scores | {"class": "land"}, "intervals": {"model": {"accuracy": [0.8, 0.95]}}}
+    shutil.rmtree(folder / "model")
+    write_model(folder / "model", replace(TileProperties.of([store]), ranges=ranges), scores=metrics)
+
+
+@pytest.mark.parametrize(("recall", "tone", "sentence"), [
+    (0.6, "good", ""),
+    (0.0, "mixed", " The map of the training is right at no test pixel of “water”."),
+])  # fmt: skip
+def test_the_report_of_a_map_has_the_test_scores_of_the_model_and_no_green_headline_over_a_dead_class(
+    recall: float, tone: str, sentence: str, mapped: Path
+) -> None:
+    scored(mapped, recall)
+    assert describe(mapped) == 0
+    page = (mapped / "report.html").read_text()
+    assert f'class="verdict {tone}"' in page
+    assert f'<p class="head">The inputs are like the training inputs.{sentence}</p>' in page
+    assert (
+        "The map has no labels, so nothing is scored here. The test of the training, on 100 test pixels of images of "
+        "2019-01-01 to 2020-12-31: accuracy 0.900 (0.800 to 0.950), mIoU 0.800."
+    ) in page
+    assert f"<td>{recall:.3f}</td>" in page
+    assert "test scores of the training" in page
+
+
+def test_the_report_of_a_map_does_not_know_scores_that_are_not_with_the_model(mapped: Path) -> None:
+    assert describe(mapped) == 0
+    assert "The test scores of the model are not known here" in (mapped / "report.html").read_text()
+
+
+def test_test_scores_of_other_classes_are_refused(mapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scored(mapped, 0.5, ("land", "ice"))
+    assert describe(mapped) == 3
+    assert "test-scores.json has scores of land, ice, the model maps land, water" in capsys.readouterr().err
 
 
 def test_the_report_of_a_map_is_the_same_byte_for_byte(mapped: Path) -> None:

@@ -312,6 +312,18 @@ def test_a_val_split_without_a_chip_is_warned_of_with_settings_that_give_it_one(
     assert not any("no validation chips" in line for line in value["warnings"])
 
 
+def test_a_class_without_validation_pixels_is_warned_of(folder: Path, run: Run) -> None:
+    write(folder)
+    assert not any("the val split" in line for line in planned(run, folder)["warnings"])
+    codes = (np.arange(SHAPE[0])[:, None] // 7 + np.arange(SHAPE[1]) // 9) % 3
+    codes[:, 76:120] = np.where(codes[:, 76:120] == 1, 0, codes[:, 76:120])
+    write_raster(folder / "labels.tif", codes.astype(np.uint8), nodata=2)
+    value = planned(run, folder)
+    assert value["chips"]["val"]["classes"]["b"]["pixels"] == 0
+    (sentence,) = [line for line in value["warnings"] if "the val split" in line]
+    assert sentence.startswith("the labels of the val split have no pixel of class b, so ")
+
+
 def test_a_grid_larger_than_memory_is_refused_in_one_sentence(folder: Path, run: Run) -> None:
     write(folder, search={"resolution": 0.001})
     completed = run("plan", "config.yaml")

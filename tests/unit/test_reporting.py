@@ -40,6 +40,7 @@ def test_names_choose_meaningful_colours_that_all_differ() -> None:
 
 PIXEL, TEXTURE = "the per-pixel trees", "the trees with texture and season"
 ALWAYS = "always predicting “a”"
+FEW = "Too few pieces of the test areas are independent to rule out chance: at least 6 are needed."
 UP, DOWN, AROUND = [0.02, 0.08], [-0.09, -0.02], [-0.022, 0.01]
 
 
@@ -51,7 +52,8 @@ def compared(gains: Gains, simple: Gains, baseline: tuple[float, float] = (0.86,
         key: dict(zip(("accuracy", "miou"), pair, strict=True))
         for key, pair in (("gain", gains), ("simple_gain", simple))
     }
-    of_all = {"classes": ["a", "b"], "maps": 1, "test_pixels": 9, "intervals": intervals}
+    independent = {"gain": 204.0, "simple_gain": 1.6}
+    of_all = {"classes": ["a", "b"], "maps": 1, "test_pixels": 9, "intervals": intervals | {"independent": independent}}
     return scores | of_all | {"majority": scores["majority"] | {"class": "a"}}
 
 
@@ -84,8 +86,11 @@ def verdict_on(document: dict[str, Any]) -> Verdict:
      f"The model cannot be told apart from {PIXEL} (gain of mIoU 0.040, 95 %: -0.022 to 0.010), "
      f"but is better than {ALWAYS}."),
     ((UP, UP), (None, None), "mixed",
-     f"The model is better than {PIXEL}, but cannot be told apart from {ALWAYS} (gain 0.020, "
-     "without a confidence interval)."),
+     f"The model is better than {PIXEL}, and is ahead of {ALWAYS} (gain 0.020 from about 1.6 independent pieces). "
+     f"{FEW}"),
+    ((DOWN, DOWN), (None, None), "bad",
+     f"The model is worse than {PIXEL}, but is ahead of {ALWAYS} (gain 0.020 from about 1.6 independent pieces). "
+     f"{FEW}"),
 ])  # fmt: skip
 def test_the_verdict_goes_by_the_intervals_of_the_gains(gains: Gains, simple: Gains, tone: str, headline: str) -> None:
     result = verdict_on(compared(gains, simple))
@@ -103,17 +108,65 @@ def test_a_small_but_certain_difference_is_called_slight() -> None:
     assert verdict_on(metrics).headline == f"The model is slightly better than {PIXEL}, and is better than {ALWAYS}."
 
 
-def test_without_an_interval_the_scores_decide_nothing_and_the_reason_follows() -> None:
-    metrics = compared((None, None), (None, None))
-    metrics["intervals"]["reason"] = "too few independent pieces to say: about 3, at least 6 are needed"
+@pytest.mark.parametrize(("independent", "baseline", "headline"), [
+    ({"gain": 4.1, "simple_gain": 1.0}, (0.86, 0.76),
+     f"The model is ahead of {PIXEL} (gain 0.040 from about 4.1 independent pieces), and of {ALWAYS} "
+     f"(gain 0.020 from about 1 independent piece). {FEW}"),
+    ({"gain": 3.0, "simple_gain": 1.0}, (0.95, 0.9),
+     f"The model is behind {PIXEL} (gain -0.050 from about 3 independent pieces), but is ahead of {ALWAYS} "
+     f"(gain 0.020 from about 1 independent piece). {FEW}"),
+    ({"gain": 3.0, "simple_gain": 1.0}, (0.9, 0.8),
+     f"The model is level with {PIXEL} (gain 0.000 from about 3 independent pieces), but is ahead of {ALWAYS} "
+     f"(gain 0.020 from about 1 independent piece). {FEW}"),
+    ({}, (0.86, 0.76),
+     f"The model is ahead of {PIXEL} (gain 0.040), and of {ALWAYS} (gain 0.020). This may be chance: not measured."),
+])  # fmt: skip
+def test_without_an_interval_the_scores_decide_nothing_and_the_reason_follows(
+    independent: dict[str, float], baseline: tuple[float, float], headline: str
+) -> None:
+    metrics = compared((None, None), (None, None), baseline)
+    metrics["intervals"] |= {"independent": independent, "reason": "not measured"}
     result = verdict_on(metrics)
-    assert result.headline == (
-        f"The model cannot be told apart from {PIXEL} (gain 0.040, without a confidence interval), "
-        f"or from {ALWAYS} (gain 0.020, without a confidence interval)."
-    )
+    assert result.headline == headline
     assert result.tone == "mixed"
-    assert result.text.endswith("may be chance: too few independent pieces to say: about 3, at least 6 are needed.")
-    assert verdict_on(metrics | {"intervals": {}}).tone == "mixed"
+    assert "chance" not in result.text
+    assert verdict_on(metrics | {"intervals": {}}).headline.endswith("be chance: the metrics have no interval.")
+
+
+def with_classes(recalls: tuple[float, float, float], mapped: tuple[int, int, int], **more: Any) -> dict[str, Any]:
+    """Metrics of a model that is better than both baselines, with the recall and the pixels of map of three classes."""
+    metrics, names = compared((UP, UP), (UP, UP)) | more, ("a", "b", "c")
+    rows = [{"iou": r, "precision": r, "recall": r, "f1": r, "pixels": 100} for r in recalls]
+    metrics["model"] |= {"per_class": dict(zip(names, rows, strict=True))}
+    return metrics | {"classes": [*names], "map_pixels": dict(zip(names, mapped, strict=True))}
+
+
+@pytest.mark.parametrize(("recalls", "mapped", "more", "sentence"), [
+    ((0.9, 0.8, 0.7), (40, 30, 30), {}, ""),
+    ((0.9, 0.0, 0.7), (90, 1, 9), {}, " The map is right at no test pixel of “b”."),
+    ((0.9, 0.0, 0.0), (90, 1, 9), {}, " The map is right at no test pixel of “b” or “c”."),
+    ((0.9, 0.8, 0.7), (40, 30, 30), {"not_mapped": [*"defghi"]}, " The map has no pixel of “d”, “e”, “f”, “g” and 2 "
+     "other classes."),
+    ((0.9, 0.8, 0.7), (970, 10, 20), {}, " The map is 1.0 % “b” (33.3 % of the test labels) and 2.0 % “c” (33.3 % of "
+     "the test labels)."),
+    ((0.9, 0.0, 0.7), (970, 0, 30), {"not_mapped": ["b"]}, " The map has no pixel of “b”. The map is 3.0 % “c” "
+     "(33.3 % of the test labels)."),
+])  # fmt: skip
+def test_a_class_that_is_never_right_or_hardly_mapped_is_in_the_headline_and_no_verdict_is_good(
+    recalls: tuple[float, float, float], mapped: tuple[int, int, int], more: dict[str, Any], sentence: str
+) -> None:
+    result = verdict_on(with_classes(recalls, mapped, **more))
+    assert result.headline.replace("\u202f", " ").endswith(f"{ALWAYS}.{sentence}")
+    assert result.tone == ("mixed" if sentence else "good")
+
+
+def test_metrics_without_the_pixels_of_the_map_are_read_and_name_what_is_never_right(tmp_path: Path) -> None:
+    metrics = with_classes((0.9, 0.0, 0.7), (0, 0, 0))
+    del metrics["map_pixels"]
+    write_json(tmp_path / "metrics.json", metrics)
+    assert verdict(read_metrics(tmp_path / "metrics.json")).headline.endswith(" is right at no test pixel of “b”.")
+    assert summary(str(tmp_path)).startswith("\nScores on the test split.")
+    assert "The map is right at no test pixel of “b”." in summary(str(tmp_path))
 
 
 @pytest.mark.parametrize(("texture", "gains", "name", "tone"), [
@@ -144,8 +197,8 @@ def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
 
     assert (
         headline(None)
-        == "The model cannot be told apart from the per-pixel trees (difference in RMSE 0 m, without a confidence "
-        "interval), or from the mean of the labels (difference in RMSE -2 m, without a confidence interval)."
+        == "The model is level with the per-pixel trees (difference in RMSE 0 m), but is ahead of the mean of the "
+        "labels (difference in RMSE -2 m). This may be chance: the metrics have no interval."
     )
     assert headline([-0.4, -0.1], 2.2) == (
         "The model is better than the per-pixel trees, and than the mean of the labels."

@@ -35,6 +35,7 @@ from eopipe.reporting.palette import SPLIT_COLORS, rgb
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.training.data import TrainingData, TrainingInputs
 
 STRIPS: tuple[SplitMethod, ...] = ("west-east", "east-west", "north-south", "south-north")
 METHODS: tuple[SplitMethod, ...] = ("blocks", "checkerboard", *STRIPS)
@@ -597,6 +598,19 @@ def test_a_val_split_without_a_chip_is_a_warning_in_log_and_file_with_settings_t
         cured = read_split(tmp_path / "split.json")
         assert len(cured.samples["val"]), cure
         assert cured.warnings == []
+
+
+def test_a_class_without_validation_pixels_is_a_warning_of_the_training(
+    tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    label = (np.indices(SHAPE)[0] // 8 % 2).astype(np.uint8)
+    label[:, 48:72] = 0
+    stores = [make_stores(tmp_path, "s"), make_stores(tmp_path, "t", label=label)]
+    for (tiles, labels), is_warned in zip(stores, (False, True), strict=True):
+        assert split(run, tmp_path, [(tiles, labels)], *SHARES).code == 0
+        TrainingData.open(TrainingInputs((tiles,), (labels,), tmp_path / "split.json", tmp_path / "statistics.json"))
+        sentence = "the labels of the val split have no pixel of class b, so "
+        assert (f"event=class_without_validation message='{sentence}" in caplog.text) == is_warned
 
 
 def test_a_val_split_that_was_not_asked_for_or_is_masked_is_told_apart(tmp_path: Path, run: Run) -> None:

@@ -91,6 +91,7 @@ def test_a_run_of_a_finished_model_has_no_labels_and_no_scores_and_ends_with_rep
     assert not {"labels", "split.json", "model", "metrics.json"} & {path.name for path in mapped.results.iterdir()}
     page = (mapped.results / "report.html").read_text()
     assert "The inputs are like the training inputs" in page
+    assert "nothing is scored here. The test of the training, on " in page
     assert "The probabilities have the temperature" in page
     names = {path.name for path in (mapped.results / "crate").iterdir()}
     assert {"model", "calibration.json", "report.html", "classes.tif", "config"} <= names
@@ -184,7 +185,7 @@ def test_a_tested_map_has_its_scores_in_report_catalog_and_crate(tested: Project
     accuracy = json.loads((tested.results / "metrics.json").read_text())["model"]["accuracy"]
     assert f"<td>{accuracy:.3f}</td>" in page
     assert "All labels of this run are test labels: this model used none of them in this run." in page
-    assert "Nothing is scored here" not in page
+    assert "nothing is scored here" not in page
     collection = json.loads((tested.results / "catalog/maps/collection.json").read_text())
     assert "metrics" in collection["assets"]
     crate = json.loads((tested.results / "crate/ro-crate-metadata.json").read_text())
