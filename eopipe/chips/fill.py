@@ -20,14 +20,19 @@ def fill_nearest(image: AnyArray, valid: BoolArray, reach: int | None = None) ->
     """
     if reach == 0 or valid.all() or not valid.any():
         return
-    rows, columns, source_rows, source_columns = nearest_valid(valid, reach)
+    copy_pixels(image, *nearest_valid(valid, reach))
+
+
+def copy_pixels(image: AnyArray, rows_columns: IndexArray, of: IndexArray) -> None:
+    """Give pixels at rows and columns (2, n) of an image (band, y, x) the values of others, in place."""
     for band in image:
-        band[rows, columns] = band[source_rows, source_columns]
+        band[*rows_columns] = band[*of]
 
 
-def nearest_valid(valid: BoolArray, reach: int | None) -> tuple[IndexArray, IndexArray, IndexArray, IndexArray]:
-    """Rows and columns of the invalid pixels of a mask (y, x) that are filled, then of the pixels that they take.
+def nearest_valid(valid: BoolArray, reach: int | None, margin: int = 0) -> tuple[IndexArray, IndexArray]:
+    """Rows and columns (2, n) of the invalid pixels of a mask (y, x) that are filled, and of the pixels that they take.
 
+    Those within `margin` pixels of the edges of the mask are not filled.
     All pixels that are nearer than the nearest valid one are invalid. So that one is in the top row of the square of
     this distance, or else in its left and right columns, or else in its bottom row.
     """
@@ -35,15 +40,16 @@ def nearest_valid(valid: BoolArray, reach: int | None) -> tuple[IndexArray, Inde
 
     height, width = valid.shape
     distance = distance_transform_cdt(~valid, "chessboard")
-    rows, columns = np.nonzero(distance if reach is None else (distance > 0) & (distance <= reach))
+    inner = distance[margin : height - margin, margin : width - margin]
+    rows, columns = (axis + margin for axis in np.nonzero(inner if reach is None else (inner > 0) & (inner <= reach)))
     radius = distance[rows, columns].astype(np.intp)
     # The next valid column from a pixel on in its row, and the next valid row in its column; outside of the mask none.
     none = height + width
-    y, x = np.arange(height)[:, None], np.arange(width)[None]
+    y, x = np.arange(height, dtype=np.int32)[:, None], np.arange(width, dtype=np.int32)[None]
     column_from = np.full((height + 1, width), 2 * none, np.int32)
-    column_from[:height] = np.minimum.accumulate(np.where(valid, x, 2 * none)[:, ::-1], 1)[:, ::-1]
+    column_from[:height] = np.minimum.accumulate(np.where(valid, x, np.int32(2 * none))[:, ::-1], 1)[:, ::-1]
     row_from = np.full((height, width + 1), 2 * none, np.int32)
-    row_from[:, :width] = np.minimum.accumulate(np.where(valid, y, 2 * none)[::-1], 0)[::-1]
+    row_from[:, :width] = np.minimum.accumulate(np.where(valid, y, np.int32(2 * none))[::-1], 0)[::-1]
     left, right = columns - radius, columns + radius
     first, beyond_left = np.maximum(left, 0), np.where(left < 0, width, left)
     from_row = np.maximum(rows - radius, 0)
@@ -55,7 +61,7 @@ def nearest_valid(valid: BoolArray, reach: int | None) -> tuple[IndexArray, Inde
     choices = [above <= right, beside < rows + radius]
     source_rows = np.select(choices, [rows - radius, beside], rows + radius)
     source_columns = np.select(choices, [above, np.where(on_left <= on_right, left, right)], below)
-    return rows, columns, source_rows, source_columns
+    return np.stack([rows, columns]), np.stack([source_rows, source_columns])
 
 
 def keep_zeros(image: AnyArray, valid: BoolArray, reach: int | None = None) -> None:

@@ -53,6 +53,12 @@ def read_normalised(
     return normalise(stored, tiles.scaling, valid)
 
 
+def widened(window: PixelWindow, margin: int) -> PixelWindow:
+    """A window with some pixels on each side."""
+    y, x = (slice(axis.start - margin, axis.stop + margin) for axis in window)
+    return y, x
+
+
 def within_raster(shape: tuple[int, int], window: PixelWindow) -> tuple[PixelWindow, list[tuple[int, int]]]:
     """The part of a window that is in a raster, and the pixels beyond it: above and below, left and right."""
     y, x = (slice(max(axis.start, 0), min(axis.stop, edge)) for axis, edge in zip(window, shape, strict=True))

@@ -13,9 +13,9 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.chips.chips import Normaliser
-from eopipe.chips.fill import FILLS, ZERO, Fill, fill_nearest
+from eopipe.chips.fill import FILLS, ZERO, Fill, copy_pixels, fill_nearest, nearest_valid
 from eopipe.errors import BadInputError, DivergedError, UsageError
-from eopipe.inference.images import PredictableImage, read_normalised, read_valid
+from eopipe.inference.images import PredictableImage, read_normalised, read_valid, widened
 from eopipe.inference.symmetries import check_symmetries, mean_prediction
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import TrainedModel
@@ -130,17 +130,26 @@ class WindowPredictor:
     ) -> FloatArray:
         """Normalised image (band, y, x) of a window with its halo, `padded`, and its valid mask; filled where invalid.
 
-        To be filled it is read with the reach around it, which is twice the reach around the window. What is blended is
-        filled later, by window. Raises BadInputError where valid pixels are NaN or infinite.
+        Of the reach around it (twice the reach around the window) as much is read as has a pixel that it takes.
+        What is blended is filled later, by window. Raises BadInputError where valid pixels are NaN or infinite.
         """
         reach = 0 if self.overlap or valid.all() else self.reach or 0
-        y, x = (slice(axis.start - reach, axis.stop + reach) for axis in padded)
-        known = read_valid(store, y, x) if reach else valid
-        image = read_normalised(store, self.bands, self.normalise, (y, x), known)
+        if not reach:
+            image = read_normalised(store, self.bands, self.normalise, padded, valid)
+            check_finite(image, valid, f"scene {store.scene}", window)
+            if not self.overlap:
+                self.fill(image, valid, self.reach)
+            return image
+        known = read_valid(store, *widened(padded, reach))
+        filled, sources = nearest_valid(known, reach, margin=reach)
+        last = np.array(known.shape)[:, None] - 1
+        unread = int(np.minimum(sources, last - sources).min(initial=reach))
+        known = known[unread : known.shape[0] - unread, unread : known.shape[1] - unread]
+        image = read_normalised(store, self.bands, self.normalise, widened(padded, reach - unread), known)
         check_finite(image, known, f"scene {store.scene}", window)
-        if not self.overlap:
-            self.fill(image, known, self.reach)
-        return image[:, reach : image.shape[1] - reach, reach : image.shape[2] - reach]
+        copy_pixels(image, filled - unread, sources - unread)
+        edge = reach - unread
+        return image[:, edge : image.shape[1] - edge, edge : image.shape[2] - edge]
 
 
 def _use_one_thread() -> None:
