@@ -44,7 +44,8 @@ def eopipe(job: Job) -> Callable[[], None]:
 
 def _windows(job: Job, normalised: bool) -> Iterator[tuple[Any, tuple[slice, slice], tuple[slice, slice]]]:
     """Images (1, band, y, x) of the windows of the stage with their halo; rows and columns in image and scene."""
-    from eopipe.inference.predictor import open_predictor, padded_slice, read_padded
+    from eopipe.inference.images import read_normalised, read_valid
+    from eopipe.inference.predictor import open_predictor, padded_slice
     from eopipe.models.model_folder import read_trained_model
     from eopipe.tiles.store import Tiles
 
@@ -56,7 +57,8 @@ def _windows(job: Job, normalised: bool) -> Iterator[tuple[Any, tuple[slice, sli
             padded_slice(edge, axis, predictor.halo, predictor.factor)
             for edge, axis in zip(store.shape, window, strict=True)
         ]
-        image, _ = read_padded(store, trained.bands, trained.normaliser, *padded)
+        valid = read_valid(store, *padded)
+        image = read_normalised(store, trained.bands, trained.normaliser, padded, valid)
         part = [slice(a.start - b.start, a.stop - b.start) for a, b in zip(window, padded, strict=True)]
         # The exported graph normalises by itself.
         yield (image if normalised else image * std + mean)[None], (part[0], part[1]), window

@@ -88,6 +88,10 @@ class Normaliser:
                 band[invalid] = 0
 
 
+# The symmetry that undoes each of the eight.
+INVERSE_SYMMETRIES = (0, 1, 2, 3, 4, 6, 5, 7)
+
+
 def apply_symmetry(array: AnyArray, symmetry: int) -> AnyArray:
     """Apply one of the eight symmetries of the square to the last two axes, as a view."""
     if symmetry & 4:

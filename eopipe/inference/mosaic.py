@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
-from eopipe.inference.predictor import WindowPredictor, check_finite, read_padded
+from eopipe.inference.images import read_normalised, read_valid
+from eopipe.inference.predictor import WindowPredictor, check_finite
 from eopipe.tasks import TASKS
 from eopipe.tiles.grid import PixelWindow
 
@@ -29,7 +30,7 @@ def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowRe
         total = np.zeros((channels, y.stop - y.start, x.stop - x.start), np.float64)
         scene_count = np.zeros(total.shape[1:], np.int64)
         for probability, valid in predictor.predictions(y, x):
-            # A model may have no finite output for the zeros of invalid pixels.
+            # A model may have no finite output where pixels are not valid.
             total += np.where(valid, probability, 0)
             scene_count += valid
         return y, x, with_spread(total / np.maximum(scene_count, 1), predictor.members), scene_count
@@ -76,11 +77,15 @@ def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[Windo
         total = np.zeros((rows * columns, channels), np.float64)
         for store in predictor.stores:
             extent = slice(y.start, y.start + rows * chip), slice(x.start, x.start + columns * chip)
-            image, valid = read_padded(store, predictor.bands, predictor.normalise, *extent)
+            valid = read_valid(store, *extent)
             weight = _chips(valid[None], chip).sum((1, 2, 3))
             if valid_cells := np.flatnonzero(weight).tolist():
+                image = read_normalised(store, predictor.bands, predictor.normalise, extent, valid)
                 check_finite(image, valid, f"scene {store.scene}", (y, x))
-                output = predictor.predict_images(_chips(image, chip)[valid_cells])[:, :, 0, 0]
+                images = _chips(image, chip)[valid_cells]
+                for pixels, is_valid in zip(images, _chips(valid[None], chip)[valid_cells, 0], strict=True):
+                    predictor.fill(pixels, is_valid, None)
+                output = predictor.predict_images(images)[:, :, 0, 0]
                 check_finite(output.T, np.ones(len(output), bool), f"scene {store.scene}", (y, x), by_model=True)
                 total[valid_cells] += output * weight[valid_cells, None]
                 scene_count += weight

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.chips.chips import Normaliser
+from eopipe.chips.fill import FILLS, ZERO, Fill, copy_pixels, fill_nearest, nearest_valid
 from eopipe.errors import BadInputError, DivergedError, UsageError
+from eopipe.inference.images import PredictableImage, read_normalised, read_valid, widened
 from eopipe.inference.symmetries import check_symmetries, mean_prediction
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import TrainedModel
@@ -49,47 +51,6 @@ def padded_slice(edge: int, window: slice, halo: int, factor: int) -> slice:
     return slice(start, stop)
 
 
-class PredictableImage(Protocol):
-    """What a model maps: pixels of named bands on a grid, read by windows, such as a tile store."""
-
-    @property
-    def scene(self) -> str:
-        """What messages call it."""
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width in pixels."""
-
-    @property
-    def scaling(self) -> tuple[float, float]:
-        """Scale and offset that turn stored numbers into physical ones."""
-
-    def valid(self, y: slice, x: slice) -> BoolArray:
-        """Mask (y, x) of the usable pixels of a window."""
-
-    def read(self, name: str, y: slice, x: slice) -> AnyArray:
-        """The stored numbers (band, y, x) of a window of `image`."""
-
-    def reaches(self, window: PixelWindow) -> bool:
-        """Whether it has any pixel of a window."""
-
-
-def read_padded(
-    tiles: PredictableImage, bands: tuple[str, ...], normalise: Normaliser, y: slice, x: slice
-) -> tuple[FloatArray, BoolArray]:
-    """Normalised image (band, y, x) and valid mask of a window; zeros and False beyond the raster."""
-    height, width = tiles.shape
-    inner_y, inner_x = slice(max(y.start, 0), min(y.stop, height)), slice(max(x.start, 0), min(x.stop, width))
-    order = [tiles.names.index(band) for band in bands]
-    valid = tiles.valid(inner_y, inner_x)
-    image = normalise(tiles.read("image", inner_y, inner_x)[order], tiles.scaling, valid)
-    pad = ((inner_y.start - y.start, y.stop - inner_y.stop), (inner_x.start - x.start, x.stop - inner_x.stop))
-    return np.pad(image, ((0, 0), *pad)), np.pad(valid, pad)
-
-
 @dataclass(frozen=True)
 class WindowPredictor:
     """A model applied to scenes of one grid: windows of `edge` pixels with a halo, aligned to the model's factor.
@@ -100,6 +61,11 @@ class WindowPredictor:
     the mean over `symmetries` of the square; windows begin and end at multiples of the factor, so pooling falls on the
     same pixels in each of them. Of an ensemble the channels of its `members` may follow the model's channels, each
     with the prediction that this member alone has.
+
+    Pixels without data are filled (`eopipe.chips.fill`). Where windows have a halo, from valid pixels within `reach`
+    pixels, the halo or the model's own, so that what a valid pixel sees depends on its place alone: all that it sees is
+    within reach, so has itself within reach, and what is nearer is within twice the reach. Blended windows, chips, and
+    with a `reach` of None all windows are filled from their own valid pixels.
     Raises DivergedError where the model's output for a valid pixel is not finite, BadInputError where its input is not.
     """
 
@@ -116,6 +82,8 @@ class WindowPredictor:
     threads: int = 1
     symmetries: int = 1
     members: int = 0
+    reach: int | None = 0
+    fill: Fill = fill_nearest
 
     def windows(self) -> list[PixelWindow]:
         """Windows (rows, columns) that cover the area, or the boxes."""
@@ -149,13 +117,39 @@ class WindowPredictor:
         for store in self.stores:
             if not store.reaches((y, x)):
                 continue
-            image, valid = read_padded(store, self.bands, self.normalise, padded_y, padded_x)
+            valid = read_valid(store, padded_y, padded_x)
             if valid[core].any():
-                check_finite(image, valid, f"scene {store.scene}", (y, x))
+                image = self.filled_image(store, (y, x), (padded_y, padded_x), valid)
                 whole = self.predict_images(image[None])[0] if not self.overlap else blend_windows(self, image, valid)
                 output = whole[(slice(None), *core)]
                 check_finite(output, valid[core], f"scene {store.scene}", (y, x), by_model=True)
                 yield output, valid[core]
+
+    def filled_image(
+        self, store: PredictableImage, window: PixelWindow, padded: PixelWindow, valid: BoolArray
+    ) -> FloatArray:
+        """Normalised image (band, y, x) of a window with its halo, `padded`, and its valid mask; filled where invalid.
+
+        Of the reach around it (twice the reach around the window) as much is read as has a pixel that it takes.
+        What is blended is filled later, by window. Raises BadInputError where valid pixels are NaN or infinite.
+        """
+        reach = 0 if self.overlap or valid.all() else self.reach or 0
+        if not reach:
+            image = read_normalised(store, self.bands, self.normalise, padded, valid)
+            check_finite(image, valid, f"scene {store.scene}", window)
+            if not self.overlap:
+                self.fill(image, valid, self.reach)
+            return image
+        known = read_valid(store, *widened(padded, reach))
+        filled, sources = nearest_valid(known, reach, margin=reach)
+        last = np.array(known.shape)[:, None] - 1
+        unread = int(np.minimum(sources, last - sources).min(initial=reach))
+        known = known[unread : known.shape[0] - unread, unread : known.shape[1] - unread]
+        image = read_normalised(store, self.bands, self.normalise, widened(padded, reach - unread), known)
+        check_finite(image, known, f"scene {store.scene}", window)
+        copy_pixels(image, filled - unread, sources - unread)
+        edge = reach - unread
+        return image[:, edge : image.shape[1] - edge, edge : image.shape[2] - edge]
 
 
 def _use_one_thread() -> None:
@@ -197,11 +191,14 @@ def blend_windows(predictor: WindowPredictor, image: FloatArray, valid: BoolArra
         batch = [np.s_[y : y + size, x : x + size] for y, x in corners]
         if not any(valid[window].any() for window in batch):
             continue
-        outputs = predictor.predict_images(np.stack([image[:, *window] for window in batch]))
+        images = np.stack([image[:, *window] for window in batch])
+        for pixels, window in zip(images, batch, strict=True):
+            predictor.fill(pixels, valid[window], None)
+        outputs = predictor.predict_images(images)
         if total is None:
             total = np.zeros((outputs.shape[1], *valid.shape), np.float64)
         for window, output in zip(batch, outputs, strict=True):
-            # A model may have no finite output for the zeros of invalid pixels.
+            # A model may have no finite output where pixels are not valid.
             total[:, *window] += np.where(valid[window], output, 0) * weight
     if total is None:
         raise ValueError("no window has a valid pixel")
@@ -295,14 +292,26 @@ def open_predictor(
     predictor = predictor_of_images(
         trained, model, stores, window, halo, device, threads, symmetries, with_members=with_members
     )
-    if len(stores[0].frame.cells) > 1 and predictor.halo >= GAP:
-        raise UsageError(
-            f"predict.halo is {predictor.halo}: pixels of another cell begin at {GAP}; choose a smaller one"
-        )
+    if len(stores[0].frame.cells) > 1:
+        check_gap(predictor)
     if not chip_set:
         return predictor
     # Neighbouring slots are not neighbours on the ground.
-    return replace(predictor, edge=chip_set["slot"], halo=0, overlap=0)
+    return replace(predictor, edge=chip_set["slot"], halo=0, overlap=0, reach=None)
+
+
+def check_gap(predictor: WindowPredictor) -> None:
+    """Raise UsageError where a pixel of one cell sees another, or is beside pixels with the values of another."""
+    if max(predictor.halo, 2 * (predictor.reach or 0)) >= GAP:
+        raise UsageError(
+            f"predict.halo is {predictor.halo}: pixels of another cell begin at {GAP}, and pixels without data have "
+            f"values from as far away again; choose one below {GAP // 2}"
+        )
+    if predictor.overlap > GAP:
+        raise UsageError(
+            f"windows of {predictor.overlap} pixels reach two cells, which are {GAP} pixels apart; choose a smaller "
+            "predict.window"
+        )
 
 
 def predictor_of_images(
@@ -338,16 +347,19 @@ def predictor_of_images(
                 f"scene {image.scene} has no band {', '.join(missing_bands)}, which the model needs; "
                 f"it has {', '.join(image.names)}"
             )
+    radius = trained.architecture.receptive_field_radius
     return WindowPredictor(
         images,
         trained.bands,
         trained.normaliser,
         load_predict_function(trained, model, device, with_members=with_members),
         edge=window,
-        halo=trained.architecture.receptive_field_radius if halo is None else halo,
+        halo=radius if halo is None else halo,
         factor=trained.architecture.factor,
         overlap=overlap,
         threads=1 if uses_gpu(device) else threads or min(len(os.sched_getaffinity(0)), MOST_THREADS),
         symmetries=symmetries,
         members=trained.members if with_members and trained.members > 1 else 0,
+        reach=0 if trained.fill == ZERO else halo or radius,
+        fill=FILLS[trained.fill],
     )

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
-from eopipe.chips.chips import Normaliser, apply_symmetry
+from eopipe.chips.chips import INVERSE_SYMMETRIES, Normaliser, apply_symmetry
+from eopipe.chips.fill import fill_nearest
 from eopipe.errors import BadInputError
 from eopipe.tiles.shard_reader import ArrayReader, open_array
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -161,6 +162,7 @@ class ChipReader:
             else:
                 if request.window:
                     copy_chip(chip, target)
+                fill_nearest(target.image, target.valid != 0)
                 if places is not None:
                     target.label[~places] = no_label(target.label)
 
@@ -264,10 +266,12 @@ def finish_chip(
 ) -> None:
     """Finish a chip as the model sees it: symmetry first, on the stored type, then normalised as in prediction.
 
-    Only `places` (y, x) keep their label.
+    Its pixels without data are filled from its own valid pixels, as they are before the symmetry. Only `places` (y, x)
+    keep their label.
     """
     valid = apply_symmetry(chip.valid, symmetry) != 0
     normaliser.fill(out.image, apply_symmetry(chip.image, symmetry), scaling, valid)
+    fill_nearest(apply_symmetry(out.image, INVERSE_SYMMETRIES[symmetry]), chip.valid != 0)
     out.valid[...], out.label[...] = valid, apply_symmetry(chip.label, symmetry)
     is_kept = valid if places is None else valid & apply_symmetry(places, symmetry)
     if not is_kept.all():

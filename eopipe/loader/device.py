@@ -28,14 +28,15 @@ class DeviceFinisher:
     def __call__(
         self, images: Tensor, valid: Tensor, labels: Tensor, scenes: IntArray, symmetries: IntArray
     ) -> tuple[Tensor, Tensor]:
-        """Images (N, band, H, W) float32, 0 where invalid, and labels (N, H, W), 255 or NaN there, after `symmetries`.
+        """Images (N, band, H, W) float32 and labels (N, H, W), 255 or NaN where invalid, after `symmetries`.
 
-        Bit for bit equal to `Normaliser`: the same operations in the same order.
+        Bit for bit equal to `finish_chip`: the same operations in the same order. The reader has filled pixels without
+        data in the stored numbers; an image of nothing else is 0.
         """
         images, invalid = images.to(torch.float32), valid == 0
         scale, offset = self._scaling[_index(scenes, images)].unbind(1)
         images.mul_(scale).add_(offset).sub_(self._mean).div_(self._std)
-        images.masked_fill_(invalid[:, None], 0)
+        images.masked_fill_(invalid.flatten(1).all(1)[:, None, None, None], 0)
         if labels.is_floating_point():
             labels = labels.masked_fill_(invalid, math.nan)
         else:

@@ -5,9 +5,10 @@ Its `model.json` is a STAC Item with the MLM extension that links the weights: t
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from eopipe.chips.chips import Normaliser
+from eopipe.chips.fill import FILLS, NEAREST, ZERO
 from eopipe.contract import annotated, stage
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.models import LINEAR_HEAD, Architecture, with_head
@@ -42,7 +43,8 @@ class TrainedModel:
     deviation of the training labels. For several labels for each chip `min_share` is the share of the labelled pixels
     that makes a class one of them. `trained_on` describes the tiles of the training; models of older versions have no
     such description. `window` is the only edge in pixels of images that the model takes, 0 where it takes others too.
-    `members` is the number of models of an ensemble, which are built as one.
+    `members` is the number of models of an ensemble, which are built as one. `fill` is what the model sees where pixels
+    are not valid (`eopipe.chips.fill`): of models of older versions zeros.
     """
 
     architecture: Architecture
@@ -57,6 +59,7 @@ class TrainedModel:
     min_share: float = 0.0
     window: int = 0
     members: int = 1
+    fill: str = NEAREST
 
     def build(self, path: Path) -> "nn.Module":
         """The module with its weights in evaluation mode; the path is one that `model_item` accepts.
@@ -124,6 +127,7 @@ def write_model_folder(
     card |= {"software": software} if software else {}
     card |= {"window": trained.window} if trained.window else {}
     card |= {"members": trained.members} if trained.members > 1 else {}
+    card |= {"fill": trained.fill} if trained.fill != ZERO else {}
     task = TASKS[trained.task]
     if not task.has_classes:
         card |= {"target": trained.target, "unit": trained.unit}
@@ -198,6 +202,7 @@ def _check_values(card: dict[str, Any], path: Path) -> None:
     names, numbers = tuple[str, ...], tuple[FiniteFloat, ...]
     kinds: dict[str, Any] = {"bands": names, "classes": names, "mean": numbers, "std": tuple[PositiveFloat, ...]}
     kinds |= {"chip": PositiveInt, "window": PositiveInt, "target": numbers, "unit": str, "files": dict[str, str]}
+    kinds["fill"] = Literal[*FILLS]
     kinds["members"] = Annotated[int, Field(ge=1, le=MOST_MEMBERS)]
     # The limits of the options of a training.
     kinds |= {port.name: annotated(port) for port in stage("train").options if port.name in OF_TRAINING}
@@ -235,5 +240,5 @@ def read_trained_model(path: Path, allow_code: str | None = None) -> TrainedMode
     target, unit = tuple(card.get("target", ())), card.get("unit", "")
     trained_on = TileProperties.read(card["trained_on"], path) if "trained_on" in card else None
     task, min_share = (card["task"], target, unit, trained_on), card.get("min_share", 0.0)
-    sizes_of_model = card.get("window", 0), card.get("members", 1)
-    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], *task, min_share, *sizes_of_model)
+    of_windows = card.get("window", 0), card.get("members", 1), card.get("fill", ZERO)
+    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], *task, min_share, *of_windows)

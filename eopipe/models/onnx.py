@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from eopipe.arrays import FloatArray
+from eopipe.chips.fill import FILLS
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.models.model_folder import TrainedModel
+from eopipe.stac.mlm import INVALID_PIXELS
 from eopipe.tasks import TASKS
 from eopipe.tiles.store import Tiles
 
@@ -37,7 +39,7 @@ class ExportedModel(nn.Module):
         self.register_buffer("std", torch.tensor(trained.normaliser.std)[None, :, None, None])
 
     def forward(self, image: Tensor) -> Tensor:
-        """Probabilities or values; pixels that are not finite are replaced by the mean of the band."""
+        """Probabilities or values; a number that is not finite becomes the mean of its band, normalised 0."""
         mean, std = self.get_buffer("mean"), self.get_buffer("std")
         scaled = torch.where(torch.isfinite(image), (image - mean) / std, torch.zeros_like(image))
         outputs = self.task.predictions(self.model(scaled), self.target)
@@ -108,6 +110,7 @@ def metadata(trained: TrainedModel) -> dict[str, str]:
     described |= {"min_share": str(trained.min_share)} if TASKS[trained.task].has_label_sets else {}
     described |= {"chip": str(trained.chip)} | units(trained) | _deepness(trained)
     described |= {"mean": json.dumps(trained.normaliser.mean), "std": json.dumps(trained.normaliser.std)}
+    described |= {"fill": trained.fill, "invalid_pixels": INVALID_PIXELS[trained.fill]}
     described |= {"members": str(trained.members)} if trained.members > 1 else {}
     if trained.trained_on:
         tiles = trained.trained_on
@@ -166,7 +169,10 @@ def units(trained: TrainedModel) -> dict[str, str]:
 
 
 def _chips(tiles: Tiles, trained: TrainedModel) -> list[FloatArray]:
-    """Windows of one and of two chips where the store has pixels, in physical units; of one window of one chip."""
+    """Windows of one and of two chips where the store has pixels, in physical units; of one window of one chip.
+
+    Each is filled from its own valid pixels.
+    """
     chip = trained.chip
     sizes = [(chip, chip), (min(2 * chip, tiles.shape[0] // chip * chip), chip)][: 1 if trained.window else 2]
     # A store may hold fewer pixels than a chip has.
@@ -175,4 +181,7 @@ def _chips(tiles: Tiles, trained: TrainedModel) -> list[FloatArray]:
         [min(*pair) for pair in zip(begin, np.subtract(tiles.shape, size).tolist(), strict=True)] for size in sizes
     ]
     windows = [(slice(y, y + h), slice(x, x + w)) for (y, x), (h, w) in zip(corners, sizes, strict=True)]
-    return [tiles.physical(trained.bands, *window)[None] for window in windows]
+    images = [tiles.physical(trained.bands, *window) for window in windows]
+    for image, window in zip(images, windows, strict=True):
+        FILLS[trained.fill](image, tiles.valid(*window), None)
+    return [image[None] for image in images]

@@ -37,6 +37,13 @@ MIN_SHARE = "min_share"
 TRAINED_ON = "eopipe:trained_on"
 # The number of models of an ensemble; MLM has no field for it.
 MEMBERS = "eopipe:members"
+# What the model sees where pixels are not valid, where that is not zero; MLM has no field for it.
+FILL = "eopipe:fill"
+INVALID_PIXELS = {
+    "zero": "zero where a pixel is not valid",
+    "nearest": "a pixel that is not valid has the values of the nearest valid one of the image (the larger of the two "
+    "distances in rows and columns; among equals the one above, then the one on the left), and zeros where none is",
+}
 # Keys that only a custom model may have: its files with their digests, the bands of its weights, its libraries, and the
 # edge of the only windows that it takes.
 CUSTOM = ("files", "weights_bands", "software", "window")
@@ -66,6 +73,8 @@ def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent
         item.properties[TRAINED_ON] = card["trained_on"]
     if "members" in card:
         item.properties[MEMBERS] = card["members"]
+    if "fill" in card:
+        item.properties[FILL] = card["fill"]
     item.add_asset("model", _weights(folder / weights, card["bands"]))
     for file in files(folder):
         path = file.relative_to(folder).as_posix()
@@ -104,7 +113,7 @@ def _input(card: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": "image",
         "description": "Physical values of the bands, in this order (stored * scale + offset), scaled band by band; "
-        "zero where a pixel is not valid. Bands are found by their names.",
+        f"{INVALID_PIXELS[card.get('fill', 'zero')]}. Bands are found by their names.",
         "bands": list(card["bands"]),
         "input": {
             "shape": [-1, len(card["bands"]), card["chip"], card["chip"]],
@@ -175,6 +184,8 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
             card["trained_on"] = properties[TRAINED_ON]
         if MEMBERS in properties:
             card["members"] = properties[MEMBERS]
+        if FILL in properties:
+            card["fill"] = properties[FILL]
         if not task.has_classes:
             card |= {"classes": [output["name"]], "unit": output["unit"]}
         card |= {key: module[key] for key in CUSTOM if key in module}
@@ -212,6 +223,6 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("mean", "std", "target"), _is_numbers),
     **dict.fromkeys(("width", "depth", "chip", "window", "members"), _is_size),
     **dict.fromkeys(("files", "software"), _is_files),
-    "unit": lambda value: isinstance(value, str),
+    **dict.fromkeys(("unit", "fill"), lambda value: isinstance(value, str)),
     MIN_SHARE: lambda value: type(value) in (int, float) and 0 < value <= 1,
 }

@@ -6,6 +6,9 @@ from typing import Annotated
 from eopipe.contract import Input, Option, Output
 from eopipe.ports import AllowCode, Device, Halo, Threads, Window
 
+# 2: where data end the nearest pixel is repeated, as in predict.
+REVISION = 2
+
 
 def calibrate(
     model: Annotated[

@@ -7,7 +7,8 @@ from eopipe.contract import Input, Option, Output
 from eopipe.ports import AllowCode
 
 # 2: metadata of the ONNX model, units in its check. 3: pixel size, normalisation and what QGIS reads in the metadata.
-REVISION = 3
+# 4: what an invalid pixel is to have, in the metadata and in the check.
+REVISION = 4
 
 
 def export(

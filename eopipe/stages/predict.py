@@ -7,8 +7,8 @@ from eopipe.contract import Input, Option, Output
 from eopipe.ports import AllowCode, Device, Halo, Threads, Window
 
 # 2: colour table of classes. 3: a digest of the scenes instead of their names where they are more than 256.
-# 4: the last bits of normalised features.
-REVISION = 4
+# 4: the last bits of normalised features. 5: where data end the nearest pixel is repeated, for models that learned so.
+REVISION = 5
 
 COG = "image/tiff; application=geotiff; profile=cloud-optimized"
 PART = r"^[1-9]\d*-of-[1-9]\d*$"

@@ -9,7 +9,8 @@ from eopipe.train_options import TrainKnobs, TrainOptions
 # 2: model.json is a STAC Item. 3: it describes the tiles of the training. 4: classes with descriptions, and the
 # framework in the metadata of the weights. 5: the head of the built-in models sees the spectrum. 6: length in steps.
 # 7: random crops. 8: passes over the labelled pixels. 10: months, sensors and ranges of values of the training.
-REVISION = 10
+# 11: where a chip has no data, its nearest valid pixel is repeated; the model's item says so.
+REVISION = 11
 
 
 def train(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import IntArray, UInt8Array, UInt16Array
+from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array, UInt16Array
 from eopipe.chips.assign import splits_of_chips
 from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.splits import SPLITS, SplitPlan, chip_corners, split_zones
@@ -84,3 +84,14 @@ def table_of(
     images = images or [ImageOfSplit(name) for name in "abcdefgh"]
     rows = np.split(np.arange(len(every)), np.cumsum([len(part) for part in samples.values()])[:-1])
     return ChipTable.of_grids(images, every, chip), dict(zip(samples, rows, strict=True))
+
+
+def nearest_by_hand(image: AnyArray, valid: BoolArray, reach: int | None = None) -> AnyArray:
+    """The nearest valid pixel of each invalid one: the smallest distance, then row, then column."""
+    filled, sources = image.copy(), np.argwhere(valid).tolist()
+    for row, column in np.argwhere(~valid).tolist():
+        options = [(max(abs(y - row), abs(x - column)), y, x) for y, x in sources]
+        distance, y, x = min(options, default=(0, row, column))
+        if reach is None or distance <= reach:
+            filled[:, row, column] = image[:, y, x]
+    return filled

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from torch import nn
 
-from eopipe.arrays import AnyArray, Float64Array, FloatArray
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, FloatArray
 from eopipe.chips.chips import Normaliser
+from eopipe.chips.fill import fill_nearest
 from eopipe.cli import main
 from eopipe.contract import stage
 from eopipe.inference.mosaic import probabilities
@@ -102,19 +103,24 @@ def place_dependent(images: FloatArray) -> FloatArray:
     return np.stack([first, np.broadcast_to(columns, first.shape)], 1)
 
 
-def dense_reference(image: Float64Array, size: int, classes: int, network: Predict) -> Float64Array:
-    """All windows of a padded image at every half of their size, each weighted by a Hann window of scipy."""
+def dense_reference(image: Float64Array, valid: BoolArray, size: int, classes: int, network: Predict) -> Float64Array:
+    """All windows of a padded image at every half of their size, each weighted by a Hann window of scipy.
+
+    Each is filled from its own valid pixels.
+    """
     from scipy.signal.windows import hann
 
     step, (height, width) = size // 2, image.shape[1:]
-    padded = np.pad(image, ((0, 0), (size, 2 * size), (size, 2 * size)))
+    padded, known = (np.pad(array, [*[(0, 0)] * (array.ndim - 2), *[(size, 2 * size)] * 2]) for array in (image, valid))
     # The periodic window, sampled at the centres of pixels.
     ramp = hann(2 * size + 1)[1::2]
     total, weights = np.zeros((classes, *padded.shape[1:])), np.zeros(padded.shape[1:])
     for top in range(0, padded.shape[1] - size + 1, step):
         for left in range(0, padded.shape[2] - size + 1, step):
             window = np.s_[top : top + size, left : left + size]
-            total[:, *window] += network(padded[None, :, *window].astype(np.float32))[0] * np.outer(ramp, ramp)
+            pixels = padded[:, *window].astype(np.float32)
+            fill_nearest(pixels, known[window])
+            total[:, *window] += network(pixels[None])[0] * np.outer(ramp, ramp)
             weights[window] += np.outer(ramp, ramp)
     inner = np.s_[size : size + height, size : size + width]
     return np.asarray(total[:, *inner] / weights[inner])
@@ -137,7 +143,7 @@ def test_blended_windows_are_the_dense_reference_whatever_the_parts(
     for y, x, result, count in probabilities(predictor, 2):
         mapped[:, y, x] = np.where(count > 0, result, np.nan)
     image = normalise(store.read("image"), store.scaling, store.valid())
-    expected = dense_reference(image.astype(np.float64), size, 2, place_dependent)
+    expected = dense_reference(image.astype(np.float64), store.valid(), size, 2, place_dependent)
     np.testing.assert_allclose(mapped, expected, rtol=1e-4, atol=1e-4)
     whole = WindowPredictor([store], BANDS, normalise, place_dependent, 1000, 0, 1, overlap=size)
     ((_, _, of_whole, _),) = probabilities(whole, 2)
@@ -208,7 +214,7 @@ def test_a_transformer_of_one_size_is_mapped_with_the_same_bytes_whatever_the_wi
         return np.asarray(module(torch.from_numpy(images)).softmax(1).numpy())
 
     image = Normaliser((0.2, 0.2), (0.1, 0.1))(store.read("image"), store.scaling, store.valid())
-    expected = dense_reference(image.astype(np.float64), CHIP, len(CLASSES), network)
+    expected = dense_reference(image.astype(np.float64), store.valid(), CHIP, len(CLASSES), network)
     assert np.abs(maps[0] / 10_000 - expected)[:, store.valid()].max() < 2e-4
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from scenery import covered_area
-from stores import OFFSET, SCALE, SHAPE, make_scene, number
+from stores import OFFSET, SCALE, SHAPE, make_scene, nearest_by_hand, number
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser, apply_symmetry
@@ -86,7 +86,8 @@ def expected(loader: ChipLoader, scene: int, row: int, col: int, edge: int = 16)
     valid = np.broadcast_to(np.arange(SHAPE[1]) != 20, SHAPE)[y, x]
     stored = np.stack([number(name, band)[y, x] for band in ("nir", "red")])
     label = Tiles(Path(loader.job.labels[scene])).read("label", y, x)
-    return NORMALISER(stored, (SCALE, OFFSET), valid), np.where(valid, label, NO_LABEL)
+    image = nearest_by_hand(NORMALISER(stored, (SCALE, OFFSET), valid), valid)
+    return image, np.where(valid, label, NO_LABEL)
 
 
 def test_the_eight_ways_to_turn_a_chip_are_all_different_and_symmetries() -> None:

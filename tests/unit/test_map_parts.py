@@ -15,6 +15,7 @@ from test_task_maps import BANDS, SHAPE, scenes, stage, write_model
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
+from eopipe.chips.fill import fill_nearest
 from eopipe.errors import BadInputError
 from eopipe.inference.map_files import windows_of_part
 from eopipe.models import Architecture
@@ -88,7 +89,7 @@ def test_a_map_of_any_window_and_parts_is_one_pass_of_the_model_over_the_whole_s
 
 
 def dense_probabilities(model: Path, tiles: Path) -> tuple[AnyArray, AnyArray]:
-    """Probabilities (class, y, x) of a model by one forward of the whole scene amid zeros, and where it is valid."""
+    """Probabilities (class, y, x) of a model by one forward of the whole scene, filled, and where it is valid."""
     trained, store = read_trained_model(model), Tiles(tiles)
     module, (height, width) = trained.build(model), store.shape
     y, x = slice(0, height), slice(0, width)
@@ -96,6 +97,7 @@ def dense_probabilities(model: Path, tiles: Path) -> tuple[AnyArray, AnyArray]:
     image = np.where(valid, (store.read("image", y, x) * 1e-4 - 0.2) / 0.1, 0).astype(np.float32)
     margin = -(-trained.architecture.receptive_field_radius // 8) * 8
     padded = np.pad(image, ((0, 0), (margin, margin + -height % 8), (margin, margin + -width % 8)))
+    fill_nearest(padded, np.pad(valid, [(margin, margin + -length % 8) for length in valid.shape]))
     with torch.inference_mode():
         output = module(torch.from_numpy(padded[None])).softmax(1)[0].numpy()
     return output[:, margin : margin + height, margin : margin + width], valid

@@ -79,7 +79,8 @@ def test_a_model_gives_the_map_that_it_gave(
             arguments[arguments.index(f"--{name}") + 1] = str(tmp_path / classes.parent.name / f"{name}.tif")
         assert run(*arguments).code == 0
         again = tmp_path / classes.parent.name / "classes.tif"
-        if old.is_of_this_processor and not old.is_revised("predict"):
+        # Whatever is revised since: the item names no fill, so that the model sees zeros where data end, as it did.
+        if old.is_of_this_processor:
             assert sha256(again) == sha256(classes)
             assert sha256(again.with_name("probabilities.tif")) == sha256(classes.with_name("probabilities.tif"))
         with rasterio.open(again) as new, rasterio.open(classes) as before:

@@ -88,7 +88,7 @@ def test_values_are_mapped_and_scored_over_two_zones(tmp_path: Path, run: Run) -
     inputs = ("--model", project.results / "model", "--tiles", *sorted(project.results.glob("tiles/*.zarr")))
     done = run("predict", *inputs, *maps, "--cell", "utm32n", "--halo", 2048)
     assert done.code == 2
-    assert "predict.halo is 2048: pixels of another cell begin at 2048" in done.stderr
+    assert "predict.halo is 2048: pixels of another cell begin at 2048, and" in done.stderr
 
 
 def reached_cells(project: Project) -> set[str]:
