@@ -184,8 +184,7 @@ def _polygons(data: EvaluationData, places: str) -> SamplingUnits:
 
     def unit_of(number: int, rows: IntArray, cols: IntArray) -> IntArray:
         y, x = (slice(int(axis.min()), int(axis.max()) + 1) for axis in (rows, cols))
-        numbers: IntArray = numbers_of(data.groups[number], (y, x))[rows - y.start, cols - x.start]
-        return numbers
+        return np.asarray(numbers_of(data.groups[number], (y, x))[rows - y.start, cols - x.start])
 
     for group, window, area in data.areas(places):
         rows, cols = np.nonzero(area)
