@@ -149,7 +149,7 @@ class WindowPredictor:
         check_finite(image, known, f"scene {store.scene}", window)
         copy_pixels(image, filled - unread, sources - unread)
         edge = reach - unread
-        return image[:, edge : image.shape[1] - edge, edge : image.shape[2] - edge]
+        return np.ascontiguousarray(image[:, edge : image.shape[1] - edge, edge : image.shape[2] - edge])
 
 
 def _use_one_thread() -> None:
