@@ -43,7 +43,6 @@ COMMANDS = {
     },
     "training": {
         "follow": ("eopipe.telemetry.follow:follow", "Show a training in TensorBoard, MLflow or Prometheus."),
-        "rate": ("eopipe.training.lr_finder:rate", "Suggest a learning rate for a training (range test)."),
     },
     "results": {
         "compare": (
