@@ -43,14 +43,13 @@ COMMANDS = {
     },
     "training": {
         "follow": ("eopipe.telemetry.follow:follow", "Show a training in TensorBoard, MLflow or Prometheus."),
-        "rate": ("eopipe.training.lr_finder:rate", "Suggest a learning rate for a training (range test)."),
     },
     "results": {
         "compare": (
             "eopipe.inspection.compare_command:compare",
             "Compare finished runs: settings, paired scores, maps side by side.",
         ),
-        "tiles": ("eopipe.inspection.tiles_command:TILES", "Describe, check or plot tile stores."),
+        "tiles": ("eopipe.inspection.tiles_command:TILES", "Describe, check or export tile stores."),
         "verify": ("eopipe.verify:verify", "Find removed, truncated or changed files; rebuild them."),
         "lineage": ("eopipe.provenance.lineage:lineage", "Trace a file or map pixel to chips, scenes and code."),
         "rerun": ("eopipe.provenance.rerun:rerun", "Run the jobs of a crate again and compare digests."),

@@ -1,4 +1,4 @@
-"""`eopipe tiles`: stores described as text, checked, drawn as a contact sheet, or exported to GeoTIFF."""
+"""`eopipe tiles`: stores described as text, checked, or exported to GeoTIFF."""
 
 import sys
 from pathlib import Path
@@ -10,9 +10,8 @@ from eopipe.contract import Argument
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.inspection.check_store import find_errors
-from eopipe.inspection.contact_sheet import write_contact_sheet
 from eopipe.inspection.describe_store import describe_store, store_table
-from eopipe.publish import is_draft, publish
+from eopipe.publish import is_draft
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.text_table import message_line
 from eopipe.tiles.grid import windows
@@ -46,18 +45,6 @@ def check(path: StoresPath) -> int:
     return IntegrityError.code if damaged else 0
 
 
-def plot(
-    path: StoresPath,
-    out: Annotated[Path | None, Argument("PNG of the contact sheet [PATH with the suffix .png]")] = None,
-) -> None:
-    """Draw stores as a contact sheet."""
-    stores, folder = open_stores(path), path.resolve()
-    target = out or folder.with_name(f"{folder.name.removesuffix('.zarr')}.png")
-    with publish(target) as draft:
-        width, height = write_contact_sheet(draft, stores, folder.name)
-    print(f"wrote {out or target.name}: {width} x {height} pixels")
-
-
 def export(
     path: StoresPath,
     target: Annotated[
@@ -82,7 +69,7 @@ def export(
     print(f"wrote {target or written.name}: {', '.join(bands)}")
 
 
-TILES = {"info": print_properties, "check": check, "plot": plot, "export": export}
+TILES = {"info": print_properties, "check": check, "export": export}
 
 
 def open_stores(path: Path) -> list[Tiles]:

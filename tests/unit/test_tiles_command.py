@@ -1,4 +1,4 @@
-"""`eopipe tiles` describes a store, finds its errors, and draws it."""
+"""`eopipe tiles` describes a store and finds its errors."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import rasterio
 import zarr
-from PIL import Image
 
 from eopipe.cli import main
-from eopipe.inspection.contact_sheet import rgb_bands
 from eopipe.publish import write_manifest
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.text_table import format_bytes
@@ -177,49 +175,6 @@ def test_the_check_finds_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert code == 4
     assert error in printed
     assert "good.zarr is intact" in printed
-
-
-def test_the_contact_sheet_shows_every_store_and_what_is_not_valid(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in "abcde":
-        write(tmp_path / "tiles" / f"{name}.zarr")
-    code, printed = command(capsys, "plot", tmp_path / "tiles")
-    assert code == 0
-    assert printed.startswith("wrote tiles.png: 1400 x ")
-    pixels = np.asarray(Image.open(tmp_path / "tiles.png").convert("RGB")).astype(int)
-    # What is tinted is much redder than blue; the upper halves are not.
-    is_tinted = pixels[..., 0] - pixels[..., 2] > 60
-    across = np.flatnonzero(is_tinted[400:].any(0))
-    assert is_tinted.mean() > 0.05
-    assert across.max() - across.min() > 900, "tints in all columns"
-
-
-def test_the_same_stores_give_the_same_sheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = write(tmp_path / "a.zarr")
-    contents = []
-    for name in ("one.png", "two.png"):
-        assert command(capsys, "plot", store, "--out", tmp_path / name)[0] == 0
-        contents.append((tmp_path / name).read_bytes())
-    assert contents[0] == contents[1]
-    assert command(capsys, "plot", write_labels(tmp_path / "all.zarr"))[0] == 0
-    assert (tmp_path / "all.png").is_file()
-
-
-def test_a_sheet_of_nothing_but_clouds_or_of_floats_is_drawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path / "s/clouds.zarr", valid=np.zeros(SHAPE, "uint8"))
-    write(tmp_path / "s/floats.zarr", image=np.where(np.arange(40) > 9, np.float32(0.2), NAN))
-    write(tmp_path / "s/empty.zarr", image=np.zeros((4, *SHAPE), "uint16"), valid=np.zeros(SHAPE, "uint8"))
-    assert command(capsys, "plot", tmp_path / "s")[0] == 0
-
-
-def test_natural_colours_are_found_by_name_also_in_one_season_of_a_stack() -> None:
-    assert rgb_bands(NAMES) == [2, 1, 0]
-    assert rgb_bands(("nir_DJF", *(f"{name}_JJA" for name in NAMES))) == [3, 2, 1]
-    assert rgb_bands(("vv", "vh")) == [0]
-    assert rgb_bands(("red", "nir")) == [0]
 
 
 def test_a_folder_without_stores_and_a_foreign_group_are_refused(

@@ -67,7 +67,7 @@ def test_the_blocks_of_the_page_run(demo: Project, monkeypatch: pytest.MonkeyPat
     # As for a script in this folder.
     monkeypatch.syspath_prepend(demo.folder)
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     with chdir(demo.folder):
         for block in blocks:
             exec(compile(block, "docs/python.md", "exec"), {})
