@@ -39,10 +39,12 @@ def read_chip(reader: ChipReader, scene: int, row: int, col: int, window: Bounds
 def test_bands_are_chosen_by_name_and_not_by_order(pairs: Pairs) -> None:
     both = ChipReader(chip_sources(pairs, ("nir", "red")), 16, U2, 0)
     reader = ChipReader(chip_sources(pairs, ("red",)), 16, U2, 0)
+    # Pixels without data have the values of others.
+    valid = usable()[5:21, 7:23] > 0
     for scene, name in enumerate("ab"):
         chip = read_chip(both, scene, 5, 7).image
-        np.testing.assert_array_equal(chip[0], number(name, "nir")[5:21, 7:23])
-        np.testing.assert_array_equal(chip[1], number(name, "red")[5:21, 7:23])
+        np.testing.assert_array_equal(chip[0][valid], number(name, "nir")[5:21, 7:23][valid])
+        np.testing.assert_array_equal(chip[1][valid], number(name, "red")[5:21, 7:23][valid])
         np.testing.assert_array_equal(read_chip(reader, scene, 0, 0).image, [number(name, "red")[:16, :16]])
 
 
@@ -63,8 +65,9 @@ def test_the_memory_budget_of_chips_changes_no_pixel_and_is_never_exceeded(pairs
         window = (top, left, top + 32, left + 32) if number_ % 4 else None
         chip = read_chip(reader, scene, row, col, window)
         pixels = slice(row, row + 16), slice(col, col + 16)
-        np.testing.assert_array_equal(chip.image[0], number("ab"[scene], "red")[pixels])
-        np.testing.assert_array_equal(chip.image[1], number("ab"[scene], "nir")[pixels])
+        valid = usable()[pixels] > 0
+        np.testing.assert_array_equal(chip.image[0][valid], number("ab"[scene], "red")[pixels][valid])
+        np.testing.assert_array_equal(chip.image[1][valid], number("ab"[scene], "nir")[pixels][valid])
         np.testing.assert_array_equal(chip.label, classes("ab"[scene])[pixels])
         np.testing.assert_array_equal(chip.valid, usable()[pixels])
         assert reader.cached_bytes <= budget
