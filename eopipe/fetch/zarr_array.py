@@ -20,7 +20,7 @@ from eopipe.fetch.download import mark_complete
 from eopipe.fetch.range_reader import MAX_BLOCK
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.zarr_place import METADATA, X_NAMES, Place, PlacedArray, first_line, open_node, value_type
-from eopipe.fetch.zarr_store import check_versions, open_store, read_versions
+from eopipe.fetch.zarr_store import open_store
 from eopipe.publish import publish, read_json, write_json
 from eopipe.scenes.item import StatedRaster, stated_scaling
 from eopipe.scenes.item_comparison import compare_place
@@ -60,9 +60,8 @@ def fetch_array(
     raster = StatedRaster(crs, tuple(transform[:6]) if transform else None, (shape[0], shape[1]) if shape else None)
     compare_place(raster, array, label, grids)
     _write(array, grids, part)
-    versions = read_versions(array.array.store)
     with publish(part.with_suffix(VERSIONS)) as draft:
-        write_json(draft, versions)
+        write_json(draft, array.array.store.versions)
     return mark_complete(part)
 
 
@@ -72,9 +71,13 @@ def confirm_array(asset: dict[str, Any], label: str, catalog: Path | None, part:
     Raises UpstreamError where it has changed; the next run fetches the array again. When all assets of a scene are
     fetched, this shows that all of them existed together at that moment.
     """
+    # zarr is imported only now.
+    from eopipe.fetch.zarr_files import changed_error
+
     store, _ = open_store(asset, label, catalog, session)
     try:
-        check_versions(store, read_json(part.with_suffix(VERSIONS)), label)
+        if key := store.changed(read_json(part.with_suffix(VERSIONS))):
+            raise changed_error(label, key)
     except UpstreamError:
         part.with_suffix(VERSIONS).unlink()
         raise
@@ -98,7 +101,7 @@ def describe_array(asset: dict[str, Any], file: Path, label: str) -> dict[str, A
     }
     key = "raster:bands" if asset.get("raster:bands") or not asset.get("bands") else "bands"
     first, *others = asset.get(key) or [{}]
-    fields = {k: v for k, v in asset.items() if not k.startswith(("icechunk:", "zarr:", "cube:", "xarray:"))}
+    fields = {k: v for k, v in asset.items() if not k.startswith(("zarr:", "cube:", "xarray:"))}
     fields |= {"type": GEOTIFF}
     return describe_window(fields | ({key: [first | more, *others]} if more else {}), file)
 
@@ -183,7 +186,7 @@ class StoredArray(PlacedArray):
 
         They read as the fill value, so that an address that is wrong for all of them would be a scene of one value.
         """
-        versions = read_versions(self.array.store)
+        versions = self.array.store.versions
         folder = f"{self.path}/".lstrip("/")
         keys = [key for key in versions if key.startswith(folder) and key.rpartition("/")[2] not in METADATA]
         missing = sum(versions[key] is None for key in keys)
@@ -216,11 +219,8 @@ class StoredArray(PlacedArray):
         except (EopipeError, MemoryError):
             raise
         except Exception as error:
-            text = first_line(error)
-            if "virtual" in str(error).lower():
-                raise RefusedError(f"{self.label} is in chunks of other files (virtual), which are not read") from error
             place = f"rows {rows.start} to {rows.stop}, columns {columns.start} to {columns.stop}"
-            raise IntegrityError(f"{self.label} is damaged in its {place}: {text}") from error
+            raise IntegrityError(f"{self.label} is damaged in its {place}: {first_line(error)}") from error
         pixels = pixels.astype(self.dtype)
         others = self.fill_values[1:]
         if others and not self.has_nodata_in_item:

@@ -1,15 +1,13 @@
-"""Arrays of Zarr stores and Icechunk repositories are assets like GeoTIFFs: same pixels, place, scale and errors."""
+"""Arrays of Zarr stores are assets like GeoTIFFs: same pixels, place, scale and errors."""
 
 import json
 import re
 import shutil
-import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import icechunk
 import numcodecs
 import numpy as np
 import pyproj
@@ -26,7 +24,8 @@ from xarray.backends.zarr import FillValueCoder
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from eopipe.arrays import AnyArray
-from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UsageError
+from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
+from eopipe.fetch.assets import fetch_assets
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.fetch.zarr_array import describe_array, fetch_array
 from eopipe.fetch.zarr_store import is_zarr
@@ -240,15 +239,6 @@ def test_an_array_without_a_chunk_is_not_a_scene_of_fill_values(
     with pytest.raises(BadInputError, match="asset red has metadata but no pixels: none of the chunks of /m/b02 exist"):
         window(href, tmp_path, *grids)
     assert [path.name for path in tmp_path.iterdir()] == ["p.zarr"]
-
-
-def test_an_icechunk_array_without_a_chunk_is_not_a_scene_of_fill_values(tmp_path: Path) -> None:
-    created = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "p.icechunk")))
-    session = created.writable_session("main")
-    put(session.store, "b02", np.zeros_like(PIXELS), version=3)
-    session.commit("nothing")
-    with pytest.raises(BadInputError, match="none of the chunks of /b02 exist"):
-        window({"href": "p.icechunk/b02"}, tmp_path)
 
 
 def test_a_warning_has_the_share_of_chunks_that_do_not_exist(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -557,53 +547,28 @@ def test_a_link_out_of_the_catalog_is_not_followed(tmp_path: Path) -> None:
         window({"href": "p.zarr/b02"}, tmp_path / "catalog")
 
 
-def repository(folder: Path) -> tuple[icechunk.Repository, str]:
-    """A repository whose tag has PIXELS and whose branch main has them plus 1000; the id of the first snapshot."""
-    created = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)))
-    ids = []
-    for step in (0, 1000):
-        session = created.writable_session("main")
-        put(session.store, "r10m/b02", PIXELS + np.uint16(step), version=3, overwrite=True)
-        ids.append(session.commit(f"plus {step}"))
-    created.create_tag("v1", snapshot_id=ids[0])
-    return created, ids[0]
-
-
-def test_a_version_of_an_icechunk_repository_is_read(tmp_path: Path) -> None:
-    _, snapshot = repository(tmp_path / "p.icechunk")
-    href = {"href": "p.icechunk/r10m/b02"}
-    for version, plus in (
-        ({}, 1000),
-        ({"icechunk:branch": "main"}, 1000),
-        ({"icechunk:tag": "v1"}, 0),
-        ({"icechunk:snapshot_id": snapshot}, 0),
-    ):
-        pixels, _ = pixels_of(window(href | version, tmp_path, GRID))
-        assert pixels[0, 0] == PIXELS[0, 0] + plus
-        (tmp_path / "red.whole").unlink()
-    with pytest.raises(BadInputError, match="red is not an Icechunk repository with the tag v9"):
-        window(href | {"icechunk:tag": "v9"}, tmp_path)
-    (tmp_path / "empty.icechunk").mkdir()
-    with pytest.raises(BadInputError, match="red is not an Icechunk repository with a branch main"):
-        window({"href": "empty.icechunk/b02"}, tmp_path)
-
-
-def test_virtual_chunks_of_a_repository_are_not_read(tmp_path: Path) -> None:
-    created, _ = repository(tmp_path / "p.icechunk")
-    (tmp_path / "secret").write_bytes(bytes(512))
-    session = created.writable_session("main")
-    session.store.set_virtual_ref(
-        "r10m/b02/c/0/0", f"file://{tmp_path}/secret", offset=0, length=512, validate_container=False
-    )
-    session.commit("virtual")
-    with pytest.raises(RefusedError, match="is in chunks of other files"):
-        window({"href": "p.icechunk/r10m/b02"}, tmp_path)
-
-
-def test_without_icechunk_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "icechunk", None)
-    with pytest.raises(UsageError, match=r"is in an Icechunk repository: pip install 'eopipe\[icechunk\]'"):
-        window({"href": "p.icechunk/b02"}, tmp_path)
+@pytest.mark.parametrize(
+    ("asset", "text"),
+    [
+        ({"href": "p.icechunk/b02"}, r"there is no p\.icechunk/b02 in "),
+        ({"href": "p.icechunk/b02", "type": "application/x-icechunk"}, r"there is no p\.icechunk/b02 in "),
+        ({"href": "p.icechunk/b02", "type": TYPE}, "the store has neither an array nor a group at /b02"),
+        ({"href": "p.zarr/b02", "icechunk:tag": "v1"}, "the store has neither an array nor a group at /b02"),
+    ],
+)
+@pytest.mark.parametrize("grids", [(), (GRID,)], ids=["whole", "window"])
+def test_an_icechunk_repository_is_missing_as_other_addresses_without_an_array_are(
+    tmp_path: Path, asset: dict[str, Any], text: str, grids: tuple[GeoBox, ...]
+) -> None:
+    # Its arrays are in files that are named by their number.
+    for name in ("refs/branch.main/ref.json", "snapshots/1CECHNKREP0F1RSTCMT0", "manifests/F7JANT8WWWM1Q9XSSNC0"):
+        for store in ("p.icechunk", "p.zarr"):
+            file = tmp_path / store / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"{}")
+    (tmp_path / "parts").mkdir()
+    with pytest.raises(BadInputError, match=f"scene scene, asset red is missing: {text}"):
+        fetch_assets(item_of({"red": asset}), tmp_path, tmp_path / "parts", loopback_session(), 1, grids)
 
 
 def test_the_size_of_an_array_is_not_known_and_nothing_is_requested(web: Loopback) -> None:
@@ -620,7 +585,7 @@ def test_the_size_of_an_array_is_not_known_and_nothing_is_requested(web: Loopbac
         ({"href": "a", "type": "application/vnd.zarr; version=3"}, True),
         ({"href": "a", "type": "application/x-zarr"}, True),
         ({"href": "https://h/S2B.zarr/r10m/b02"}, True),
-        ({"href": "a", "icechunk:branch": "main"}, True),
+        ({"href": "a", "icechunk:branch": "main"}, False),
         ({"href": "https://h/S2B.zarr/quicklook.tif"}, False),
         ({"href": "https://h/S2B.zarr.zip"}, False),
         ({"href": "p.zarr/b.tif", "type": "image/tiff; application=geotiff"}, False),
