@@ -41,6 +41,7 @@ from eopipe.run.locate import in_project
 from eopipe.tasks import TASKS
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Cell
+from eopipe.tiles.ground import scale_warning
 from eopipe.training.schedule import MOST_STEPS, default_batch, default_crop, training_length
 from eopipe.training_job import FEWEST_STEPS, TrainingLength
 from eopipe.trial_settings import describe_trainings
@@ -117,11 +118,11 @@ def plan_project(config: Config, target: Path, profile: str | None, quota: Quota
         raise BadInputError(stop_message([*stops, str(error)])) from error
     if config["model"] and forecast.scenes:
         stops += refusal(partial(check_grid, config, forecast.scenes.frame))
-    warnings = list[str]()
+    warnings = [*filter(None, [scale_warning(forecast.scenes.frame.cells[0].grid)])] if forecast.scenes else []
     if forecast.chips:
         stops += forecast.chips.stops
         training.append(length_line(config, forecast.chips))
-        warnings = warnings_of(config, forecast.chips)
+        warnings += warnings_of(config, forecast.chips)
     refused = refusals(config, forecast, quota)
     last = [*training, *(f"warning: {line}" for line in warnings)]
     print("\n".join([*forecast_lines(config, forecast), *(["", *last] if last else [])]))

@@ -324,6 +324,13 @@ def test_a_class_without_validation_pixels_is_warned_of(folder: Path, run: Run) 
     assert sentence.startswith("the labels of the val split have no pixel of class b, so ")
 
 
+def test_a_projection_whose_units_are_no_metres_of_the_ground_is_warned_of(folder: Path, run: Run) -> None:
+    write(folder)
+    assert not any("on the ground" in line for line in planned(run, folder)["warnings"])
+    write(folder, search={"crs": "EPSG:3857", "resolution": 28})
+    assert any(line.startswith("pixels of 28 m in EPSG:3857 are ") for line in planned(run, folder)["warnings"])
+
+
 def test_a_grid_larger_than_memory_is_refused_in_one_sentence(folder: Path, run: Run) -> None:
     write(folder, search={"resolution": 0.001})
     completed = run("plan", "config.yaml")

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 import eopipe
 from eopipe.chips.chips import apply_symmetry
+from eopipe.chips.fill import fill_nearest
 from eopipe.cli import main
 from eopipe.errors import BadInputError, UsageError
 
@@ -175,9 +176,13 @@ def test_a_model_of_another_loop_is_mapped_by_the_stage_and_by_python(finished: 
     predicted = model.predict(cube).values
     mean, deviation = (np.reshape(values, (-1, 1, 1)) for values in (chips.normaliser.mean, chips.normaliser.std))
     valid = cube["valid"].values
-    images = np.where(valid[:, None], (cube["image"].values - mean) / deviation, 0).astype(np.float32)
+    # Beside a valid pixel the model sees the nearest valid ones, also beyond the raster.
+    edges = (0, 0), (1, 1), (1, 1)
+    images = np.pad(((cube["image"].values - mean) / deviation).astype(np.float32), ((0, 0), *edges))
+    for image, has_data in zip(images, np.pad(valid, edges), strict=True):
+        fill_nearest(image, has_data)
     with torch.inference_mode():
-        expected = module(torch.from_numpy(images)).softmax(1).numpy()
+        expected = module(torch.from_numpy(images)).softmax(1).numpy()[..., 1:-1, 1:-1]
     assert np.abs(predicted - expected)[np.broadcast_to(valid[:, None], predicted.shape)].max() < 1e-5
     target = [str(tmp_path / name) for name in ("classes.tif", "probabilities.tif")]
     tiles = sorted(map(str, (finished.results / "tiles").glob("*.zarr")))
