@@ -133,17 +133,18 @@ def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Arr
     polygons, chip = result.document.polygons, result.document.chip
     decimation = Decimation(result.frame.shape, step)
     numbers = np.full(decimation.shape, NO_SPLIT, np.uint8)
+    of_polygons = read_polygon_splits(result.labels, polygons, decimation) if polygons else None
+    shown = np.zeros(decimation.shape, bool)
     for name in names:
         for row, col in np.unique(result.samples[name][:, 1:], axis=0).tolist():
             y, x = (slice(start // step, -(-(start + chip) // step)) for start in (row, col))
-            if polygons:
-                numbers[[y.start, y.stop - 1], x] = numbers[y, [x.start, x.stop - 1]] = CHIP_EDGE
-            else:
+            if of_polygons is None:
                 numbers[y, x] = SPLITS.index(name)
-    if polygons:
-        of_polygons = read_polygon_splits(result.labels, polygons, decimation)
-        numbers = np.where(of_polygons == NO_SPLIT, numbers, of_polygons)
-    return numbers
+            else:
+                # A polygon outside of the chips of its split is not used.
+                numbers[[y.start, y.stop - 1], x] = numbers[y, [x.start, x.stop - 1]] = CHIP_EDGE
+                shown[y, x] |= of_polygons[y, x] == SPLITS.index(name)
+    return numbers if of_polygons is None else np.where(shown, of_polygons, numbers)
 
 
 def write_chip_polygons(path: Path, result: SplitResult) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from affine import Affine
 from odc.geo.geobox import GeoBox
+from scipy import ndimage
 from shapely import Point, box, to_geojson
 
 from eopipe.chips.candidates import usable_share
@@ -166,6 +167,9 @@ def test_the_log_the_card_and_the_picture_say_what_the_split_says(
     assert sum(row.dropped.get("sparse", 0) for row in used.classes.values()) > 10
     names = {"train": "Training", "val": "Validation", "test": "Test"}
     assert list(drawn[0].classes[:3]) == [f"{names[name]}, {used.in_split(name)} polygons" for name in SPLITS]
+    shown = drawn[0].panels[0].numbers
+    for number, name in enumerate(SPLITS):
+        assert ndimage.label(shown == number)[1] == used.in_split(name), "polygons that are drawn"
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     head = f"{used.used} of 190 polygons of the labels are used (field {used.classes['field'].used} of "
     assert any(head in message for message in warnings)
