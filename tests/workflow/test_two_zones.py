@@ -12,6 +12,7 @@ from projects import Project, by_cwltool
 from test_planned_run import check_plan
 
 from eopipe.arrays import AnyArray, BoolArray
+from eopipe.chips.fill import fill_nearest
 from eopipe.models.model_folder import read_trained_model
 from eopipe.tiles.cells import read_frame
 from eopipe.tiles.store import Tiles
@@ -66,6 +67,7 @@ def test_each_pixel_has_the_class_that_the_model_alone_gives_it_and_only_in_its_
             valid = np.zeros((height, width), bool)
             valid[part], image[part] = store.read("valid", *cell.window) > 0, store.read("image", *cell.window)
             normal = trained.normaliser(image, store.scaling, valid)
+            fill_nearest(normal, valid, trained.architecture.receptive_field_radius)
             with torch.inference_mode():
                 output = torch.softmax(model(torch.from_numpy(normal[None])), 1)[0].numpy()
             total += np.where(valid, output, 0)[part]
