@@ -78,7 +78,7 @@ class Scenario:
                 for n, (field, rate) in enumerate(zip(latent, ERRORS, strict=True))
             ]
             model, baseline = (self._table(truth, rate) for rate in rates)
-            yield {"model": model, "pixel_baseline": baseline, "majority": self._table(truth, truth)}
+            yield {"model": model, "gain": baseline, "simple_gain": self._table(truth, truth)}
 
     def _table(self, truth: BoolArray, rate: AnyArray) -> AnyArray:
         parts = (truth * (1 - rate), truth * rate, ~truth * rate, ~truth * (1 - rate))
@@ -223,7 +223,7 @@ def simulate_independent(number: int, maps: int, seed: int = 1) -> dict[str, Cov
         model, baseline = (
             np.hstack([share * (1 - e), share * e, (1 - share) * e, (1 - share) * (1 - e)]) for e in rates
         )
-        tables = {"model": model, "pixel_baseline": baseline}
+        tables = {"model": model, "gain": baseline}
         pieces = measure_pieces(units, 1, tables, MEASURES)
         count(coverages, percentile(model), intervals(pieces, tables, MEASURES))
     return coverages

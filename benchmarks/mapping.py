@@ -84,7 +84,7 @@ def _model(folder: Path) -> None:
     trained = TrainedModel(architecture, BANDS, CLASSES, normaliser, 64)
     with publish(folder / "model", folder=True) as draft:
         write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
-    write_onnx(folder / "model.onnx", trained, folder / "model", 18)
+    write_onnx(folder / "model.onnx", trained, folder / "model")
 
 
 def measure(name: str, folder: Path) -> None:

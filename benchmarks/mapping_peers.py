@@ -45,12 +45,13 @@ def eopipe(job: Job) -> Callable[[], None]:
 def _windows(job: Job, normalised: bool) -> Iterator[tuple[Any, tuple[slice, slice], tuple[slice, slice]]]:
     """Images (1, band, y, x) of the windows of the stage with their halo; rows and columns in image and scene."""
     from eopipe.inference.images import read_normalised, read_valid
-    from eopipe.inference.predictor import open_predictor, padded_slice
+    from eopipe.inference.predictor import PredictorSettings, open_predictor, padded_slice
     from eopipe.models.model_folder import read_trained_model
     from eopipe.tiles.store import Tiles
 
     trained, store = read_trained_model(job.folder / "model"), Tiles(job.tiles)
-    predictor = open_predictor(trained, job.folder / "model", [store], 512, None, "cpu", THREADS)
+    settings = PredictorSettings(512, None, "cpu", THREADS)
+    predictor = open_predictor(trained, job.folder / "model", [store], settings)
     mean, std = (np.float32(values)[:, None, None] for values in (trained.normaliser.mean, trained.normaliser.std))
     for window in predictor.windows():
         padded = [

@@ -22,8 +22,9 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 from landscape import field  # noqa: E402
 from scenery import Catalog, write_raster  # noqa: E402
 
+from eopipe.reporting.wording import BASELINES  # noqa: E402
+
 EDGE, DATES = 160, ("2023-04-10", "2023-07-10", "2023-10-10")
-TREES = {"trees": "pixel_baseline", "trees, texture and season": "texture_baseline"}
 
 
 def main() -> None:
@@ -32,7 +33,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--config", type=Path, nargs="*", default=[])
     options = parser.parse_args()
-    names = ("model", *TREES, "linear", "majority")
+    names = ("model", *BASELINES.values(), "linear", "majority")
     print(f"| set | {' | '.join(names)} | ECE |\n|---|{'---|' * (len(names) + 1)}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         for title, config in configs(Path(name), options.config):
@@ -41,7 +42,7 @@ def main() -> None:
                 for architecture in ("unet", "linear")
             }
             rows = {"model": [run["model"] for run in runs["unet"]]}
-            rows |= {title: [runs["unet"][0][key]] for title, key in TREES.items()}
+            rows |= {title: [runs["unet"][0][key]] for key, title in BASELINES.items()}
             rows |= {"linear": [run["model"] for run in runs["linear"]], "majority": [runs["unet"][0]["majority"]]}
             ece = [run["calibration"]["ece"] for run in runs["unet"] if "calibration" in run]
             cells = [f"{_text(rows[name], 'accuracy')} / {_text(rows[name], 'miou')}" for name in names]

@@ -90,20 +90,6 @@ inputs:
     default: calibration.json
     inputBinding:
       prefix: --calibration
-  min_samples:
-    type: int
-    label: min samples
-    doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
-    default: 50
-    inputBinding:
-      prefix: --min-samples
-  max_samples:
-    type: int
-    label: max samples
-    doc: maximum number of validation pixels; of more, some are drawn at random
-    default: 500000
-    inputBinding:
-      prefix: --max-samples
   halo:
     type:
     - 'null'

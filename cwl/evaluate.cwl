@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe evaluate
-doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
+doc: Score the map against the labels in the test areas, beside the majority class and other baselines.
 intent:
 - edam:operation_2238
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -87,7 +87,7 @@ inputs:
       type: array
       items: Directory
     label: tiles
-    doc: tile stores that the tree baselines are trained on
+    doc: tile stores that the baselines are trained on
   labels:
     type:
       type: array
@@ -143,14 +143,14 @@ inputs:
   baseline_pixels:
     type: int
     label: baseline pixels
-    doc: maximum number of training pixels of each fit of the tree baselines
-    default: 100000
+    doc: maximum number of training pixels of each fit of a baseline
+    default: 20000
     inputBinding:
       prefix: --baseline-pixels
   seed:
     type: int
     label: seed
-    doc: 'random seed of the tree baselines: their samples of pixels and their fits'
+    doc: 'random seed of the baselines: their samples of pixels and their fits'
     default: 0
     inputBinding:
       prefix: --seed

@@ -68,20 +68,6 @@ inputs:
     default: export.json
     inputBinding:
       prefix: --check
-  opset:
-    type: int
-    label: opset
-    doc: version of the ONNX operator set
-    default: 18
-    inputBinding:
-      prefix: --opset
-  tolerance:
-    type: double
-    label: tolerance
-    doc: maximum difference of a probability, or of a value in standard deviations of the labels
-    default: 0.0001
-    inputBinding:
-      prefix: --tolerance
   allow_code:
     type:
     - 'null'

@@ -161,21 +161,11 @@ inputs:
     - double
     label: split.min_valid
     doc: 'minimum fraction of valid, labelled pixels in a chip (default: 0.5; of polygons and points 0, any pixel)'
-  split_min_scene_valid:
-    type: double
-    label: split.min_scene_valid
-    doc: minimum valid fraction of a scene; scenes below it are excluded
-    default: 0.0
   split_seed:
     type: int
     label: split.seed
     doc: seed of random assignments
     default: 0
-  split_similarity:
-    type: double
-    label: split.similarity
-    doc: correlation after alignment at or above which chips of two splits are near duplicates
-    default: 0.97
   split_allow:
     type:
       type: array
@@ -521,16 +511,6 @@ inputs:
     label: time limit of train
     doc: seconds after which the job is ended
     default: 3600
-  calibrate_min_samples:
-    type: int
-    label: calibrate.min_samples
-    doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
-    default: 50
-  calibrate_max_samples:
-    type: int
-    label: calibrate.max_samples
-    doc: maximum number of validation pixels; of more, some are drawn at random
-    default: 500000
   calibrate_halo:
     type:
     - 'null'
@@ -610,12 +590,12 @@ inputs:
   evaluate_baseline_pixels:
     type: int
     label: evaluate.baseline_pixels
-    doc: maximum number of training pixels of each fit of the tree baselines
-    default: 100000
+    doc: maximum number of training pixels of each fit of a baseline
+    default: 20000
   evaluate_seed:
     type: int
     label: evaluate.seed
-    doc: 'random seed of the tree baselines: their samples of pixels and their fits'
+    doc: 'random seed of the baselines: their samples of pixels and their fits'
     default: 0
   evaluate_mem_mb:
     type: int
@@ -656,9 +636,7 @@ steps:
       attribute: split_attribute
       block_km: split_block_km
       min_valid: split_min_valid
-      min_scene_valid: split_min_scene_valid
       seed: split_seed
-      similarity: split_similarity
       allow: split_allow
       mem_mb: split_mem_mb
       timelimit_s: split_timelimit_s
@@ -756,8 +734,6 @@ steps:
     doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
     run: calibrate.cwl
     in:
-      min_samples: calibrate_min_samples
-      max_samples: calibrate_max_samples
       halo: calibrate_halo
       window: calibrate_window
       device: calibrate_device
@@ -864,7 +840,7 @@ steps:
     - record
   evaluate:
     label: evaluate
-    doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
+    doc: Score the map against the labels in the test areas, beside the majority class and other baselines.
     run: evaluate.cwl
     in:
       baseline_pixels: evaluate_baseline_pixels

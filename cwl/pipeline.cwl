@@ -555,21 +555,11 @@ inputs:
     - double
     label: split.min_valid
     doc: 'minimum fraction of valid, labelled pixels in a chip (default: 0.5; of polygons and points 0, any pixel)'
-  split_min_scene_valid:
-    type: double
-    label: split.min_scene_valid
-    doc: minimum valid fraction of a scene; scenes below it are excluded
-    default: 0.0
   split_seed:
     type: int
     label: split.seed
     doc: seed of random assignments
     default: 0
-  split_similarity:
-    type: double
-    label: split.similarity
-    doc: correlation after alignment at or above which chips of two splits are near duplicates
-    default: 0.97
   split_allow:
     type:
       type: array
@@ -953,16 +943,6 @@ inputs:
     label: time limit of combine
     doc: seconds after which the job is ended
     default: 5400
-  calibrate_min_samples:
-    type: int
-    label: calibrate.min_samples
-    doc: minimum number of labelled validation pixels or chips; below it the temperature is 1
-    default: 50
-  calibrate_max_samples:
-    type: int
-    label: calibrate.max_samples
-    doc: maximum number of validation pixels; of more, some are drawn at random
-    default: 500000
   calibrate_halo:
     type:
     - 'null'
@@ -1042,12 +1022,12 @@ inputs:
   evaluate_baseline_pixels:
     type: int
     label: evaluate.baseline_pixels
-    doc: maximum number of training pixels of each fit of the tree baselines
-    default: 100000
+    doc: maximum number of training pixels of each fit of a baseline
+    default: 20000
   evaluate_seed:
     type: int
     label: evaluate.seed
-    doc: 'random seed of the tree baselines: their samples of pixels and their fits'
+    doc: 'random seed of the baselines: their samples of pixels and their fits'
     default: 0
   evaluate_mem_mb:
     type: int
@@ -1059,16 +1039,6 @@ inputs:
     label: time limit of evaluate
     doc: seconds after which the job is ended
     default: 7200
-  export_opset:
-    type: int
-    label: export.opset
-    doc: version of the ONNX operator set
-    default: 18
-  export_tolerance:
-    type: double
-    label: export.tolerance
-    doc: maximum difference of a probability, or of a value in standard deviations of the labels
-    default: 0.0001
   export_mem_mb:
     type: int
     label: memory of export
@@ -1649,9 +1619,7 @@ steps:
       attribute: split_attribute
       block_km: split_block_km
       min_valid: split_min_valid
-      min_scene_valid: split_min_scene_valid
       seed: split_seed
-      similarity: split_similarity
       allow: split_allow
       mem_mb: split_mem_mb
       timelimit_s: split_timelimit_s
@@ -2407,8 +2375,6 @@ steps:
     doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
     run: calibrate.cwl
     in:
-      min_samples: calibrate_min_samples
-      max_samples: calibrate_max_samples
       halo: calibrate_halo
       window: calibrate_window
       device: calibrate_device
@@ -2594,7 +2560,7 @@ steps:
     - record
   evaluate:
     label: evaluate
-    doc: Score the map against the labels in the test areas, beside the majority class and two baselines of trees.
+    doc: Score the map against the labels in the test areas, beside the majority class and other baselines.
     run: evaluate.cwl
     in:
       baseline_pixels: evaluate_baseline_pixels
@@ -2681,9 +2647,7 @@ steps:
       split_attribute: split_attribute
       split_block_km: split_block_km
       split_min_valid: split_min_valid
-      split_min_scene_valid: split_min_scene_valid
       split_seed: split_seed
-      split_similarity: split_similarity
       split_allow: split_allow
       split_mem_mb: split_mem_mb
       split_timelimit_s: split_timelimit_s
@@ -2744,8 +2708,6 @@ steps:
       train_tell_every_s: train_tell_every_s
       train_mem_mb: train_mem_mb
       train_timelimit_s: train_timelimit_s
-      calibrate_min_samples: calibrate_min_samples
-      calibrate_max_samples: calibrate_max_samples
       calibrate_halo: calibrate_halo
       calibrate_window: calibrate_window
       calibrate_device: calibrate_device
@@ -2780,8 +2742,6 @@ steps:
     run: export.cwl
     when: $(inputs.wanted)
     in:
-      opset: export_opset
-      tolerance: export_tolerance
       allow_code: train_architecture
       mem_mb: export_mem_mb
       timelimit_s: export_timelimit_s

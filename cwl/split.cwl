@@ -226,13 +226,6 @@ inputs:
     doc: 'minimum fraction of valid, labelled pixels in a chip (default: 0.5; of polygons and points 0, any pixel)'
     inputBinding:
       prefix: --min-valid
-  min_scene_valid:
-    type: double
-    label: min scene valid
-    doc: minimum valid fraction of a scene; scenes below it are excluded
-    default: 0.0
-    inputBinding:
-      prefix: --min-scene-valid
   seed:
     type: int
     label: seed
@@ -240,13 +233,6 @@ inputs:
     default: 0
     inputBinding:
       prefix: --seed
-  similarity:
-    type: double
-    label: similarity
-    doc: correlation after alignment at or above which chips of two splits are near duplicates
-    default: 0.97
-    inputBinding:
-      prefix: --similarity
   allow:
     type:
       type: array

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
-from eopipe.chips.chip_blocks import blocks_of, blocks_of_chips, chip_counts, class_counts
+from eopipe.chips.chip_blocks import blocks_of, blocks_of_chips, chip_counts, class_counts, min_usable_pixels
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import SplitImage
 from eopipe.chips.chips import class_numbers
 from eopipe.chips.polygons import splits_of_pixels
-from eopipe.chips.splits import SPLITS, STRIPS, SplitPlan, SplitRequest, chip_corners, chip_positions, min_usable_pixels
+from eopipe.chips.splits import SPLITS, STRIPS, SplitPlan, SplitRequest, chip_corners, chip_positions
 from eopipe.labels.shape_counts import SHAPES
 from eopipe.tiles.grid import PixelWindow, overlaps
 from eopipe.tiles.store import LEFT_OUT, Tiles
@@ -54,9 +54,8 @@ class CandidateChips:
 
 @dataclass(frozen=True)
 class _SceneChips:
-    """Chips of one scene: corners (n, 2), pixels of each class (split, n, classes), and whether enough are usable."""
+    """Chips of one scene: pixels of each class (split, n, classes), and whether enough are usable."""
 
-    corners: IntArray
     pixels: IntArray
     is_enough: BoolArray
     unlabelled: int
@@ -89,7 +88,7 @@ def find_candidates(
         positions.append(len(corners))
         unlabelled.append(chips.unlabelled)
         fractions.append(chips.valid_pixels / math.prod(image.shape))
-        reasons.append(_reason_without_chips(image, chips, fractions[-1], request.min_scene_valid))
+        reasons.append(_reason_without_chips(image, chips))
         for part, counts in enumerate(chips.pixels if not reasons[-1] else ()):
             chosen = chips.is_enough & (counts.any(1) if polygons else True)
             samples[part].append(np.insert(corners[chosen], 0, number, axis=1))
@@ -171,7 +170,7 @@ def _count_chips(
         for part, counts in enumerate(pixels):
             counted = usable if split_of_pixel is None else usable & (split_of_pixel == part)
             counts[chosen] = class_counts(counted, values, inside[enough], plan.chip, classes)
-    return _SceneChips(corners, pixels, is_enough, unlabelled, _valid_pixels(image), labelled_pixels)
+    return _SceneChips(pixels, is_enough, unlabelled, _valid_pixels(image), labelled_pixels)
 
 
 def _valid_pixels(image: MappedImage) -> int:
@@ -179,7 +178,7 @@ def _valid_pixels(image: MappedImage) -> int:
     return sum(int(np.count_nonzero(image.valid(*block))) for block in blocks_of(image.windows))
 
 
-def _reason_without_chips(image: MappedImage, chips: _SceneChips, share: float, minimum: float) -> str:
+def _reason_without_chips(image: MappedImage, chips: _SceneChips) -> str:
     """Why a scene has no chip at all; empty where it may have some."""
     attributes: dict[str, Any] = image.attributes
     if reason := (attributes.get(LEFT_OUT) or {}).get(image.scene):
@@ -187,6 +186,4 @@ def _reason_without_chips(image: MappedImage, chips: _SceneChips, share: float, 
     if not chips.valid_pixels:
         quality = attributes.get("quality") or {}
         return "all pixels are nodata" if quality.get("nodata") == 1 else "all pixels are nodata or masked"
-    if not chips.labelled_pixels:
-        return "no pixel has a label"
-    return f"{share:.2%} of the pixels are valid, split.min_scene_valid is {minimum:.2%}" if share < minimum else ""
+    return "" if chips.labelled_pixels else "no pixel has a label"

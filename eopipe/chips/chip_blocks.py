@@ -1,6 +1,7 @@
 """Pixels of many chips, read block by block: memory holds one block, time follows what the chips cover."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -91,6 +92,11 @@ def chip_counts(mask: BoolArray, corners: IntArray, chip: int) -> IntArray:
         left = corners[in_row, 1]
         counts[in_row] = columns[left + chip] - columns[left]
     return counts
+
+
+def min_usable_pixels(min_valid: float, pixels: Any) -> Any:
+    """The valid, labelled pixels that chips need, by their pixels: at least one."""
+    return np.maximum(1.0, min_valid * pixels)
 
 
 def class_counts(usable: BoolArray, numbers: AnyArray | None, corners: IntArray, chip: int, classes: int) -> IntArray:

@@ -67,14 +67,12 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
         labels_summary = measure_labels(pairs, samples["train"], plan.chip)
         statistics = statistics.model_copy(update={"labels": labels_summary})
     scenes = [store.scene for store in stores]
-    min_valid = usable_share(request.min_valid, [label for _, label in pairs])
-    settings = {"min_valid": min_valid, "min_scene_valid": request.min_scene_valid}
     document: dict[str, Any] = {
         "grid": stores[0].frame.json(),
         "scenes": scenes,
         "classes": list(classes),
         "chip": plan.chip,
-        "plan": asdict(plan) | settings,
+        "plan": asdict(plan) | {"min_valid": usable_share(request.min_valid, [label for _, label in pairs])},
         # Stores of a chip set have chips of many scenes.
         "by_scene": plan.by_scene and places is None,
         "left_out": _left_out(stores, candidates),
@@ -105,7 +103,7 @@ def audit_split(
     """The leakage audit of samples in the split file, with the range of the labels in pixels."""
     stores, plan = [image for image, _ in pairs], split.plan
     spread = {name: max(band.std, 1e-9) for name, band in statistics.bands.items()}
-    fingerprints = fingerprint_chips(stores, split.table, split.rows, spread, request.similarity)
+    fingerprints = fingerprint_chips(stores, split.table, split.rows, spread)
     fingerprints = replace(fingerprints, shares_places=plan.by_polygon)
     windows = [window for store in stores for window in store.windows]
     distance = label_range(pairs[0][1], windows) if plan.by_place and split.table.cells else None

@@ -12,7 +12,7 @@ days reaches 0.999. The cost is eight products of the vectors of two splits, alo
 alignments of 64 x 64 pixels for two splits: the highest correlations, each chip with its best partner first,
 then with the next three. Chips that show one simple shape, such as a straight shore, are copies only if their texture
 agrees too. In chips below 16 pixels there is too little structure to search for it: there only copies whose vectors
-correlate by 0.9 are aligned, and the threshold is at least 0.995.
+correlate by 0.9 are aligned, and the threshold is 0.995.
 
 On chips of 16 to 48 pixels of the scenes of the sample all copies that were turned, flipped, moved by half a pixel,
 noisy or at 20 m correlate by 0.97 or more after alignment, blurred ones (1 pixel) mostly; chips of two places by at
@@ -46,7 +46,9 @@ CELLS = 4
 CANDIDATE_CORRELATION, MAX_ALIGNED = 0.7, 300
 # Partners of a chip in each symmetry: of many chips with one simple shape the first may not be the copied one.
 PARTNERS = 4
-# The same as above, and the minimum threshold, for chips below this edge.
+# Chips are near duplicates from this correlation on, after alignment.
+THRESHOLD = 0.97
+# Both correlations for chips below this edge.
 SMALL, SMALL_CORRELATION, SMALL_THRESHOLD = 16, 0.9, 0.995
 # Structure below this fraction of the spread of the training pixels is sensor noise.
 MIN_STRUCTURE = 0.02
@@ -58,15 +60,13 @@ SAME_PLACE_CORRELATION = 0.9995
 class ChipFingerprints:
     """Rows (n,) in a table, digests (n,) and unit vectors (n, features) of the chips of each split.
 
-    They are near duplicates from a correlation of `threshold` on, after alignment. `shares_places`: a chip may be in
-    two splits on purpose, with other labels.
+    `shares_places`: a chip may be in two splits on purpose, with other labels.
     """
 
     table: ChipTable
     rows: dict[str, IntArray]
     digests: dict[str, UInt64Array]
     vectors: dict[str, FloatArray]
-    threshold: float
     aligner: ChipAligner
     shares_places: bool = False
 
@@ -77,7 +77,7 @@ class ChipFingerprints:
 
 
 def fingerprint_chips(
-    stores: list[Tiles], table: ChipTable, rows: dict[str, IntArray], spread: dict[str, float], threshold: float
+    stores: list[Tiles], table: ChipTable, rows: dict[str, IntArray], spread: dict[str, float]
 ) -> ChipFingerprints:
     """Digests and vectors of the chips in these rows of a table; `spread` is the standard deviation of each band."""
     # The chips of all splits together, since the chips of one are spread over the blocks that are read.
@@ -92,8 +92,7 @@ def fingerprint_chips(
     ends = np.cumsum([len(part) for part in rows.values()])[:-1]
     digests_of = dict(zip(rows, np.split(digests, ends), strict=True))
     vectors_of = dict(zip(rows, np.split(vectors, ends), strict=True))
-    threshold = max(threshold, SMALL_THRESHOLD) if chip < SMALL else threshold
-    return ChipFingerprints(table, rows, digests_of, vectors_of, threshold, ChipAligner(stores, chip, spread))
+    return ChipFingerprints(table, rows, digests_of, vectors_of, ChipAligner(stores, chip, spread))
 
 
 def _read_chips(stores: list[Tiles], samples: IntArray, chip: int) -> Iterator[tuple[IntArray, AnyArray, BoolArray]]:
@@ -175,11 +174,11 @@ def find_similar_chips(
         number = int(is_duplicate.argmax())
         partner = int((first_digests == second_digests[number]).argmax())
         yield "duplicate", int(is_duplicate.sum()), (partner, number), 1.0
-    near: dict[int, tuple[float, int]] = {}
+    threshold, near = SMALL_THRESHOLD if fingerprints.table.chip < SMALL else THRESHOLD, dict[int, tuple[float, int]]()
     for pair in find_pairs(fingerprints, first, second, ~is_duplicate):
         if pair.second not in near:
             correlation = _aligned(fingerprints, first, second, pair)
-            if correlation >= fingerprints.threshold:
+            if correlation >= threshold:
                 near[pair.second] = correlation, pair.first
     if near:
         number = max(near, key=lambda n: (near[n][0], -n))

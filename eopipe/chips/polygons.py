@@ -38,18 +38,30 @@ def split_polygons(labels: Sequence[Tiles], plan: SplitPlan) -> dict[str, list[i
 
 def _assign(label: Tiles, plan: SplitPlan) -> UInt8Array:
     """The split of each polygon, at random in the fractions within each class, so that every split has every class."""
-    class_of = np.full(1, NO_LABEL, np.int64)
-    for window in blocks_of(label.windows):
-        polygons = label.read("polygon", *window)
-        is_new = polygons > 0
-        class_of = np.pad(class_of, (0, max(0, int(polygons.max()) + 1 - len(class_of))), constant_values=NO_LABEL)
-        class_of[polygons[is_new]] = label.read("label", *window)[is_new]
+    class_of = classes_of_shapes(label)
     splits = np.full(len(class_of), NO_SPLIT, np.uint8)
     for number in np.unique(class_of[class_of != NO_LABEL]).tolist():
         members = np.flatnonzero(class_of == number)
         of_class = replace(plan, seed=plan.seed + number)
         splits[members] = without_empty_splits(assign_at_random(len(members), of_class), plan)
     return splits[1:]
+
+
+def classes_of_shapes(label: Tiles) -> IntArray:
+    """The class of shape 1, 2, … of a label store by its number; 255 at 0, and for shapes without a pixel."""
+    class_of = np.full(1, NO_LABEL, np.int64)
+    for window in blocks_of(label.windows):
+        shapes = shape_numbers(label, *window)
+        class_of = np.pad(class_of, (0, max(0, int(shapes.max()) + 1 - len(class_of))), constant_values=NO_LABEL)
+        class_of[shapes[shapes > 0]] = label.read("label", *window)[shapes > 0]
+    return class_of
+
+
+def shape_numbers(label: Tiles, y: slice, x: slice) -> IntArray:
+    """The number of the shape of each labelled pixel (y, x), 0 for none; of one shape a class that is its class."""
+    has_polygons = label.has_array("polygon")
+    numbers = label.read("polygon" if has_polygons else "label", y, x).astype(np.int64) + (not has_polygons)
+    return np.where(label.valid(y, x), numbers, 0)
 
 
 def _without_neighbours(label: Tiles, splits: UInt8Array, buffer: int) -> UInt8Array:

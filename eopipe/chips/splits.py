@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, GetPydanticSchema, PlainSerializer, WrapValidator
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
+from eopipe.chips.chip_blocks import min_usable_pixels
 from eopipe.documents import OPEN, Count, Number, Text, read_model
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.shape_counts import UsedShapes
@@ -57,6 +58,7 @@ class _Plan(_Open):
     method: str
     min_valid: Number
     by: str = "scene"
+    block: Count = 0
     folds: Count = 0
     fold: Count = 0
 
@@ -202,22 +204,15 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """Inputs of a split besides its plan: stores, minimum valid fractions, regions, and accepted findings."""
+    """Inputs of a split besides its plan: stores, minimum valid fraction, regions, and accepted findings."""
 
     tiles: tuple[Path, ...]
     labels: tuple[Path, ...]
     min_valid: float | None
-    min_scene_valid: float = 0.0
     regions: Path | None = None
     attribute: str = "region"
-    similarity: float = 0.97
     allow: tuple[str, ...] = ()
     block_km: float = 50.0
-
-
-def min_usable_pixels(min_valid: float, pixels: Any) -> Any:
-    """The valid, labelled pixels that chips need, by their pixels: at least one."""
-    return np.maximum(1.0, min_valid * pixels)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.statistics import Moments
 from eopipe.composites.periods import channels_by_date
 from eopipe.errors import BadInputError, UsageError
-from eopipe.evaluation.baseline import TREES, TreeBaselines, training_pixels
+from eopipe.evaluation.baseline import Baselines, sampled_pixels
 from eopipe.evaluation.intervals import Tally, choose_units, rounded
 from eopipe.evaluation.maps import EvaluationData, has_value, places_of
 from eopipe.evaluation.multilabel import multilabel_metrics
@@ -30,24 +30,24 @@ def evaluate_maps(
     data: EvaluationData, max_pixels: int, seed: int, probabilities: tuple[Path, ...] = ()
 ) -> dict[str, Any]:
     """The content of a metrics file; average precisions need the maps of probabilities."""
-    trees = TreeBaselines.fit(data, max_pixels, seed)
+    baselines = Baselines.fit(data, max_pixels, seed)
     if data.task.has_label_sets:
-        metrics, tally = multilabel_metrics(data, trees, probabilities)
+        metrics, tally = multilabel_metrics(data, baselines, probabilities)
         return metrics | _scene_scores(data, tally)
     if not data.task.has_classes:
-        return _regression_metrics(data, trees)
+        return _regression_metrics(data, baselines)
     if data.task.is_of_chips:
-        return _classification_metrics(data, trees)
-    metrics = _segmentation_metrics(data, trees)
+        return _classification_metrics(data, baselines)
+    metrics = _segmentation_metrics(data, baselines)
     if data.from_to:
-        confusions = {name: np.array(metrics[name]["confusion"]) for name in _methods(data)}
+        confusions = {name: np.array(metrics[name]["confusion"]) for name in _methods(data, baselines)}
         metrics |= change_metrics(data, confusions, max_pixels, seed)
     return metrics
 
 
-def _methods(data: EvaluationData) -> tuple[str, ...]:
+def _methods(data: EvaluationData, baselines: Baselines) -> tuple[str, ...]:
     """What is compared with the labels: the model and, where labels train, the baselines."""
-    return ("model",) if data.only_tests else ("model", *TREES, data.task.simple_baseline[0])
+    return ("model",) if data.only_tests else ("model", *baselines.models, data.task.simple_baseline[0])
 
 
 def maps_of_members(maps: tuple[Path, ...], count: int) -> list[tuple[Path, ...]]:
@@ -83,38 +83,45 @@ def member_metrics(data: EvaluationData, members: Sequence[EvaluationData]) -> d
     return {"members": [{"count": tables.count, "scores": row} for row in of_members]}
 
 
-def _segmentation_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
+def _pixel_tally(data: EvaluationData, baselines: Baselines, constant: float | None, offset: float = 0.0) -> Tally:
+    """The tables of the test pixels of the model, of the baselines, and of predicting a constant, if there is one."""
     units, tables = choose_units(data), data.task.tables(data.names)
-    majority = None if data.only_tests else int(_truth_counts(data, "train").argmax())
-    tally = Tally.empty(units, _methods(data), len(data.groups), tables)
+    tally = Tally.empty(units, _methods(data, baselines), len(data.groups), tables)
     for pixels in data.pixels("test"):
-        truth, number = pixels.truth.astype(np.int64), pixels.group.number
-        index = units.index_of(number, pixels.rows, pixels.cols)
-        predictions = {"model": pixels.mapped} | (
-            {"majority": np.full(truth.shape, majority)} if majority is not None else {}
-        )
-        predictions |= trees.predict(pixels.group, pixels.rows, pixels.cols)
+        truth = pixels.truth if pixels.truth.dtype.kind == "f" else pixels.truth.astype(np.int64)
+        index = units.index_of(pixels.group.number, pixels.rows, pixels.cols)
+        predictions = {"model": pixels.mapped} | baselines.predict(pixels.group, pixels.rows, pixels.cols)
+        if constant is not None:
+            predictions[data.task.simple_baseline[0]] = np.full(truth.shape, constant)
         for name, predicted in predictions.items():
-            tally.add(name, number, tables.by_unit(units, index, Compared(truth, predicted)))
-    metrics = _class_metrics(data, tally, majority) | {"test_pixels": int(tally.by_unit["model"].sum())}
+            tally.add(name, pixels.group.number, tables.by_unit(units, index, Compared(truth, predicted, offset)))
+    return tally
+
+
+def _segmentation_metrics(data: EvaluationData, baselines: Baselines) -> dict[str, Any]:
+    majority = None if data.only_tests else int(_truth_counts(data, "train").argmax())
+    tally = _pixel_tally(data, baselines, majority)
+    metrics = _metrics(data, tally, baselines) | {"test_pixels": int(tally.by_unit["model"].sum())}
+    if majority is not None:
+        metrics["majority"]["class"] = data.names[majority]
     if not data.from_to:
         metrics |= _map_pixels(data)
-    trees.add_methods(metrics)
+    baselines.describe(metrics)
     metrics |= {"baselines": NO_BASELINES} if data.only_tests else {}
     return metrics
 
 
-def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
-    """Scores over whole cells of the map; the trees' class of a cell is the majority over its labelled pixels."""
+def _classification_metrics(data: EvaluationData, baselines: Baselines) -> dict[str, Any]:
+    """Scores over whole cells of the map; the baselines' class of a cell is the majority over its labelled pixels."""
     units, tables, edge = choose_units(data), data.task.tables(data.names), data.split.chip
     train = sum(np.bincount(data.chip_truth(chips), minlength=len(data.names)) for chips in data.chips("train"))
     majority = int(np.argmax(train))
-    tally = Tally.empty(units, _methods(data), len(data.groups), tables)
+    tally = Tally.empty(units, _methods(data, baselines), len(data.groups), tables)
     for chips in data.chips("test"):
         truth, number = data.chip_truth(chips), chips.group.number
         index = units.index_of(number, chips.rows, chips.cols)
         predictions = {"model": chips.mapped, "majority": np.full(truth.shape, majority)}
-        predictions |= {name: majority_class(votes) for name, votes in trees.votes(chips).items()}
+        predictions |= {name: majority_class(votes) for name, votes in baselines.votes(chips).items()}
         for name, predicted in predictions.items():
             tally.add(name, number, tables.by_unit(units, index, Compared(truth, predicted)))
     if not tally.by_unit["model"].any():
@@ -122,12 +129,11 @@ def _classification_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[
             f"no cell of {edge} pixels of the map is completely inside the test areas; "
             "choose a split.stride that divides split.chip, or larger test areas"
         )
-    metrics = _class_metrics(data, tally, majority) | {
-        "task": data.task.name,
-        "test_chips": int(tally.by_unit["model"].sum()),
-    }
+    metrics = _metrics(data, tally, baselines)
+    metrics["majority"]["class"] = data.names[majority]
+    metrics |= {"task": data.task.name, "test_chips": int(tally.by_unit["model"].sum())}
     metrics |= _map_pixels(data)
-    trees.add_methods(metrics, ", and their majority in each chip")
+    baselines.describe(metrics, ", and their majority in each chip")
     return metrics
 
 
@@ -144,38 +150,23 @@ def _map_pixels(data: EvaluationData) -> dict[str, Any]:
     return {"map_pixels": pixels} | ({"not_mapped": names} if names else {})
 
 
-def _class_metrics(data: EvaluationData, tally: Tally, majority: int | None) -> dict[str, Any]:
-    metrics = tally.documents()
-    if majority is not None:
-        metrics["majority"]["class"] = data.names[majority]
-    uncertainty = tally.uncertainty(data.split.chip) | _scene_scores(data, tally)
-    return {"classes": list(data.names), "maps": len(data.groups)} | metrics | uncertainty
+def _metrics(data: EvaluationData, tally: Tally, baselines: Baselines) -> dict[str, Any]:
+    """What the metrics of classes and of values have."""
+    uncertainty = tally.uncertainty(data.split.chip, baselines.chosen) | _scene_scores(data, tally)
+    return {"classes": list(data.names), "maps": len(data.groups)} | tally.documents() | uncertainty
 
 
-def _regression_metrics(data: EvaluationData, trees: TreeBaselines) -> dict[str, Any]:
-    """Scores of values, compared with the mean of the training labels and with boosted trees."""
+def _regression_metrics(data: EvaluationData, baselines: Baselines) -> dict[str, Any]:
+    """Scores of values, compared with the mean of the training labels and with the baselines."""
     train = Moments.merged(Moments.of(pixels.truth.astype(np.float64)) for pixels in data.pixels("train"))
-    mean, units = float(f"{train.mean:.9g}"), choose_units(data)
-    tables = data.task.tables(data.names)
-    tally = Tally.empty(units, _methods(data), len(data.groups), tables)
-    for pixels in data.pixels("test"):
-        truth, number = pixels.truth, pixels.group.number
-        index = units.index_of(number, pixels.rows, pixels.cols)
-        predictions = {"model": pixels.mapped, "mean": np.full(truth.shape, mean)}
-        predictions |= trees.predict(pixels.group, pixels.rows, pixels.cols)
-        for name, predicted in predictions.items():
-            tally.add(name, number, tables.by_unit(units, index, Compared(truth, predicted, mean)))
-    metrics = tally.documents()
+    mean = float(f"{train.mean:.9g}")
+    tally = _pixel_tally(data, baselines, mean, mean)
+    metrics = _metrics(data, tally, baselines)
     metrics["mean"]["value"] = round(mean, 6)
-    trees.add_methods(metrics)
+    baselines.describe(metrics)
     low, high = (float(f"{v:.9g}") for v in (train.low, train.high))
     metrics |= {"task": data.task.name, "unit": data.unit, "range": [low, high]}
-    metrics |= tally.uncertainty(data.split.chip) | _scene_scores(data, tally)
-    return {
-        "classes": list(data.names),
-        "maps": len(data.groups),
-        "test_pixels": int(tally.by_unit["model"][:, 0].sum()),
-    } | metrics
+    return metrics | {"test_pixels": int(tally.by_unit["model"][:, 0].sum())}
 
 
 def _scene_scores(data: EvaluationData, tally: Tally) -> dict[str, Any]:
@@ -269,7 +260,7 @@ def _post_classification(data: EvaluationData, max_pixels: int, seed: int) -> tu
     dates, count = channels_by_date(data.groups[0].stores[0].names), len(data.from_to)
     if len(dates) < 2 or any(len(group.stores) > 1 for group in data.groups):
         return None, "the map is not of one image with bands of two dates (composite.stack)"
-    features, truth = training_pixels(data, max_pixels, [seed])[0]
+    features, truth, _ = sampled_pixels(data, max_pixels, [seed])[0]
     classes = np.divmod(truth.astype(np.int64), count)
     if any(len(np.unique(numbers)) < 2 for numbers in classes):
         return None, "the training areas have one class at one of the dates"

@@ -23,6 +23,9 @@ from eopipe.tasks.label_sets import label_sets
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL, Tiles
 
+# Fewer validation pixels or chips fit no temperature; of more pixels some are drawn.
+MIN_SAMPLES, MAX_SAMPLES = 50, 500_000
+
 
 @dataclass(frozen=True)
 class ValidationArea:
@@ -91,13 +94,13 @@ class LabelledSamples:
 
 
 def validation_samples(
-    maps: Sequence[tuple[WindowPredictor, ValidationArea]], trained: TrainedModel, maximum: int
+    maps: Sequence[tuple[WindowPredictor, ValidationArea]], trained: TrainedModel
 ) -> LabelledSamples:
     """Samples of maps in their validation places: pixels, or cells of a chip classifier.
 
     With several labels for each chip, a sample is a cell and a class, which is present (0) or absent (1).
 
-    Only boxes around validation places are predicted. Of more pixels than the maximum some are drawn at random.
+    Only boxes around validation places are predicted. Of more than `MAX_SAMPLES` pixels some are drawn at random.
     """
     task = TASKS[trained.task]
     if task.is_of_chips:
@@ -113,7 +116,7 @@ def validation_samples(
     multiple = trained.chip if task.is_of_chips else 1
     boxes = [[*places.boxes(of_map, multiple)] for of_map, (_, places) in zip(windows, maps, strict=True)]
     count = sum(count for of_map in boxes for _, count in of_map)
-    share = 1.0 if task.is_of_chips else maximum / max(count, 1)
+    share = 1.0 if task.is_of_chips else MAX_SAMPLES / max(count, 1)
     classes = 2 if task.has_label_sets else len(trained.classes)
     parts = [LabelledSamples(np.zeros((classes, 0), np.float32), np.zeros(0, np.int64))]
     for number, ((predictor, places), of_map) in enumerate(zip(maps, boxes, strict=True)):
@@ -145,34 +148,27 @@ def _samples_of_map(
         yield LabelledSamples(sample, truth)
 
 
-@dataclass(frozen=True)
-class MapsOfCalibration:
-    """The maps that a calibration is for: a mosaic of scenes by a model, or the map of each, with their symmetries."""
-
-    model: str
-    scenes: list[str]
-    is_mosaic: bool
-    symmetries: int
-
-
 def calibration_document(
-    samples: LabelledSamples, trained: TrainedModel, maps: MapsOfCalibration, minimum: int
+    samples: LabelledSamples, trained: TrainedModel, model: str, scenes: list[str], *, is_mosaic: bool, symmetries: int
 ) -> dict[str, Any]:
-    """The content of a calibration file: the temperature, and the calibration of the samples before and after."""
+    """The content of a calibration file: the temperature, and the calibration of the samples before and after.
+
+    It is for the mosaic of the scenes by a model, or the map of each, with these symmetries.
+    """
     task = TASKS[trained.task]
     unit, count = task.sample, len(samples.truth)
     # Each label of a chip is a sample.
     count //= len(trained.classes) if task.has_label_sets else 1
-    document: dict[str, Any] = {"method": METHOD, "model": maps.model, "task": trained.task, "scenes": maps.scenes}
-    document |= {} if maps.is_mosaic else {"maps": "each image"}
-    document |= {"symmetries": maps.symmetries} if maps.symmetries > 1 else {}
+    document: dict[str, Any] = {"method": METHOD, "model": model, "task": trained.task, "scenes": scenes}
+    document |= {} if is_mosaic else {"maps": "each image"}
+    document |= {"symmetries": symmetries} if symmetries > 1 else {}
     document |= {"classes": list(trained.classes), f"{unit}s": count}
     if not task.has_classes:
         return document | _uncalibrated("a regression has values instead of probabilities")
     if not count:
         return document | _uncalibrated("the split has no labelled and valid validation place")
-    if count < minimum:
-        return document | _uncalibrated(f"{count} validation {unit}s are fewer than {minimum}")
+    if count < MIN_SAMPLES:
+        return document | _uncalibrated(f"{count} validation {unit}s are fewer than {MIN_SAMPLES}")
     temperature = fit_temperature(samples.probability, samples.truth)
     before, after = samples.scores(1.0), samples.scores(temperature)
     summary = (

@@ -33,14 +33,8 @@ METHOD = (
     "Student's t on the logit scale over {pieces}, variance inflated by the measured correlation of the errors; "
     "doi:10.1016/j.jeconom.2011.01.007, doi:10.1162/REST_a_00639"
 )
-# The comparisons with an interval, by method: the model, and the model less each baseline.
-COMPARISONS = {
-    "model": "model",
-    "pixel_baseline": "gain",
-    "texture_baseline": "texture_gain",
-    "majority": "simple_gain",
-    "mean": "simple_gain",
-}
+# What the metrics call the model less the baseline that predicts the same everywhere.
+SIMPLE_GAIN = {"majority": "simple_gain", "mean": "simple_gain"}
 # Concentrated errors are also correlated; this power of the design effect gave the best coverage in the simulations.
 CONCENTRATION_POWER, MIN_FREEDOM = 0.85, 3.0
 # A wider interval of a share, or of kappa, says nothing.
@@ -116,14 +110,15 @@ class Tally:
     def documents(self) -> dict[str, Any]:
         return {name: self.tables.document(table.sum(0)) for name, table in self.by_unit.items()}
 
-    def uncertainty(self, chip: int) -> dict[str, Any]:
-        """Intervals of the scores and gains, and the scores of each quarter of the test areas."""
+    def uncertainty(self, chip: int, baseline: str) -> dict[str, Any]:
+        """Intervals of the scores and of the gains over the chosen and the simple baseline; scores of each quarter."""
         measures = self.tables
         is_used = measures.sizes(self.by_unit["model"]) > 0
         if not is_used.any():
             return {"intervals": {"reason": "not one test pixel has both a label and a prediction"}, "regions": []}
         units = replace(self.units, used=self.units.used[is_used])
-        tables = {name: table[is_used] for name, table in self.by_unit.items()}
+        comparisons = {"model": "model", baseline: "gain"} | SIMPLE_GAIN
+        tables = {comparisons[name]: self.by_unit[name][is_used] for name in self.by_unit if name in comparisons}
         pieces = measure_pieces(units, chip, tables, measures)
         ends = intervals(pieces, tables, measures)
         summary = pieces.summary | _reasons(pieces, tables["model"], measures, ends["model"]) | ends
@@ -198,7 +193,7 @@ def _polygons(data: EvaluationData, places: str) -> SamplingUnits:
 def measure_pieces(units: SamplingUnits, chip: int, tables: dict[str, AnyArray], measures: Tables) -> Pieces:
     """Measure the correlation of the errors of some units; whole maps are taken as independent."""
     if units.are_independent:
-        return Pieces(units, chip, {COMPARISONS.get(name, name): 1.0 for name in tables})
+        return Pieces(units, chip, dict.fromkeys(tables, 1.0))
     return correlated_pieces(Correlation(units), chip, tables, measures)
 
 
@@ -210,7 +205,7 @@ def correlated_pieces(correlation: Correlation, chip: int, tables: dict[str, Any
     if correlation.units.centres is not None:
         # Few polygons say little of how far differences are correlated; not less than the errors themselves.
         effects = np.maximum(effects, effects[0])
-    by_comparison = dict(zip([COMPARISONS.get(name, name) for name in tables], effects.tolist(), strict=True))
+    by_comparison = dict(zip(tables, effects.tolist(), strict=True))
     return Pieces(correlation.units, chip, by_comparison, float(correlation.distances(likelihood)[0]))
 
 

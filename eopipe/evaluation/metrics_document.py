@@ -1,9 +1,9 @@
 """The document `metrics.json`: scores of a run as evaluate writes them, checked and typed where they are read."""
 
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from eopipe.documents import OPEN, Count, Number, Text, read_document, read_model
 from eopipe.tasks import TASKS
@@ -11,11 +11,12 @@ from eopipe.tasks.task import ClassMeasure, Measure
 from eopipe.train_options import TaskName
 
 # `simple` predicts the same everywhere: the most frequent class or labels, or the mean of the labels.
-Method = Literal["model", "pixel_baseline", "texture_baseline", "simple"]
+Baseline = Literal[
+    "extra_trees", "texture_extra_trees", "pixel_baseline", "texture_baseline", "linear", "texture_linear"
+]
+Method = Literal["model", "simple", Baseline]
 # Fewer independent pieces give no interval.
 MIN_PIECES = 6
-# The intervals of the model minus a baseline.
-GAINS: dict[Method, str] = {"pixel_baseline": "gain", "texture_baseline": "texture_gain", "simple": "simple_gain"}
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
@@ -51,7 +52,7 @@ class _ScoresOfLabel(ScoresOfClass):
 
 
 class MethodScores(_Scores):
-    """Scores of the model or of a baseline; `method` describes a baseline of trees."""
+    """Scores of the model or of a baseline; `method` describes a baseline."""
 
     method: str = ""
     # None is ever assigned, so that dict is safe.
@@ -119,11 +120,6 @@ class ScoreIntervals(_Part):
     gain: dict[str, Ends | None] = {}
     texture_gain: dict[str, Ends | None] = {}
     simple_gain: dict[str, Ends | None] = {}
-
-    def gains(self, baseline: Method) -> dict[str, Ends | None]:
-        """The intervals of the model minus a baseline."""
-        ends: dict[str, Ends | None] = getattr(self, GAINS[baseline])
-        return ends
 
 
 class _ProbabilityIntervals(_Part):
@@ -199,13 +195,39 @@ class _ChangeAreas(_Part):
     map: list[list[Number]]
 
 
-class ChangeScores(_Part):
+S = TypeVar("S", bound=_Part)
+
+
+class _Baselines(_Part, Generic[S]):
+    """What is known of each baseline that was fitted; older runs have the two of boosted trees."""
+
+    extra_trees: S | None = None
+    texture_extra_trees: S | None = None
+    pixel_baseline: S | None = None
+    texture_baseline: S | None = None
+    linear: S | None = None
+    texture_linear: S | None = None
+
+    @property
+    def baselines(self) -> dict[Method, S]:
+        """Those that were fitted."""
+        of_all: dict[Method, S | None] = {key: getattr(self, key) for key in get_args(Baseline)}
+        return {key: value for key, value in of_all.items() if value is not None}
+
+
+class _Choice(_Part):
+    """The baseline of headline and gain, by what it was chosen, and why others were left out."""
+
+    name: Baseline
+    by: str
+    left_out: dict[Baseline, str] = {}
+
+
+class ChangeScores(_Baselines[ScoresOfChange]):
     """Scores of change of a map of from-to classes by method, and hectares of each transition (before, after)."""
 
     classes: list[Text]
     model: ScoresOfChange
-    pixel_baseline: ScoresOfChange
-    texture_baseline: ScoresOfChange
     post_classification: ScoresOfChange | _NoScores
     majority: ScoresOfChange
     areas: _ChangeAreas
@@ -257,27 +279,47 @@ class MetricsDocument(_Tasked):
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-S = TypeVar("S", bound=MethodScores)
+M = TypeVar("M", bound=MethodScores)
 
 
-class ComparedMetrics(MetricsDocument, Generic[S]):
-    """Scores of a model and of its baselines."""
+class ComparedMetrics(MetricsDocument, _Baselines[M], Generic[M]):
+    """Scores of a model and of its baselines; `baseline` is the choice of one of them."""
 
-    model: S
-    pixel_baseline: S
-    texture_baseline: S | None = None
-    simple: S
+    model: M
+    simple: M
+    baseline: _Choice | None = None
+
+    @model_validator(mode="after")
+    def _check_chosen(self) -> Self:
+        if not self.baselines or self.chosen not in self.baselines:
+            raise ValueError("the scores of the baseline that was chosen are missing")
+        return self
 
     @property
-    def trees(self) -> dict[Method, S]:
-        """Scores of the tree baselines that were fitted."""
-        trees: dict[Method, S] = {"pixel_baseline": self.pixel_baseline}
-        return trees | ({"texture_baseline": self.texture_baseline} if self.texture_baseline else {})
+    def chosen(self) -> Method:
+        """The baseline of headline and gain; older runs chose none, so that it is their last one."""
+        return self.baseline.name if self.baseline else next(reversed(self.baselines))
 
     @property
-    def methods(self) -> dict[Method, S]:
-        """Scores of the model, of the trees, and of the simple baseline."""
-        return {"model": self.model, **self.trees, "simple": self.simple}
+    def compared(self) -> list[Method]:
+        """The baselines that the model has a gain over: the chosen one, of older runs all."""
+        return [self.chosen] if self.baseline else [*self.baselines]
+
+    def gains(self, key: Method) -> dict[str, Ends | None]:
+        """The intervals of the model minus the simple baseline, or one of those that it is compared with."""
+        ends: dict[str, Ends | None] = getattr(self.intervals, self.comparison(key))
+        return ends
+
+    def comparison(self, key: Method) -> str:
+        """The name of the comparison of the model with a baseline among the intervals."""
+        if key == "simple":
+            return "simple_gain"
+        return "gain" if self.baseline or key == "pixel_baseline" else "texture_gain"
+
+    @property
+    def methods(self) -> dict[Method, M]:
+        """Scores of the model, of the baselines, and of the simple one."""
+        return {"model": self.model, **self.baselines, "simple": self.simple}
 
 
 class ClassMetrics(ComparedMetrics[ScoresOfClasses]):

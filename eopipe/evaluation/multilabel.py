@@ -12,7 +12,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.errors import BadInputError
-from eopipe.evaluation.baseline import TREES, TreeBaselines
+from eopipe.evaluation.baseline import Baselines
 from eopipe.evaluation.calibration import ProbabilityMaps, test_samples
 from eopipe.evaluation.intervals import Tally, choose_units
 from eopipe.evaluation.maps import EvaluationData
@@ -26,7 +26,7 @@ MAX_EXAMPLES = 12
 class LabelScores:
     """Of test chips (n): true labels (n, class), and by method the predicted ones and their scores (n, class).
 
-    Scores order the chips for the average precision: probabilities of the model, shares of the tree baselines, and
+    Scores order the chips for the average precision: probabilities of the model, shares of the baselines, and
     frequencies in the training chips. `places` (n, 3) are map, row and column.
     """
 
@@ -37,27 +37,27 @@ class LabelScores:
 
 
 def multilabel_metrics(
-    data: EvaluationData, trees: TreeBaselines, probabilities: tuple[Path, ...]
+    data: EvaluationData, baselines: Baselines, probabilities: tuple[Path, ...]
 ) -> tuple[dict[str, Any], Tally]:
     """The content of a metrics file, and the tables of its intervals.
 
     Raises BadInputError where no cell of the map is completely inside the test areas.
     """
     frequencies = _frequencies(data)
-    chips = _test_chips(data, trees, probabilities, frequencies)
+    chips = _test_chips(data, baselines, probabilities, frequencies)
     if not len(chips.truth):
         raise BadInputError(
             f"no cell of {data.split.chip} pixels of the map is completely inside the test areas; "
             "choose a split.stride that divides split.chip, or larger test areas"
         )
-    tally = _tally(data, chips)
+    tally = _tally(data, chips, baselines)
     metrics = tally.documents()
     for name, scores in metrics.items():
         _add_precision(scores, chips.truth, chips.scores.get(name), data.names)
     metrics["majority"]["labels"] = [n for n, share in zip(data.names, frequencies, strict=True) if share >= PRESENCE]
     metrics["majority"]["frequencies"] = [round(float(share), 6) for share in frequencies]
-    trees.add_methods(metrics, ", and the shares of their classes in each chip")
-    metrics |= tally.uncertainty(data.split.chip)
+    baselines.describe(metrics, ", and the shares of their classes in each chip")
+    metrics |= tally.uncertainty(data.split.chip, baselines.chosen)
     if "missing" in metrics["intervals"]:
         reason = "average precision depends on the order of all chips, so it is not a sum over pieces"
         metrics["intervals"]["missing"] |= {"mean_average_precision": reason}
@@ -80,16 +80,16 @@ def _frequencies(data: EvaluationData) -> Float64Array:
 
 
 def _test_chips(
-    data: EvaluationData, trees: TreeBaselines, probabilities: tuple[Path, ...], frequencies: Float64Array
+    data: EvaluationData, baselines: Baselines, probabilities: tuple[Path, ...], frequencies: Float64Array
 ) -> LabelScores:
     """All test chips, ordered by map and cell."""
     truth, mapped, places = [], [], []
-    votes: dict[str, list[IntArray]] = {name: [] for name in TREES}
+    votes: dict[str, list[IntArray]] = {name: [] for name in baselines.models}
     for chips in data.chips("test"):
         truth.append(label_sets(chips.votes, data.min_share))
         mapped.append(chips.mapped > 0)
         places.append(np.stack([np.full(len(chips.rows), chips.group.number), chips.rows, chips.cols], 1))
-        for name, counts in trees.votes(chips).items():
+        for name, counts in baselines.votes(chips).items():
             votes[name].append(counts)
     all_truth = np.concatenate(truth)
     scores = {name: _shares(np.concatenate(counts)) for name, counts in votes.items()}
@@ -119,9 +119,9 @@ def _mapped_probabilities(data: EvaluationData, paths: tuple[Path, ...]) -> Iter
         yield values
 
 
-def _tally(data: EvaluationData, chips: LabelScores) -> Tally:
+def _tally(data: EvaluationData, chips: LabelScores, baselines: Baselines) -> Tally:
     units, tables = choose_units(data), data.task.tables(data.names)
-    tally = Tally.empty(units, ("model", *TREES, data.task.simple_baseline[0]), len(data.groups), tables)
+    tally = Tally.empty(units, ("model", *baselines.models, data.task.simple_baseline[0]), len(data.groups), tables)
     for number in range(len(data.groups)):
         of_map = chips.places[:, 0] == number
         index = units.index_of(number, *chips.places[of_map, 1:].T)

@@ -266,17 +266,20 @@ def member_predictions(trained: TrainedModel, ensemble: "Ensemble", pixels_NCHW:
     return torch.cat([task.predictions(output, trained.target) for output in outputs], 1)
 
 
+@dataclass(frozen=True)
+class PredictorSettings:
+    """How a model predicts; of an ensemble `with_members` as channels."""
+
+    window: int
+    halo: int | None
+    device: str
+    threads: int
+    symmetries: int = 1
+    with_members: bool = False
+
+
 def open_predictor(
-    trained: TrainedModel,
-    model: Path,
-    stores: list[Tiles],
-    window: int,
-    halo: int | None,
-    device: str,
-    threads: int,
-    symmetries: int = 1,
-    *,
-    with_members: bool = False,
+    trained: TrainedModel, model: Path, stores: list[Tiles], settings: PredictorSettings
 ) -> WindowPredictor:
     """A trained model on stores, sorted by scene; of a chip set a window is a slot, and has no halo.
 
@@ -288,10 +291,8 @@ def open_predictor(
             raise BadInputError(f"scenes {stores[0].scene} and {store.scene} are on different grids")
     chip_set = stores[0].attributes.get(CHIP_SET)
     if chip_set:
-        window, halo = chip_set["slot"], None
-    predictor = predictor_of_images(
-        trained, model, stores, window, halo, device, threads, symmetries, with_members=with_members
-    )
+        settings = replace(settings, window=chip_set["slot"], halo=None)
+    predictor = predictor_of_images(trained, model, stores, settings)
     if len(stores[0].frame.cells) > 1:
         check_gap(predictor)
     if not chip_set:
@@ -315,25 +316,16 @@ def check_gap(predictor: WindowPredictor) -> None:
 
 
 def predictor_of_images(
-    trained: TrainedModel,
-    model: Path,
-    images: Sequence[PredictableImage],
-    window: int,
-    halo: int | None,
-    device: str,
-    threads: int,
-    symmetries: int = 1,
-    *,
-    with_members: bool = False,
+    trained: TrainedModel, model: Path, images: Sequence[PredictableImage], settings: PredictorSettings
 ) -> WindowPredictor:
-    """A trained model on images of one grid, of an ensemble `with_members` as channels if asked for.
+    """A trained model on images of one grid.
 
     Windows of a model that takes one size only, or sees the whole of its window, are blended. 0 `threads` means one for
     each core, at most 8, since each needs the memory of a window; a GPU has one. Raises BadInputError for bands that
     images lack one, UsageError for a halo of blended windows, and for symmetries other than 1, 2, 4 or 8.
     """
-    check_symmetries(symmetries)
-    overlap = 0
+    check_symmetries(settings.symmetries)
+    window, halo, overlap = settings.window, settings.halo, 0
     if not TASKS[trained.task].is_of_chips and (trained.window or trained.architecture.sees_whole_window):
         if halo is not None:
             raise UsageError("windows of this model overlap by half and are blended, so there is no halo; remove it")
@@ -352,14 +344,14 @@ def predictor_of_images(
         images,
         trained.bands,
         trained.normaliser,
-        load_predict_function(trained, model, device, with_members=with_members),
+        load_predict_function(trained, model, settings.device, with_members=settings.with_members),
         edge=window,
         halo=radius if halo is None else halo,
         factor=trained.architecture.factor,
         overlap=overlap,
-        threads=1 if uses_gpu(device) else threads or min(len(os.sched_getaffinity(0)), MOST_THREADS),
-        symmetries=symmetries,
-        members=trained.members if with_members and trained.members > 1 else 0,
+        threads=1 if uses_gpu(settings.device) else settings.threads or min(len(os.sched_getaffinity(0)), MOST_THREADS),
+        symmetries=settings.symmetries,
+        members=trained.members if settings.with_members and trained.members > 1 else 0,
         reach=0 if trained.fill == ZERO else halo or radius,
         fill=FILLS[trained.fill],
     )

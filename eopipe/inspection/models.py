@@ -11,7 +11,7 @@ from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.chips.statistics import read_statistics
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.mosaic import task_predictions, task_predictor
-from eopipe.inference.predictor import predictor_of_images
+from eopipe.inference.predictor import PredictorSettings, predictor_of_images
 from eopipe.inspection.chip_dataset import ChipDataset
 from eopipe.models import Architecture
 from eopipe.models.build import WrappedModel
@@ -168,7 +168,8 @@ class LoadedModel:
     def _predict_image(self, title: str, pixels: AnyArray, names: tuple[str, ...]) -> FloatArray:
         """Predictions (class, y, x) of one image (band, y, x)."""
         image, count = ArrayImage(title, np.asarray(pixels, np.float32), names), len(self.classes)
-        predictor = predictor_of_images(self.trained, self.path, [image], WINDOW, None, "auto", self.threads)
+        settings = PredictorSettings(WINDOW, None, "auto", self.threads)
+        predictor = predictor_of_images(self.trained, self.path, [image], settings)
         mapped = np.full((count, *image.shape), np.nan, np.float32)
         for y, x, prediction, scene_count in task_predictions(task_predictor(predictor, self.trained), self.trained):
             mapped[:, y, x] = np.where(scene_count > 0, prediction[:count], np.nan)

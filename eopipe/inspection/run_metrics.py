@@ -12,13 +12,13 @@ from eopipe.errors import BadInputError
 from eopipe.evaluation.metrics_document import Method, RunMetrics, ScoresOfClasses
 from eopipe.evaluation.metrics_document import read_metrics as read_document
 from eopipe.reporting.scores import measures_of
-from eopipe.reporting.wording import TREES
+from eopipe.reporting.wording import BASELINES
 from eopipe.tasks import TASKS
 from eopipe.tasks.task import Measure
 from eopipe.text_table import html_table
 
 # What evaluate scores, by its key, with a plain name.
-METHODS: dict[Method, str] = {"model": "model", **TREES, "simple": "majority class"}
+METHODS: dict[Method, str] = {"model": "model", **BASELINES, "simple": "majority class"}
 MEAN = "mean of the training"
 
 
@@ -96,13 +96,13 @@ class Metrics:
         return Score(METHODS["model"], "", name, self.content.model.score(measure), *ends)
 
     def gain(self, name: str) -> dict[str, Score]:
-        """The model minus each baseline of trees, in a score over all classes, with the paired interval if any."""
+        """The model minus the baselines with gains, in a score over all classes, with the paired interval if any."""
         measure, gains = self._measure(name), {}
         score = self.content.model.score(measure)
-        for key, scores in self.content.trees.items():
-            baseline, ends = scores.score(measure), self.content.intervals.gains(key).get(measure)
+        for key in self.content.compared:
+            baseline, ends = self.content.methods[key].score(measure), self.content.gains(key).get(measure)
             value = None if score is None or baseline is None else score - baseline
-            gains[TREES[key]] = Score(f"model minus {TREES[key]}", "", name, value, *(ends or (None, None)))
+            gains[BASELINES[key]] = Score(f"model minus {BASELINES[key]}", "", name, value, *(ends or (None, None)))
         return gains
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, IntArray
+from eopipe.arrays import AnyArray, IntArray
 from eopipe.errors import BadInputError, OutsideGridError, UsageError
 from eopipe.labels.classes import ClassRaster, ClassShapes, Legend, Overlap, raster_conflicts
 from eopipe.labels.shape_counts import kind_of_shapes, shape_counts
@@ -222,8 +222,6 @@ class ClassSource:
     options: ReadOptions
     values: SourceValues
     shapes: ClassShapes | None = None
-    # Of the features of a vector file, those on any of the cells.
-    is_on_grid: BoolArray | None = None
 
     @contextmanager
     def open(self, cell: Cell) -> Iterator[WindowReader[ClassRaster]]:
@@ -241,8 +239,9 @@ class ClassSource:
             numbers_of_file=bool(cell.id),
             dates=self.options.dates,
         )
+        # A feature is on the grid where it is in any of the cells.
+        shapes.is_on_grid |= self.shapes.is_on_grid if self.shapes else False
         self.shapes = shapes
-        self.is_on_grid = shapes.is_on_grid if self.is_on_grid is None else self.is_on_grid | shapes.is_on_grid
 
         def rasterize(y: slice, x: slice) -> ClassRaster:
             options = self.options
@@ -268,11 +267,10 @@ class ClassSource:
     def shape_counts(self) -> dict[str, Any]:
         """The attribute of a store with the shapes of each class."""
         assert self.shapes is not None
-        assert self.is_on_grid is not None
         features, classes = self.shapes.features, self.legend.classes
         others = [number for value in features.other_values if (number := self.legend.number(value)) is not None]
-        kind = kind_of_shapes(features.shapes)
-        return shape_counts(kind, classes, self.shapes.class_numbers, self.is_on_grid, others)
+        numbers, is_on_grid = self.shapes.class_numbers, self.shapes.is_on_grid
+        return shape_counts(kind_of_shapes(features.shapes), classes, numbers, is_on_grid, others)
 
     @contextmanager
     def _open_raster(self, cell: Cell) -> Iterator[Callable[[slice, slice], ClassRaster]]:

@@ -18,6 +18,8 @@ from eopipe.stac.mlm import INVALID_PIXELS
 from eopipe.tasks import TASKS
 from eopipe.tiles.store import Tiles
 
+# The operator set, and the maximum difference of a probability, or of a value in standard deviations of the labels.
+OPSET, TOLERANCE = 18, 1e-4
 # The names that the plugin Deepness has for the tasks that it knows.
 DEEPNESS_TYPES = {"segmentation": "Segmentor", "regression": "Regressor"}
 
@@ -46,7 +48,7 @@ class ExportedModel(nn.Module):
         return outputs.flatten(1) if self.task.is_of_chips else outputs
 
 
-def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) -> None:
+def write_onnx(target: Path, trained: TrainedModel, folder: Path) -> None:
     """Trace the model with dynamic batch size, height and width, and write one file; of one window only with its size.
 
     Raises UsageError for a model whose control flow depends on the size of its input, which cannot be traced so.
@@ -69,7 +71,7 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path, opset: int) ->
                 target,
                 input_names=["image"],
                 output_names=["probabilities" if TASKS[trained.task].has_classes else "values"],
-                opset_version=opset,
+                opset_version=OPSET,
                 dynamo=True,
                 dynamic_shapes=(sizes,),
                 external_data=False,
@@ -142,11 +144,8 @@ def _replace_metadata(target: Path, properties: dict[str, str]) -> None:
     target.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def check_onnx(target: Path, trained: TrainedModel, folder: Path, tiles: Tiles, tolerance: float) -> dict[str, Any]:
-    """Compare both on real chips of the sizes that the model takes. Raises IntegrityError above the tolerance.
-
-    Differences of values are in standard deviations of the labels.
-    """
+def check_onnx(target: Path, trained: TrainedModel, folder: Path, tiles: Tiles) -> dict[str, Any]:
+    """Compare both on real chips of the sizes that the model takes. Raises IntegrityError above `TOLERANCE`."""
     import onnxruntime
 
     unit = 1.0 if TASKS[trained.task].has_classes else trained.target[1]
@@ -157,9 +156,9 @@ def check_onnx(target: Path, trained: TrainedModel, folder: Path, tiles: Tiles, 
             expected = model(torch.from_numpy(image)).numpy()
         (actual,) = session.run(None, {"image": image})
         largest, count = max(largest, float(np.abs(expected - actual).max()) / unit), count + 1
-    if not largest <= tolerance:
-        raise IntegrityError(f"the ONNX model differs from the model by {largest:.2g}, more than {tolerance:.2g}")
-    report = {"largest_difference": float(f"{largest:.0e}"), "tolerance": tolerance, "chips": count}
+    if not largest <= TOLERANCE:
+        raise IntegrityError(f"the ONNX model differs from the model by {largest:.2g}, more than {TOLERANCE:.2g}")
+    report = {"largest_difference": float(f"{largest:.0e}"), "tolerance": TOLERANCE, "chips": count}
     return report | {"bands": list(trained.bands), "classes": list(trained.classes)} | units(trained)
 
 

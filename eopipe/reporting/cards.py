@@ -17,8 +17,9 @@ from eopipe.reporting.run_data import RunData
 from eopipe.reporting.scores import OF_CLASS
 from eopipe.reporting.verdict import seeds_text, verdict, weak_classes
 from eopipe.reporting.wording import (
+    BASELINES,
     DASH,
-    TREES,
+    baseline_text,
     calibration_text,
     describe_test,
     format_count,
@@ -264,7 +265,7 @@ def _scores_section(run: RunData) -> CardSection:
     ]
     if any(intervals.model.values()):
         text.append(f"Confidence intervals of {format_percent(intervals.level)}: {intervals.method}.")
-    text += filter(None, [calibration_text(run.metrics)])
+    text += filter(None, [baseline_text(run.metrics), calibration_text(run.metrics)])
     tables = [
         *(_overall_table(run), _class_table(run), _region_table(run)),
         CardTable("Scores of each member", *score_tables.member_score_rows(run.metrics)),
@@ -278,15 +279,16 @@ def _scores_section(run: RunData) -> CardSection:
 
 
 def _overall_table(run: RunData) -> CardTable:
-    intervals, trees, has_members = run.metrics.intervals, run.metrics.trees, bool(run.metrics.members)
+    metrics, has_members = run.metrics, bool(run.metrics.members)
     rows: list[TextRow] = []
     for key, name in score_tables.measures_of(run.task):
-        model = (_figures(run.metrics.model.score(key)), _interval(intervals.model.get(key)))
-        gains = [(scores.score(key), intervals.gains(tree).get(key)) for tree, scores in trees.items()]
+        model = (_figures(metrics.model.score(key)), _interval(metrics.intervals.model.get(key)))
         of_members = [_figures(value) for value in score_tables.member_spread(run.metrics, key)] * has_members
-        of_trees = [text for score, gain in gains for text in (_figures(score), _interval(gain))]
-        rows.append((name, *model, *of_members, *of_trees))
-    others = [head for key in trees for head in (TREES[key].capitalize(), f"Model minus {TREES[key]}")]
+        scores = [_figures(baseline.score(key)) for baseline in metrics.baselines.values()]
+        of_gains = [_interval(metrics.gains(baseline).get(key)) for baseline in metrics.compared]
+        rows.append((name, *model, *of_members, *scores, *of_gains))
+    others = [BASELINES[key].capitalize() for key in metrics.baselines]
+    others += [f"Model minus {BASELINES[key]}" for key in metrics.compared]
     members = ("Members: mean", "Members: standard deviation (n - 1)") * has_members
     heads = ("Measure", "Model", "Interval", *members, *others)
     unit = f" in {run.scale.unit}" if run.scale and run.scale.unit else ""

@@ -9,7 +9,7 @@ from eopipe.evaluation.metrics_document import ChangeScores, ScoresOfChange
 from eopipe.reporting.panels import INCORRECT, UNTESTED, ImagePanel, PanelGroup, encode_classes
 from eopipe.reporting.rasters import MapView
 from eopipe.reporting.scores import TableCell, TableRow
-from eopipe.reporting.wording import TREES, format_count, format_percent, format_score
+from eopipe.reporting.wording import BASELINES, format_count, format_percent, format_score
 from eopipe.tiles.store import NO_LABEL
 
 HEADS = ("Method", "F1 of change", "Precision", "Recall", "Kappa", "Correct transitions", "Changed test pixels")
@@ -22,8 +22,7 @@ def change_sections(change: ChangeScores | None) -> dict[str, Any]:
     compared = change.post_classification
     methods = {
         "This model": change.model,
-        TREES["pixel_baseline"].capitalize(): change.pixel_baseline,
-        TREES["texture_baseline"].capitalize(): change.texture_baseline,
+        **{BASELINES[key].capitalize(): scores for key, scores in change.baselines.items()},
         "Post-classification comparison": compared,
         "Most frequent transition": change.majority,
     }

@@ -11,10 +11,10 @@ from eopipe.evaluation.metrics_document import LabelMetrics
 from eopipe.reporting.panels import UNTESTED, EncodedImage, encode_photo, stretch_contrast
 from eopipe.reporting.rasters import MapView
 from eopipe.reporting.scores import LABEL_MEASURES, TableCell, TableRow, known_scores, named_methods, with_intervals
-from eopipe.reporting.verdict import best_trees, majority_text
-from eopipe.reporting.wording import TREES, format_count, format_percent, format_score, plural
+from eopipe.reporting.verdict import majority_text
+from eopipe.reporting.wording import BASELINES, format_count, format_percent, format_score, plural
 
-HEADS = ("Class", "F1", "F1, trees", "Precision", "Recall", "AP", "Chips with it", "Predicted")
+HEADS = ("Class", "F1", "F1, baseline", "Precision", "Recall", "AP", "Chips with it", "Predicted")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def label_sections(metrics: LabelMetrics, maps: list[MapView], chip: int, step: 
         "min_share": format_percent(metrics.min_share),
         "label_heads": HEADS,
         "label_rows": label_rows(metrics),
-        "best_trees": TREES[best_trees(metrics, "f1_macro")],
+        "baseline": BASELINES[metrics.chosen],
         "cooccurrence": [(text, cooccurrence_rows(metrics.classes, counts)) for text, counts in pairs.items()],
         "label_examples": [*_examples(metrics, maps, chip, step)],
         "error_legend": {"class is absent": UNTESTED},
@@ -47,7 +47,7 @@ def label_sections(metrics: LabelMetrics, maps: list[MapView], chip: int, step: 
 
 
 def label_method_rows(metrics: LabelMetrics) -> list[TableRow]:
-    """Model, tree baselines and most frequent labels, and the gains; the best of each measure is highlighted."""
+    """Model, baselines and most frequent labels, and the gains; the best of each measure is highlighted."""
     methods = named_methods(metrics, "Most frequent labels", f"always predicts {majority_text(metrics)}")
     best: dict[str, float | None] = {
         # A low loss is the better one.
@@ -67,10 +67,10 @@ def _score_cell(value: float | None, best: float | None) -> TableCell:
 
 
 def label_rows(metrics: LabelMetrics) -> list[tuple[str, ...]]:
-    """F1 of model and best trees, precision, recall, average precision and chips of each class."""
-    rows, trees = [], metrics.trees[best_trees(metrics, "f1_macro")]
+    """F1 of model and chosen baseline, precision, recall, average precision and chips of each class."""
+    rows, chosen = [], metrics.baselines[metrics.chosen]
     for name in metrics.classes:
-        model, baseline = metrics.model.per_class[name], trees.per_class[name]
+        model, baseline = metrics.model.per_class[name], chosen.per_class[name]
         values = (model.f1, baseline.f1, model.precision, model.recall, model.average_precision)
         counts = (format_count(model.support), format_count(model.predicted_chips))
         rows.append((name, *map(format_score, values), *counts))
@@ -93,13 +93,10 @@ def cooccurrence_rows(classes: list[str], counts: list[list[int]]) -> list[Table
 
 def label_headline(metrics: LabelMetrics) -> str:
     """The scores on one line, for the map, which shows the class of the highest probability of each chip."""
-    trees = best_trees(metrics, "f1_micro")
-    methods = (metrics.model, metrics.trees[trees], metrics.simple)
+    methods = (metrics.model, metrics.baselines[metrics.chosen], metrics.simple)
     model, baseline, majority = (format_score(scores.f1_micro) for scores in methods)
-    return (
-        f"Most probable class of each chip; micro F1 of all labels {model} ({TREES[trees]} {baseline}, most "
-        f"frequent labels {majority})"
-    )
+    others = f"{BASELINES[metrics.chosen]} {baseline}, most frequent labels {majority}"
+    return f"Most probable class of each chip; micro F1 of all labels {model} ({others})"
 
 
 def _examples(metrics: LabelMetrics, maps: list[MapView], chip: int, step: int) -> Iterator[LabelExample]:

@@ -23,9 +23,10 @@ from eopipe.reporting.multilabel import label_sections
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, PanelGroup
 from eopipe.reporting.run_data import RunData
-from eopipe.reporting.verdict import best_trees, verdict
+from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import (
-    TREES,
+    BASELINES,
+    baseline_text,
     calibration_text,
     describe_test,
     format_length,
@@ -100,6 +101,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "training_length": str(run.training_length or ""),
         "training_limits": run.training_limits,
         "interval_note": scores.interval_note(run.metrics),
+        "baseline_note": baseline_text(run.metrics),
         "fold_scores": scores.fold_score_rows(run.folds, run.metrics),
         "member_scores": scores.member_score_rows(run.metrics),
         "scene_scores": scores.scene_score_rows(run.metrics),
@@ -128,7 +130,7 @@ def _scores(run: RunData) -> dict[str, Any]:
         "methods": scores.method_rows(metrics),
         "confusion": scores.confusion_rows(metrics),
         "per_class": scores.class_rows(metrics),
-        "best_trees": TREES[best_trees(metrics, "miou")],
+        "baseline": BASELINES[metrics.chosen],
         "chance": format_score(1 / max(len(run.classes), 2)),
         "error_legend": {"correct": CORRECT, "incorrect": INCORRECT, "outside the test area": UNTESTED},
     }

@@ -11,19 +11,19 @@ from markupsafe import Markup
 from eopipe.evaluation.metrics_document import (
     ClassMetrics,
     ComparedMetrics,
+    M,
     MetricsDocument,
     RunMetrics,
-    S,
     ScoreIntervals,
     ValueMetrics,
 )
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.figures import FAINT, ONE, TWO
 from eopipe.reporting.palette import ValueScale
-from eopipe.reporting.verdict import NamedMeasures, best_trees, seeds_text
+from eopipe.reporting.verdict import NamedMeasures, seeds_text
 from eopipe.reporting.wording import (
+    BASELINES,
     DASH,
-    TREES,
     format_count,
     format_gain,
     format_interval,
@@ -69,14 +69,14 @@ class TableRow:
     cells: list[TableCell]
 
 
-def named_methods(metrics: ComparedMetrics[S], simple: str, note: str) -> list[tuple[str, str, S]]:
-    """Name, note and scores of the model, of the tree baselines, and of the simple baseline."""
-    trees = [(TREES[key].capitalize(), scores.method, scores) for key, scores in metrics.trees.items()]
-    return [("This model", "", metrics.model), *trees, (simple, note, metrics.simple)]
+def named_methods(metrics: ComparedMetrics[M], simple: str, note: str) -> list[tuple[str, str, M]]:
+    """Name, note and scores of the model, of the baselines, and of the simple baseline."""
+    others = [(BASELINES[key].capitalize(), scores.method, scores) for key, scores in metrics.baselines.items()]
+    return [("This model", "", metrics.model), *others, (simple, note, metrics.simple)]
 
 
 def method_rows(metrics: ClassMetrics) -> list[TableRow]:
-    """Model, tree baselines and majority class, and the gains; the best of each measure is highlighted."""
+    """Model, baselines and majority class, and the gains; the best of each measure is highlighted."""
     best = {key: max(known_scores(metrics, key), default=None) for key, _ in MEASURES}
     rows = [
         TableRow(name, note, [_score_cell(scores.score(key), best[key]) for key, _ in MEASURES])
@@ -97,7 +97,7 @@ def _score_cell(value: float | None, best: float | None) -> TableCell:
 
 
 def with_intervals(metrics: RunMetrics, rows: list[TableRow], measures: NamedMeasures) -> list[TableRow]:
-    """The model's row with an interval below each score, its members, and last the model minus each tree baseline."""
+    """The model's row with an interval below each score, its members, and last its gains over baselines."""
     intervals = metrics.intervals
     unit = {key: metrics.unit if key in HAVE_UNIT else "" for key, _ in measures}
     cells = [
@@ -105,15 +105,15 @@ def with_intervals(metrics: RunMetrics, rows: list[TableRow], measures: NamedMea
         for cell, (key, _) in zip(rows[0].cells, measures, strict=True)
     ]
     gains = {
-        TREES[trees]: [
+        BASELINES[baseline]: [
             TableCell(
-                _gain_text(metrics.model.score(key), scores.score(key), unit[key]),
+                _gain_text(metrics.model.score(key), metrics.methods[baseline].score(key), unit[key]),
                 share=None,
-                note=format_interval(intervals.gains(trees).get(key), unit[key]),
+                note=format_interval(metrics.gains(baseline).get(key), unit[key]),
             )
             for key, _ in measures
         ]
-        for trees, scores in metrics.trees.items()
+        for baseline in metrics.compared
     }
     last = [TableRow(f"Model minus {name}", "", row) for name, row in gains.items()]
     return [replace(rows[0], cells=cells), *_member_summary(metrics, measures), *rows[1:], *last]
@@ -183,9 +183,9 @@ def fold_score_rows(folds: dict[str, RunMetrics], metrics: RunMetrics) -> ScoreR
     """
     scored = {name: (fold.model.score, fold.count) for name, fold in folds.items()}
     heads, rows = _spread_rows("Fold", scored, metrics)
-    for key in metrics.trees if folds else ():
-        of_trees = [fold.methods[key].score for fold in folds.values()]
-        rows.append(_summary_row(f"mean of the {TREES[key]}", _mean, of_trees, metrics))
+    for key in metrics.baselines if folds else ():
+        of_folds = [fold.methods[key].score for fold in folds.values() if key in fold.methods]
+        rows.append(_summary_row(f"mean of the {BASELINES[key]}", _mean, of_folds, metrics))
     return heads, rows
 
 
@@ -247,10 +247,10 @@ def _confusion_cell(row: list[int], column: int, is_correct: bool) -> TableCell:
 
 
 def class_rows(metrics: ClassMetrics) -> list[TableRow]:
-    """One row for each class: IoU of model and best trees, precision, recall, F1 and pixels."""
-    rows, trees = [], metrics.trees[best_trees(metrics, "miou")]
+    """One row for each class: IoU of model and chosen baseline, precision, recall, F1 and pixels."""
+    rows, chosen = [], metrics.baselines[metrics.chosen]
     for name in metrics.classes:
-        model, baseline = metrics.model.per_class[name], trees.per_class[name]
+        model, baseline = metrics.model.per_class[name], chosen.per_class[name]
         best = max((iou for iou in (model.iou, baseline.iou) if iou is not None), default=None)
         cells = [_score_cell(model.iou, best), _score_cell(baseline.iou, best)]
         cells += [TableCell(format_score(value)) for value in (model.precision, model.recall, model.f1)]
@@ -372,7 +372,7 @@ def scale_of(metrics: RunMetrics) -> ValueScale | None:
 
 
 def value_method_rows(metrics: ValueMetrics) -> list[TableRow]:
-    """Model, tree baselines and mean of the labels, and the gains; the best of each measure is highlighted."""
+    """Model, baselines and mean of the labels, and the gains; the best of each measure is highlighted."""
     unit, scale = metrics.unit, metrics.model.rmse or 0.0
     methods = named_methods(
         metrics, "Mean of the labels", f"always predicts {format_value(metrics.simple.value, unit)}"

@@ -134,7 +134,7 @@ def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Arr
     decimation = Decimation(result.frame.shape, step)
     numbers = np.full(decimation.shape, NO_SPLIT, np.uint8)
     of_polygons = read_polygon_splits(result.labels, polygons, decimation) if polygons else None
-    shown = np.zeros(decimation.shape, bool)
+    is_used = np.zeros(decimation.shape, bool)
     for name in names:
         for row, col in np.unique(result.samples[name][:, 1:], axis=0).tolist():
             y, x = (slice(start // step, -(-(start + chip) // step)) for start in (row, col))
@@ -143,8 +143,8 @@ def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Arr
             else:
                 # A polygon outside of the chips of its split is not used.
                 numbers[[y.start, y.stop - 1], x] = numbers[y, [x.start, x.stop - 1]] = CHIP_EDGE
-                shown[y, x] |= of_polygons[y, x] == SPLITS.index(name)
-    return numbers if of_polygons is None else np.where(shown, of_polygons, numbers)
+                is_used[y, x] |= of_polygons[y, x] == SPLITS.index(name)
+    return numbers if of_polygons is None else np.where(is_used, of_polygons, numbers)
 
 
 def write_chip_polygons(path: Path, result: SplitResult) -> None:

@@ -1,15 +1,13 @@
-"""The verdict on a model: a comparison with the best trees and the simple baseline by the interval of the gain.
+"""The verdict on a model: a comparison with the chosen baseline and the simple one by the interval of the gain.
 
 A difference counts where its interval excludes 0, never by the points: without an interval it is given, but decides
-nothing. The best trees are those with the best score, for each measure of its own.
+nothing. Nothing is claimed about the other baselines, whose scores are in the table.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from eopipe.evaluation.metrics_document import (
-    GAINS,
     MIN_PIECES,
     AnyMetrics,
     ClassMetrics,
@@ -22,8 +20,8 @@ from eopipe.evaluation.metrics_document import (
     ValueMetrics,
 )
 from eopipe.reporting.wording import (
+    BASELINES,
     THIN_SPACE,
-    TREES,
     format_gain,
     format_percent,
     format_score,
@@ -82,11 +80,8 @@ def verdict(metrics: RunMetrics) -> Verdict:
     if metrics.model.score(measures[0][0]) is None:
         text = f"Not one {metrics.sample} of the test areas has both a label and a prediction."
         return Verdict("mixed", "The model could not be scored.", text)
-    trees = {measure: best_trees(metrics, measure) for measure, _ in measures}
-    names = [f"the {name}" for key, name in TREES.items() if key in trees.values()]
-    trees_name = f"the better of {join_words(names)}" if len(names) > 1 else names[0]
-    simple: dict[Measure, Method] = dict.fromkeys(trees, "simple")
-    comparisons = [_compare(metrics, trees, trees_name), _compare(metrics, simple, _simple_name(metrics))]
+    chosen = f"the {BASELINES[metrics.chosen]}"
+    comparisons = [_compare(metrics, metrics.chosen, chosen), _compare(metrics, "simple", _simple_name(metrics))]
     values = [comparison.value for comparison in comparisons]
     tone: Tone = "bad" if min(values) < 0 else "good" if min(values) > 0 else "mixed"
     sentences = [f"The model {_joined(comparisons)}.", _chance_text(metrics, comparisons), *weak_classes(metrics)]
@@ -106,18 +101,17 @@ def seeds_text(metrics: MetricsDocument) -> str:
 
 def headline(metrics: ClassMetrics) -> str:
     """The scores on one line, for the map."""
-    trees, model = best_trees(metrics, "accuracy"), metrics.model
+    chosen, model = metrics.chosen, metrics.model
     accuracy = f"{format_percent(model.accuracy)} of the test {metrics.sample}s correct"
-    others = (format_percent(scores.accuracy) for scores in (metrics.trees[trees], metrics.simple))
-    return f"{accuracy}, mIoU {format_score(model.miou)} ({TREES[trees]} {', majority class '.join(others)})"
+    others = (format_percent(scores.accuracy) for scores in (metrics.baselines[chosen], metrics.simple))
+    return f"{accuracy}, mIoU {format_score(model.miou)} ({BASELINES[chosen]} {', majority class '.join(others)})"
 
 
 def value_headline(metrics: ValueMetrics) -> str:
     """The scores on one line, for the map of values."""
-    trees = best_trees(metrics, "rmse")
-    methods = (metrics.model, metrics.trees[trees], metrics.simple)
+    methods = (metrics.model, metrics.baselines[metrics.chosen], metrics.simple)
     model, baseline, mean = (format_value(scores.rmse, metrics.unit) for scores in methods)
-    return f"RMSE {model} on the test pixels ({TREES[trees]} {baseline}, mean of the labels {mean})"
+    return f"RMSE {model} on the test pixels ({BASELINES[metrics.chosen]} {baseline}, mean of the labels {mean})"
 
 
 def weak_classes(metrics: AnyMetrics, subject: str = "The map") -> list[str]:
@@ -146,13 +140,6 @@ def _first(classes: list[str], last: str = "and") -> str:
     return join_words([*classes[:MOST_NAMED], *([plural(len(others), "other class")] if others else [])], last)
 
 
-def best_trees(metrics: RunMetrics, measure: Measure) -> Method:
-    """The key of the tree baseline with the best score; of equals the first."""
-    scores = {key: trees.score(measure) for key, trees in metrics.trees.items()}
-    sense = -1 if measure == "rmse" else 1
-    return max(scores, key=lambda key: -math.inf if (score := scores[key]) is None else sense * score)
-
-
 def _simple_name(metrics: RunMetrics) -> str:
     """The baseline that predicts the same everywhere, as a name in a sentence."""
     if isinstance(metrics, ValueMetrics):
@@ -172,10 +159,10 @@ def verdict_measures(task: str) -> NamedMeasures:
     return tuple((score.key, score.name) for score in TASKS[task].scores if score.in_verdict)
 
 
-def _compare(metrics: RunMetrics, keys: dict[Measure, Method], name: str) -> Comparison:
-    """Compare with a baseline by the intervals of the gains; `keys` has the baseline of each measure."""
+def _compare(metrics: RunMetrics, key: Method, name: str) -> Comparison:
+    """Compare with a baseline by the intervals of the gains."""
     measures = verdict_measures(metrics.task)
-    intervals = {title: metrics.intervals.gains(keys[measure]).get(measure) for measure, title in measures}
+    intervals = {title: metrics.gains(key).get(measure) for measure, title in measures}
     # A lower error is the better one.
     sense = -1 if measures[0][0] in LOWER_IS_BETTER else 1
     signs = {title: sense * _sign(interval) for title, interval in intervals.items()}
@@ -184,17 +171,17 @@ def _compare(metrics: RunMetrics, keys: dict[Measure, Method], name: str) -> Com
         return Comparison(name, 0, f"is better in {join_words(better)} but worse in {join_words(worse)} than")
     if not better and not worse:
         measure = next((m for m, title in measures if intervals[title]), measures[0][0])
-        note = _gain_note(metrics, keys[measure], measure)
+        note = _gain_note(metrics, key, measure)
         if any(intervals.values()):
             return Comparison(name, 0, UNDECIDED, note)
-        pieces = metrics.intervals.independent.get(GAINS[keys[measure]])
+        pieces = metrics.intervals.independent.get(metrics.comparison(key))
         if pieces is not None:
             note += f" from about {pieces:g} independent piece{'' if pieces == 1 else 's'}"
-        gain = round(sense * _difference(metrics, keys[measure], measure), 3 if sense > 0 else 9)
+        gain = round(sense * _difference(metrics, key, measure), 3 if sense > 0 else 9)
         relation = "is ahead of" if gain > 0 else "is behind" if gain else "is level with"
         return Comparison(name, 0, relation, note, gain, pieces)
     decided = better or worse
-    is_slight = sense == 1 and max(abs(_difference(metrics, keys[m], m)) for m, _ in measures) < SLIGHT_DIFFERENCE
+    is_slight = sense == 1 and max(abs(_difference(metrics, key, m)) for m, _ in measures) < SLIGHT_DIFFERENCE
     degree = f"{'slightly ' if is_slight else ''}{'better' if better else 'worse'}"
     extent = "" if len(decided) == len(measures) else f" in {join_words(decided)}"
     return Comparison(name, 1 if better else -1, f"is {degree}{extent} than")
@@ -212,7 +199,7 @@ def _difference(metrics: RunMetrics, key: Method, measure: Measure) -> float:
 
 def _gain_note(metrics: RunMetrics, key: Method, measure: Measure) -> str:
     """The gain with its interval: `gain -0.004, 95 %: -0.022 to 0.010`."""
-    interval, gain = metrics.intervals.gains(key).get(measure), _difference(metrics, key, measure)
+    interval, gain = metrics.gains(key).get(measure), _difference(metrics, key, measure)
     title = "" if measure == "accuracy" else f" of {dict(verdict_measures(metrics.task))[measure]}"
     text, form = f"gain{title} {format_gain(gain)}", format_gain
     if measure == "rmse":
@@ -242,7 +229,7 @@ def _chance_text(metrics: RunMetrics, comparisons: list[Comparison]) -> str:
 def _text(metrics: RunMetrics) -> str:
     """Scores of model and baselines in one sentence, and what is certain of them."""
     begin = f"On {scored_size(metrics)}, "
-    names = {key: f"the {TREES[key]}" for key in metrics.trees} | {"simple": _simple_name(metrics)}
+    names: dict[Method, str] = {metrics.chosen: f"the {BASELINES[metrics.chosen]}", "simple": _simple_name(metrics)}
     if isinstance(metrics, ValueMetrics):
         others = join_words(
             [f"of {names[key]} {format_value(metrics.methods[key].rmse, metrics.unit)}" for key in names]
@@ -255,9 +242,9 @@ def _text(metrics: RunMetrics) -> str:
     else:
         others = join_words([f"{names[key]} for {_accuracy_text(metrics.methods[key])}" for key in names])
         text = f"{begin}the model is correct for {_accuracy_text(metrics.model)}; {others}."
-        best = best_trees(metrics, "accuracy")
-        if _sign(metrics.intervals.gains(best).get("accuracy")):
-            text += _error_ratio(metrics.model.accuracy, metrics.trees[best].accuracy, TREES[best])
+        chosen = metrics.chosen
+        if _sign(metrics.gains(chosen).get("accuracy")):
+            text += _error_ratio(metrics.model.accuracy, metrics.baselines[chosen].accuracy, BASELINES[chosen])
     return text
 
 
@@ -270,7 +257,7 @@ def _f1_text(scores: ScoresOfLabels) -> str:
 
 
 def _error_ratio(accuracy: float | None, baseline: float | None, name: str) -> str:
-    """How many more or fewer errors than the best trees, as a sentence."""
+    """How many more or fewer errors than the baseline, as a sentence."""
     if accuracy is None or baseline is None or round(baseline, 3) >= 1 or round(accuracy, 3) == round(baseline, 3):
         return ""
     ratio = (1 - accuracy) / (1 - baseline)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eopipe.chips.splits import Split
-from eopipe.evaluation.metrics_document import Method, MetricsDocument
+from eopipe.evaluation.metrics_document import Method, MetricsDocument, RunMetrics
 from eopipe.labels.shape_counts import shape_sentences
 from eopipe.tiles.cells import to_degrees
 
@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 
 THIN_SPACE = "\u202f"
 DASH, TIMES = "\u2013", " \u00d7 "
-# The tree baselines by their keys in a metrics file.
-TREES: dict[Method, str] = {"pixel_baseline": "per-pixel trees", "texture_baseline": "trees with texture and season"}
+# The baselines by their keys in a metrics file.
+BASELINES: dict[Method, str] = {
+    "extra_trees": "extra trees on bands",
+    "texture_extra_trees": "extra trees with texture",
+    "pixel_baseline": "boosted trees on bands",
+    "texture_baseline": "boosted trees with texture",
+    "linear": "linear model on bands",
+    "texture_linear": "linear model with texture",
+}
 
 
 def format_score(value: float | None) -> str:
@@ -87,6 +94,15 @@ def join_words(words: list[str], last: str = "and") -> str:
 def scored_size(metrics: MetricsDocument) -> str:
     """The number of test pixels or chips that the scores rest on."""
     return plural(metrics.count, f"test {metrics.sample}")
+
+
+def baseline_text(metrics: RunMetrics) -> str:
+    """Which baseline headline and gain are about, and which were left out; empty for an older run."""
+    if not metrics.baseline:
+        return ""
+    text = f"The baseline is the {BASELINES[metrics.chosen]}, chosen by {metrics.baseline.by}."
+    left_out = join_words([f"{BASELINES[key]} ({reason})" for key, reason in metrics.baseline.left_out.items()])
+    return f"{text} Left out: {left_out}." if left_out else text
 
 
 def calibration_text(metrics: MetricsDocument) -> str:

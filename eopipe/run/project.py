@@ -33,7 +33,7 @@ from eopipe.provenance.redact import redact_message
 from eopipe.publish import MANIFEST, NOT_REPLACED, foreign_conflict, publish, read_json
 from eopipe.reporting.map_page import TESTED
 from eopipe.reporting.verdict import verdict, weak_classes
-from eopipe.reporting.wording import TREES, describe_test
+from eopipe.reporting.wording import BASELINES, baseline_text, describe_test
 from eopipe.run.job_records import has_locks
 from eopipe.run.rules import named_paths
 from eopipe.scenes.item import read_item
@@ -321,9 +321,10 @@ def _scores(path: Path) -> list[str]:
         of_map = read_finished_metrics(path)
         return ["", f"Scores of the map. {TESTED}", f"  {_score(of_map.model, '')}", *weak_classes(of_map)]
     metrics = read_metrics(path)
-    names = {"model": "this model", **TREES, "simple": TASKS[metrics.task].simple_baseline[1]}
+    names = {"model": "this model", **BASELINES, "simple": TASKS[metrics.task].simple_baseline[1]}
     lines = [f"  {names[key]:<29} {_score(scores, metrics.unit)}" for key, scores in metrics.methods.items()]
-    return ["", *_test_areas(path.parent / "split.json"), *lines, "", verdict(metrics).headline]
+    sentences = filter(None, (verdict(metrics).headline, baseline_text(metrics)))
+    return ["", *_test_areas(path.parent / "split.json"), *lines, "", *sentences]
 
 
 def _test_areas(split: Path) -> list[str]:

@@ -27,12 +27,6 @@ def calibrate(
         ),
     ],
     *,
-    min_samples: Annotated[
-        int, Option("minimum number of labelled validation pixels or chips; below it the temperature is 1", ge=1)
-    ] = 50,
-    max_samples: Annotated[
-        int, Option("maximum number of validation pixels; of more, some are drawn at random", ge=100, advanced=True)
-    ] = 500_000,
     halo: Halo = None,
     window: Window = 512,
     symmetries: Annotated[
@@ -54,8 +48,8 @@ def calibrate(
     The map is a mosaic of all scenes; where scenes are split, labels differ from scene to scene, or of a chip set, each
     image has a map, and the temperature is fitted for all of them. `predict --calibration` applies it: confidences then
     agree with accuracies, and no class changes. With several labels for each chip it divides the logit of each class,
-    so no label changes. The temperature is 1, with the reason, for a regression and where too few validation places are
-    labelled and valid.
+    so no label changes. The temperature is 1, with the reason, for a regression and where fewer than 50 pixels or
+    chips of the validation places are labelled and valid.
     """
     from dataclasses import replace
 
@@ -67,12 +61,11 @@ def calibrate(
     from eopipe.errors import BadInputError
     from eopipe.evaluation.fit_calibration import (
         LabelledSamples,
-        MapsOfCalibration,
         ValidationArea,
         calibration_document,
         validation_samples,
     )
-    from eopipe.inference.predictor import open_predictor
+    from eopipe.inference.predictor import PredictorSettings, open_predictor
     from eopipe.models.model_folder import model_id, read_trained_model
     from eopipe.publish import publish, write_json
     from eopipe.tasks import TASKS
@@ -80,10 +73,8 @@ def calibrate(
     trained, pairs, split = read_trained_model(model, allow_code), pair_stores(tiles, labels), read_split(chips)
     check_scenes(split, pairs)
     stores, labels_of_images = [image for image, _ in pairs], [label for _, label in pairs]
-    label_store, is_mosaic = (
-        labels_of_images[0],
-        split.is_mosaic and len({label.path for label in labels_of_images}) == 1,
-    )
+    label_store = labels_of_images[0]
+    is_mosaic = split.is_mosaic and len({label.path for label in labels_of_images}) == 1
     samples = LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), np.zeros(0, np.int64))
     if TASKS[trained.task].has_classes:
         if label_store.names != trained.classes or split.chip != trained.chip:
@@ -91,16 +82,18 @@ def calibrate(
                 f"labels of {', '.join(label_store.names)} in chips of {split.chip} pixels do not fit the model, "
                 f"which has {', '.join(trained.classes)} in chips of {trained.chip}; use the training labels and chips"
             )
-        predictor = open_predictor(trained, model, stores, window, halo, device, threads, symmetries)
+        settings = PredictorSettings(window, halo, device, threads, symmetries)
+        predictor = open_predictor(trained, model, stores, settings)
         maps = [(predictor, ValidationArea.of(split, label_store, None))]
         if not is_mosaic:
             maps = [
                 (replace(predictor, stores=[image]), ValidationArea.of(split, label, number))
                 for number, (image, label) in enumerate(pairs)
             ]
-        samples = validation_samples(maps, trained, max_samples)
+        samples = validation_samples(maps, trained)
     with publish(calibration) as draft:
         scenes = [store.scene for store in stores]
-        of_maps = MapsOfCalibration(model_id(model), scenes, is_mosaic, symmetries)
-        content = calibration_document(samples, trained, of_maps, min_samples)
+        content = calibration_document(
+            samples, trained, model_id(model), scenes, is_mosaic=is_mosaic, symmetries=symmetries
+        )
         write_json(draft, content)

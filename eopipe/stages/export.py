@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from eopipe.contract import Input, Option, Output
+from eopipe.contract import Input, Output
 from eopipe.ports import AllowCode
 
 # 2: metadata of the ONNX model, units in its check. 3: pixel size, normalisation and what QGIS reads in the metadata.
@@ -27,18 +27,14 @@ def export(
         Output("export.json", "largest difference from the original model", format="application/json"),
     ],
     *,
-    opset: Annotated[int, Option("version of the ONNX operator set", ge=18, le=23)] = 18,
-    tolerance: Annotated[
-        float, Option("maximum difference of a probability, or of a value in standard deviations of the labels", gt=0)
-    ] = 1e-4,
     allow_code: AllowCode = None,
 ) -> None:
     """Export the model to ONNX and compare its output with the original on real chips.
 
     The graph maps physical values (N, band, H, W) to probabilities (N, class, H, W), for a chip classifier
     (N, class), or to values (N, 1, H, W); N, H and W are dynamic, but for H and W of a model that takes images of one
-    size. Raises IntegrityError when the output of ONNX Runtime differs from the original's by more than
-    `tolerance`.
+    size. Raises IntegrityError when a probability of ONNX Runtime, or a value in standard deviations of the labels,
+    differs from the original's by more than 0.0001.
     """
     from eopipe.models.model_folder import read_trained_model
     from eopipe.models.onnx import check_onnx, write_onnx
@@ -47,5 +43,5 @@ def export(
 
     trained = read_trained_model(model, allow_code)
     with publish(onnx) as draft, publish(check) as check_draft:
-        write_onnx(draft, trained, model, opset)
-        write_json(check_draft, check_onnx(draft, trained, model, Tiles(tiles), tolerance))
+        write_onnx(draft, trained, model)
+        write_json(check_draft, check_onnx(draft, trained, model, Tiles(tiles)))

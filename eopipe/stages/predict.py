@@ -118,7 +118,7 @@ def predict(
     from eopipe.chips.map_places import read_places
     from eopipe.errors import UsageError
     from eopipe.inference.map_files import read_parts, write_prediction
-    from eopipe.inference.predictor import open_predictor
+    from eopipe.inference.predictor import PredictorSettings, open_predictor
     from eopipe.inference.temperature import read_calibration
     from eopipe.models.input_check import check_tiles
     from eopipe.models.model_folder import model_id, read_trained_model
@@ -134,7 +134,8 @@ def predict(
     fitted = read_calibration(calibration) if calibration else None
     if fitted:
         fitted.check(model_id(model), [store.scene for store in stores], symmetries)
-    predictor = open_predictor(trained, model, stores, window, halo, device, threads, symmetries, with_members=True)
+    settings = PredictorSettings(window, halo, device, threads, symmetries, with_members=True)
+    predictor = open_predictor(trained, model, stores, settings)
     frame = stores[0].frame
     if len(frame.cells) > 1 and not cell:
         raise UsageError(f"the tiles have several cells, so --cell is needed: {', '.join(c.id for c in frame.cells)}")

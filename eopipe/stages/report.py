@@ -13,7 +13,8 @@ from eopipe.contract import Input, Option, Output
 # 9: true colour of stacked seasons.
 # 10: the scores that have no interval are named; of a chip set a sheet of test chips, titled by the name of the set.
 # 11: true colour of bands B04, B03 and B02; why intervals are as wide as they are.
-# 13: metres on the ground; gains without an interval, and classes that are never right or hardly mapped.
+# 13: metres on the ground; gains without an interval, and classes that are never right or hardly mapped; the verdict is
+# on the baseline that evaluate chose.
 REVISION = 13
 
 

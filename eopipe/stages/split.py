@@ -92,20 +92,7 @@ def split(
             le=1,
         ),
     ] = None,
-    min_scene_valid: Annotated[
-        float,
-        Option("minimum valid fraction of a scene; scenes below it are excluded", ge=0, le=1, advanced=True),
-    ] = 0.0,
     seed: Annotated[int, Option("seed of random assignments", ge=0)] = 0,
-    similarity: Annotated[
-        float,
-        Option(
-            "correlation after alignment at or above which chips of two splits are near duplicates",
-            ge=0.5,
-            le=1,
-            advanced=True,
-        ),
-    ] = 0.97,
     allow: Annotated[
         tuple[str, ...],
         Option(
@@ -128,7 +115,7 @@ def split(
     plan = SplitPlan(
         method, fractions, chip, stride or chip, buffer, block, folds, fold, seed, by, dates, val_groups, test_groups
     )
-    request = SplitRequest(tiles, labels, min_valid, min_scene_valid, regions, attribute, similarity, allow, block_km)
+    request = SplitRequest(tiles, labels, min_valid, regions, attribute, allow, block_km)
     result = make_split(request, plan)
     with (
         publish(statistics) as statistics_draft,

@@ -242,9 +242,7 @@ def test_chips_of_noise_are_not_alike_and_the_memory_does_not_matter(
     for block in (4096, 5):
         monkeypatch.setattr(near_duplicates, "BLOCK", block)
         results.append(
-            list(
-                find_similar_chips(fingerprint_chips([store], *table_of(samples, EDGE), spread, 0.98), "train", "test")
-            )
+            list(find_similar_chips(fingerprint_chips([store], *table_of(samples, EDGE), spread), "train", "test"))
         )
     assert [row[:3] for row in results[0]] == [row[:3] for row in results[1]]
     ((kind, count, (train, test), correlation),) = results[0]

@@ -1,4 +1,4 @@
-"""The tree baselines on landscapes whose truth is known: texture, season, three fits, and windows of features."""
+"""The baselines on landscapes whose truth is known: texture, season, three fits, and windows of features."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ from scenery import write_raster
 
 from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.errors import BadInputError
-from eopipe.evaluation.baseline import TREES, TreeBaselines, training_pixels
+from eopipe.evaluation.baseline import BASELINES, Baselines, sampled_pixels
 from eopipe.evaluation.evaluate import evaluate_maps
 from eopipe.evaluation.features import PixelFeatures
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
@@ -75,8 +75,7 @@ def test_where_texture_decides_only_the_trees_with_texture_are_right(tmp_path: P
     assert metrics["pixel_baseline"]["accuracy"] < 0.65
     assert metrics["texture_baseline"]["accuracy"] > 0.95
     assert metrics["texture_baseline"]["method"] == (
-        "boosted trees on the bands of each pixel and their mean and standard deviation in 5 x 5 pixels, "
-        "mean of three fits"
+        "boosted trees on the bands of each pixel and their mean and standard deviation in 5 x 5 pixels, mean of 3 fits"
     )
 
 
@@ -92,7 +91,7 @@ def test_where_the_season_decides_both_trees_see_the_median_of_the_valid_dates(t
             valid[::3], values[::3] = 0, 6.0
         stores.append(store(tmp_path / f"{number}.zarr", values[None], valid, day))
     metrics = evaluate_maps(halves(stores, truth), 100_000, 0)
-    assert all(metrics[name]["accuracy"] > 0.98 for name in TREES)
+    assert all(metrics[name]["accuracy"] > 0.98 for name in BASELINES)
     features = PixelFeatures(stores).of(*np.divmod(np.arange(truth.size), 64))
     winter, summer = features[:, 0].reshape(64, 64), features[:, 1].reshape(64, 64)
     physical = np.concatenate([date.physical(("b0",)) for date in stores])
@@ -163,15 +162,16 @@ def noisy(tmp_path: Path, task: str = "segmentation") -> EvaluationData:
 @pytest.mark.exhaustive
 def test_a_baseline_is_the_mean_of_three_fits_with_seeds_of_their_own(tmp_path: Path, task: str) -> None:
     data = noisy(tmp_path, task)
-    trees, other = (TreeBaselines.fit(data, 100_000, seed) for seed in (0, 1))
+    trees, other = (Baselines.fit(data, 100_000, seed) for seed in (0, 1))
     pixels = next(data.pixels("test"))
     features = pixels.group.features.of(pixels.rows, pixels.cols)
     predicted = trees.predict(pixels.group, pixels.rows, pixels.cols)
-    for name, fits in trees.fits.items():
-        seeds = {fit.random_state for fit in (*fits, *other.fits[name])}
+    for name in ("pixel_baseline", "texture_baseline"):
+        fits = trees.models[name].estimators
+        seeds = {fit.random_state for fit in (*fits, *other.models[name].estimators)}
         assert len(fits) == 3
         assert len(seeds) == 6, "the fits of two runs have no seed in common"
-        own_features = features[:, : 3 * TREES[name]]
+        own_features = features[:, : 3 * BASELINES[name][1]]
         method = "predict_proba" if task == "segmentation" else "predict"
         outputs = [getattr(fit, method)(own_features) for fit in fits]
         assert not any(np.array_equal(a, b) for a, b in zip(outputs, [*outputs[1:], outputs[0]], strict=True))
@@ -180,10 +180,10 @@ def test_a_baseline_is_the_mean_of_three_fits_with_seeds_of_their_own(tmp_path: 
 
 
 def test_fits_draw_different_pixels_of_more_and_no_more_than_the_maximum(tmp_path: Path) -> None:
-    draws = training_pixels(noisy(tmp_path), 500, [5, 6, 7])
-    assert [(len(features), len(truth)) for features, truth in draws] == [(500, 500)] * 3
+    draws = sampled_pixels(noisy(tmp_path), 500, [5, 6, 7])
+    assert [(len(features), len(truth)) for features, truth, _ in draws] == [(500, 500)] * 3
     assert not np.array_equal(draws[0][0], draws[1][0])
-    np.testing.assert_array_equal(draws[1][0], training_pixels(noisy_again(tmp_path), 500, [6])[0][0])
+    np.testing.assert_array_equal(draws[1].features, sampled_pixels(noisy_again(tmp_path), 500, [6])[0].features)
 
 
 def noisy_again(tmp_path: Path) -> EvaluationData:
@@ -198,19 +198,19 @@ def test_a_class_of_at_most_one_training_pixel_is_no_obstacle(tmp_path: Path, co
     truth[0, :count] = 1
     rare = halves(data.groups[0].stores, truth)
     metrics = evaluate_maps(rare, max_pixels, 0)
-    assert all(metrics[name]["accuracy"] > 0.9 for name in TREES), metrics
+    assert all(metrics[name]["accuracy"] > 0.9 for name in BASELINES), metrics
 
 
 @pytest.mark.exhaustive
-def test_every_tree_baseline_has_a_name_and_an_interval(tmp_path: Path) -> None:
-    assert list(wording.TREES) == list(TREES)
+def test_every_baseline_has_a_name_and_the_chosen_one_an_interval(tmp_path: Path) -> None:
+    assert list(wording.BASELINES) == list(BASELINES)
     data = noisy(tmp_path)
     metrics = evaluate_maps(data, 2_000, 0)
     assert "not_mapped" not in metrics
     assert sum(metrics["map_pixels"].values()) == data.frame.shape[0] * data.frame.shape[1]
-    assert {"gain", "texture_gain", "simple_gain"} <= metrics["intervals"].keys()
-    low, high = metrics["intervals"]["texture_gain"]["accuracy"]
-    gain = metrics["model"]["accuracy"] - metrics["texture_baseline"]["accuracy"]
+    assert {"gain", "simple_gain"} <= metrics["intervals"].keys()
+    low, high = metrics["intervals"]["gain"]["accuracy"]
+    gain = metrics["model"]["accuracy"] - metrics[metrics["baseline"]["name"]]["accuracy"]
     # The map is perfect, and no gain can be larger.
     assert low < gain == pytest.approx(high, abs=1e-6)
 

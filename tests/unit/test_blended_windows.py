@@ -20,7 +20,7 @@ from eopipe.chips.fill import fill_nearest
 from eopipe.cli import main
 from eopipe.contract import stage
 from eopipe.inference.mosaic import probabilities
-from eopipe.inference.predictor import Predict, WindowPredictor, open_predictor
+from eopipe.inference.predictor import Predict, PredictorSettings, WindowPredictor, open_predictor
 from eopipe.models import Architecture
 from eopipe.models.model_files import copy_files
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
@@ -310,6 +310,6 @@ def test_each_chip_of_a_chip_set_is_one_window_of_a_model_of_one_size(project: P
     model, tiles = write_model(project / "model", "vit.py:ViT"), write_tiles(project / "a.zarr", 2 * CHIP, 3 * CHIP)
     zarr.open_group(tiles, mode="r+").attrs["chip_set"] = SLOTS
     trained = read_trained_model(model, "vit.py:ViT")
-    predictor = open_predictor(trained, model, [Tiles(tiles)], 512, None, "cpu", 1)
+    predictor = open_predictor(trained, model, [Tiles(tiles)], PredictorSettings(512, None, "cpu", 1))
     assert (predictor.edge, predictor.halo, predictor.overlap) == (CHIP, 0, 0)
     assert len(predictor.windows()) == 6

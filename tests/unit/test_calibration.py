@@ -268,8 +268,9 @@ def test_the_windows_change_the_temperature_by_nothing_that_matters(mosaic: Mosa
     assert mosaic.read("small.json")["pixels"] == mosaic.read()["pixels"]
 
 
-def test_of_too_many_pixels_some_are_drawn(mosaic: Mosaic) -> None:
-    assert mosaic.calibrate("drawn.json", "--max-samples", 2000) == 0
+def test_of_too_many_pixels_some_are_drawn(mosaic: Mosaic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eopipe.evaluation.fit_calibration.MAX_SAMPLES", 2000)
+    assert mosaic.calibrate("drawn.json") == 0
     assert 1800 < mosaic.read("drawn.json")["pixels"] < 2200
     assert mosaic.read("drawn.json")["temperature"] == pytest.approx(mosaic.read()["temperature"], rel=0.2)
 
@@ -299,8 +300,9 @@ def test_without_validation_places_the_temperature_is_one_and_the_file_says_why(
     np.testing.assert_array_equal(probability, mosaic.probability)
 
 
-def test_too_few_samples_fit_no_temperature(mosaic: Mosaic) -> None:
-    assert mosaic.calibrate("few.json", "--min-samples", 10_000) == 0
+def test_too_few_samples_fit_no_temperature(mosaic: Mosaic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eopipe.evaluation.fit_calibration.MIN_SAMPLES", 10_000)
+    assert mosaic.calibrate("few.json") == 0
     assert mosaic.read("few.json")["temperature"] == 1
     assert "validation pixels are fewer than 10000" in mosaic.read("few.json")["reason"]
 
@@ -371,9 +373,10 @@ def test_a_regression_has_temperature_one(tmp_path: Path) -> None:
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
 
-def test_a_chip_classifier_is_calibrated_on_whole_chips(tmp_path: Path) -> None:
+def test_a_chip_classifier_is_calibrated_on_whole_chips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mosaic = Mosaic(tmp_path, "classification", truth=0.1)
-    assert mosaic.calibrate("calibration.json", "--min-samples", 10) == 0
+    monkeypatch.setattr("eopipe.evaluation.fit_calibration.MIN_SAMPLES", 10)
+    assert mosaic.calibrate() == 0
     content = mosaic.read()
     assert content["chips"] == 18, "6 rows of 3 columns"
     assert content["after"]["nll"] <= content["before"]["nll"] + 0.01
@@ -384,11 +387,14 @@ def test_a_chip_classifier_is_calibrated_on_whole_chips(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_several_labels_are_calibrated_on_whole_chips_and_stay_the_same(tmp_path: Path) -> None:
+def test_several_labels_are_calibrated_on_whole_chips_and_stay_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mosaic = Mosaic(tmp_path, "multilabel")
-    assert mosaic.calibrate("few.json", "--min-samples", 19) == 0
-    assert mosaic.read("few.json")["reason"] == "18 validation chips are fewer than 19"
-    assert mosaic.calibrate("calibration.json", "--min-samples", 18) == 0
+    assert mosaic.calibrate("few.json") == 0
+    assert mosaic.read("few.json")["reason"] == "18 validation chips are fewer than 50"
+    monkeypatch.setattr("eopipe.evaluation.fit_calibration.MIN_SAMPLES", 18)
+    assert mosaic.calibrate() == 0
     content = mosaic.read()
     assert content["chips"] == 18, "6 rows of 3 columns"
     assert content["temperature"] != 1

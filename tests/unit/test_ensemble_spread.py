@@ -192,10 +192,13 @@ def scored(finished: Mosaic) -> Path:
 
 
 @pytest.mark.exhaustive
-def test_scores_are_those_of_a_map_without_the_spread(finished: Mosaic, tmp_path: Path) -> None:
+def test_scores_are_those_of_a_map_without_the_spread(
+    finished: Mosaic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     metrics = json.loads(scored(finished).read_text())
     assert ("calibration" in metrics) == (task_of(finished) != "regression")
-    assert finished.calibrate("calibration.json", "--min-samples", 5) == 0
+    monkeypatch.setattr("eopipe.evaluation.fit_calibration.MIN_SAMPLES", 5)
+    assert finished.calibrate() == 0
     assert (finished.read()["temperature"] != 1) == (task_of(finished) != "regression")
     if task_of(finished) not in ("segmentation", "multilabel"):
         return

@@ -32,8 +32,8 @@ def tables_of(errors: AnyArray, is_water: AnyArray | None = None, pixels: int = 
 
 def measured(table: AnyArray, baseline: AnyArray | None = None, units: SamplingUnits = UNITS, chip: int = EDGE) -> Any:
     """What a metrics file says of a model, and of a baseline that is the model unless another is compared."""
-    by_unit = {"model": table, "pixel_baseline": table if baseline is None else baseline}
-    return Tally(units, MEASURES, by_unit, table[:1]).uncertainty(chip)
+    by_unit = {"model": table, "linear": table if baseline is None else baseline}
+    return Tally(units, MEASURES, by_unit, table[:1]).uncertainty(chip, "linear")
 
 
 def noise(seed: int, rate: float = 0.1) -> Float64Array:
@@ -209,7 +209,7 @@ def values_of(seed: int, error: float = 1.0) -> Float64Array:
 
 
 def test_values_have_intervals_of_their_own_scores() -> None:
-    tables = {"model": values_of(2), "pixel_baseline": values_of(3, 1.5)}
+    tables = {"model": values_of(2), "gain": values_of(3, 1.5)}
     whole = VALUES.document(tables["model"].sum(0))
     assert {key: value[0] for key, value in VALUES.scores(tables["model"].sum(0)[None]).items()} == pytest.approx(
         whole, abs=1e-6

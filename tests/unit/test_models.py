@@ -104,7 +104,7 @@ def test_a_trained_model_is_built_again_from_its_folder_and_exported(
     with torch.inference_mode():
         expected = model(x).softmax(1)
         assert torch.equal(again.build(tmp_path)(x).softmax(1), expected)
-    write_onnx(tmp_path / "model.onnx", again, tmp_path, 18)
+    write_onnx(tmp_path / "model.onnx", again, tmp_path)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     for sizes in ((1, 16, 24), (3, 8, 8)):
         x = torch.rand(sizes[0], 4, *sizes[1:])

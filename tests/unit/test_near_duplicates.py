@@ -27,7 +27,6 @@ from eopipe.tiles.store import Tiles, add_array, new_store
 SAMPLE = Path(__file__).parents[2] / "sample/sentinel-2-l2a-romania"
 BANDS = ("blue", "green", "red", "nir")
 DATES = ("20170621", "20180919", "20190407", "20190830")
-THRESHOLD = 0.97
 
 
 def real_scene(date: str) -> Float64Array:
@@ -97,7 +96,7 @@ def test_a_changed_copy_of_a_chip_is_found(tmp_path: Path, change: str, edge: in
     train = np.concatenate([chips(edge, range(60)), [[0, row, col]]])
     samples = {"train": train, "test": np.array([[0, 40, 64], [0, 4, 66]])}
     spread = {name: band.std for name, band in measure_bands([store], samples["train"], edge).bands.items()}
-    fingerprints = fingerprint_chips([store], *table_of(samples, edge), spread, THRESHOLD)
+    fingerprints = fingerprint_chips([store], *table_of(samples, edge), spread)
     results = list(find_similar_chips(fingerprints, "train", "test"))
     assert [(kind, count) for kind, count, _, _ in results] == [("near-duplicate", 1)], results
     assert results[0][2][1] == 0
@@ -109,7 +108,7 @@ def test_chips_of_west_and_east_of_real_scenes_are_not_alike(tmp_path: Path, edg
     stores = [store_of(tmp_path / f"{date}.zarr", real_scene(date)) for date in DATES]
     samples = {"train": chips(edge, range(48), len(stores)), "test": chips(edge, range(64, 100), len(stores))}
     spread = {name: band.std for name, band in measure_bands(stores, samples["train"], edge).bands.items()}
-    fingerprints = fingerprint_chips(stores, *table_of(samples, edge), spread, THRESHOLD)
+    fingerprints = fingerprint_chips(stores, *table_of(samples, edge), spread)
     assert list(find_similar_chips(fingerprints, "train", "test")) == []
 
 
@@ -139,7 +138,7 @@ def similar_chips(
         name: np.array([[0, y - 8, x - 8] for y, x in rows]) for name, rows in (("train", train), ("test", test))
     }
     spread = {name: band.std for name, band in measure_bands([store], samples["train"], 16).bands.items()}
-    results = find_similar_chips(fingerprint_chips([store], *table_of(samples, 16), spread, THRESHOLD), "train", "test")
+    results = find_similar_chips(fingerprint_chips([store], *table_of(samples, 16), spread), "train", "test")
     return [(kind, count) for kind, count, _, _ in results]
 
 
@@ -170,7 +169,7 @@ def test_the_pairs_that_are_aligned_are_the_first_of_all_pairs(monkeypatch: pyte
     table, rows = table_of(samples, 32)
     digests = {name: np.zeros(200, np.uint64) for name in vectors}
     aligner = ChipAligner([], 32, {})
-    fingerprints = ChipFingerprints(table, rows, digests, vectors, 0.97, aligner)
+    fingerprints = ChipFingerprints(table, rows, digests, vectors, aligner)
     expected = []
     for symmetry in range(8):
         turned = apply_symmetry(vectors["test"].reshape(200, -1, 4, 4), symmetry).reshape(200, -1)
@@ -214,10 +213,10 @@ def test_chips_of_all_splits_are_read_once(tmp_path: Path, monkeypatch: pytest.M
         return read(tiles, name, y, x)
 
     monkeypatch.setattr(Tiles, "read", counted)
-    fingerprints = fingerprint_chips([store], *table_of(samples, 16), dict.fromkeys(BANDS, 0.1), THRESHOLD)
+    fingerprints = fingerprint_chips([store], *table_of(samples, 16), dict.fromkeys(BANDS, 0.1))
     # Image and mask.
     assert pixels[0] == 2 * 128**2
     for name, rows in samples.items():
-        alone = fingerprint_chips([store], *table_of({name: rows}, 16), dict.fromkeys(BANDS, 0.1), THRESHOLD)
+        alone = fingerprint_chips([store], *table_of({name: rows}, 16), dict.fromkeys(BANDS, 0.1))
         np.testing.assert_array_equal(alone.digests[name], fingerprints.digests[name])
         np.testing.assert_array_equal(alone.vectors[name], fingerprints.vectors[name])

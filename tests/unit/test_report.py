@@ -318,16 +318,15 @@ def test_pixels_without_a_map_are_transparent(page: str) -> None:
 
 
 def test_the_verdict_says_when_the_model_is_better(page: str) -> None:
-    assert "The model is better than the per-pixel trees, and than always predicting “non-forest”." in page
+    assert "The model is better than the boosted trees with texture, and than always predicting “non-forest”." in page
 
 
 def test_the_verdict_says_when_a_simpler_method_is_better(tmp_path: Path) -> None:
     _, text, _ = finish(tmp_path / "run", right=0.7, baseline=0.95).report()
     sentences = Tags(text).text
-    assert (
-        "The model is worse than the per-pixel trees, but is better than always predicting “non-forest”." in sentences
-    )
-    assert "times as many errors as the per-pixel trees" in sentences
+    worse = "The model is worse than the boosted trees with texture"
+    assert f"{worse}, but is better than always predicting “non-forest”." in sentences
+    assert "times as many errors as the boosted trees with texture" in sentences
     assert 'class="verdict bad"' in text
 
 
@@ -347,16 +346,16 @@ def test_intervals_are_beside_the_scores_and_a_difference_that_may_be_chance_has
         "The test areas amount to about 39 independent pieces, since errors are alike over up to 73 pixels: more test "
         "areas, far from each other, make the intervals narrower."
     ) in Tags(with_count).text
-    assert "Model minus per-pixel trees" in text
-    assert "Model minus trees with texture and season" in text
+    assert "Model minus boosted trees on bands" in text
+    assert "Model minus boosted trees with texture" in text
     assert "<small>boosted trees on texture</small>" in text
     model, _ = cards_of(run, "out")
-    assert "| Per-pixel trees | Model minus per-pixel trees | Trees with texture and season |" in model
+    assert "| Boosted trees on bands | Boosted trees with texture | Model minus boosted trees on bands |" in model
     assert "they do not include the spread over seeds" in text
     around_zero = {"accuracy": [-0.022, 0.01], "miou": [-0.03, 0.02]}
-    run.edit("metrics", lambda content: content["intervals"].update(gain=around_zero))
+    run.edit("metrics", lambda content: content["intervals"].update(texture_gain=around_zero))
     _, text, _ = run.report(name="neutral")
-    assert "The model cannot be told apart from the per-pixel trees (gain " in text
+    assert "The model cannot be told apart from the boosted trees with texture (gain " in text
     assert ", 95 %: -0.022 to 0.010), but is better than always predicting" in Tags(text).text
     assert 'class="verdict mixed"' in text
     run.edit("metrics", lambda content: content.update(intervals={"reason": "too few independent pieces to say"}))

@@ -16,7 +16,7 @@ from eopipe.reporting.decimation import decimate, read_centres, read_means, wind
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import outline
 from eopipe.reporting.verdict import Verdict, verdict
-from eopipe.reporting.wording import format_length, join_words, round_length
+from eopipe.reporting.wording import baseline_text, format_length, join_words, round_length
 from eopipe.run.project import summary
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.ground import pixel_metres
@@ -38,7 +38,7 @@ def test_names_choose_meaningful_colours_that_all_differ() -> None:
         class_colors(("a", "b"), ("#000000",))
 
 
-PIXEL, TEXTURE = "the per-pixel trees", "the trees with texture and season"
+PIXEL, TEXTURE = "the boosted trees on bands", "the boosted trees with texture"
 ALWAYS = "always predicting “a”"
 FEW = "Too few pieces of the test areas are independent to rule out chance: at least 6 are needed."
 UP, DOWN, AROUND = [0.02, 0.08], [-0.09, -0.02], [-0.022, 0.01]
@@ -169,22 +169,35 @@ def test_metrics_without_the_pixels_of_the_map_are_read_and_name_what_is_never_r
     assert "The map is right at no test pixel of “b”." in summary(str(tmp_path))
 
 
-@pytest.mark.parametrize(("texture", "gains", "name", "tone"), [
-    ((0.85, 0.75), (DOWN, DOWN), PIXEL, "good"),
-    ((0.89, 0.79), (DOWN, DOWN), TEXTURE, "bad"),
-    ((0.89, 0.79), (AROUND, AROUND), TEXTURE, "mixed"),
-    ((0.89, 0.75), (DOWN, DOWN), f"the better of {PIXEL} and {TEXTURE}", "mixed"),
-])  # fmt: skip
-def test_the_model_is_compared_with_the_best_trees_of_each_measure(
-    texture: tuple[float, float], gains: Gains, name: str, tone: str
-) -> None:
-    metrics = compared((UP, UP), (UP, UP)) | {"texture_baseline": of_classes(*texture)}
-    metrics["intervals"]["texture_gain"] = dict(zip(("accuracy", "miou"), gains, strict=True))
-    result = verdict_on(metrics)
-    assert f" {name}" in result.headline
-    assert result.tone == tone
-    assert f"{PIXEL} for 86.0" in result.text
-    assert f"{TEXTURE} for {100 * texture[0]:.1f}" in result.text
+def test_the_model_is_compared_with_the_chosen_baseline_even_where_another_is_better_in_the_test_places() -> None:
+    metrics = compared((UP, UP), (UP, UP)) | {"linear": of_classes(0.87, 0.77), "extra_trees": of_classes(0.95, 0.9)}
+    result = verdict_on(metrics | {"baseline": {"name": "linear", "by": "mIoU on 700 pixels"}})
+    assert result.headline == f"The model is better than the linear model on bands, and than {ALWAYS}."
+    assert "extra trees" not in result.headline + result.text
+    assert "the linear model on bands for 87.0" in result.text
+
+
+def test_the_baseline_of_an_older_run_is_the_one_with_texture_and_its_own_gain() -> None:
+    metrics = compared((UP, UP), (UP, UP)) | {"texture_baseline": of_classes(0.85, 0.75)}
+    metrics["intervals"]["texture_gain"] = {"accuracy": DOWN, "miou": DOWN}
+    assert verdict_on(metrics).headline == f"The model is worse than {TEXTURE}, but is better than {ALWAYS}."
+    read = KINDS["segmentation"].model_validate(metrics)
+    assert read.gains("pixel_baseline") == {"accuracy": UP, "miou": UP}
+    assert baseline_text(read) == ""
+
+
+def test_a_baseline_that_was_left_out_is_named_with_the_reason() -> None:
+    choice = {"name": "pixel_baseline", "by": "mIoU", "left_out": {"texture_baseline": "more than 100 features"}}
+    read = KINDS["segmentation"].model_validate(compared((UP, UP), (UP, UP)) | {"baseline": choice})
+    assert baseline_text(read) == (
+        "The baseline is the boosted trees on bands, chosen by mIoU. "
+        "Left out: boosted trees with texture (more than 100 features)."
+    )
+
+
+def test_scores_without_those_of_the_chosen_baseline_are_refused() -> None:
+    with pytest.raises(ValueError, match="of the baseline that was chosen are missing"):
+        verdict_on(compared((UP, UP), (UP, UP)) | {"baseline": {"name": "linear", "by": "mIoU"}})
 
 
 def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
@@ -196,18 +209,17 @@ def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
         ).headline
 
     assert (
-        headline(None)
-        == "The model is level with the per-pixel trees (difference in RMSE 0 m), but is ahead of the mean of the "
+        headline(None) == f"The model is level with {PIXEL} (difference in RMSE 0 m), but is ahead of the mean of the "
         "labels (difference in RMSE -2 m). This may be chance: the metrics have no interval."
     )
     assert headline([-0.4, -0.1], 2.2) == (
-        "The model is better than the per-pixel trees, and than the mean of the labels."
+        "The model is better than the boosted trees on bands, and than the mean of the labels."
     )
     assert headline([0.1, 0.4], 1.8) == (
-        "The model is worse than the per-pixel trees, but is better than the mean of the labels."
+        "The model is worse than the boosted trees on bands, but is better than the mean of the labels."
     )
     assert headline([-0.1, 0.4], 1.8) == (
-        "The model cannot be told apart from the per-pixel trees (difference in RMSE 0.2 m, 95 %: -0.1 to 0.4), "
+        "The model cannot be told apart from the boosted trees on bands (difference in RMSE 0.2 m, 95 %: -0.1 to 0.4), "
         "but is better than the mean of the labels."
     )
 

@@ -340,7 +340,7 @@ def test_a_class_that_a_split_lacks_is_reported(tmp_path: Path, run: Run) -> Non
         (("--method", "group", "--by", "region"), 2, "needs split.regions"),
         (("--allow", "overlap"), 2, "should match pattern"),
         (("--allow", "nonsense: because"), 2, "with a kind of overlap, distance"),
-        (("--min-scene-valid", 1.0, "--method", "random", "--fractions", 1, 0, 0), 3, "the test split has no chip"),
+        (("--method", "random", "--fractions", 1, 0, 0), 3, "the test split has no chip"),
     ],
 )
 def test_an_impossible_split_is_reported(
@@ -497,18 +497,6 @@ def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> Non
     refused = split(run, tmp_path, [make_stores(tmp_path, "t")], *arguments[:-1], "id")
     assert refused.code == 3
     assert "id" in refused.stderr
-
-
-def test_scenes_that_are_mostly_cloud_are_excluded_and_listed(tmp_path: Path, run: Run) -> None:
-    stores = [make_stores(tmp_path, "a"), make_stores(tmp_path, "b", valid=half("west")), make_stores(tmp_path, "c")]
-    assert split(run, tmp_path, stores, "--min-scene-valid", 0.6).code == 0
-    result = read_split(tmp_path / "split.json")
-    assert result.scenes == ["a", "b", "c"]
-    reason = "58.33% of the pixels are valid, split.min_scene_valid is 60.00%"
-    assert [row.model_dump() for row in result.left_out] == [
-        {"scene": "b", "valid": pytest.approx(56 / 96, abs=1e-6), "reason": reason}
-    ]
-    assert set().union(*scenes_by_split(tmp_path).values()) == {"a", "c"}
 
 
 def test_a_scene_without_pixels_or_labels_is_left_out_with_a_warning_and_the_others_are_used(

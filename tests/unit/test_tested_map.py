@@ -10,6 +10,7 @@ import pytest
 from test_baselines import NAMES, halves, store
 
 from eopipe.errors import BadInputError
+from eopipe.evaluation.baseline import BASELINES
 from eopipe.evaluation.evaluate import evaluate_maps
 from eopipe.evaluation.maps import EvaluationData, split_for_tests
 from eopipe.evaluation.metrics_document import FinishedMetrics, read_finished_metrics, read_metrics
@@ -60,11 +61,11 @@ def test_metrics_without_baselines_say_so_and_are_those_of_a_finished_model_only
 ) -> None:
     metrics = evaluate_maps(tested, 1000, 0)
     assert metrics["baselines"].startswith("none: ")
-    assert not {"majority", "pixel_baseline", "texture_baseline"} & metrics.keys()
+    assert not {"majority", "baseline", *BASELINES} & metrics.keys()
     path = tmp_path / "metrics.json"
     path.write_text(json.dumps(metrics))
     assert read_finished_metrics(path).json_document() == metrics
-    with pytest.raises(BadInputError, match="pixel_baseline"):
+    with pytest.raises(BadInputError, match="majority"):
         read_metrics(path)
     path.write_text(json.dumps({key: value for key, value in metrics.items() if key != "baselines"}))
     with pytest.raises(BadInputError, match="baselines"):

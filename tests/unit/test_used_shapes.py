@@ -14,7 +14,8 @@ from scipy import ndimage
 from shapely import Point, box, to_geojson
 
 from eopipe.chips.candidates import usable_share
-from eopipe.chips.splits import SPLITS, Split, min_usable_pixels, read_split
+from eopipe.chips.chip_blocks import min_usable_pixels
+from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.cli import main
 from eopipe.evaluation.correlation import MAX_UNITS, polygon_units
 from eopipe.evaluation.intervals import choose_units
@@ -167,9 +168,9 @@ def test_the_log_the_card_and_the_picture_say_what_the_split_says(
     assert sum(row.dropped.get("sparse", 0) for row in used.classes.values()) > 10
     names = {"train": "Training", "val": "Validation", "test": "Test"}
     assert list(drawn[0].classes[:3]) == [f"{names[name]}, {used.in_split(name)} polygons" for name in SPLITS]
-    shown = drawn[0].panels[0].numbers
+    of_picture = drawn[0].panels[0].numbers
     for number, name in enumerate(SPLITS):
-        assert ndimage.label(shown == number)[1] == used.in_split(name), "polygons that are drawn"
+        assert ndimage.label(of_picture == number)[1] == used.in_split(name), "polygons that are drawn"
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     head = f"{used.used} of 190 polygons of the labels are used (field {used.classes['field'].used} of "
     assert any(head in message for message in warnings)
