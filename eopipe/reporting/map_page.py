@@ -73,9 +73,9 @@ class MapRun(MappedRun):
     """The content of the page of a map by a finished model.
 
     `counts` has the pixels and `hectares` the area on the ground (map, class) of each class, none of continuous values;
-    `warnings` are the ways in which the
-    inputs are unlike the training inputs, `trained_on`. `metrics` are the scores of the map, where labels test it,
-    `test_scores` the test scores of the training, on images of `days`, where they are with the model.
+    `warnings` are the ways in which the inputs are unlike the training inputs, `trained_on`. `metrics` are the scores
+    of the map, where labels test it, `test_scores` the test scores of the training, on images of `days`, where they
+    are with the model.
     """
 
     trained_on: TileProperties | None
@@ -209,10 +209,10 @@ def class_areas(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> tu
     with open_maps(file.classes.values(), frame) as source:
         for window in windows_of_stores(Decimation(frame.shape, 1), stores, model["chip"]):
             numbers, areas = source.read(*window), frame.hectares(*window)
-            # Of one class for each pixel the positions of each.
-            of_classes = numbers == 1 if len(numbers) == count else numbers == np.arange(count)[:, None, None]
-            pixels += of_classes.sum((1, 2))
-            hectares += np.einsum("kyx,yx->k", of_classes, areas)
+            for number in range(count):
+                of_class = numbers[number] == 1 if len(numbers) == count else numbers[0] == number
+                pixels[number] += np.count_nonzero(of_class)
+                hectares[number] += areas[of_class].sum()
     return pixels, hectares
 
 
