@@ -213,8 +213,8 @@ inputs:
   train_architecture:
     type: string
     label: train.architecture
-    doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
-      or file.py:Class'
+    doc: 'model architecture: unet, convnext, temporal; forest, boosting or linear on pixels and their texture;
+      or a class of your own or of a library as module:Class or file.py:Class'
     default: unet
   train_width:
     type: int
@@ -300,6 +300,11 @@ inputs:
     label: train.crop
     doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
       (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
+  train_max_pixels:
+    type: int
+    label: train.max_pixels
+    doc: largest number of labelled pixels that forest, boosting and linear learn from, drawn at random of more
+    default: 100000
   train_learning_rate:
     type: double
     label: train.learning_rate
@@ -679,6 +684,7 @@ steps:
       epochs: train_epochs
       batch: train_batch
       crop: train_crop
+      max_pixels: train_max_pixels
       learning_rate: train_learning_rate
       head_learning_rate: train_head_learning_rate
       schedule: train_schedule

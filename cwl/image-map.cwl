@@ -63,8 +63,8 @@ inputs:
   train_architecture:
     type: string
     label: train.architecture
-    doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
-      or file.py:Class'
+    doc: 'model architecture: unet, convnext, temporal; forest, boosting or linear on pixels and their texture;
+      or a class of your own or of a library as module:Class or file.py:Class'
     default: unet
   predict_allow:
     type:

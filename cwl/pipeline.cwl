@@ -607,8 +607,8 @@ inputs:
   train_architecture:
     type: string
     label: train.architecture
-    doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
-      or file.py:Class'
+    doc: 'model architecture: unet, convnext, temporal; forest, boosting or linear on pixels and their texture;
+      or a class of your own or of a library as module:Class or file.py:Class'
     default: unet
   train_width:
     type: int
@@ -694,6 +694,11 @@ inputs:
     label: train.crop
     doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
       (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
+  train_max_pixels:
+    type: int
+    label: train.max_pixels
+    doc: largest number of labelled pixels that forest, boosting and linear learn from, drawn at random of more
+    default: 100000
   train_learning_rate:
     type: double
     label: train.learning_rate
@@ -1663,6 +1668,7 @@ steps:
       epochs: train_epochs
       batch: train_batch
       crop: train_crop
+      max_pixels: train_max_pixels
       learning_rate: train_learning_rate
       head_learning_rate: train_head_learning_rate
       schedule: train_schedule
@@ -1750,6 +1756,7 @@ steps:
       epochs: train_epochs
       batch: train_batch
       crop: train_crop
+      max_pixels: train_max_pixels
       learning_rate: train_learning_rate
       head_learning_rate: train_head_learning_rate
       schedule: train_schedule
@@ -1861,6 +1868,7 @@ steps:
       epochs: train_epochs
       batch: train_batch
       crop: train_crop
+      max_pixels: train_max_pixels
       learning_rate: train_learning_rate
       head_learning_rate: train_head_learning_rate
       schedule: train_schedule
@@ -1980,6 +1988,7 @@ steps:
       epochs: train_epochs
       batch: train_batch
       crop: train_crop
+      max_pixels: train_max_pixels
       learning_rate: train_learning_rate
       head_learning_rate: train_head_learning_rate
       schedule: train_schedule
@@ -2143,6 +2152,7 @@ steps:
       train_epochs: train_epochs
       train_batch: train_batch
       train_crop: train_crop
+      train_max_pixels: train_max_pixels
       train_learning_rate: train_learning_rate
       train_head_learning_rate: train_head_learning_rate
       train_schedule: train_schedule
@@ -2266,6 +2276,7 @@ steps:
       train_epochs: train_epochs
       train_batch: train_batch
       train_crop: train_crop
+      train_max_pixels: train_max_pixels
       train_learning_rate: train_learning_rate
       train_head_learning_rate: train_head_learning_rate
       train_schedule: train_schedule
@@ -2669,6 +2680,7 @@ steps:
       train_epochs: train_epochs
       train_batch: train_batch
       train_crop: train_crop
+      train_max_pixels: train_max_pixels
       train_learning_rate: train_learning_rate
       train_head_learning_rate: train_head_learning_rate
       train_schedule: train_schedule

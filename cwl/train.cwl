@@ -159,8 +159,8 @@ inputs:
   architecture:
     type: string
     label: architecture
-    doc: 'model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as module:Class
-      or file.py:Class'
+    doc: 'model architecture: unet, convnext, temporal; forest, boosting or linear on pixels and their texture;
+      or a class of your own or of a library as module:Class or file.py:Class'
     default: unet
     inputBinding:
       prefix: --architecture
@@ -274,6 +274,13 @@ inputs:
       (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
     inputBinding:
       prefix: --crop
+  max_pixels:
+    type: int
+    label: max pixels
+    doc: largest number of labelled pixels that forest, boosting and linear learn from, drawn at random of more
+    default: 100000
+    inputBinding:
+      prefix: --max-pixels
   learning_rate:
     type: double
     label: learning rate

@@ -20,6 +20,7 @@ from eopipe.labels.values import option_conflicts
 from eopipe.labels.vector_files import VECTORS, source_conflicts
 from eopipe.models import MODELS_WITH_HEAD
 from eopipe.models.model_files import module_of
+from eopipe.models.pixel_models import PIXEL_MODELS
 from eopipe.scenes.item import asset_key
 from eopipe.stac.choose_grid import UTM, check_crs
 from eopipe.stac.query import area_geometry, parse_interval
@@ -253,6 +254,8 @@ def _train_conflicts(train: dict[str, Any], label: dict[str, Any]) -> list[str]:
             "train.head_learning_rate is for the new head of a training from train.init with other classes, and "
             "train.init is not set; remove it"
         )
+    if train["init"] and train["architecture"] in PIXEL_MODELS:
+        errors.append(f"train.init has weights to start from, and {train['architecture']} is fitted; remove it")
     if train["model_files"] and not module_of(train["architecture"]):
         errors.append(
             f"train.model_files is for the code of a custom model, and {train['architecture']} is built in; remove it"

@@ -39,8 +39,8 @@ class TrainOptions:
     architecture: Annotated[
         str,
         Option(
-            "model architecture: unet, convnext, temporal, linear, or a class of your own or of a library as "
-            "module:Class or file.py:Class"
+            "model architecture: unet, convnext, temporal; forest, boosting or linear on pixels and their texture; or "
+            "a class of your own or of a library as module:Class or file.py:Class"
         ),
     ] = "unet"
     width: Annotated[int, Option("channels of the first level", ge=1, le=4096)] = 16
@@ -108,6 +108,13 @@ class TrainOptions:
             ge=0,
         ),
     ] = None
+    max_pixels: Annotated[
+        int,
+        Option(
+            "largest number of labelled pixels that forest, boosting and linear learn from, drawn at random of more",
+            ge=1,
+        ),
+    ] = 100_000
     learning_rate: Annotated[float, Option("peak learning rate of AdamW", gt=0)] = 4e-3
     head_learning_rate: Annotated[
         float | None,

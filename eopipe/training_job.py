@@ -20,6 +20,7 @@ from eopipe.launch.scratch import local_path
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import read_weights
+from eopipe.models.pixel_models import PIXEL_MODELS
 from eopipe.publish import read_json, write_json
 from eopipe.tasks import TASKS
 from eopipe.tasks.task import WEIGHTED_LOSSES
@@ -105,6 +106,10 @@ def _checked(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError("; ".join(mistakes)) from error
 
 
+# The options that decide a model of pixels.
+OF_PIXEL_MODELS = ("task", "architecture", "arguments", "class_weights", "max_pixels", "seed")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings(TrainOptions):
     """The options of the stage `train`, checked, with the loss of the task and the class weights of the loss."""
@@ -131,7 +136,8 @@ class Settings(TrainOptions):
     def conflicts(self) -> list[str]:
         """Settings that exclude each other, a sentence each."""
         task = TASKS[self.task]
-        sentences = task.conflicts(self.loss, self.class_weights) + self._weights_conflicts()
+        of_pixels = self.architecture if self.architecture in PIXEL_MODELS else ""
+        sentences = task.conflicts(self.loss, self.class_weights, of_pixels) + self._weights_conflicts()
         if self.steps and self.epochs:
             sentences.append("train.steps and train.epochs are both given; remove one of them")
         if task.is_of_chips and self.crop:
@@ -142,7 +148,7 @@ class Settings(TrainOptions):
 
     def deciding(self) -> dict[str, Any]:
         """Those that decide the weights: not the number of processes where virtual shards replace it."""
-        without_effect = options_without_effect(self.task, self.deterministic)
+        without_effect = options_without_effect(self.architecture, self.task, self.deterministic)
         without_effect += () if self.weights_bands else WEIGHTS_OPTIONS
         return {k: v for k, v in vars(self).items() if k not in without_effect}
 
@@ -180,12 +186,14 @@ class Settings(TrainOptions):
         return sentences
 
 
-def options_without_effect(task: str, deterministic: bool) -> tuple[str, ...]:
+def options_without_effect(architecture: str, task: str, deterministic: bool) -> tuple[str, ...]:
     """Settings that change only speed: the world size where a fixed number of shards replaces it, else the shards.
 
-    And the settings of another task.
+    And the settings of another task, and of a model that is trained by steps where one is fitted, or the reverse.
     """
-    other_tasks = () if TASKS[task].has_label_sets else ("min_share",)
+    if architecture in PIXEL_MODELS:
+        return tuple(item.name for item in fields(TrainOptions) if item.name not in OF_PIXEL_MODELS)
+    other_tasks = ("max_pixels",) if TASKS[task].has_label_sets else ("max_pixels", "min_share")
     return (("processes", "nodes") if deterministic else ("shards",)) + other_tasks
 
 

@@ -1,7 +1,5 @@
 """The baselines: extra trees, boosted trees and linear models of single pixels, on their bands or with texture too."""
 
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,28 +9,36 @@ from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from eopipe.chips.chips import count_votes
 from eopipe.chips.splits import Split
 from eopipe.evaluation.correlation import SamplingUnits
-from eopipe.evaluation.features import REACH
 from eopipe.evaluation.intervals import choose_units, rounded
 from eopipe.evaluation.maps import AreaChips, EvaluatedMap, EvaluationData
+from eopipe.models.pixel_models import (
+    BANDS,
+    BOOSTING,
+    FITS,
+    FOREST,
+    LINEAR,
+    MAX_BOOSTED,
+    METHOD_NAMES,
+    PARTS,
+    REACH,
+    TEXTURE,
+    Arrays,
+    fit,
+    outputs,
+)
 from eopipe.tasks.classes import ClassTables, confusion_matrix
 
-# The baselines by their keys in a metrics file: estimator, and how much of bands, means and deviations it sees.
+# The baselines by their keys in a metrics file: the model of pixels, and what it sees of them.
 BASELINES = {
-    "extra_trees": ("extra trees", 1),
-    "texture_extra_trees": ("extra trees", 3),
-    "pixel_baseline": ("boosted trees", 1),
-    "texture_baseline": ("boosted trees", 3),
-    "linear": ("linear", 1),
-    "texture_linear": ("linear", 3),
+    "extra_trees": (FOREST, BANDS),
+    "texture_extra_trees": (FOREST, TEXTURE),
+    "pixel_baseline": (BOOSTING, BANDS),
+    "texture_baseline": (BOOSTING, TEXTURE),
+    "linear": (LINEAR, BANDS),
+    "texture_linear": (LINEAR, TEXTURE),
 }
-# Boosted trees are the mean of some fits; they take minutes on more features than this.
-FITS, MAX_BOOSTED = 3, 100
-# Of linear models on many features each iteration takes long.
-TREES, MIN_LEAF, ITERATIONS, ITERATIONS_OF_MANY = 100, 2, 300, 100
 # The baseline where nothing can choose one.
 DEFAULT = "texture_extra_trees"
-# Predicted at once.
-ROWS = 2**14
 # The choice: fewest validation pixels, most of them, most training pixels of the folds, their number, fewest squares.
 MIN_VALIDATION, MAX_VALIDATION, MAX_FOLDED, FOLDS, MIN_SQUARES = 500, 20_000, 5_000, 3, 12
 
@@ -50,58 +56,35 @@ class DrawnPixels(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """A model of features: the mean of estimators of scikit-learn, of one thread each, in their order.
+    """A fitted model of pixels; `classes` is 0 where values are predicted.
 
-    It sees the first `columns` of the features; `classes` is 0 where values are predicted.
+    A feature without a value is the mean (feature,) of the training pixels; where these have none either it is 0.
     """
 
-    estimators: list[Any]
-    columns: int
+    kind: str
+    means: FloatArray
+    arrays: Arrays
     classes: int
 
     @classmethod
-    def fit(cls, key: str, draws: Sequence[DrawnPixels], classes: int, seeds: Sequence[int]) -> "FeatureModel":
-        """Fit the estimator of a baseline to each draw, with the seed of the draw."""
-        kind, parts = BASELINES[key]
-        columns, estimators = width_of(draws[0].features, parts), []
-        for (features, truth, _), seed in zip(draws, seeds, strict=True):
-            values = features[:, :columns].astype(np.float64)
-            # No estimator takes a feature without any value.
-            values[:, np.isnan(values).all(0)] = 0
-            with _one_thread(), warnings.catch_warnings():
-                # Of a linear model that is not at its optimum after the last iteration.
-                warnings.simplefilter("ignore")
-                estimator = _estimator(kind, classes, truth, seed, columns)
-                estimators.append(estimator.fit(values, truth))
-        return cls(estimators, columns, classes)
-
-    def predict(self, features: FloatArray) -> AnyArray:
-        """Probabilities (n, class), or values (n,)."""
-        total = np.zeros((len(features), self.classes) if self.classes else len(features))
-        for start in range(0, len(features), ROWS):
-            rows = slice(start, start + ROWS)
-            part = features[rows, : self.columns].astype(np.float64)
-            with _one_thread():
-                for estimator in self.estimators:
-                    if self.classes:
-                        # A rare class may be in some of the draws only.
-                        total[rows, estimator.classes_.astype(np.int64)] += estimator.predict_proba(part)
-                    else:
-                        total[rows] += estimator.predict(part)
-        return np.asarray(total / len(self.estimators))
+    def fit(cls, key: str, pixels: DrawnPixels, classes: int, seed: int) -> "FeatureModel":
+        """Fit the model of a baseline."""
+        kind, features = BASELINES[key]
+        values = pixels.features[:, : width_of(pixels.features, features)]
+        known = np.isfinite(values)
+        means = (np.where(known, values, 0).sum(0, dtype=np.float64) / np.maximum(known.sum(0), 1)).astype(np.float32)
+        return cls(kind, means, fit(kind, np.where(known, values, means), pixels.truth, classes, seed), classes)
 
     def answer(self, features: FloatArray) -> AnyArray:
-        """Classes or values (n,)."""
-        predicted = self.predict(features)
-        return np.asarray(predicted.argmax(1) if self.classes else predicted)
+        """Classes or values (n,) of features (n, feature), of which it sees the first."""
+        values = features[:, : len(self.means)]
+        predicted = outputs(self.kind, self.arrays, np.where(np.isfinite(values), values, self.means))
+        return np.asarray(predicted.argmax(1) if self.classes else predicted[:, 0])
 
 
 @dataclass(frozen=True)
 class Baselines:
-    """The fitted baselines by their keys, and the document of the choice of one of them for headline and gain.
-
-    Of more pixels than the maximum each fit draws its own, with a seed derived from the seed of the run.
-    """
+    """The fitted baselines by their keys, and the document of the choice of one of them for headline and gain."""
 
     models: dict[str, FeatureModel]
     classes: int
@@ -113,15 +96,15 @@ class Baselines:
         """Fit on at most `max_pixels` pixels of the training areas; nothing where all labels test."""
         if data.only_tests:
             return cls({}, len(data.names), "")
-        seeds = [int(state) for state in np.random.SeedSequence(seed).generate_state(FITS)]
         classes = len(data.names) if data.task.has_classes else 0
         units = choose_units(data, "train")
-        draws, models = sampled_pixels(data, max_pixels, seeds, "train", units), {}
-        for key, (kind, parts) in BASELINES.items():
-            fits = FITS if kind == "boosted trees" else 1
-            if fits == 1 or width_of(draws[0].features, parts) <= MAX_BOOSTED:
-                models[key] = FeatureModel.fit(key, draws[:fits], classes, seeds[:fits])
-        choice = _choose(data, models, draws[0], units, seeds[0])
+        pixels = sampled_pixels(data, max_pixels, seed, "train", units)
+        models = {
+            key: FeatureModel.fit(key, pixels, classes, seed)
+            for key, (kind, features) in BASELINES.items()
+            if kind != BOOSTING or width_of(pixels.features, features) <= MAX_BOOSTED
+        }
+        choice = _choose(data, models, pixels, units, seed)
         left_out = {key: f"more than {MAX_BOOSTED} features" for key in BASELINES if key not in models}
         choice |= {"left_out": left_out} if left_out else {}
         images = "seasonal medians of each band" if len(data.groups[0].stores) > 1 else "the bands of each pixel"
@@ -151,47 +134,17 @@ class Baselines:
         """Describe the baselines, and the choice of one of them, in the metrics."""
         around = f"and their mean and standard deviation in {2 * REACH + 1} x {2 * REACH + 1} pixels"
         for key, model in self.models.items():
-            kind, parts = BASELINES[key]
-            features = f"{self.images} {around}" if parts > 1 else self.images
+            features = f"{self.images} {around}" if BASELINES[key][1] == TEXTURE else self.images
+            fits = f", mean of {FITS} fits" if model.kind == BOOSTING else ""
             linear = "logistic regression" if self.classes else "ridge regression"
-            fits = f", mean of {len(model.estimators)} fits" if len(model.estimators) > 1 else ""
-            metrics[key]["method"] = f"{linear if kind == 'linear' else kind} on {features}{fits}{of_chips}"
+            name = linear if model.kind == LINEAR else METHOD_NAMES[model.kind]
+            metrics[key]["method"] = f"{name} on {features}{fits}{of_chips}"
         metrics |= {"baseline": self.choice} if self.choice else {}
 
 
-def width_of(features: FloatArray, parts: int) -> int:
+def width_of(features: FloatArray, parts: str) -> int:
     """The number of features that a baseline sees, of bands, means and deviations."""
-    return int(features.shape[1]) // 3 * parts
-
-
-def _one_thread() -> Any:
-    """Sums of other threads have another order."""
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(limits=1)
-
-
-def _estimator(kind: str, classes: int, truth: AnyArray, seed: int, columns: int) -> Any:
-    from sklearn import dummy, ensemble, linear_model
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    counts = np.unique(truth, return_counts=True)[1]
-    if classes and len(counts) == 1:
-        return dummy.DummyClassifier()
-    if kind == "boosted trees":
-        # Of a class with one pixel none can be held out.
-        early_stopping = "auto" if not classes or counts.min() > 1 else False
-        boosted = ensemble.HistGradientBoostingClassifier if classes else ensemble.HistGradientBoostingRegressor
-        return boosted(random_state=seed, early_stopping=early_stopping)
-    fill = SimpleImputer()
-    if kind == "extra trees":
-        extra = ensemble.ExtraTreesClassifier if classes else ensemble.ExtraTreesRegressor
-        return make_pipeline(fill, extra(TREES, min_samples_leaf=MIN_LEAF, random_state=seed))
-    iterations = ITERATIONS if columns <= MAX_BOOSTED else ITERATIONS_OF_MANY
-    linear = linear_model.LogisticRegression(max_iter=iterations) if classes else linear_model.Ridge()
-    return make_pipeline(fill, StandardScaler(), linear)
+    return int(features.shape[1]) // PARTS[TEXTURE] * PARTS[parts]
 
 
 def _choose(
@@ -203,7 +156,7 @@ def _choose(
     """
     classes = next(iter(models.values())).classes
     measure = "mIoU" if classes else "RMSE"
-    validation = sampled_pixels(data, MAX_VALIDATION, [seed], "val")[0]
+    validation = sampled_pixels(data, MAX_VALIDATION, seed, "val")
     count, has_all = len(validation.truth), len(np.unique(validation.truth)) == classes or not classes
     if count >= MIN_VALIDATION and has_all:
         answers = {key: model.answer(validation.features) for key, model in models.items()}
@@ -216,9 +169,8 @@ def _choose(
         answers = {key: np.zeros(len(train.truth)) for key in models}
         for fold in range(int(folds.max()) + 1):
             inside = folds == fold
-            others = [train.chosen(~inside)]
             for key in models:
-                model = FeatureModel.fit(key, others, classes, [seed])
+                model = FeatureModel.fit(key, train.chosen(~inside), classes, seed)
                 answers[key][inside] = model.answer(train.features[inside])
         truth, by = train.truth, f"{measure} on {int(folds.max()) + 1} folds of the training places, by whole {unit}"
     scores = {key: _score(data.names if classes else (), truth, answer) for key, answer in answers.items()}
@@ -259,29 +211,25 @@ def _folds(split: Split, train: DrawnPixels, units: SamplingUnits, has_classes: 
 
 
 def sampled_pixels(
-    data: EvaluationData, max_pixels: int, seeds: Sequence[int], name: str = "train", units: SamplingUnits | None = None
-) -> list[DrawnPixels]:
-    """For each seed pixels of the areas of a split, drawn at random of more, and the units they are in, else 0."""
+    data: EvaluationData, max_pixels: int, seed: int, name: str = "train", units: SamplingUnits | None = None
+) -> DrawnPixels:
+    """Pixels of the areas of a split, drawn at random of more, and the units they are in, else 0."""
     pixels_per_map, sizes = max_pixels // len(data.groups), np.zeros(len(data.groups), np.int64)
     for pixels in data.pixels(name):
         sizes[pixels.group.number] += len(pixels.rows)
-    drawn = [[_draw(int(size), pixels_per_map, number, seed) for seed in seeds] for number, size in enumerate(sizes)]
-    parts: list[list[DrawnPixels]] = [[] for _ in seeds]
+    drawn = [_draw(int(size), pixels_per_map, number, seed) for number, size in enumerate(sizes)]
+    parts = [DrawnPixels(np.empty((0, 0), np.float32), np.empty(0), np.empty(0, np.int64))]
     first = np.zeros_like(sizes)
     for pixels in data.pixels(name):
-        start = first[pixels.group.number]
-        first[pixels.group.number] = stop = start + len(pixels.rows)
-        chosen = [draw[(draw >= start) & (draw < stop)] - start for draw in drawn[pixels.group.number]]
-        index, ends = np.concatenate(chosen), np.cumsum([0, *map(len, chosen)])
+        number, draw = pixels.group.number, drawn[pixels.group.number]
+        start = first[number]
+        first[number] = stop = start + len(pixels.rows)
+        index = draw[(draw >= start) & (draw < stop)] - start
         if len(index):
-            features = pixels.group.features.of(pixels.rows[index], pixels.cols[index])
-            rows, cols, number = pixels.rows[index], pixels.cols[index], pixels.group.number
+            rows, cols = pixels.rows[index], pixels.cols[index]
             of_units = units.index_of(number, rows, cols) if units else np.zeros(len(index), np.int64)
-            block = DrawnPixels(features, pixels.truth[index], of_units)
-            for n, of_seed in enumerate(parts):
-                of_seed.append(block.chosen(slice(ends[n], ends[n + 1])))
-    empty = DrawnPixels(np.empty((0, 0), np.float32), np.empty(0), np.empty(0, np.int64))
-    return [DrawnPixels(*map(np.concatenate, zip(*of_seed, strict=True))) if of_seed else empty for of_seed in parts]
+            parts.append(DrawnPixels(pixels.group.features.of(rows, cols), pixels.truth[index], of_units))
+    return DrawnPixels(*map(np.concatenate, zip(*(parts[1:] or parts), strict=True)))
 
 
 def _draw(count: int, maximum: int, number: int, seed: int) -> IntArray:

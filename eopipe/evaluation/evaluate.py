@@ -260,7 +260,7 @@ def _post_classification(data: EvaluationData, max_pixels: int, seed: int) -> tu
     dates, count = channels_by_date(data.groups[0].stores[0].names), len(data.from_to)
     if len(dates) < 2 or any(len(group.stores) > 1 for group in data.groups):
         return None, "the map is not of one image with bands of two dates (composite.stack)"
-    features, truth, _ = sampled_pixels(data, max_pixels, [seed])[0]
+    features, truth, _ = sampled_pixels(data, max_pixels, seed)
     classes = np.divmod(truth.astype(np.int64), count)
     if any(len(np.unique(numbers)) < 2 for numbers in classes):
         return None, "the training areas have one class at one of the dates"

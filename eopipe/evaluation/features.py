@@ -1,27 +1,28 @@
-"""What the tree baselines see of a pixel: bands or seasonal medians, with their means and deviations around it."""
+"""What the baselines see of a pixel: bands or seasonal medians, with their means and deviations around it."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
+from eopipe.arrays import AnyArray, FloatArray, IntArray
+from eopipe.chips.fill import fill_nearest
 from eopipe.errors import BadInputError
+from eopipe.models.pixel_models import PARTS, REACH, TEXTURE, texture
 from eopipe.scenes.item import datetime_text
 from eopipe.tiles.store import CHIP_SET, Tiles
 
 SEASONS = ((12, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
-# Edge in pixels of what is read at once; pixels around a pixel that are its texture.
-WINDOW, REACH = 512, 2
-# Of the mean square; a variance below is an error of rounding.
-LEAST_VARIANCE = 1e-13
+# Edge in pixels of what is read at once.
+WINDOW = 512
 
 
 class PixelFeatures:
     """Features of pixels of the stores that a map was made from.
 
     The first third are bands, or seasonal medians of several scenes; the others are their means and their standard
-    deviations over the valid pixels of 5 x 5, of a packed chip over those that it has. NaN is where none is valid.
+    deviations in 5 x 5 pixels. As a model sees them, pixels that are not valid have the values of the nearest valid
+    one, of a packed chip of that chip. NaN is where none is near.
     """
 
     def __init__(self, stores: Sequence[Tiles]) -> None:
@@ -40,7 +41,7 @@ class PixelFeatures:
     def by_window(self, rows: AnyArray, cols: AnyArray) -> Iterator[tuple[IntArray, FloatArray]]:
         """Index (n,) and features (n, feature) of the pixels of each window that has any."""
         (height, width), slot = self.stores[0].shape, self.slot
-        edge, margin, step = (max(WINDOW // slot, 1) * slot, 0, slot) if slot else (WINDOW, REACH, 1)
+        edge, margin, step = (max(WINDOW // slot, 1) * slot, 0, slot) if slot else (WINDOW, 2 * REACH, 1)
         number = rows // edge * (width // edge + 1) + cols // edge
         order = np.argsort(number, kind="stable")
         for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
@@ -51,7 +52,31 @@ class PixelFeatures:
                 y = slice(max(top - margin, 0), min(bottom + margin, height))
                 x = slice(max(left - margin, 0), min(right + margin, width))
                 places = rows[index] - y.start, cols[index] - x.start
-                yield index, _with_texture(self._image(y, x), slot, *places)
+                yield index, self._with_texture(self._image(y, x), *places)
+
+    def _with_texture(self, image: FloatArray, rows: AnyArray, cols: AnyArray) -> FloatArray:
+        """Pixels of a window (channel, y, x), of their means and of their deviations (pixel, feature)."""
+        if not self.slot:
+            # As maps are read: filled from what is within reach, also beyond the raster.
+            beyond = np.pad(image, ((0, 0), (REACH, REACH), (REACH, REACH)), constant_values=np.nan)
+            return self._features(beyond, rows, cols, REACH)
+        features = np.empty((len(rows), PARTS[TEXTURE] * len(image)), np.float32)
+        number = rows // self.slot * (image.shape[2] // self.slot) + cols // self.slot
+        order = np.argsort(number, kind="stable")
+        for index in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+            y, x = int(rows[index[0]]) // self.slot * self.slot, int(cols[index[0]]) // self.slot * self.slot
+            chip = image[:, y : y + self.slot, x : x + self.slot]
+            features[index] = self._features(chip, rows[index] - y, cols[index] - x, None)
+        return features
+
+    def _features(self, image: FloatArray, rows: AnyArray, cols: AnyArray, reach: int | None) -> FloatArray:
+        """The same of an image that is filled from valid pixels within reach, or of a chip from all that it has."""
+        image = image.copy()
+        for of_season in np.split(image, 1 if len(self.stores) == 1 else len(self._seasons)):
+            fill_nearest(of_season, np.asarray(np.isfinite(of_season).all(0)), reach)
+        around = np.pad(image, ((0, 0), (REACH, REACH), (REACH, REACH)), "edge") if reach is None else image
+        parts = [around[:, REACH:-REACH, REACH:-REACH], *texture(around.astype(np.float64))]
+        return np.concatenate([part[:, rows, cols] for part in parts]).T.astype(np.float32)
 
     def _image(self, y: slice, x: slice) -> FloatArray:
         """Bands, or medians of each season of several scenes (channel, y, x); NaN where none is valid."""
@@ -86,33 +111,6 @@ class PixelFeatures:
     def _seasons(self) -> list[int]:
         seasons: list[int] = np.unique(self._season_of_store).tolist()
         return seasons
-
-
-def _with_texture(image: FloatArray, slot: int, rows: AnyArray, cols: AnyArray) -> FloatArray:
-    """Pixels of an image, of their means and of their deviations (pixel, feature); slots are apart, 0 for none."""
-    channels, height, width = image.shape
-    down, across = (height // slot, width // slot) if slot else (1, 1)
-    blocks = image.reshape(channels, down, height // down, across, width // across)
-    is_valid = np.isfinite(blocks)
-    values = np.where(is_valid, blocks, 0).astype(np.float64)
-    sums = (_box(_box(part, 2), 4).reshape(image.shape)[:, rows, cols] for part in (is_valid, values, values**2))
-    count, total, squares = sums
-    mean, square = (
-        np.divide(part, count, out=np.full(part.shape, np.nan), where=count > 0) for part in (total, squares)
-    )
-    variance = square - mean**2
-    deviation = np.sqrt(np.where(variance < LEAST_VARIANCE * square, 0, variance))
-    return np.concatenate([image[:, rows, cols], mean, deviation]).T.astype(np.float32)
-
-
-def _box(values: AnyArray, axis: int) -> Float64Array:
-    """Sums over a pixel and its `REACH` neighbours to both sides along an axis, in one order for any window."""
-    line = np.moveaxis(values, axis, 0).astype(np.float64)
-    total = line.copy()
-    for shift in range(1, REACH + 1):
-        total[shift:] += line[:-shift]
-        total[:-shift] += line[shift:]
-    return np.moveaxis(total, 0, axis)
 
 
 def _month(store: Tiles) -> int:

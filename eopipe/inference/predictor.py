@@ -279,9 +279,11 @@ class PredictorSettings:
 
 
 def open_predictor(
-    trained: TrainedModel, model: Path, stores: list[Tiles], settings: PredictorSettings
+    trained: TrainedModel, model: Path | Predict, stores: list[Tiles], settings: PredictorSettings
 ) -> WindowPredictor:
     """A trained model on stores, sorted by scene; of a chip set a window is a slot, and has no halo.
+
+    `model` is its folder, or a function of images that takes its place.
 
     Raises BadInputError where grids do not fit, UsageError for a halo that reaches another cell, and as
     `predictor_of_images`.
@@ -316,9 +318,9 @@ def check_gap(predictor: WindowPredictor) -> None:
 
 
 def predictor_of_images(
-    trained: TrainedModel, model: Path, images: Sequence[PredictableImage], settings: PredictorSettings
+    trained: TrainedModel, model: Path | Predict, images: Sequence[PredictableImage], settings: PredictorSettings
 ) -> WindowPredictor:
-    """A trained model on images of one grid.
+    """A trained model on images of one grid; `model` as `open_predictor` takes it.
 
     Windows of a model that takes one size only, or sees the whole of its window, are blended. 0 `threads` means one for
     each core, at most 8, since each needs the memory of a window; a GPU has one. Raises BadInputError for bands that
@@ -339,12 +341,14 @@ def predictor_of_images(
                 f"scene {image.scene} has no band {', '.join(missing_bands)}, which the model needs; "
                 f"it has {', '.join(image.names)}"
             )
-    radius = trained.architecture.receptive_field_radius
+    radius, predict = trained.architecture.receptive_field_radius, model
+    if isinstance(predict, Path):
+        predict = load_predict_function(trained, predict, settings.device, with_members=settings.with_members)
     return WindowPredictor(
         images,
         trained.bands,
         trained.normaliser,
-        load_predict_function(trained, model, settings.device, with_members=settings.with_members),
+        predict,
         edge=window,
         halo=radius if halo is None else halo,
         factor=trained.architecture.factor,

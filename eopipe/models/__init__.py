@@ -16,6 +16,7 @@ from eopipe.models.model_files import (
     permission_message,
     portable_names,
 )
+from eopipe.models.pixel_models import BANDS, LINEAR, PIXEL_MODELS, TEXTURE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,15 +24,21 @@ if TYPE_CHECKING:
 # Receptive-field radius in pixels of a custom model that has no attribute `reach`.
 DEFAULT_RADIUS = 64
 # The head of a built-in model that has features of a neighbourhood, as the argument `head`: their last layer alone, or
-# the pixel's spectrum beside it. Models of the versions before the second one name none.
+# the pixel's spectrum beside it.
 HEADS = LINEAR_HEAD, SPECTRAL_HEAD = ("linear", "spectral")
+# Arguments of built-in models with their defaults, and what models of the versions that name none have.
 MODELS_WITH_HEAD = ("unet", "convnext")
+DEFAULTS = dict.fromkeys(MODELS_WITH_HEAD, f"head={SPECTRAL_HEAD}")
+DEFAULTS |= dict.fromkeys(PIXEL_MODELS, f"features={TEXTURE}")
+EARLIER_DEFAULTS = dict.fromkeys(MODELS_WITH_HEAD, f"head={LINEAR_HEAD}") | {LINEAR: f"features={BANDS}"}
 
 
-def with_head(name: str, arguments: tuple[str, ...], head: str) -> tuple[str, ...]:
-    """The arguments of a model, and its head if it has one and they do not name one."""
-    is_named = any(argument.startswith("head=") for argument in arguments)
-    return arguments if is_named or name not in MODELS_WITH_HEAD else (*arguments, f"head={head}")
+def with_default(name: str, arguments: tuple[str, ...], defaults: Mapping[str, str]) -> tuple[str, ...]:
+    """The arguments of a model, and the one of the defaults that it takes and they do not name."""
+    default = defaults.get(name, "")
+    option = default.partition("=")[0]
+    is_named = any(argument.partition("=")[0] == option for argument in arguments)
+    return arguments if is_named or not default else (*arguments, default)
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,8 @@ class Architecture:
     refusal: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        """Name the head, so that a model folder says with which it was trained."""
-        object.__setattr__(self, "arguments", with_head(self.name, tuple(self.arguments), SPECTRAL_HEAD))
+        """Name the head or the features, so that a model folder says with which it was trained."""
+        object.__setattr__(self, "arguments", with_default(self.name, tuple(self.arguments), DEFAULTS))
 
     @classmethod
     def of(cls, values: Mapping[str, Any], bands: tuple[str, ...], classes: int) -> "Architecture":

@@ -26,7 +26,9 @@ BUILT_IN = {
     "unet": "eopipe.models.unet:UNet",
     "convnext": "eopipe.models.convnext:ConvNeXt",
     "temporal": "eopipe.models.temporal:TemporalAttention",
-    "linear": "eopipe.models.temporal:Linear",
+    "forest": "eopipe.models.pixel_network:Forest",
+    "boosting": "eopipe.models.pixel_network:Boosting",
+    "linear": "eopipe.models.pixel_network:Linear",
 }
 # Names of the same parameter in other libraries: segmentation-models-pytorch and TorchGeo, timm, transformers.
 ALIASES = {

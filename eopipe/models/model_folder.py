@@ -11,7 +11,7 @@ from eopipe.chips.chips import Normaliser
 from eopipe.chips.fill import FILLS, NEAREST, ZERO
 from eopipe.contract import annotated, stage
 from eopipe.errors import BadInputError, IntegrityError
-from eopipe.models import LINEAR_HEAD, Architecture, with_head
+from eopipe.models import EARLIER_DEFAULTS, Architecture, with_default
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_files import ModelFile, module_of
 from eopipe.publish import sha256, write_json
@@ -234,7 +234,7 @@ def read_trained_model(path: Path, allow_code: str | None = None) -> TrainedMode
         for name, digest in sorted(card.get("files", {}).items())
     )
     weights_bands = tuple(card.get("weights_bands", ()))
-    arguments = with_head(card["architecture"], tuple(card["arguments"]), LINEAR_HEAD)
+    arguments = with_default(card["architecture"], tuple(card["arguments"]), EARLIER_DEFAULTS)
     architecture = Architecture(card["architecture"], *sizes, bands, arguments, files, weights_bands)
     architecture = architecture.with_permission(allow_code)
     target, unit = tuple(card.get("target", ())), card.get("unit", "")

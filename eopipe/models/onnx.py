@@ -14,12 +14,15 @@ from eopipe.arrays import FloatArray
 from eopipe.chips.fill import FILLS
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.models.model_folder import TrainedModel
+from eopipe.models.pixel_network import TREE_ARRAYS
 from eopipe.stac.mlm import INVALID_PIXELS
 from eopipe.tasks import TASKS
 from eopipe.tiles.store import Tiles
 
 # The operator set, and the maximum difference of a probability, or of a value in standard deviations of the labels.
 OPSET, TOLERANCE = 18, 1e-4
+# The domain of the node that an export writes for trees, before they are put in.
+PLACEHOLDER_DOMAIN = "eopipe"
 # The names that the plugin Deepness has for the tasks that it knows.
 DEEPNESS_TYPES = {"segmentation": "Segmentor", "regression": "Regressor"}
 
@@ -74,6 +77,7 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path) -> None:
                 opset_version=OPSET,
                 dynamo=True,
                 dynamic_shapes=(sizes,),
+                custom_translation_table={torch.ops.eopipe.sum_of_leaves.default: _placeholder},
                 external_data=False,
                 verbose=False,
             )
@@ -83,7 +87,7 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path) -> None:
             f"{trained.architecture.name} cannot be exported to ONNX with dynamic sizes: {reason}"
         ) from error
     _check_dynamic(target, trained)
-    _replace_metadata(target, metadata(trained))
+    _finish(target, metadata(trained))
 
 
 def _check_dynamic(target: Path, trained: TrainedModel) -> None:
@@ -132,12 +136,72 @@ def _deepness(trained: TrainedModel) -> dict[str, str]:
     return described | {"class_names": json.dumps(names, ensure_ascii=False)}
 
 
-def _replace_metadata(target: Path, properties: dict[str, str]) -> None:
-    """Replace the exporter's metadata: stack traces with paths of this machine, and sets in arbitrary order."""
+def _placeholder(rows: Any, arrays: Any) -> Any:
+    """A node for `sum_of_leaves`, in a domain of its own, that `_with_trees` replaces."""
+    from onnx.defs import OpSchema
+    from onnxscript.values import Op, Opset
+
+    floats, of_kind = "tensor(float)", {torch.int32: "tensor(int32)", torch.float32: "tensor(float)"}
+    inputs = [OpSchema.FormalParameter(name, of_kind[kind]) for name, kind in TREE_ARRAYS.items()]
+    inputs, outputs = [OpSchema.FormalParameter("rows", floats), *inputs], [OpSchema.FormalParameter("sums", floats)]
+    schema = OpSchema("SumOfLeaves", PLACEHOLDER_DOMAIN, 1, inputs=inputs, outputs=outputs)
+    return Op(Opset(PLACEHOLDER_DOMAIN, 1), schema.name, schema)(rows, *arrays)
+
+
+def _with_trees(graph: Any) -> bool:
+    """Replace the placeholders of trees by the tree ensembles of `ai.onnx.ml`; whether there are any."""
+    from onnx import numpy_helper
+
+    placeholders = [node for node in graph.node if node.domain == PLACEHOLDER_DOMAIN]
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in placeholders:
+        names = node.input[1:]
+        arrays = dict(zip(TREE_ARRAYS, (numpy_helper.to_array(tensors[name]) for name in names), strict=True))
+        node.CopyFrom(_tree_ensemble(node, arrays))
+        for name in names:
+            graph.initializer.remove(tensors.pop(name))
+    return bool(placeholders)
+
+
+def _tree_ensemble(node: Any, arrays: dict[str, Any]) -> Any:
+    """The operator whose output is base plus the values of the leaves; a pixel goes left up to the threshold."""
+    from onnx.helper import make_node
+
+    number, roots = np.arange(len(arrays["left"])), arrays["root"]
+    tree = np.searchsorted(roots, number, "right") - 1
+    of_tree, is_leaf = roots[tree], arrays["left"] == number
+    leaves, columns = np.nonzero(is_leaf[:, None] & (arrays["value"] != 0))
+    return make_node(
+        "TreeEnsembleRegressor",
+        node.input[:1],
+        node.output,
+        domain="ai.onnx.ml",
+        n_targets=len(arrays["base"]),
+        base_values=arrays["base"].tolist(),
+        nodes_treeids=tree.tolist(),
+        nodes_nodeids=(number - of_tree).tolist(),
+        nodes_modes=np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        nodes_featureids=arrays["feature"].tolist(),
+        nodes_values=arrays["threshold"].tolist(),
+        nodes_truenodeids=np.where(is_leaf, 0, arrays["left"] - of_tree).tolist(),
+        nodes_falsenodeids=np.where(is_leaf, 0, arrays["right"] - of_tree).tolist(),
+        target_treeids=tree[leaves].tolist(),
+        target_nodeids=(number - of_tree)[leaves].tolist(),
+        target_ids=columns.tolist(),
+        target_weights=arrays["value"][leaves, columns].tolist(),
+    )
+
+
+def _finish(target: Path, properties: dict[str, str]) -> None:
+    """Put trees in, and replace the exporter's metadata: paths of this machine, and sets in arbitrary order."""
     import onnx
 
     model = onnx.load(target)
     graph = model.graph
+    if _with_trees(graph):
+        domains = [entry for entry in model.opset_import if entry.domain != PLACEHOLDER_DOMAIN]
+        del model.opset_import[:]
+        model.opset_import.extend([*domains, onnx.helper.make_opsetid("ai.onnx.ml", 3)])
     for message in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer, *graph.value_info):
         del message.metadata_props[:]
     onnx.helper.set_model_props(model, dict(sorted(properties.items())))

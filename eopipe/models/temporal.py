@@ -1,4 +1,4 @@
-"""Models of single pixels: temporal attention, and logistic regression. They use no other pixel: a map has no seams.
+"""Temporal attention on single pixels. It uses no other pixel: a map has no seams.
 
 Temporal attention is the lightweight encoder of Garnot and Landrieu 2020 (arXiv:2007.00586): one learned query a head
 attends to the dates of a pixel, and each head has its own share of the channels.
@@ -45,15 +45,6 @@ class TemporalAttention(nn.Module):
         weighted = placed.unflatten(2, (HEADS, -1)) * attention[:, :, :, None]
         logits: Tensor = self.head(weighted.sum(1).flatten(1, 2))
         return logits
-
-
-class Linear(nn.Conv2d):
-    """Logistic regression on the bands: images (N, bands, H, W) to logits (N, classes, H, W)."""
-
-    factor, reach = 1, 0
-
-    def __init__(self, bands: int, classes: int) -> None:
-        super().__init__(bands, classes, 1)
 
 
 def pixelwise(in_channels: int, hidden: int, out_channels: int) -> nn.Sequential:

@@ -19,6 +19,7 @@ from eopipe.errors import BadInputError, NoSpaceError
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.models.model_files import module_of
+from eopipe.models.pixel_models import METHOD_NAMES, PIXEL_MODELS
 from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_chips
 from eopipe.planning.disk_forecast import forecast_folders, forecast_split_folders
@@ -155,6 +156,8 @@ def warnings_of(config: Config, chips: ChipForecast) -> list[str]:
 def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | None:
     """The length of the training; None where it depends on labels that are not there yet, or there are no chips."""
     train, count, chip = config["train"], chips.count("train"), chips.plan.chip
+    if train["architecture"] in PIXEL_MODELS:
+        return None
     train = train | {"batch": train["batch"] or default_batch(train["task"], chip)}
     if not count or not (chips.has_labels or TASKS[train["task"]].is_of_chips):
         return None
@@ -169,6 +172,9 @@ def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | Non
 def length_line(config: Config, chips: ChipForecast) -> str:
     """The length of the training in words."""
     length, train = forecast_length(config, chips), config["train"]
+    if train["architecture"] in PIXEL_MODELS:
+        fitted = METHOD_NAMES[train["architecture"]]
+        return f"training length: one fit of {fitted} to at most {train['max_pixels']:,} labelled pixels"
     if length:
         return f"training length: {length}"
     if train["epochs"] or train["steps"]:

@@ -101,7 +101,8 @@ def _without_effect(config: Config, name: str) -> dict[str, Any]:
     if name != "train":
         return {}
     train = config[name]
-    return {option: train[option] for option in options_without_effect(train["task"], train["deterministic"])}
+    names = options_without_effect(train["architecture"], train["task"], train["deterministic"])
+    return {option: train[option] for option in names}
 
 
 def prefix(setup: str) -> str:

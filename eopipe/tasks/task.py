@@ -198,9 +198,14 @@ class Task(ABC):
         scores = [score for score in self.scores if score.key in get_args(RankingScore)]
         return [score.key for score in sorted(scores, key=lambda score: not score.is_main)]
 
-    def conflicts(self, loss: str | None, class_weights: str) -> list[str]:
+    def conflicts(self, loss: str | None, class_weights: str, model_of_pixels: str = "") -> list[str]:
         """Settings of a training that do not fit, a sentence each."""
         sentences = []
+        if model_of_pixels and self.is_of_chips:
+            sentences.append(
+                f"train.architecture {model_of_pixels} is a model of pixels, and task {self.name} has labels of chips; "
+                "use a network"
+            )
         if loss and loss not in self.losses:
             sentences.append(f"train.loss {loss} is not for task {self.name}; use {' or '.join(self.losses)}")
         if not self.has_classes and class_weights != "none":

@@ -119,7 +119,7 @@ class TrainingData:
         architecture = Architecture.of(values, self.bands, len(self.labels.names))
         # Without paths of this machine.
         settings = replace(settings, architecture=architecture.name, arguments=architecture.arguments)
-        target, weights = self._computed_from_labels(settings)
+        target, weights = self.computed_from_labels(settings)
         crop = self._crop(settings, architecture)
         job = Job(
             tiles=tuple(path.resolve() for path in self.inputs.tiles),
@@ -143,7 +143,7 @@ class TrainingData:
         self._check(job)
         return job.replace(state=job.state / self.key(job.deciding()))
 
-    def _computed_from_labels(self, settings: Settings) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def computed_from_labels(self, settings: Settings) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and deviation of the values of a regression, and weights of the classes in the loss; or empty."""
         task = TASKS[settings.task]
         check_labels(task, self.labels)

@@ -24,6 +24,7 @@ from eopipe.launch.scratch import local_copies
 from eopipe.models.input_check import ORDINARY, TileProperties
 from eopipe.models.model_files import copy_files, libraries, module_of
 from eopipe.models.model_folder import TrainedModel, write_model_folder
+from eopipe.models.pixel_models import PIXEL_MODELS
 from eopipe.publish import publish, read_json, write_json
 from eopipe.tasks import TASKS
 from eopipe.telemetry.follow import follower
@@ -40,10 +41,17 @@ def run(values: Mapping[str, Any]) -> None:
 
     `values` are the arguments of a call of the stage `train`.
     """
-    if is_ended(values["continued"], values["promoted"]):
+    is_fitted = values["architecture"] in PIXEL_MODELS
+    # Behind a rung there is nothing left to fit.
+    if (is_fitted and values["continued"]) or is_ended(values["continued"], values["promoted"]):
         publish_ended(values["continued"], values["model"])
         return
     values = stage("train").with_derived(values)
+    if is_fitted:
+        from eopipe.training.pixels import train_pixel_model
+
+        train_pixel_model(TrainingData.open(TrainingInputs.of(values)), Settings.of(values), values["model"])
+        return
     nodes = parse_nodes(values["nodes"])
     if nodes.maximum > 1 and run_on_all_nodes(values):
         return

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eopipe.arrays import AnyArray
 from eopipe.errors import DivergedError
 from eopipe.launch.world import World
 from eopipe.tasks import TASKS
@@ -50,11 +51,7 @@ class ClassValidation:
         """
         check_outputs(int(world.sum(torch.tensor(self.not_finite, device=world.device))))
         total = world.sum(torch.from_numpy(self.counts).to(world.device)).cpu().numpy()
-        values = ClassTables(self.names).document(total.ravel())
-        # Of the classes that the labels have.
-        absent = np.flatnonzero(total.any(1) & ~total.any(0)).tolist()
-        never = {"never_predicted": [self.names[number] for number in absent]} if absent else {}
-        return {name: values[name] for name in ("accuracy", "f1_macro" if self.whole else "miou")} | never
+        return class_scores(ClassTables(self.names), total.ravel(), whole=self.whole)
 
 
 class LabelSetValidation:
@@ -107,6 +104,14 @@ class ValueValidation:
         sums = world.sum(self.sums).cpu().numpy()
         check_outputs(int((~np.isfinite(sums).all(1)).sum()))
         return ValueTables().document(sums.sum(0))
+
+
+def class_scores(tables: ClassTables, total: AnyArray, *, whole: bool = False) -> dict[str, Any]:
+    """Accuracy and mean IoU, or macro F1 of chips, and of the classes that labels have those never predicted."""
+    values, (_, truth, predicted) = tables.document(total), tables.parts(total[None])
+    absent = [tables.classes[number] for number in np.flatnonzero((truth[0] > 0) & (predicted[0] == 0))]
+    never = {"never_predicted": absent} if absent else {}
+    return {name: values[name] for name in ("accuracy", "f1_macro" if whole else "miou")} | never
 
 
 def check_outputs(count: int) -> None:

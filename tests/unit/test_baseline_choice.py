@@ -42,8 +42,7 @@ def thirds(data: EvaluationData, val: int = 40) -> EvaluationData:
 @pytest.mark.parametrize("task", ["segmentation", "regression"])
 def test_each_baseline_is_what_scikit_learn_gives_for_the_same_pixels(tmp_path: Path, task: str) -> None:
     data = noisy(tmp_path, task)
-    seeds = np.random.SeedSequence(3).generate_state(3)
-    features, truth, _ = sampled_pixels(data, 2_000, [int(seeds[0])])[0]
+    features, truth, _ = sampled_pixels(data, 2_000, 3)
     pixels = next(data.pixels("test"))
     predicted = Baselines.fit(data, 2_000, 3).predict(pixels.group, pixels.rows, pixels.cols)
     tested = pixels.group.features.of(pixels.rows, pixels.cols)
@@ -51,19 +50,20 @@ def test_each_baseline_is_what_scikit_learn_gives_for_the_same_pixels(tmp_path: 
     linear = LogisticRegression(max_iter=300) if task == "segmentation" else Ridge()
     for columns, prefix in ((3, ""), (9, "texture_")):
         train, test = features[:, :columns].astype(np.float64), tested[:, :columns].astype(np.float64)
-        forest = trees(100, min_samples_leaf=2, random_state=int(seeds[0])).fit(train, truth)
+        forest = trees(100, min_samples_leaf=2, random_state=3).fit(train, truth)
         line = make_pipeline(StandardScaler(), linear).fit(train, truth)
         for name, estimator in (("extra_trees", forest), ("linear", line)):
             expected = estimator.predict(test)
-            np.testing.assert_allclose(predicted[prefix + name], expected, rtol=1e-9, err_msg=prefix + name)
+            np.testing.assert_allclose(predicted[prefix + name], expected, rtol=2e-5, err_msg=prefix + name)
 
 
 def test_a_pixel_without_a_value_in_a_band_is_no_obstacle() -> None:
     features = np.random.default_rng(1).random((200, 6)).astype(np.float32)
     features[::7, 0], features[:, 2] = np.nan, np.nan
-    draws = [DrawnPixels(features, features[:, 1] > 0.5, np.zeros((200, 3), np.int64))]
+    truth = features[:, 1] > 0.5
+    pixels = DrawnPixels(features, truth, np.zeros((200, 3), np.int64))
     for key in BASELINES:
-        assert np.isfinite(FeatureModel.fit(key, draws, 2, [0]).predict(features)).all(), key
+        assert (FeatureModel.fit(key, pixels, 2, 0).answer(features) == truth).mean() > 0.9, key
 
 
 @pytest.mark.exhaustive
@@ -72,16 +72,16 @@ def test_threads_and_the_order_of_the_pixels_change_no_number(tmp_path: Path) ->
     pixels = next(data.pixels("test"))
     features = pixels.group.features.of(pixels.rows, pixels.cols)
     order = np.random.default_rng(0).permutation(len(features))
-    outputs = []
+    fitted = list[dict[str, FeatureModel]]()
     for threads in (1, 3):
         with threadpool_limits(threads):
             models = Baselines.fit(data, 2_000, 0).models
-            outputs.append({key: model.predict(features) for key, model in models.items()})
-            if threads == 3:
-                for key, model in models.items():
-                    np.testing.assert_allclose(model.predict(features[order]), outputs[0][key][order], rtol=1e-12)
+            fitted.append(models)
+            for model in models.values():
+                np.testing.assert_array_equal(model.answer(features[order]), model.answer(features)[order])
     for key in BASELINES:
-        np.testing.assert_array_equal(outputs[0][key], outputs[1][key], err_msg=key)
+        for name, array in fitted[0][key].arrays.items():
+            np.testing.assert_array_equal(array, fitted[1][key].arrays[name], err_msg=f"{key} {name}")
 
 
 @pytest.mark.parametrize(("bands", "left_out"), [
@@ -162,10 +162,10 @@ def test_folds_hold_whole_blocks_or_polygons_together(tmp_path: Path, unit: str)
     choice = Baselines.fit(data, 100_000, 0).choice
     assert choice["by"] == f"mIoU on 3 folds of the training places, by whole {unit}"
     # Pixels that are left out at random lie in the squares that train: trees learn the squares by heart.
-    train = sampled_pixels(data, 6_000, [1])[0]
+    train = sampled_pixels(data, 6_000, 1)
     is_out = np.random.default_rng(0).random(len(train.truth)) < 0.3
     training, out = train.chosen(~is_out), train.chosen(is_out)
-    correct = {key: FeatureModel.fit(key, [training], 2, [1]).answer(out.features) == out.truth for key in BASELINES}
+    correct = {key: FeatureModel.fit(key, training, 2, 1).answer(out.features) == out.truth for key in BASELINES}
     assert correct["extra_trees"].mean() > correct["linear"].mean() + 0.05
     assert choice["scores"]["linear"] > choice["scores"]["extra_trees"] + 0.05
     assert "linear" in choice["name"]
