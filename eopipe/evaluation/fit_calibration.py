@@ -1,5 +1,12 @@
-"""Fit the temperature of maps on their validation places, with the code that predicts them."""
+"""Fit the temperature of maps on their validation places, with the code that predicts them.
 
+A delete-one jackknife over the pieces of the confidence intervals (Kunsch 1989, doi:10.1214/aos/1176347265) gives an
+interval of 1/T, and the value nearest to 1 in it is applied: our own rule. 1/T without a piece is one Newton step of
+the convex loss away. A jackknife says too little where few pieces have most of the pixels or errors, so pieces count as
+the smaller of the two participation ratios (Kish 1965).
+"""
+
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,10 +19,14 @@ from eopipe.chips.chips import chip_votes_in_area
 from eopipe.chips.map_places import chips_of_map
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split
-from eopipe.evaluation.calibration import label_pairs, reliability_measures, reliability_sums
+from eopipe.evaluation.calibration import jackknife, label_pairs, reliability_measures, reliability_sums
+from eopipe.evaluation.correlation import SamplingUnits
+from eopipe.evaluation.intervals import LEVEL, design_effect
+from eopipe.evaluation.maps import first_mapped
+from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.inference.mosaic import task_probabilities
 from eopipe.inference.predictor import WindowPredictor
-from eopipe.inference.temperature import METHOD, apply_temperature, fit_temperature
+from eopipe.inference.temperature import HIGHEST, LOWEST, apply_temperature, fit_temperature, loss_derivatives
 from eopipe.models.model_folder import TrainedModel
 from eopipe.tasks import TASKS
 from eopipe.tasks.classes import majority_class
@@ -23,6 +34,8 @@ from eopipe.tasks.label_sets import label_sets
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL, Tiles
 
+log = logging.getLogger("eopipe")
+METHOD = "temperature scaling, arXiv:1706.04599; the end of its interval by a jackknife, doi:10.1214/aos/1176347265"
 # Fewer validation pixels or chips fit no temperature; of more pixels some are drawn.
 MIN_SAMPLES, MAX_SAMPLES = 50, 500_000
 
@@ -80,10 +93,29 @@ def _within(part: slice, window: slice) -> slice:
 
 @dataclass(frozen=True)
 class LabelledSamples:
-    """Mean probabilities (class, n) of labelled samples, and their true classes (n,)."""
+    """Mean probabilities (class, n) of labelled samples, their true classes (n,), and their index of `units` (n,)."""
 
     probability: FloatArray
     truth: IntArray
+    unit: IntArray
+    units: SamplingUnits
+
+    def proven_temperature(self, fitted: float) -> tuple[float, dict[str, float]]:
+        """The temperature nearest to 1 in the interval of the fitted one, 1 for too few pieces, and their numbers."""
+        weights = np.stack([np.ones(len(self.truth)), self.probability.argmax(0) != self.truth])
+        parts = np.vstack([weights, loss_derivatives(self.probability, self.truth, fitted)])
+        sums = self.units.sum_parts(self.unit, parts)
+        is_used = sums[:, 0] > 0
+        sums, units = sums[is_used], replace(self.units, used=self.units.used[is_used])
+        effect = design_effect(units, sums[:, 2] / sums[:, 0], sums[:, 0])
+        amounts = sums[:, :2].sum(0) ** 2 / np.maximum((sums[:, :2] ** 2).sum(0), 1) / effect
+        pieces = {"pieces": len(sums), "independent": round(float(amounts.min()), 1)}
+        if pieces["independent"] < MIN_PIECES:
+            return 1.0, pieces
+        ends = jackknife(sums, lambda part: {"": 1 / fitted - part[:, 2] / np.maximum(part[:, 3], 1e-12)}, effect)
+        low, high = ends[""]
+        nearest = min(max(1.0, low), max(high, 1 / HIGHEST), 1 / LOWEST)
+        return float(f"{1 / nearest:.6g}"), pieces
 
     def scores(self, temperature: float) -> dict[str, float]:
         """Calibration of the samples at a temperature."""
@@ -94,7 +126,7 @@ class LabelledSamples:
 
 
 def validation_samples(
-    maps: Sequence[tuple[WindowPredictor, ValidationArea]], trained: TrainedModel
+    maps: Sequence[tuple[WindowPredictor, ValidationArea]], trained: TrainedModel, units: SamplingUnits
 ) -> LabelledSamples:
     """Samples of maps in their validation places: pixels, or cells of a chip classifier.
 
@@ -117,35 +149,43 @@ def validation_samples(
     boxes = [[*places.boxes(of_map, multiple)] for of_map, (_, places) in zip(windows, maps, strict=True)]
     count = sum(count for of_map in boxes for _, count in of_map)
     share = 1.0 if task.is_of_chips else MAX_SAMPLES / max(count, 1)
-    classes = 2 if task.has_label_sets else len(trained.classes)
-    parts = [LabelledSamples(np.zeros((classes, 0), np.float32), np.zeros(0, np.int64))]
+    parts = list[LabelledSamples]()
     for number, ((predictor, places), of_map) in enumerate(zip(maps, boxes, strict=True)):
         of_boxes = replace(predictor, boxes=tuple(box for box, _ in of_map))
-        parts += _samples_of_map(of_boxes, places, trained, share, number)
-    return LabelledSamples(np.hstack([p.probability for p in parts]), np.concatenate([p.truth for p in parts]))
+        parts += _samples_of_map((of_boxes, places), trained, share, number, units)
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), none, none, units)
+    truth, unit = (np.concatenate(arrays) for arrays in ([p.truth for p in parts], [p.unit for p in parts]))
+    return LabelledSamples(np.hstack([p.probability for p in parts]), truth, unit, units)
 
 
 def _samples_of_map(
-    predictor: WindowPredictor, places: ValidationArea, trained: TrainedModel, share: float, map_number: int
+    of_map: tuple[WindowPredictor, ValidationArea],
+    trained: TrainedModel,
+    share: float,
+    number: int,
+    units: SamplingUnits,
 ) -> Iterator[LabelledSamples]:
     """The samples of a map, box by box; of pixels a random share, which the numbers of map and box decide."""
-    task = TASKS[trained.task]
-    for number, (y, x, probability, scene_count) in enumerate(task_probabilities(predictor, trained)):
+    task, (predictor, places) = TASKS[trained.task], of_map
+    for box, (y, x, probability, scene_count) in enumerate(task_probabilities(predictor, trained)):
         label, labelled = places.labelled(y, x)
         usable = labelled & (scene_count > 0)
         if task.is_of_chips:
             area, edge = places.area(y, x), places.edge
             chosen, votes = chip_votes_in_area(label, usable, area, edge, len(trained.classes), places.min_pixels)
-            rows, cols = (edge * index for index in np.divmod(chosen, label.shape[1] // edge))
+            rows, cols = first_mapped(usable, chosen, edge)
             truth = majority_class(votes)
         else:
-            generator = np.random.Generator(np.random.Philox(key=0, counter=[0, 0, map_number, number]))
+            generator = np.random.Generator(np.random.Philox(key=0, counter=[0, 0, number, box]))
             rows, cols = np.nonzero(usable & (generator.random(usable.shape) < share))
             truth = label[rows, cols].astype(np.int64)
-        sample = probability[:, rows, cols]
+        sample, unit = probability[:, rows, cols], units.index_of(number, rows + y.start, cols + x.start)
         if task.has_label_sets:
             sample, truth = label_pairs(sample, label_sets(votes, trained.min_share))
-        yield LabelledSamples(sample, truth)
+            unit = np.tile(unit, len(trained.classes))
+        yield LabelledSamples(sample, truth, unit, units)
 
 
 def calibration_document(
@@ -169,13 +209,21 @@ def calibration_document(
         return document | _uncalibrated("the split has no labelled and valid validation place")
     if count < MIN_SAMPLES:
         return document | _uncalibrated(f"{count} validation {unit}s are fewer than {MIN_SAMPLES}")
-    temperature = fit_temperature(samples.probability, samples.truth)
+    fitted = fit_temperature(samples.probability, samples.truth)
+    temperature, pieces = samples.proven_temperature(fitted)
     before, after = samples.scores(1.0), samples.scores(temperature)
+    document |= {"fitted": fitted, **pieces, "before": before, "after": after}
+    amount = f"{count} validation {unit}s and their errors amount to about {pieces['independent']} independent pieces"
+    if temperature == 1:
+        reason = f"{amount}, too few to distinguish the fitted temperature {fitted:.3g} from 1"
+        log.warning("event=not_calibrated message=%r", reason)
+        return document | _uncalibrated(reason)
     summary = (
-        f"temperature {temperature:.3g} from {count} validation {unit}s, where ECE changes from {before['ece']:.3f} to "
-        f"{after['ece']:.3f} and log loss from {before['nll']:.3f} to {after['nll']:.3f}"
+        f"temperature {temperature:.3g}, the value nearest to 1 in the {100 * LEVEL:.0f} % interval of the fitted "
+        f"{fitted:.3g}; {amount}, where ECE changes from {before['ece']:.3f} to {after['ece']:.3f} and log loss from "
+        f"{before['nll']:.3f} to {after['nll']:.3f}"
     )
-    return document | {"temperature": temperature, "before": before, "after": after, "summary": summary}
+    return document | {"temperature": temperature, "summary": summary}
 
 
 def _uncalibrated(reason: str) -> dict[str, Any]:

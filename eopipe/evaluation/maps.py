@@ -107,7 +107,7 @@ def _is_mapped(mapped: AnyArray) -> BoolArray:
     return has_value(mapped if mapped.ndim == 2 else mapped[0])
 
 
-def _first_mapped(is_mapped: BoolArray, cells: IntArray, edge: int) -> tuple[IntArray, IntArray]:
+def first_mapped(is_mapped: BoolArray, cells: IntArray, edge: int) -> tuple[IntArray, IntArray]:
     """Row and column (n,) of the first mapped pixel of cells of `edge` pixels, by their numbers in the mask (y, x).
 
     At the border of a zone it need not be the corner: the pixels beyond are without data.
@@ -270,7 +270,7 @@ class EvaluationData:
             usable = area & _is_mapped(mapped) & has_value(truth)
             chosen, votes = chip_votes_in_area(truth, usable, area, edge, count, self.split.min_usable_pixels)
             columns = area.shape[1] // edge
-            rows, cols = _first_mapped(_is_mapped(mapped), chosen, edge)
+            rows, cols = first_mapped(_is_mapped(mapped), chosen, edge)
             pixel_rows, pixel_cols = np.nonzero(usable)
             cells = pixel_rows // edge * columns + pixel_cols // edge
             index = np.searchsorted(chosen, cells)

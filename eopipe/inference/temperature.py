@@ -20,7 +20,6 @@ from eopipe.documents import OPEN, read_document
 from eopipe.errors import BadInputError
 
 log = logging.getLogger("eopipe")
-METHOD = "temperature scaling, arXiv:1706.04599"
 LOWEST, HIGHEST = 0.05, 20.0
 # A probability that underflowed to 0 would have no logarithm.
 FLOOR = 1e-12
@@ -108,12 +107,10 @@ def fit_temperature(probability: AnyArray, truth: IntArray) -> float:
     """
     from scipy.optimize import brentq
 
-    logits = np.log(np.maximum(probability, FLOOR, dtype=np.float64))
-    classes, count = logits.shape
-    if classes < 2:
+    if len(probability) < 2:
         return 1.0
-    of_truth, total, smoothing = logits[truth, np.arange(count)], logits.sum(0), 1 / (count + 2)
-    target = ((1 - smoothing) * of_truth + smoothing * (total - of_truth) / (classes - 1)).mean()
+    logits, targets = _logits(probability, truth)
+    target = targets.mean()
 
     def slope(log_temperature: float) -> float:
         """Derivative of the mean loss with respect to 1/T: expected minus labelled log-probability."""
@@ -126,6 +123,22 @@ def fit_temperature(probability: AnyArray, truth: IntArray) -> float:
     if slope(ends[1]) >= 0:
         return HIGHEST
     return float(f"{np.exp(brentq(slope, *ends, xtol=1e-9)):.6g}")
+
+
+def loss_derivatives(probability: AnyArray, truth: IntArray, temperature: float) -> Float64Array:
+    """First and second derivative (2, n) of the loss of each sample that `fit_temperature` minimises, by 1/T."""
+    logits, targets = _logits(probability, truth)
+    calibrated = _softmax(logits / temperature)
+    mean = (calibrated * logits).sum(0)
+    return np.stack([mean - targets, (calibrated * logits**2).sum(0) - mean**2])
+
+
+def _logits(probability: AnyArray, truth: IntArray) -> tuple[Float64Array, Float64Array]:
+    """Logarithms (class, n) of probabilities, and of the truth (n,), a small part of which other classes have."""
+    logits = np.log(np.maximum(probability, FLOOR, dtype=np.float64))
+    of_truth, smoothing = logits[truth, np.arange(len(truth))], 1 / (len(truth) + 2)
+    others = (logits.sum(0) - of_truth) / max(len(logits) - 1, 1)
+    return logits, (1 - smoothing) * of_truth + smoothing * others
 
 
 def _softmax(logits: Float64Array) -> Float64Array:

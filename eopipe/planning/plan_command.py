@@ -16,6 +16,7 @@ from eopipe.config import load
 from eopipe.config_conflicts import refusal
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, NoSpaceError
+from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.models.model_files import module_of
@@ -149,8 +150,14 @@ def stop_message(sentences: list[str]) -> str:
 
 
 def warnings_of(config: Config, chips: ChipForecast) -> list[str]:
-    """What makes a run weak although it ends: chips in no split, a short training."""
-    return [*chips.warnings, *filter(None, [getattr(forecast_length(config, chips), "warning", "")])]
+    """What makes a run weak although it ends: chips in no split, a short training, few places for the calibration."""
+    warnings, places = [*chips.warnings], len(chips.corners["val"])
+    if 0 < places < MIN_PIECES and TASKS[config["train"]["task"]].has_classes:
+        warnings.append(
+            f"the val split has {places} {'chip' if places == 1 else 'chips'}: below {MIN_PIECES} independent pieces "
+            "calibrate applies no temperature; give validation more places"
+        )
+    return [*warnings, *filter(None, [getattr(forecast_length(config, chips), "warning", "")])]
 
 
 def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | None:

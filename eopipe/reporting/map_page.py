@@ -228,8 +228,8 @@ def _calibration_of(file: MapFile, frame: Frame) -> str:
     """A sentence about the probabilities of a map, from its own tags."""
     with open_maps(file.probabilities.values(), frame) as source:
         tags = source.first.tags()
-    if "temperature" not in tags:
-        return "The probabilities are the model's, without a calibration."
+    if float(tags.get("temperature", 1)) == 1:
+        return f"The probabilities are the model's, {tags.get('calibration', 'without a calibration')}."
     return (
         f"The probabilities have the temperature {tags['temperature']}, which was fitted in the validation areas of "
         "the training."

@@ -6,7 +6,8 @@ from typing import Annotated
 from eopipe.contract import Input, Option, Output
 
 # 2: hectares and metres on the ground; test scores of the model, and classes that are never right or hardly mapped.
-REVISION = 2
+# 3: why no temperature was applied.
+REVISION = 3
 
 
 def describe(

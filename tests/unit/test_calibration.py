@@ -27,6 +27,7 @@ from eopipe.evaluation.calibration import (
     reliability_sums,
 )
 from eopipe.evaluation.correlation import SamplingUnits
+from eopipe.evaluation.fit_calibration import LabelledSamples
 from eopipe.inference.temperature import HIGHEST, LOWEST, apply_temperature, fit_temperature
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
@@ -129,6 +130,113 @@ def test_below_six_independent_squares_there_is_no_interval_however_many_squares
     assert rising["independent"] < 6 < checkered["independent"]
     assert [rising[name] for name in ("ece", "brier", "nll")] == [None] * 3
     assert all(checkered[name][0] < checkered[name][1] for name in ("ece", "brier", "nll"))
+
+
+def region(stream: np.random.Generator, temperature: float, count: int) -> tuple[AnyArray, IntArray]:
+    """Probabilities of a place where this temperature is right, and its classes."""
+    logits = stream.normal(scale=2, size=(3, count))
+    truth = draw(softmax(logits), int(stream.integers(1 << 30)))
+    return softmax(logits * temperature), truth
+
+
+def samples_of(
+    stream: np.random.Generator, temperatures: list[float], count: int = 300, units: SamplingUnits | None = None
+) -> LabelledSamples:
+    """Samples of regions with a temperature each; regions are independent pieces, or of 25 squares of a grid each."""
+    parts = [region(stream, temperature, count) for temperature in temperatures]
+    probability, truth = np.hstack([part for part, _ in parts]), np.concatenate([part for _, part in parts])
+    unit = np.repeat(np.arange(len(parts)), count)
+    if units:
+        square, start = stream.integers(0, 25, len(unit)), 12 * unit
+        unit = np.searchsorted(units.used, (start + square // 5) * units.columns + square % 5)
+    return LabelledSamples(probability, truth, unit, units or SamplingUnits(0, 0, np.arange(len(parts))))
+
+
+def change_of_ece(stream: np.random.Generator, temperatures: list[float], applied: float) -> float:
+    """The ECE of new regions at a temperature, less that at 1."""
+    tested = samples_of(stream, temperatures)
+    return tested.scores(applied)["ece"] - tested.scores(1.0)["ece"]
+
+
+@pytest.mark.parametrize("middle", [0.7, 1.0, 1.35])
+@pytest.mark.parametrize("regions", [2, 5])
+def test_a_temperature_of_few_regions_is_not_applied(regions: int, middle: float) -> None:
+    stream, fits = np.random.default_rng(regions), []
+    for _ in range(10):
+        samples = samples_of(stream, (middle * np.exp(stream.normal(0, 0.5, regions))).tolist())
+        fits.append(fit_temperature(samples.probability, samples.truth))
+        applied, pieces = samples.proven_temperature(fits[-1])
+        assert (applied, pieces["pieces"]) == (1.0, regions)
+        assert pieces["independent"] == pytest.approx(regions, abs=0.2)
+    assert max(fits) / min(fits) > 1.5
+
+
+@pytest.mark.parametrize(("middle", "least"), [(2.0, 0.6), (0.5, 0.6)])
+def test_many_regions_prove_nearly_all_of_a_temperature(middle: float, least: float) -> None:
+    stream, gains = np.random.default_rng(8), {}
+    for regions in (12, 150):
+        samples = samples_of(stream, (middle * np.exp(stream.normal(0, 0.3, regions))).tolist())
+        fitted = fit_temperature(samples.probability, samples.truth)
+        applied, pieces = samples.proven_temperature(fitted)
+        gains[regions] = np.log(applied) / np.log(fitted)
+        assert pieces["pieces"] == regions
+        assert 0.9 * regions < pieces["independent"] <= regions
+        assert change_of_ece(stream, (middle * np.exp(stream.normal(0, 0.3, 20))).tolist(), applied) < -0.03
+    assert least - 0.2 < gains[12] < gains[150] < 1
+    assert gains[150] > 0.85
+
+
+@pytest.mark.parametrize("middle", [0.75, 1.0, 1.35])
+@pytest.mark.parametrize("regions", [2, 7, 12, 40])
+def test_ece_of_new_regions_hardly_rises_where_a_fitted_temperature_often_raises_it(
+    regions: int, middle: float
+) -> None:
+    stream, changes, unshrunken = np.random.default_rng(9), [], []
+    for _ in range(20):
+        samples = samples_of(stream, (middle * np.exp(stream.normal(0, 0.4, regions))).tolist())
+        fitted, new = fit_temperature(samples.probability, samples.truth), middle * np.exp(stream.normal(0, 0.4, 40))
+        tested = samples_of(stream, new.tolist(), 100)
+        before = tested.scores(1.0)["ece"]
+        changes.append(tested.scores(samples.proven_temperature(fitted)[0])["ece"] - before)
+        unshrunken.append(tested.scores(fitted)["ece"] - before)
+    is_worse, was_worse = (np.mean(np.array(values) > 0.01) for values in (changes, unshrunken))
+    assert is_worse <= (0.05 if regions > 5 else 0), (is_worse, was_worse)
+    assert np.mean(changes) <= 0.002
+    assert max(changes) <= max(0.02, 0.5 * max(unshrunken))
+    if middle == 1:
+        assert was_worse >= 0.15
+    elif regions == 40:
+        assert np.mean(changes) < 0.3 * np.mean(unshrunken) < 0
+
+
+def test_squares_of_two_regions_are_few_pieces_however_many_they_are() -> None:
+    columns = 6
+    used = np.concatenate(
+        [(12 * n + np.repeat(np.arange(5), 5)) * columns + np.tile(np.arange(5), 5) for n in range(2)]
+    )
+    samples = samples_of(np.random.default_rng(3), [4.0, 2.0], 6000, SamplingUnits(columns, 16, used))
+    applied, pieces = samples.proven_temperature(fit_temperature(samples.probability, samples.truth))
+    assert pieces["pieces"] == 50
+    assert (applied, pieces["independent"] < 6) == (1.0, True)
+
+
+def test_pieces_without_an_error_and_one_large_piece_prove_nothing() -> None:
+    truth, unit = np.zeros(2000, np.int64), np.repeat(np.arange(20), 100)
+    certain = np.tile(np.array([[0.8], [0.2]]), 2000)
+    samples = LabelledSamples(certain, truth, unit, SamplingUnits(0, 0, np.arange(20)))
+    fitted = fit_temperature(certain, truth)
+    assert fitted < 0.5
+    assert samples.proven_temperature(fitted) == (1.0, {"pieces": 20, "independent": 0.0})
+    stream = np.random.default_rng(2)
+    large, others = samples_of(stream, [3.0], 6000), samples_of(stream, [3.0] * 9, 50)
+    both = LabelledSamples(
+        np.hstack([large.probability, others.probability]),
+        np.concatenate([large.truth, others.truth]),
+        np.concatenate([large.unit, others.unit + 1]),
+        SamplingUnits(0, 0, np.arange(10)),
+    )
+    applied, pieces = both.proven_temperature(fit_temperature(both.probability, both.truth))
+    assert (applied, pieces["independent"] < 2) == (1.0, True)
 
 
 class Mosaic:
@@ -328,14 +436,17 @@ def test_maps_of_scenes_that_are_split_have_the_temperature_of_those_that_valida
     assert content["pixels"] == is_val.sum()
     expected = fit_temperature(of_scene[:, is_val], mosaic.label[is_val].astype(np.int64))
     # Maps are rounded to 1/10000.
-    assert content["temperature"] == pytest.approx(expected, rel=0.01)
+    assert content["fitted"] == pytest.approx(expected, rel=0.01)
+    assert expected < content["temperature"] < 0.25
     calibration = ["--calibration", mosaic.folder / "scenes-calibration.json"]
     with caplog.at_level("WARNING", "eopipe"):
         _, calibrated = replaced_tiles(mosaic, mosaic.tiles[:1]).predict(tmp_path / "one", *calibration)
         assert "other_scenes" not in caplog.text
         mosaic.predict(tmp_path / "both", *calibration)
     assert "it fits maps of one of its own scenes" in caplog.text
-    np.testing.assert_allclose(calibrated[:, is_val], apply_temperature(of_scene[:, is_val], expected), atol=0.01)
+    np.testing.assert_allclose(
+        calibrated[:, is_val], apply_temperature(of_scene[:, is_val], content["temperature"]), atol=0.01
+    )
 
 
 def replaced_tiles(mosaic: Mosaic, tiles: list[Path]) -> Mosaic:
@@ -394,6 +505,12 @@ def test_several_labels_are_calibrated_on_whole_chips_and_stay_the_same(
     assert mosaic.calibrate("few.json") == 0
     assert mosaic.read("few.json")["reason"] == "18 validation chips are fewer than 50"
     monkeypatch.setattr("eopipe.evaluation.fit_calibration.MIN_SAMPLES", 18)
+    assert mosaic.calibrate("unproven.json") == 0
+    assert (
+        "18 validation chips and their errors amount to about 0.0 independent pieces"
+        in mosaic.read("unproven.json")["reason"]
+    )
+    monkeypatch.setattr("eopipe.evaluation.fit_calibration.MIN_PIECES", 0)
     assert mosaic.calibrate() == 0
     content = mosaic.read()
     assert content["chips"] == 18, "6 rows of 3 columns"

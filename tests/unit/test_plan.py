@@ -324,6 +324,14 @@ def test_a_class_without_validation_pixels_is_warned_of(folder: Path, run: Run) 
     assert sentence.startswith("the labels of the val split have no pixel of class b, so ")
 
 
+def test_fewer_validation_chips_than_independent_pieces_of_a_calibration_are_warned_of(folder: Path, run: Run) -> None:
+    write(folder, split={"method": "west-east", "chip": 32})
+    value = planned(run, folder)
+    count = value["chips"]["val"]["chips"] // len(value["scenes"])
+    assert 0 < count < 6
+    assert any(f"the val split has {count} chips: below 6 independent pieces" in line for line in value["warnings"])
+
+
 def test_a_projection_whose_units_are_no_metres_of_the_ground_is_warned_of(folder: Path, run: Run) -> None:
     write(folder)
     assert not any("on the ground" in line for line in planned(run, folder)["warnings"])

@@ -92,7 +92,7 @@ def test_a_run_of_a_finished_model_has_no_labels_and_no_scores_and_ends_with_rep
     page = (mapped.results / "report.html").read_text()
     assert "The inputs are like the training inputs" in page
     assert "nothing is scored here. The test of the training, on " in page
-    assert "The probabilities have the temperature" in page
+    assert "The probabilities are the model&#39;s, not calibrated: 1600 validation pixels" in page
     names = {path.name for path in (mapped.results / "crate").iterdir()}
     assert {"model", "calibration.json", "report.html", "classes.tif", "config"} <= names
     catalog = json.loads((mapped.results / "catalog/catalog.json").read_text())
