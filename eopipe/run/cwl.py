@@ -51,7 +51,8 @@ def cwl(
         text = job_text(job(config, folder, path) | {"workflow": in_one_file}, str(path))
     _write(folder, text)
     place = os.path.relpath(folder, start)
-    words = ["cwltool", "--outdir", config["results"], f"{place}/{pipeline}", f"{place}/{JOB}"]
+    # A project keeps what Snakemake has written.
+    words = ["cwltool", "--outdir", f"{config['results']}-cwl", f"{place}/{pipeline}", f"{place}/{JOB}"]
     print("\n".join([*_notes(config), f"now: {shlex.join(words)}"]))
 
 
