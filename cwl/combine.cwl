@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe combine
-doc: Combine models that were trained with other seeds into one, whose prediction is the mean of theirs.
+doc: Combine models with other seeds, or of several kinds, into one whose prediction is the mean of theirs.
 intent:
 - edam:operation_3436
 s:license: https://spdx.org/licenses/Apache-2.0

@@ -2370,7 +2370,7 @@ steps:
     - record
   combine:
     label: combine
-    doc: Combine models that were trained with other seeds into one, whose prediction is the mean of theirs.
+    doc: Combine models with other seeds, or of several kinds, into one whose prediction is the mean of theirs.
     run: combine.cwl
     when: $(inputs.wanted)
     in:

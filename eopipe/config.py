@@ -6,7 +6,7 @@ from datetime import date
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -15,6 +15,7 @@ from eopipe.config_conflicts import conflicts
 from eopipe.config_file import read_config
 from eopipe.contract import STAGES, Input, annotated, is_option, stage, summary
 from eopipe.errors import UsageError
+from eopipe.models.model_folder import MOST_MEMBERS
 from eopipe.provenance.redact import redact_for_terminal
 from eopipe.trial_settings import Trials
 
@@ -86,8 +87,12 @@ GENERAL: dict[str, Any] = {
         ),
     ),
     "members": (
-        int,
-        Field(1, ge=1, le=64, description="trainings with other seeds, the mean of whose maps is the map; 1: none"),
+        Annotated[int, Field(ge=1, le=MOST_MEMBERS)] | Annotated[list[dict[str, Any]], Field(max_length=MOST_MEMBERS)],
+        Field(
+            1,
+            description="trainings with other seeds, the mean of whose maps is the map; or a list with the options of "
+            "train of each, such as {architecture: forest}; 1: none",
+        ),
     ),
     "map_parts": (
         int,

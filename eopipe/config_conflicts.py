@@ -1,7 +1,7 @@
 """Combinations of settings that are wrong whatever the data are, by the checks of the stages themselves."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from eopipe.scenes.item import asset_key
 from eopipe.stac.choose_grid import UTM, check_crs
 from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tasks import TASKS
-from eopipe.trial_settings import Trials, as_options, format_settings, trial_settings
+from eopipe.trial_settings import Settings, Trials, as_options, format_settings, member_settings, trial_settings
 
 # Sentences about trials, of which hundreds may have the same mistake.
 MAX_SENTENCES = 3
@@ -183,26 +183,43 @@ def _trial_conflicts(
     errors = [
         "trials choose a training, and folds measure one: remove folds, and set the chosen one in a run of its own"
     ]
-    errors = errors if folds else []
-    of_run = _training_conflicts(train, split, label)
-    for settings in trial_settings({"trials": trials, "train": train}).values():
-        of_trial = train | {"model_files": ()} | as_options(settings)
-        if module_of(of_trial["architecture"]) and of_trial["architecture"] != train["architecture"]:
+    settings = trial_settings({"trials": trials, "train": train}).values()
+    return (errors if folds else []) + _conflicts_of_each("trial", settings, train, split, label)
+
+
+def _conflicts_of_each(
+    kind: str, trainings: Iterable[Settings], train: dict[str, Any], split: dict[str, Any], label: dict[str, Any]
+) -> list[str]:
+    """What is wrong with each of several trainings, where the training of the run is right."""
+    errors, of_run = list[str](), _training_conflicts(train, split, label)
+    for settings in trainings:
+        training = train | {"model_files": ()} | as_options(settings)
+        if module_of(training["architecture"]) and training["architecture"] != train["architecture"]:
             errors.append(
-                f"trials.space.architecture has {of_trial['architecture']}, whose code may run only where "
+                f"a {kind} has the architecture {training['architecture']}, whose code may run only where "
                 "train.architecture is that class; set it there"
             )
-        sentences = [sentence for sentence in _training_conflicts(of_trial, split, label) if sentence not in of_run]
-        errors += [f"the trial with {format_settings(settings)}: {sentence}" for sentence in sentences]
+        sentences = [sentence for sentence in _training_conflicts(training, split, label) if sentence not in of_run]
+        errors += [f"the {kind} with {format_settings(settings)}: {sentence}" for sentence in sentences]
     errors = list(dict.fromkeys(errors))
-    more = [f"and {len(errors) - MAX_SENTENCES} more mistakes of trials"] if len(errors) > MAX_SENTENCES else []
+    more = [f"and {len(errors) - MAX_SENTENCES} more mistakes of {kind}s"] if len(errors) > MAX_SENTENCES else []
     return errors[:MAX_SENTENCES] + more
 
 
-def _member_conflicts(members: int, trials: dict[str, Any], folds: int) -> list[str]:
+def _member_conflicts(
+    members: int | list[Settings],
+    trials: dict[str, Any],
+    folds: int,
+    train: dict[str, Any],
+    split: dict[str, Any],
+    label: dict[str, Any],
+) -> list[str]:
+    if mistakes := refusal(lambda: member_settings(members, train["seed"])):
+        return mistakes
+    settings = member_settings(members, train["seed"]).values()
     others = [name for name, is_set in (("trials", trials["space"]), ("folds", folds)) if is_set]
-    if members == 1 or not others:
-        return []
+    if not settings or not others:
+        return _conflicts_of_each("member", settings, train, split, label)
     return [
         f"members and {' and '.join(others)} exclude each other; remove one, and have the other in a run of its own"
     ]
@@ -302,7 +319,7 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _label_conflicts: ("label",),
     _split_conflicts: ("split",),
     _fold_conflicts: ("folds", "split"),
-    _member_conflicts: ("members", "trials", "folds"),
+    _member_conflicts: ("members", "trials", "folds", "train", "split", "label"),
     _trial_conflicts: ("trials", "folds", "train", "split", "label"),
     _area_conflicts: ("search", "split"),
     _chip_conflicts: ("split", "train"),

@@ -1,7 +1,8 @@
 """The settings of several trainings of a run: of trials, points of a space of options of `train`, or of members.
 
 They follow from the config alone, so that every engine has the same ones. A trial has a name by its settings: another
-trial more leaves those that are trained already as they are. A member of an ensemble is a training with another seed.
+trial more leaves those that are trained already as they are. A member of an ensemble is a training with another seed,
+or with settings of its own.
 """
 
 import json
@@ -162,7 +163,7 @@ def settings_text(settings: Settings) -> str:
 
 def kind_of_trainings(config: Mapping[str, Any]) -> Literal["", "trial", "member"]:
     """What the trainings of a run are: trials, members of an ensemble, or no text for a single one."""
-    return "trial" if config["trials"]["space"] else "member" if config["members"] > 1 else ""
+    return "trial" if config["trials"]["space"] else "member" if member_settings(config["members"], 0) else ""
 
 
 def counts_of_rungs(config: Mapping[str, Any]) -> list[int]:
@@ -176,9 +177,26 @@ def counts_of_rungs(config: Mapping[str, Any]) -> list[int]:
 
 def training_settings(config: Mapping[str, Any]) -> dict[str, Settings]:
     """The settings of each of several trainings by its name: of trials, or of members by their numbers from 0."""
-    first = config["train"]["seed"]
-    members = range(config["members"]) if kind_of_trainings(config) == "member" else ()
-    return {str(number): {"seed": first + number} for number in members} or trial_settings(config)
+    if kind_of_trainings(config) == "member":
+        return member_settings(config["members"], config["train"]["seed"])
+    return trial_settings(config)
+
+
+def member_settings(members: int | Sequence[Settings], first_seed: int) -> dict[str, Settings]:
+    """The settings of each member by its number from 0, each with a seed of its own; none for a single training.
+
+    Raises UsageError for a setting that there is not, that is the same for all, or has another type.
+    """
+    if isinstance(members, int):
+        return {str(number): {"seed": first_seed + number} for number in range(members)} if members > 1 else {}
+    if len(members) < 2:
+        raise UsageError("members lists fewer than two trainings; write the options of each, or their number")
+    settings = {}
+    for number, options in enumerate(members):
+        place = f"members[{number}]"
+        checked = {name: _checked(f"{place}.{name}", _port(place, name), value) for name, value in options.items()}
+        settings[str(number)] = {"seed": first_seed + number} | checked
+    return settings
 
 
 def configs_of_trainings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -200,8 +218,11 @@ def as_options(settings: Settings) -> Settings:
 def describe_trainings(config: Mapping[str, Any]) -> list[str]:
     """A line about the several trainings of a run for `eopipe plan`; none for a single one."""
     if kind_of_trainings(config) == "member":
-        seeds = [settings["seed"] for settings in training_settings(config).values()]
-        return [f"members: {len(seeds)} trainings with the seeds {seeds[0]} to {seeds[-1]}, whose mean is the model"]
+        members = training_settings(config).values()
+        seeds = [settings["seed"] for settings in members]
+        text = "; ".join(format_settings(settings) for settings in members)
+        text = f"with the seeds {seeds[0]} to {seeds[-1]}" if isinstance(config["members"], int) else f"with {text}"
+        return [f"members: {len(seeds)} trainings {text}, whose mean is the model"]
     if not (count := len(trial_settings(config))):
         return []
     space = ", ".join(config["trials"]["space"])
@@ -218,7 +239,7 @@ def format_settings(settings: Settings) -> str:
 
 def dimension_of(name: str, values: Sequence[Any] | Mapping[str, Any]) -> Dimension:
     """An option of the space by its name. Raises UsageError for another name, and for values that it does not take."""
-    place, port = f"trials.space.{name}", _port(name)
+    place, port = f"trials.space.{name}", _port("trials.space", name)
     try:
         if not isinstance(values, Mapping):
             chosen: Range | Choices = Choices(choices=[*values])
@@ -243,15 +264,15 @@ def dimension_of(name: str, values: Sequence[Any] | Mapping[str, Any]) -> Dimens
     return Dimension(port, _steps(place, port, chosen), None if chosen.step else chosen, chosen.when)
 
 
-def _port(name: str) -> Port:
+def _port(place: str, name: str) -> Port:
     ports = {port.name: port for port in stage("train").options}
     if name in FIXED:
-        raise UsageError(f"trials.space has {name}, which is the same for all trials; set train.{name}")
+        raise UsageError(f"{place} has {name}, which is the same for all trainings; set train.{name}")
     if name not in ports:
         possible = [option for option in ports if option not in FIXED]
         similar = get_close_matches(name, possible, 1)
         hint = f"did you mean {similar[0]}?" if similar else f"it has {some_of(possible, 40)}"
-        raise UsageError(f"trials.space has {name}, which is not an option of train; {hint}")
+        raise UsageError(f"{place} has {name}, which is not an option of train; {hint}")
     return ports[name]
 
 

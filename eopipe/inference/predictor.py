@@ -328,10 +328,10 @@ def predictor_of_images(
     """
     check_symmetries(settings.symmetries)
     window, halo, overlap = settings.window, settings.halo, 0
-    if not TASKS[trained.task].is_of_chips and (trained.window or trained.architecture.sees_whole_window):
+    if not TASKS[trained.task].is_of_chips and (trained.window or trained.sees_whole_window):
         if halo is not None:
             raise UsageError("windows of this model overlap by half and are blended, so there is no halo; remove it")
-        overlap = trained.window or -(-window // (2 * trained.architecture.factor)) * 2 * trained.architecture.factor
+        overlap = trained.window or -(-window // (2 * trained.factor)) * 2 * trained.factor
         # Blocks of several windows, since the windows across their edges are predicted for each of two blocks.
         window = max(window, BLOCK_OF_WINDOWS * overlap) // overlap * overlap
     for image in images:
@@ -341,7 +341,7 @@ def predictor_of_images(
                 f"scene {image.scene} has no band {', '.join(missing_bands)}, which the model needs; "
                 f"it has {', '.join(image.names)}"
             )
-    radius, predict = trained.architecture.receptive_field_radius, model
+    radius, predict = trained.receptive_field_radius, model
     if isinstance(predict, Path):
         predict = load_predict_function(trained, predict, settings.device, with_members=settings.with_members)
     return WindowPredictor(
@@ -351,7 +351,7 @@ def predictor_of_images(
         predict,
         edge=window,
         halo=radius if halo is None else halo,
-        factor=trained.architecture.factor,
+        factor=trained.factor,
         overlap=overlap,
         threads=1 if uses_gpu(settings.device) else settings.threads or min(len(os.sched_getaffinity(0)), MOST_THREADS),
         symmetries=settings.symmetries,

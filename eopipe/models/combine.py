@@ -1,4 +1,4 @@
-"""A model folder of an ensemble, made of its members' folders: trainings that differ in their seed alone."""
+"""A model folder of an ensemble, made of its members' folders: trainings on the same data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from typing import Any
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.models.ensemble import ensemble_weights
-from eopipe.models.model_files import copy_files
+from eopipe.models.model_files import copy_files, module_of
 from eopipe.models.model_folder import (
     HISTORY,
     MOST_MEMBERS,
@@ -25,8 +25,8 @@ from eopipe.scenes.item import read_item
 from eopipe.stac.write import ItemExtent
 from eopipe.telemetry.journal import METRICS
 
-# What may differ between members: the libraries are those that were installed.
-MAY_DIFFER = ("seed", "software")
+# What all members have in common.
+IN_COMMON = ("bands", "classes", "mean", "std", "chip", "task", "target", "unit", "min_share", "trained_on", "fill")
 MAX_LISTED, LONGEST_VALUE = 5, 60
 
 
@@ -57,11 +57,10 @@ class EnsembleMember:
 
     @cached_property
     def requirements(self) -> dict[str, Any]:
-        """What all members have in common, by name: the model, its data, and the settings of its training."""
-        settings, card = self.card["settings"], {key: value for key, value in self.card.items() if key != "settings"}
-        known = settings | card | {"place": [self.extent.geometry, self.extent.bbox]}
-        known |= {"time": f"{self.extent.start:%Y-%m-%d} to {self.extent.end:%Y-%m-%d}"}
-        return {key: value for key, value in known.items() if key not in MAY_DIFFER}
+        """What all members have in common, by name: their task and their data."""
+        known = {key: self.card[key] for key in IN_COMMON if key in self.card}
+        known |= {"place": [self.extent.geometry, self.extent.bbox]}
+        return known | {"time": f"{self.extent.start:%Y-%m-%d} to {self.extent.end:%Y-%m-%d}"}
 
     def check_fits(self, first: "EnsembleMember") -> None:
         """Raise BadInputError, with what differs, where both cannot be members of one ensemble."""
@@ -74,7 +73,7 @@ class EnsembleMember:
             more = f" and {len(rows) - MAX_LISTED} more" if len(rows) > MAX_LISTED else ""
             raise BadInputError(
                 f"{self.folder} does not fit {first.folder}, the first member: {'; '.join(rows[:MAX_LISTED])}{more}; "
-                "members are trainings with the same data and settings, and other seeds"
+                "members are trainings with the same data, and other seeds or models"
             )
 
 
@@ -86,8 +85,8 @@ def _short(value: Any) -> str:
 def read_members(models: Sequence[Path]) -> list[EnsembleMember]:
     """Read the members of an ensemble and check that they fit together.
 
-    Raises UsageError for fewer than two or more than 64, BadInputError for models that differ in more than their seed
-    and for two with the same weights.
+    Raises UsageError for fewer than two or more than 64, BadInputError for models of other data, for two with the same
+    weights, and for two custom models that differ.
     """
     if not 2 <= len(models) <= MOST_MEMBERS:
         raise UsageError(f"an ensemble has 2 to {MOST_MEMBERS} members, not {len(models)}; give as many --models")
@@ -99,6 +98,14 @@ def read_members(models: Sequence[Path]) -> list[EnsembleMember]:
             )
     for member in members[1:]:
         member.check_fits(members[0])
+    custom = [member for member in members if module_of(member.trained.architecture.name)]
+    for member in custom[1:]:
+        first, other = ((model.trained.architecture, model.trained.window) for model in (custom[0], member))
+        if other != first:
+            raise BadInputError(
+                f"{custom[0].folder} and {member.folder} are different custom models; an ensemble has one, with "
+                "built-in models beside it"
+            )
     return members
 
 
@@ -106,25 +113,22 @@ def write_ensemble(members: Sequence[EnsembleMember], folder: Path) -> None:
     """Write the folder of an ensemble, as any other model folder; the same members in this order give the same bytes.
 
     The history and the journal are copied from the first member; each member's are in `members`, and `seeds` among the
-    settings has their seeds. Raises BadInputError where the tensors of members have other names, shapes or types.
+    settings has their seeds. Settings that differ between members are left out.
     """
-    first = members[0]
-    weights = [read_weights(member.folder) for member in members]
-    shapes = [{name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} for tensors in weights]
-    for member, of_member in zip(members, shapes, strict=True):
-        if of_member != shapes[0]:
-            raise BadInputError(f"the weights of {member.folder} have other names or shapes than {first.folder}")
+    first = next((member for member in members if module_of(member.trained.architecture.name)), members[0])
+    weights, of_members = [read_weights(member.folder) for member in members], [m.trained.architecture for m in members]
     copy_files(first.trained.architecture.files, folder)
     _copy_histories(first, folder)
     for number, member in enumerate(members):
         _copy_histories(member, folder / "members" / str(number))
-    settings = {key: value for key, value in first.card["settings"].items() if key != "seed"}
+    cards = [member.card["settings"] for member in members]
+    settings = {key: value for key, value in cards[0].items() if all(card.get(key) == value for card in cards)}
     seeds = [member.card["settings"].get("seed") for member in members]
     settings |= {"seeds": seeds} if None not in seeds else {}
     history = read_json(first.folder / HISTORY) if (first.folder / HISTORY).is_file() else {}
     write_model_folder(
         folder,
-        replace(first.trained, members=len(members)),
+        replace(first.trained, members=len(members), kinds=() if len(set(of_members)) == 1 else tuple(of_members)),
         ensemble_weights(weights),
         history.get("validations", []),
         settings,

@@ -1,4 +1,4 @@
-"""An ensemble: several models of one architecture that were trained with other seeds, as one module.
+"""An ensemble: several models that were trained on the same data with other seeds, or as other models, as one module.
 
 Its prediction is the mean of the predictions of its members (deep ensembles, Lakshminarayanan et al. 2017, Advances in
 Neural Information Processing Systems 30, arXiv:1612.01474). It gives logits as any other model, so what reads models

@@ -3,7 +3,8 @@
 Its `model.json` is a STAC Item with the MLM extension that links the weights: the item is all that a user needs.
 """
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -44,7 +45,8 @@ class TrainedModel:
     that makes a class one of them. `trained_on` describes the tiles of the training; models of older versions have no
     such description. `window` is the only edge in pixels of images that the model takes, 0 where it takes others too.
     `members` is the number of models of an ensemble, which are built as one. `fill` is what the model sees where pixels
-    are not valid (`eopipe.chips.fill`): of models of older versions zeros.
+    are not valid (`eopipe.chips.fill`): of models of older versions zeros. Where members differ `kinds` has the
+    architecture of each, and `architecture` is the custom one among them, or the first.
     """
 
     architecture: Architecture
@@ -60,6 +62,27 @@ class TrainedModel:
     window: int = 0
     members: int = 1
     fill: str = NEAREST
+    kinds: tuple[Architecture, ...] = ()
+
+    @property
+    def architectures(self) -> tuple[Architecture, ...]:
+        """The architectures of its members, or its own; each once where all have the same."""
+        return tuple(self.architecture if module_of(kind.name) else kind for kind in self.kinds) or (self.architecture,)
+
+    @property
+    def receptive_field_radius(self) -> int:
+        """Pixels around an output pixel that it depends on."""
+        return max(architecture.receptive_field_radius for architecture in self.architectures)
+
+    @property
+    def factor(self) -> int:
+        """Height and width of the input must be multiples of this."""
+        return math.lcm(*(architecture.factor for architecture in self.architectures))
+
+    @property
+    def sees_whole_window(self) -> bool:
+        """Whether an output pixel depends on the whole window."""
+        return any(architecture.sees_whole_window for architecture in self.architectures)
 
     def build(self, path: Path) -> "nn.Module":
         """The module with its weights in evaluation mode; the path is one that `model_item` accepts.
@@ -69,8 +92,8 @@ class TrainedModel:
         weights = read_weights(path)
         try:
             if not module_of(self.architecture.name):
-                self._assembled(self.architecture.build_without_memory).load_state_dict(weights, assign=True)
-            module = self._assembled(self.architecture.build)
+                self._assembled(Architecture.build_without_memory).load_state_dict(weights, assign=True)
+            module = self._assembled(Architecture.build)
             module.load_state_dict(weights)
         except RuntimeError as error:
             raise BadInputError(
@@ -78,11 +101,14 @@ class TrainedModel:
             ) from error
         return module.eval()
 
-    def _assembled(self, build: "Callable[[], nn.Module]") -> "nn.Module":
-        """What `build` gives, or the ensemble of that for each member."""
+    def _assembled(self, build: "Callable[[Architecture], nn.Module]") -> "nn.Module":
+        """What `build` gives for the architecture, or the ensemble of that for each member."""
         from eopipe.models.ensemble import Ensemble
 
-        return build() if self.members == 1 else Ensemble([build() for _ in range(self.members)], self.task)
+        if self.members == 1:
+            return build(self.architecture)
+        of_members = self.architectures if self.kinds else self.architectures * self.members
+        return Ensemble([build(architecture) for architecture in of_members], self.task)
 
 
 def write_model_folder(
@@ -127,6 +153,11 @@ def write_model_folder(
     card |= {"software": software} if software else {}
     card |= {"window": trained.window} if trained.window else {}
     card |= {"members": trained.members} if trained.members > 1 else {}
+    kinds = [
+        {"architecture": kind.name, "width": kind.width, "depth": kind.depth, "arguments": kind.arguments}
+        for kind in trained.kinds
+    ]
+    card |= {"kinds": kinds} if kinds else {}
     card |= {"fill": trained.fill} if trained.fill != ZERO else {}
     task = TASKS[trained.task]
     if not task.has_classes:
@@ -207,12 +238,15 @@ def _check_values(card: dict[str, Any], path: Path) -> None:
     # The limits of the options of a training.
     kinds |= {port.name: annotated(port) for port in stage("train").options if port.name in OF_TRAINING}
     mistakes = []
-    for name in kinds.keys() & card.keys():
-        try:
-            TypeAdapter(kinds[name]).validate_python(card[name])
-        except ValidationError as error:
-            value = repr(error.errors()[0]["input"])
-            mistakes.append(f"{name} has {value[:40]}: {error.errors()[0]['msg'].lower()}")
+    for described in (card, *card.get("kinds", ())):
+        for name in kinds.keys() & described.keys():
+            try:
+                TypeAdapter(kinds[name]).validate_python(described[name])
+            except ValidationError as error:
+                value = repr(error.errors()[0]["input"])
+                mistakes.append(f"{name} has {value[:40]}: {error.errors()[0]['msg'].lower()}")
+    if card.get("kinds") and len(card["kinds"]) != card.get("members"):
+        mistakes.append(f"it has {len(card['kinds'])} kinds for {card.get('members')} members")
     if not mistakes and len(card["mean"]) != len(card["bands"]):
         mistakes.append(f"it has {len(card['mean'])} means for {len(card['bands'])} bands")
     if mistakes:
@@ -228,17 +262,24 @@ def read_trained_model(path: Path, allow_code: str | None = None) -> TrainedMode
     _check_values(card, path)
     bands, classes = tuple(card["bands"]), tuple(card["classes"])
     normaliser = Normaliser(tuple(card["mean"]), tuple(card["std"]))
-    sizes = (len(bands), len(classes), card["width"], card["depth"])
     files = tuple(
         ModelFile(name, digest, (folder / safe_href(name, str(folder))).absolute())
         for name, digest in sorted(card.get("files", {}).items())
     )
     weights_bands = tuple(card.get("weights_bands", ()))
-    arguments = with_default(card["architecture"], tuple(card["arguments"]), EARLIER_DEFAULTS)
-    architecture = Architecture(card["architecture"], *sizes, bands, arguments, files, weights_bands)
+    architecture = replace(_architecture(card, bands, len(classes)), files=files, weights_bands=weights_bands)
     architecture = architecture.with_permission(allow_code)
+    of_members = tuple(_architecture(kind, bands, len(classes)) for kind in card.get("kinds", ()))
     target, unit = tuple(card.get("target", ())), card.get("unit", "")
     trained_on = TileProperties.read(card["trained_on"], path) if "trained_on" in card else None
     task, min_share = (card["task"], target, unit, trained_on), card.get("min_share", 0.0)
     of_windows = card.get("window", 0), card.get("members", 1), card.get("fill", ZERO)
-    return TrainedModel(architecture, bands, classes, normaliser, card["chip"], *task, min_share, *of_windows)
+    return TrainedModel(
+        architecture, bands, classes, normaliser, card["chip"], *task, min_share, *of_windows, of_members
+    )
+
+
+def _architecture(card: dict[str, Any], bands: tuple[str, ...], classes: int) -> Architecture:
+    """A built-in model, or a custom one without its files, by plain names."""
+    arguments = with_default(card["architecture"], tuple(card["arguments"]), EARLIER_DEFAULTS)
+    return Architecture(card["architecture"], len(bands), classes, card["width"], card["depth"], bands, arguments)

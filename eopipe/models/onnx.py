@@ -58,7 +58,7 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path) -> None:
     """
     from torch.export import Dim
 
-    step = trained.architecture.factor
+    step = trained.factor
     example = torch.zeros(2, len(trained.bands), 4 * step, 8 * step)
     sizes = {0: Dim("n"), 2: step * Dim("h", min=1), 3: step * Dim("w", min=1)}
     if trained.window:

@@ -61,8 +61,8 @@ def fit(
 ) -> Arrays:
     """Fit a model to features (n, feature) and classes or, where `classes` is 0, values (n,); gives its arrays.
 
-    `weights` (class,) weigh the pixels of each class. The number of threads changes no byte: each tree has a seed of its own, and
-    what depends on the order of sums has one thread.
+    `weights` (class,) weigh the pixels of each class. The number of threads changes no byte: each tree has a seed of
+    its own, and what depends on the order of sums has one thread.
     """
     present = np.unique(truth) if classes else np.zeros(0)
     if len(present) == 1:

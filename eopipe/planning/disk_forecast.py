@@ -25,7 +25,13 @@ from eopipe.scenes.item import Item, asset_key
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, frame_files, frame_folders
-from eopipe.trial_settings import configs_of_trainings, counts_of_rungs, kind_of_trainings, training_settings
+from eopipe.trial_settings import (
+    configs_of_trainings,
+    counts_of_rungs,
+    kind_of_trainings,
+    member_settings,
+    training_settings,
+)
 from eopipe.warp.footprints import Coverage, reached_cells, reached_windows
 
 # Every job writes a run record, a log and a benchmark table; Snakemake has a record of each output in its database.
@@ -147,7 +153,7 @@ def _later_folders(
         paths = [results / name for name in ("model", "model.onnx", "export.json")]
         existing, count = existing_inodes(paths), MODEL_FILES + ONNX_FILES + len(config["train"]["model_files"])
         # The document of the trials is beside the chosen one, and an ensemble has the histories of its members.
-        members = config["members"] if config["members"] > 1 else 0
+        members = len(member_settings(config["members"], 0))
         count += bool(config["trials"]["space"]) + 2 * members
         folders.append(
             FolderForecast("model", 2, count, existing[1], existing, "unknown", folders=1 + bool(members) + members)

@@ -166,9 +166,9 @@ def gap_text(split: Split, pairs: Pairs) -> str:
 
 
 def architecture_text(model: dict[str, Any]) -> str:
-    """The architecture of a model, and of an ensemble the number of its members."""
-    count = model.get("members", 1)
-    return f"{model['architecture']} (ensemble of {count} models)" if count > 1 else str(model["architecture"])
+    """The architecture of a model; of an ensemble the architectures and the number of its members."""
+    count, names = model.get("members", 1), [kind["architecture"] for kind in model.get("kinds", [model])]
+    return f"{', '.join(names)} (ensemble of {count} models)" if count > 1 else names[0]
 
 
 def model_rows(model: dict[str, Any]) -> list[TextRow]:

@@ -131,7 +131,7 @@ def _member_summary(metrics: RunMetrics, measures: NamedMeasures) -> list[TableR
         return []
     spreads = [[_score_text(value, key, metrics) for value in member_spread(metrics, key)] for key, _ in measures]
     cells = [TableCell(mean, None, note=f"standard deviation {spread}" * (spread != DASH)) for mean, spread in spreads]
-    note = f"mean of {plural(len(metrics.members), 'seed')}; below it the standard deviation (n - 1)"
+    note = f"mean of {plural(len(metrics.members), 'member')}; below it the standard deviation (n - 1)"
     return [TableRow("Members", note, cells)]
 
 

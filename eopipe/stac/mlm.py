@@ -37,6 +37,8 @@ MIN_SHARE = "min_share"
 TRAINED_ON = "eopipe:trained_on"
 # The number of models of an ensemble; MLM has no field for it.
 MEMBERS = "eopipe:members"
+# The architecture of each member, where they differ.
+KINDS = "eopipe:kinds"
 # What the model sees where pixels are not valid, where that is not zero; MLM has no field for it.
 FILL = "eopipe:fill"
 INVALID_PIXELS = {
@@ -73,6 +75,8 @@ def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent
         item.properties[TRAINED_ON] = card["trained_on"]
     if "members" in card:
         item.properties[MEMBERS] = card["members"]
+    if "kinds" in card:
+        item.properties[KINDS] = card["kinds"]
     if "fill" in card:
         item.properties[FILL] = card["fill"]
     item.add_asset("model", _weights(folder / weights, card["bands"]))
@@ -87,7 +91,9 @@ def _kind(card: dict[str, Any]) -> str:
     """What a description calls the model."""
     if "members" not in card:
         return "Model"
-    return f"Ensemble of {card['members']} models with different seeds, whose predictions are averaged,"
+    kinds = f": {', '.join(kind['architecture'] for kind in card['kinds'])}" if "kinds" in card else ""
+    difference = "of several kinds" if kinds else "with different seeds"
+    return f"Ensemble of {card['members']} models {difference}{kinds}, whose predictions are averaged,"
 
 
 def _file(path: str, file: Path, *, is_part: bool) -> "pystac.Asset":
@@ -184,6 +190,8 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
             card["trained_on"] = properties[TRAINED_ON]
         if MEMBERS in properties:
             card["members"] = properties[MEMBERS]
+        if KINDS in properties:
+            card["kinds"] = [{key: kind[key] for key in ("architecture", *MODULE[:3])} for kind in properties[KINDS]]
         if FILL in properties:
             card["fill"] = properties[FILL]
         if not task.has_classes:

@@ -12,13 +12,13 @@ def combine(
     ],
     model: Annotated[Path, Output("model", "model folder of the ensemble", folder=True)],
 ) -> None:
-    """Combine models that were trained with other seeds into one, whose prediction is the mean of theirs.
+    """Combine models with other seeds, or of several kinds, into one whose prediction is the mean of theirs.
 
-    The members have the same data, architecture and settings. Probabilities are averaged, not logits; of a regression
+    The members were trained on the same data. Probabilities are averaged, not logits; of a regression
     the values (deep ensembles, Lakshminarayanan et al. 2017, arXiv:1612.01474). The folder is like a training's,
     with all weights in one file, and every stage takes it as that. No code of a custom model is run. Raises UsageError
-    for fewer than two members or more than 64, BadInputError for models that differ in more than their seed or have the
-    same weights.
+    for fewer than two members or more than 64, BadInputError for models of other data, with the same weights, or of two
+    custom classes.
     """
     from eopipe.models.combine import read_members, write_ensemble
     from eopipe.publish import publish

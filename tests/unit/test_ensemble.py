@@ -32,6 +32,8 @@ from eopipe.models.model_folder import (
     read_weights,
     write_model_folder,
 )
+from eopipe.models.onnx import write_onnx
+from eopipe.models.pixel_models import fit
 from eopipe.publish import publish
 from eopipe.scenes.item import read_item
 from eopipe.tasks import TASKS
@@ -229,28 +231,20 @@ def other(**changes: Any) -> TrainedModel:
 
 
 @pytest.mark.parametrize(
-    ("trained", "options", "message"),
+    ("trained", "message"),
     [
-        (other(width=8), {}, "width is 4 there and 8 here"),
-        (other(depth=2), {}, "depth is 1 there and 2 here"),
-        (other(bands=("red", "swir")), {}, "bands is ['red', 'nir'] there and ['red', 'swir'] here"),
-        (other(classes=("land", "water", "snow")), {}, "classes is"),
-        (other(normaliser=Normaliser((0.2, 0.3), (0.1, 0.1))), {}, "mean is"),
-        (other(normaliser=Normaliser((0.2, 0.2), (0.1, 0.2))), {}, "std is"),
-        (other(chip=16), {}, "chip is 8 there and 16 here"),
-        (other(task="classification"), {}, "task is segmentation there and classification here"),
-        (other(window=8), {}, "window is missing there and 8 here"),
-        (described(), {"learning_rate": 0.1}, "learning_rate is 0.004 there and 0.1 here"),
+        (other(bands=("red", "swir")), "bands is ['red', 'nir'] there and ['red', 'swir'] here"),
+        (other(classes=("land", "water", "snow")), "classes is"),
+        (other(normaliser=Normaliser((0.2, 0.3), (0.1, 0.1))), "mean is"),
+        (other(normaliser=Normaliser((0.2, 0.2), (0.1, 0.2))), "std is"),
+        (other(chip=16), "chip is 8 there and 16 here"),
+        (other(task="classification"), "task is segmentation there and classification here"),
     ],
 )
-def test_members_that_differ_in_more_than_their_seed_are_refused(
-    tmp_path: Path,
-    trained: TrainedModel,
-    options: dict[str, Any],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
+def test_members_of_other_data_are_refused(
+    tmp_path: Path, trained: TrainedModel, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = write_member(tmp_path / "first", described(), 0), write_member(tmp_path / "second", trained, 1, **options)
+    paths = write_member(tmp_path / "first", described(), 0), write_member(tmp_path / "second", trained, 1)
     assert stage("combine", "--models", *paths, "--model", tmp_path / "model") == BadInputError.code
     error = capsys.readouterr().err
     assert f"{paths[1]} does not fit {paths[0]}" in error
@@ -262,12 +256,64 @@ def test_members_that_differ_in_more_than_their_seed_are_refused(
 def test_a_member_at_any_place_that_differs_from_the_others_is_refused(place: int, tmp_path: Path) -> None:
     members = [write_member(tmp_path / f"m{n}", described(), n) for n in range(4)]
     assert [member.folder for member in read_members(members)] == members
-    for trained, options in ((other(chip=16), {}), (described(), {"learning_rate": 0.1})):
-        different = write_member(tmp_path / f"other-{len(options)}", trained, 9, **options)
-        models = [*members[:place], different, *members[place + 1 :]]
-        pair = models[place or 1], models[0]
-        with pytest.raises(BadInputError, match=f"^{pair[0]} does not fit {pair[1]}, the first member: "):
-            read_members(models)
+    different = write_member(tmp_path / "other", other(chip=16), 9)
+    models = [*members[:place], different, *members[place + 1 :]]
+    pair = models[place or 1], models[0]
+    with pytest.raises(BadInputError, match=f"^{pair[0]} does not fit {pair[1]}, the first member: "):
+        read_members(models)
+
+
+def of_kinds(folder: Path, task: str) -> list[Path]:
+    """Members of three kinds: a small and a large U-Net, and a forest of stumps."""
+    trained = described(task)
+    large = replace(trained, architecture=Architecture("unet", len(BANDS), len(trained.classes), 8, 2))
+    forest = replace(trained, architecture=Architecture("forest", len(BANDS), len(trained.classes), 4, 1))
+    features = np.random.default_rng(5).normal(size=(50, 6)).astype(np.float32)
+    truth = np.arange(50) % 3 if task == "segmentation" else features[:, 0]
+    arrays = fit("forest", features, truth, 3 if task == "segmentation" else 0, 2)
+    path = folder / "forest"
+    with publish(path, folder=True) as draft:
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        write_model_folder(draft, forest, tensors, [], {"seed": 2, "max_pixels": 50})
+    return [write_member(folder / "small", trained, 0), write_member(folder / "large", large, 1, width=8), path]
+
+
+@pytest.mark.parametrize("task", ["segmentation", "regression"])
+def test_members_of_several_kinds_are_one_model(tmp_path: Path, task: str) -> None:
+    members = of_kinds(tmp_path, task)
+    model = combine(tmp_path / "model", *members)
+    trained = read_trained_model(model)
+    assert [kind.name for kind in trained.kinds] == ["unet", "unet", "forest"]
+    assert (trained.factor, trained.members) == (4, 3)
+    assert trained.receptive_field_radius == max(kind.receptive_field_radius for kind in trained.kinds)
+    card = read_model_card(model)
+    assert card["settings"] == {"seeds": [0, 1, 2]}, "settings that differ are left out"
+    item = read_item(model / CARD)
+    assert "Ensemble of 3 models of several kinds: unet, unet, forest" in item["properties"]["description"]
+    assert schema_errors(item) == []
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(4, len(BANDS), 16, 24)).astype(np.float32))
+    with torch.inference_mode():
+        actual = TASKS[task].predictions(trained.build(model)(images), trained.target).numpy()
+        outputs = np.stack([read_trained_model(path).build(path)(images).numpy() for path in members])
+    expected = np.mean([probabilities(task, output) for output in outputs], 0)
+    np.testing.assert_allclose(actual, expected, atol=1e-5 if task != "regression" else 1e-4)
+    write_onnx(tmp_path / "model.onnx", trained, model)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    physical = images.numpy() * 0.1 + 0.2
+    (exported,) = session.run(None, {"image": physical})
+    np.testing.assert_allclose(exported, actual, atol=1e-4 if task != "regression" else 1e-3)
+
+
+def test_kinds_that_do_not_fit_the_number_of_members_or_no_training_has_are_refused(tmp_path: Path) -> None:
+    model = combine(tmp_path / "model", *of_kinds(tmp_path, "segmentation"))
+    kinds = json.loads((model / CARD).read_text())["properties"]["eopipe:kinds"]
+    for change, message in (
+        (kinds[:2], "it has 2 kinds for 3 members"),
+        ([*kinds[:2], kinds[2] | {"width": 0}], "width has 0"),
+    ):
+        changed(model, lambda properties, change=change: properties.update({"eopipe:kinds": change}))
+        with pytest.raises(BadInputError, match=message):
+            read_trained_model(model)
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def test_page_and_card_have_mean_and_standard_deviation_of_the_members(tmp_path:
     card, text = picture.with_name("model-card.md").read_text(), " ".join(Tags(page).text.split())
     assert code == 0
     assert "Members" in text
-    assert "mean of 3 seeds; below it the standard deviation (n - 1)" in text
+    assert "mean of 3 members; below it the standard deviation (n - 1)" in text
     # By the definition with n - 1: 2 · 0.01² / 2 is 0.01².
     assert "0.950" in text
     assert "standard deviation 0.010" in text

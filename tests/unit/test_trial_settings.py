@@ -1,6 +1,7 @@
 """The settings of trials: grid, random points, Halton sequence, conditions, and `train --settings`."""
 
 import json
+import re
 import shlex
 from types import SimpleNamespace
 from typing import Any
@@ -147,7 +148,7 @@ def test_the_name_of_a_trial_is_by_its_settings_alone() -> None:
     [
         ({"space": {"widht": [1, 2]}}, "trials.space has widht, which is not an option of train; did you mean width?"),
         ({"space": {"device": ["cpu", "cuda"]}}, "device, which is not an option of train"),
-        ({"space": {"processes": [1, 2]}}, "processes, which is the same for all trials; set train.processes"),
+        ({"space": {"processes": [1, 2]}}, "processes, which is the same for all trainings; set train.processes"),
         ({"space": {"width": [0, 8]}}, "trials.space.width has 0: Input should be greater than or equal to 1"),
         ({"space": {"width": 8}}, "trials.space.width is 8: write a list of choices, or a range as {low: 1, high: 10}"),
         ({"space": {"width": {"low": 9, "high": 4}}}, "goes from 9 to 4; low must be less than high"),
@@ -242,3 +243,30 @@ def test_the_maps_of_a_trial_are_those_of_the_validation_places_and_files_follow
     folders = [f"results/trials/maps-trial-{name}/{image}/classes.tif" for name in (first, second) for image in "ab"]
     assert paths == folders
     assert json.loads(settings_text(trial_settings(config)[second])) == {"width": 16}
+
+
+def with_members(members: Any) -> dict[str, Any]:
+    return BASE | {"members": members, "train": {"seed": 5}}
+
+
+def test_members_of_several_kinds_have_their_options_and_a_seed_each() -> None:
+    members = [{"architecture": "unet", "width": 8}, {"architecture": "forest", "seed": 1}, {}]
+    assert list(training_settings(check(with_members(members))).values()) == [
+        {"seed": 5, "architecture": "unet", "width": 8},
+        {"seed": 1, "architecture": "forest"},
+        {"seed": 7},
+    ]
+
+
+@pytest.mark.parametrize(("members", "message"), [
+    ([{"architecture": "unet"}], "members lists fewer than two trainings; write the options of each, or their number"),
+    ([{}, {"widht": 8}], "members[1] has widht, which is not an option of train; did you mean width?"),
+    ([{}, {"task": "regression"}], "members[1] has task, which is the same for all trainings; set train.task"),
+    ([{"width": 0}, {}], "members[0].width has 0: Input should be greater than or equal to 1"),
+    ([{}, {"architecture": "net.py:Net"}], "a member has the architecture net.py:Net, whose code may run only where"),
+    ([{}, {"loss": "huber"}], "the member with seed 6, loss huber: train.loss huber is not for task segmentation"),
+    ("two", "members"),
+])  # fmt: skip
+def test_a_wrong_list_of_members_is_refused(members: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        check(with_members(members))
