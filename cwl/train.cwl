@@ -274,6 +274,16 @@ inputs:
       (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
     inputBinding:
       prefix: --crop
+  averaged_with:
+    type:
+    - 'null'
+    - type: array
+      items: string
+    label: averaged with
+    doc: 'models of pixels that are fitted beside a network: the model is the mean of all; or none (default: forest
+      and linear for unet where labels are of pixels and init is not set) (none or forest or boosting or linear)'
+    inputBinding:
+      prefix: --averaged-with
   max_pixels:
     type: int
     label: max pixels

@@ -221,6 +221,14 @@ inputs:
     label: train.crop
     doc: 'edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips
       (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
+  train_averaged_with:
+    type:
+    - 'null'
+    - type: array
+      items: string
+    label: train.averaged_with
+    doc: 'models of pixels that are fitted beside a network: the model is the mean of all; or none (default: forest
+      and linear for unet where labels are of pixels and init is not set) (none or forest or boosting or linear)'
   train_max_pixels:
     type: int
     label: train.max_pixels
@@ -513,6 +521,7 @@ steps:
       epochs: train_epochs
       batch: train_batch
       crop: train_crop
+      averaged_with: train_averaged_with
       max_pixels: train_max_pixels
       learning_rate: train_learning_rate
       head_learning_rate: train_head_learning_rate

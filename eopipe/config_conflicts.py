@@ -20,11 +20,11 @@ from eopipe.labels.values import option_conflicts
 from eopipe.labels.vector_files import VECTORS, source_conflicts
 from eopipe.models import MODELS_WITH_HEAD
 from eopipe.models.model_files import module_of
-from eopipe.models.pixel_models import PIXEL_MODELS
 from eopipe.scenes.item import asset_key
 from eopipe.stac.choose_grid import UTM, check_crs
 from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tasks import TASKS
+from eopipe.train_options import PIXEL_MODELS
 from eopipe.trial_settings import Settings, Trials, as_options, format_settings, member_settings, trial_settings
 
 # Sentences about trials, of which hundreds may have the same mistake.

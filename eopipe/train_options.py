@@ -9,6 +9,10 @@ from eopipe.contract import Knob, Option
 TaskName = Literal["segmentation", "classification", "multilabel", "regression"]
 LossName = Literal["cross_entropy", "focal", "dice", "lovasz", "huber", "mse", "binary_cross_entropy", "binary_focal"]
 TrackerName = Literal["tensorboard", "mlflow", "prometheus"]
+# The models of pixels, and what they see: bands, or also their mean and deviation in the 5 x 5 pixels around a pixel.
+PIXEL_MODELS = FOREST, BOOSTING, LINEAR = ("forest", "boosting", "linear")
+FEATURES = BANDS, TEXTURE = ("bands", "texture")
+PixelModelName = Literal["none", "forest", "boosting", "linear"]
 ClassWeights = Literal["none", "fourth_root", "sqrt", "balanced"]
 # Keys of the scores of `eopipe.tasks` by which trials can be ranked: here, where nothing heavy is imported.
 RankingScore = Literal[
@@ -106,6 +110,13 @@ class TrainOptions:
             "edge in pixels of the random crops around labelled pixels that a step takes of its chips; 0: whole chips "
             "(default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)",
             ge=0,
+        ),
+    ] = None
+    averaged_with: Annotated[
+        tuple[PixelModelName, ...] | None,
+        Option(
+            "models of pixels that are fitted beside a network: the model is the mean of all; or none (default: forest "
+            "and linear for unet where labels are of pixels and init is not set)"
         ),
     ] = None
     max_pixels: Annotated[

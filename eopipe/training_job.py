@@ -19,13 +19,12 @@ from eopipe.launch.environment import parse_nodes
 from eopipe.launch.scratch import local_path
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
-from eopipe.models.model_folder import read_weights
-from eopipe.models.pixel_models import PIXEL_MODELS
+from eopipe.models.model_folder import read_network
 from eopipe.publish import read_json, write_json
 from eopipe.tasks import TASKS
 from eopipe.tasks.task import WEIGHTED_LOSSES
 from eopipe.tiles.store import Tiles
-from eopipe.train_options import ClassWeights, LossName, TrainKnobs, TrainOptions
+from eopipe.train_options import PIXEL_MODELS, ClassWeights, LossName, PixelModelName, TrainKnobs, TrainOptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -118,6 +117,7 @@ class Settings(TrainOptions):
         # Filled in where a call does not have them; the batch of a job, which depends on the chips, by TrainingData.
         loss: LossName = "cross_entropy"
         class_weights: ClassWeights = "none"
+        averaged_with: tuple[PixelModelName, ...] = ()
         batch: int = 0
 
     def __post_init__(self) -> None:
@@ -126,7 +126,13 @@ class Settings(TrainOptions):
         values["loss"] = values["loss"] or TASKS[values["task"]].losses[0]
         default_weights = "fourth_root" if values["loss"] in WEIGHTED_LOSSES else "none"
         values["class_weights"] = values["class_weights"] or default_weights
+        values["averaged_with"] = values["averaged_with"] or TASKS[values["task"]].averaged_with(values["architecture"])
         vars(self).update(values)
+
+    @property
+    def fitted_beside(self) -> tuple[str, ...]:
+        """The models of pixels that a network is averaged with."""
+        return tuple(name for name in self.averaged_with if name != "none")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
@@ -136,7 +142,7 @@ class Settings(TrainOptions):
     def conflicts(self) -> list[str]:
         """Settings that exclude each other, a sentence each."""
         task = TASKS[self.task]
-        of_pixels = self.architecture if self.architecture in PIXEL_MODELS else ""
+        of_pixels = [*self.fitted_beside, *([self.architecture] if self.architecture in PIXEL_MODELS else [])]
         sentences = task.conflicts(self.loss, self.class_weights, of_pixels) + self._weights_conflicts()
         if self.steps and self.epochs:
             sentences.append("train.steps and train.epochs are both given; remove one of them")
@@ -193,7 +199,7 @@ def options_without_effect(architecture: str, task: str, deterministic: bool) ->
     """
     if architecture in PIXEL_MODELS:
         return tuple(item.name for item in fields(TrainOptions) if item.name not in OF_PIXEL_MODELS)
-    other_tasks = ("max_pixels",) if TASKS[task].has_label_sets else ("max_pixels", "min_share")
+    other_tasks = () if TASKS[task].has_label_sets else ("min_share",)
     return (("processes", "nodes") if deterministic else ("shards",)) + other_tasks
 
 
@@ -284,7 +290,7 @@ class Job(BaseModel):
         if self.init:
             try:
                 fresh = module.state_dict()
-                module.load_state_dict(read_weights(self.init) | {name: fresh[name] for name in self.new_head})
+                module.load_state_dict(read_network(self.init) | {name: fresh[name] for name in self.new_head})
             except RuntimeError as error:
                 raise BadInputError(f"the weights of {self.init} do not fit the model: {error}") from error
         return add_lora_adapters(freeze(module, self.settings.freeze), self.settings.freeze, self.settings.lora)

@@ -187,15 +187,17 @@ def member_settings(members: int | Sequence[Settings], first_seed: int) -> dict[
 
     Raises UsageError for a setting that there is not, that is the same for all, or has another type.
     """
-    if isinstance(members, int):
-        return {str(number): {"seed": first_seed + number} for number in range(members)} if members > 1 else {}
-    if len(members) < 2:
+    if members == 1:
+        return {}
+    trainings = [{}] * members if isinstance(members, int) else members
+    if len(trainings) < 2:
         raise UsageError("members lists fewer than two trainings; write the options of each, or their number")
     settings = {}
-    for number, options in enumerate(members):
+    for number, options in enumerate(trainings):
         place = f"members[{number}]"
         checked = {name: _checked(f"{place}.{name}", _port(place, name), value) for name, value in options.items()}
-        settings[str(number)] = {"seed": first_seed + number} | checked
+        # A member is one model.
+        settings[str(number)] = {"seed": first_seed + number, **checked, "averaged_with": ["none"]} | checked
     return settings
 
 

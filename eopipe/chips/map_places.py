@@ -1,19 +1,20 @@
 """Places of maps: their images and cells, and the chips of one split where a map is made for its scores there alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from eopipe.arrays import IntArray
-from eopipe.chips.chip_blocks import blocks_of, windows_with_chips
-from eopipe.chips.splits import Split, read_split
+from eopipe.arrays import AnyArray, BoolArray, IntArray
+from eopipe.chips.chip_blocks import blocks_of, covered_pixels, windows_with_chips
+from eopipe.chips.polygons import splits_of_pixels
+from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.scenes.item import tagged_scenes
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow
-from eopipe.tiles.store import Tiles
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,58 @@ def chips_of_map(split: Split, name: str, images: Sequence[int] | None) -> IntAr
     if images is not None and not split.is_mosaic:
         samples = samples[np.isin(samples[:, 0], images)]
     return samples[:, 1:]
+
+
+@dataclass(frozen=True)
+class SplitArea:
+    """The chips of the split `name` in a map, at some corners (n, 2), with its labels.
+
+    A cell needs `min_pixels` labelled ones. `polygons` are their splits where polygons are split.
+    """
+
+    name: str
+    labels: Tiles
+    corners: IntArray
+    edge: int
+    min_pixels: float
+    polygons: dict[str, list[int]] | None = None
+
+    @classmethod
+    def of(cls, name: str, split: Split, labels: Tiles, image: int | None) -> "SplitArea":
+        """The places of a split in a mosaic, or in the map of one image by its number."""
+        chip, corners = split.chip, chips_of_map(split, name, None if image is None else [image])
+        return cls(name, labels, np.unique(corners, axis=0), chip, split.min_usable_pixels, split.polygons)
+
+    def area(self, y: slice, x: slice) -> BoolArray:
+        """The pixels (y, x) of a window that are in a chip of the split."""
+        area = covered_pixels(self.corners, self.edge, (y, x))
+        if self.polygons:
+            area &= splits_of_pixels(self.labels, self.polygons, y, x) == SPLITS.index(self.name)
+        return area
+
+    def labelled(self, y: slice, x: slice) -> tuple[AnyArray, BoolArray]:
+        """Class numbers or values of a window, and the pixels that are labelled and in a place of the split."""
+        label, valid = (self.labels.read(name, y, x) for name in ("label", "valid"))
+        return label, self.area(y, x) & (valid > 0) & (label != NO_LABEL)
+
+    def boxes(self, windows: list[PixelWindow], multiple: int) -> Iterator[tuple[PixelWindow, int]]:
+        """The part of each window that has labelled pixels, its edges at a multiple, and their number."""
+        for y, x in windows_with_chips(windows, self.corners, self.edge):
+            _, labelled = self.labelled(y, x)
+            if labelled.any():
+                rows, cols = (_extent(np.asarray(labelled.any(axis)), multiple) for axis in (1, 0))
+                box = _within(rows, y), _within(cols, x)
+                yield box, int(np.count_nonzero(labelled))
+
+
+def _extent(is_used: BoolArray, multiple: int) -> slice:
+    """First and last used position, widened to a multiple."""
+    (used,) = np.nonzero(is_used)
+    return slice(int(used[0]) // multiple * multiple, -(-int(used[-1] + 1) // multiple) * multiple)
+
+
+def _within(part: slice, window: slice) -> slice:
+    return slice(window.start + part.start, min(window.start + part.stop, window.stop))
 
 
 def read_places(

@@ -11,22 +11,9 @@ from eopipe.chips.splits import Split
 from eopipe.evaluation.correlation import SamplingUnits
 from eopipe.evaluation.intervals import choose_units, rounded
 from eopipe.evaluation.maps import AreaChips, EvaluatedMap, EvaluationData
-from eopipe.models.pixel_models import (
-    BANDS,
-    BOOSTING,
-    FITS,
-    FOREST,
-    LINEAR,
-    MAX_BOOSTED,
-    METHOD_NAMES,
-    PARTS,
-    REACH,
-    TEXTURE,
-    Arrays,
-    fit,
-    outputs,
-)
+from eopipe.models.pixel_models import FITS, MAX_BOOSTED, METHOD_NAMES, PARTS, REACH, Arrays, FitOptions, fit, outputs
 from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.train_options import BANDS, BOOSTING, FOREST, LINEAR, TEXTURE
 
 # The baselines by their keys in a metrics file: the model of pixels, and what it sees of them.
 BASELINES = {
@@ -73,7 +60,9 @@ class FeatureModel:
         values = pixels.features[:, : width_of(pixels.features, features)]
         known = np.isfinite(values)
         means = (np.where(known, values, 0).sum(0, dtype=np.float64) / np.maximum(known.sum(0), 1)).astype(np.float32)
-        return cls(kind, means, fit(kind, np.where(known, values, means), pixels.truth, classes, seed), classes)
+        return cls(
+            kind, means, fit(kind, np.where(known, values, means), pixels.truth, classes, FitOptions(seed)), classes
+        )
 
     def answer(self, features: FloatArray) -> AnyArray:
         """Classes or values (n,) of features (n, feature), of which it sees the first."""

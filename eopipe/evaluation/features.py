@@ -8,9 +8,10 @@ import numpy as np
 from eopipe.arrays import AnyArray, FloatArray, IntArray
 from eopipe.chips.fill import fill_nearest
 from eopipe.errors import BadInputError
-from eopipe.models.pixel_models import PARTS, REACH, TEXTURE, texture
+from eopipe.models.pixel_models import PARTS, REACH, texture
 from eopipe.scenes.item import datetime_text
 from eopipe.tiles.store import CHIP_SET, Tiles
+from eopipe.train_options import TEXTURE
 
 SEASONS = ((12, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
 # Edge in pixels of what is read at once.

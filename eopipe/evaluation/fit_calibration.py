@@ -13,12 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from eopipe.chips.chip_blocks import covered_pixels, windows_with_chips
+from eopipe.arrays import FloatArray, IntArray
 from eopipe.chips.chips import chip_votes_in_area
-from eopipe.chips.map_places import chips_of_map
-from eopipe.chips.polygons import splits_of_pixels
-from eopipe.chips.splits import SPLITS, Split
+from eopipe.chips.map_places import SplitArea
 from eopipe.evaluation.calibration import jackknife, label_pairs, reliability_measures, reliability_sums
 from eopipe.evaluation.correlation import SamplingUnits
 from eopipe.evaluation.intervals import LEVEL, design_effect
@@ -31,64 +28,11 @@ from eopipe.models.model_folder import TrainedModel
 from eopipe.tasks import TASKS
 from eopipe.tasks.classes import majority_class
 from eopipe.tasks.label_sets import label_sets
-from eopipe.tiles.grid import PixelWindow
-from eopipe.tiles.store import NO_LABEL, Tiles
 
 log = logging.getLogger("eopipe")
 METHOD = "temperature scaling, arXiv:1706.04599; the end of its interval by a jackknife, doi:10.1214/aos/1176347265"
 # Fewer validation pixels or chips fit no temperature; of more pixels some are drawn.
 MIN_SAMPLES, MAX_SAMPLES = 50, 500_000
-
-
-@dataclass(frozen=True)
-class ValidationArea:
-    """Validation chips of a map at some corners (n, 2) with its labels; a cell needs `min_pixels` labelled ones.
-
-    `polygons` are their splits where polygons are split.
-    """
-
-    labels: Tiles
-    corners: IntArray
-    edge: int
-    min_pixels: float
-    polygons: dict[str, list[int]] | None = None
-
-    @classmethod
-    def of(cls, split: Split, labels: Tiles, image: int | None) -> "ValidationArea":
-        """The validation places of a mosaic, or of the map of one image by its number."""
-        chip, corners = split.chip, chips_of_map(split, "val", None if image is None else [image])
-        return cls(labels, np.unique(corners, axis=0), chip, split.min_usable_pixels, split.polygons)
-
-    def area(self, y: slice, x: slice) -> BoolArray:
-        """The pixels (y, x) of a window that are in a validation chip."""
-        area = covered_pixels(self.corners, self.edge, (y, x))
-        if self.polygons:
-            area &= splits_of_pixels(self.labels, self.polygons, y, x) == SPLITS.index("val")
-        return area
-
-    def labelled(self, y: slice, x: slice) -> tuple[AnyArray, BoolArray]:
-        """Class numbers of a window, and the pixels that are labelled and in a validation place."""
-        label, valid = (self.labels.read(name, y, x) for name in ("label", "valid"))
-        return label, self.area(y, x) & (valid > 0) & (label != NO_LABEL)
-
-    def boxes(self, windows: list[PixelWindow], multiple: int) -> Iterator[tuple[PixelWindow, int]]:
-        """The part of each window that has labelled pixels, its edges at a multiple, and their number."""
-        for y, x in windows_with_chips(windows, self.corners, self.edge):
-            _, labelled = self.labelled(y, x)
-            if labelled.any():
-                rows, cols = (_extent(np.asarray(labelled.any(axis)), multiple) for axis in (1, 0))
-                box = _within(rows, y), _within(cols, x)
-                yield box, int(np.count_nonzero(labelled))
-
-
-def _extent(is_used: BoolArray, multiple: int) -> slice:
-    """First and last used position, widened to a multiple."""
-    (used,) = np.nonzero(is_used)
-    return slice(int(used[0]) // multiple * multiple, -(-int(used[-1] + 1) // multiple) * multiple)
-
-
-def _within(part: slice, window: slice) -> slice:
-    return slice(window.start + part.start, min(window.start + part.stop, window.stop))
 
 
 @dataclass(frozen=True)
@@ -126,7 +70,7 @@ class LabelledSamples:
 
 
 def validation_samples(
-    maps: Sequence[tuple[WindowPredictor, ValidationArea]], trained: TrainedModel, units: SamplingUnits
+    maps: Sequence[tuple[WindowPredictor, SplitArea]], trained: TrainedModel, units: SamplingUnits
 ) -> LabelledSamples:
     """Samples of maps in their validation places: pixels, or cells of a chip classifier.
 
@@ -161,7 +105,7 @@ def validation_samples(
 
 
 def _samples_of_map(
-    of_map: tuple[WindowPredictor, ValidationArea],
+    of_map: tuple[WindowPredictor, SplitArea],
     trained: TrainedModel,
     share: float,
     number: int,

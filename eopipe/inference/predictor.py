@@ -328,7 +328,9 @@ def predictor_of_images(
     """
     check_symmetries(settings.symmetries)
     window, halo, overlap = settings.window, settings.halo, 0
-    if not TASKS[trained.task].is_of_chips and (trained.window or trained.sees_whole_window):
+    if not TASKS[trained.task].is_of_chips and (
+        trained.window or any(kind.sees_whole_window for kind in trained.architectures)
+    ):
         if halo is not None:
             raise UsageError("windows of this model overlap by half and are blended, so there is no halo; remove it")
         overlap = trained.window or -(-window // (2 * trained.factor)) * 2 * trained.factor
@@ -341,7 +343,7 @@ def predictor_of_images(
                 f"scene {image.scene} has no band {', '.join(missing_bands)}, which the model needs; "
                 f"it has {', '.join(image.names)}"
             )
-    radius, predict = trained.receptive_field_radius, model
+    radius, predict = max(kind.receptive_field_radius for kind in trained.architectures), model
     if isinstance(predict, Path):
         predict = load_predict_function(trained, predict, settings.device, with_members=settings.with_members)
     return WindowPredictor(

@@ -16,7 +16,7 @@ from eopipe.models.model_files import (
     permission_message,
     portable_names,
 )
-from eopipe.models.pixel_models import BANDS, LINEAR, PIXEL_MODELS, TEXTURE
+from eopipe.train_options import BANDS, LINEAR, PIXEL_MODELS, TEXTURE
 
 if TYPE_CHECKING:
     from torch import nn

@@ -21,6 +21,7 @@ from eopipe.stac.mlm import ONNX, is_model, to_card, to_item
 from eopipe.stac.static import scan
 from eopipe.stac.write import ItemExtent
 from eopipe.tasks import TASKS
+from eopipe.train_options import PIXEL_MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,19 +71,9 @@ class TrainedModel:
         return tuple(self.architecture if module_of(kind.name) else kind for kind in self.kinds) or (self.architecture,)
 
     @property
-    def receptive_field_radius(self) -> int:
-        """Pixels around an output pixel that it depends on."""
-        return max(architecture.receptive_field_radius for architecture in self.architectures)
-
-    @property
     def factor(self) -> int:
         """Height and width of the input must be multiples of this."""
         return math.lcm(*(architecture.factor for architecture in self.architectures))
-
-    @property
-    def sees_whole_window(self) -> bool:
-        """Whether an output pixel depends on the whole window."""
-        return any(architecture.sees_whole_window for architecture in self.architectures)
 
     def build(self, path: Path) -> "nn.Module":
         """The module with its weights in evaluation mode; the path is one that `model_item` accepts.
@@ -224,6 +215,17 @@ def read_weights(path: Path) -> "dict[str, Tensor]":
         return load_file(weights)
     except (SafetensorError, OSError) as error:
         raise BadInputError(f"{weights} is not safetensors: {error}") from error
+
+
+def networks_of(card: dict[str, Any]) -> list[int]:
+    """The numbers of the members that are networks, of a model whose members are of several kinds."""
+    return [n for n, kind in enumerate(card.get("kinds", ())) if kind["architecture"] not in PIXEL_MODELS]
+
+
+def read_network(path: Path) -> "dict[str, Tensor]":
+    """The weights of a network, which may be averaged with models of pixels."""
+    prefix = "".join(f"members.{number}." for number in networks_of(read_model_card(path))[:1])
+    return {name.removeprefix(prefix): value for name, value in read_weights(path).items() if name.startswith(prefix)}
 
 
 def _check_values(card: dict[str, Any], path: Path) -> None:

@@ -7,19 +7,17 @@ Systems 30).
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, FloatArray, IntArray
+from eopipe.train_options import BANDS, BOOSTING, FOREST, LINEAR, TEXTURE
 
-# What they see of a pixel, and how much that is beside its bands: also their mean and deviation around it.
-FEATURES = BANDS, TEXTURE = ("bands", "texture")
 PARTS = {BANDS: 1, TEXTURE: 3}
 # Pixels around a pixel that are its texture. Of the mean square, a variance below this is an error of rounding.
 REACH, LEAST_VARIANCE = 2, 1e-13
-# The models by the name of their architecture, and as people call them.
-PIXEL_MODELS = FOREST, BOOSTING, LINEAR = ("forest", "boosting", "linear")
 METHOD_NAMES = {FOREST: "extra trees", BOOSTING: "boosted trees", LINEAR: "a linear model"}
 # Boosted trees are the mean of some fits; they take minutes on more features than this.
 FITS, MAX_BOOSTED = 3, 100
@@ -50,32 +48,30 @@ def _window_mean(values: Any) -> Any:
     return sum((rows[..., shift] for shift in shifts[1:]), rows[..., shifts[0]]) / len(shifts) ** 2
 
 
-def fit(
-    kind: str,
-    features: FloatArray,
-    truth: AnyArray,
-    classes: int,
-    seed: int,
-    weights: AnyArray | None = None,
-    threads: int = 1,
-) -> Arrays:
-    """Fit a model to features (n, feature) and classes or, where `classes` is 0, values (n,); gives its arrays.
+@dataclass(frozen=True)
+class FitOptions:
+    """The seed of a fit, weights (class,) of the pixels of each class or none, threads, and trees of a forest.
 
-    `weights` (class,) weigh the pixels of each class. The number of threads changes no byte: each tree has a seed of
-    its own, and what depends on the order of sums has one thread.
+    Threads change no byte: each tree has a seed of its own, and sums that depend on their order have one thread.
     """
+
+    seed: int = 0
+    weights: AnyArray = field(default_factory=lambda: np.zeros(0))
+    threads: int = 1
+    trees: int = TREES
+
+
+def fit(kind: str, features: FloatArray, truth: AnyArray, classes: int, options: FitOptions) -> Arrays:
+    """Fit a model to features (n, feature) and classes or, where `classes` is 0, values (n,); gives its arrays."""
     present = np.unique(truth) if classes else np.zeros(0)
     if len(present) == 1:
         return _constant(kind, features.shape[1], int(present[0]), classes)
-    sample_weight = weights[truth.astype(np.int64)] if classes and weights is not None and len(weights) else None
+    weights = options.weights[truth.astype(np.int64)] if classes and len(options.weights) else None
+    fitted = {FOREST: _fit_forest, BOOSTING: _fit_boosting, LINEAR: _fit_linear}[kind]
     with _one_thread(), warnings.catch_warnings():
         # Of a linear model that is not at its optimum after the last iteration.
         warnings.simplefilter("ignore")
-        if kind == LINEAR:
-            return _fit_linear(features, truth, classes, sample_weight)
-        if kind == BOOSTING:
-            return _fit_boosting(features, truth, classes, sample_weight, seed)
-        return _fit_forest(features, truth, classes, sample_weight, seed, threads)
+        return fitted(features, truth, classes, weights, options)
 
 
 def outputs(kind: str, arrays: Mapping[str, AnyArray], features: FloatArray) -> AnyArray:
@@ -143,11 +139,17 @@ def _constant(kind: str, features: int, present: int, classes: int) -> Arrays:
     logits = np.log(np.maximum(share, LEAST_PROBABILITY)).astype(np.float32)
     if kind == LINEAR:
         return {"weight": np.zeros((classes, features, 1, 1), np.float32), "bias": logits}
-    leaf = _Tree(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros((1, classes)), np.ones(1, bool))
+    leaf = _tree(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros((1, classes)), np.ones(1, bool))
     return _forest([leaf], share if kind == FOREST else logits)
 
 
-def _fit_linear(features: FloatArray, truth: AnyArray, classes: int, weights: AnyArray | None) -> Arrays:
+def _fit_linear(
+    features: FloatArray,
+    truth: AnyArray,
+    classes: int,
+    weights: AnyArray | None,
+    options: FitOptions,  # noqa: ARG001
+) -> Arrays:
     """Logistic or ridge regression on standardised features, which have one optimum and so no seed."""
     from sklearn import linear_model
     from sklearn.preprocessing import StandardScaler
@@ -159,60 +161,45 @@ def _fit_linear(features: FloatArray, truth: AnyArray, classes: int, weights: An
     rows, bias = np.atleast_2d(model.coef_) / scaler.scale_, np.atleast_1d(model.intercept_).astype(np.float64)
     bias = bias - rows @ scaler.mean_
     if classes:
-        numbers = model.classes_.astype(np.int64)
-        # Of two classes there is one row.
-        rows, bias = (rows, bias) if len(rows) == len(numbers) else (np.stack([-rows[0], rows[0]]) / 2, bias)
-        bias = bias if len(bias) == len(numbers) else np.array([-bias[0], bias[0]]) / 2
-        full, of_all = np.zeros((classes, rows.shape[1])), np.full(classes, np.log(LEAST_PROBABILITY))
-        full[numbers], of_all[numbers] = rows, bias
-        rows, bias = full, of_all
+        columns = _columns(model.classes_.astype(np.int64), classes)
+        rows, bias = columns.T @ rows, columns.T @ bias
+        bias[~np.isin(np.arange(classes), model.classes_)] = np.log(LEAST_PROBABILITY)
     return {"weight": rows[:, :, None, None].astype(np.float32), "bias": bias.astype(np.float32)}
 
 
-class _Tree:
-    """The nodes of one tree: children, feature, threshold, values (node, column), and which are leaves."""
-
-    def __init__(
-        self,
-        left: AnyArray,
-        right: AnyArray,
-        feature: AnyArray,
-        threshold: AnyArray,
-        value: Float64Array,
-        leaf: BoolArray,
-    ) -> None:
-        number = np.arange(len(left))
-        self.left, self.right = np.where(leaf, number, left), np.where(leaf, number, right)
-        self.feature = np.where(leaf, 0, feature)
-        # scikit-learn compares single-precision features with thresholds of double precision.
-        limit = np.minimum(np.where(leaf, 0, threshold), np.finfo(np.float32).max)
-        rounded = limit.astype(np.float32)
-        self.threshold = np.where(rounded > limit, np.nextafter(rounded, np.float32(-np.inf)), rounded)
-        self.value = np.where(leaf[:, None], value, 0)
-
-
-def _forest(trees: list[_Tree], base: AnyArray) -> Arrays:
-    """One table of the nodes of all trees."""
-    roots = np.cumsum([0, *(len(tree.left) for tree in trees)])[:-1]
-    shifted = [(tree.left + root, tree.right + root) for tree, root in zip(trees, roots, strict=True)]
+def _tree(
+    left: AnyArray, right: AnyArray, feature: AnyArray, threshold: AnyArray, value: AnyArray, leaf: BoolArray
+) -> Arrays:
+    """The nodes of one tree: children, feature, threshold and values (node, column) of each."""
+    number, limit = np.arange(len(left)), np.minimum(np.where(leaf, 0, threshold), np.finfo(np.float32).max)
+    # scikit-learn compares single-precision features with thresholds of double precision.
+    rounded = limit.astype(np.float32)
     return {
-        "root": roots.astype(np.int32),
-        "left": np.concatenate([left for left, _ in shifted]).astype(np.int32),
-        "right": np.concatenate([right for _, right in shifted]).astype(np.int32),
-        "feature": np.concatenate([tree.feature for tree in trees]).astype(np.int32),
-        "threshold": np.concatenate([tree.threshold for tree in trees]),
-        "value": np.concatenate([tree.value for tree in trees]).astype(np.float32),
-        "base": np.asarray(base, np.float32),
+        "left": np.where(leaf, number, left),
+        "right": np.where(leaf, number, right),
+        "feature": np.where(leaf, 0, feature),
+        "threshold": np.where(rounded > limit, np.nextafter(rounded, np.float32(-np.inf)), rounded),
+        "value": np.where(leaf[:, None], value, 0),
     }
 
 
+def _forest(trees: list[Arrays], base: AnyArray) -> Arrays:
+    """One table of the nodes of all trees."""
+    roots = np.cumsum([0, *(len(tree["left"]) for tree in trees)])[:-1]
+    table = {name: np.concatenate([tree[name] for tree in trees]) for name in trees[0]}
+    first = np.repeat(roots, [len(tree["left"]) for tree in trees])
+    table |= {"left": table["left"] + first, "right": table["right"] + first, "root": roots, "base": np.asarray(base)}
+    kinds = {"threshold": np.float32, "value": np.float32, "base": np.float32}
+    return {name: array.astype(kinds.get(name, np.int32)) for name, array in table.items()}
+
+
 def _fit_forest(
-    features: FloatArray, truth: AnyArray, classes: int, weights: AnyArray | None, seed: int, threads: int
+    features: FloatArray, truth: AnyArray, classes: int, weights: AnyArray | None, options: FitOptions
 ) -> Arrays:
     from sklearn import ensemble
 
     extra = ensemble.ExtraTreesClassifier if classes else ensemble.ExtraTreesRegressor
-    model = extra(TREES, min_samples_leaf=MIN_LEAF, random_state=seed, n_jobs=threads)
+    model = extra(options.trees, min_samples_leaf=MIN_LEAF, random_state=options.seed, n_jobs=options.threads)
     model.fit(features, truth, weights)
     trees = []
     for estimator in model.estimators_:
@@ -223,12 +210,14 @@ def _fit_forest(
             value = np.zeros((len(shares), classes))
             value[:, model.classes_.astype(np.int64)] = shares
         is_leaf = nodes.children_left < 0
-        tree = nodes.children_left, nodes.children_right, nodes.feature, nodes.threshold, value / TREES, is_leaf
-        trees.append(_Tree(*tree))
+        tree = nodes.children_left, nodes.children_right, nodes.feature, nodes.threshold, value / options.trees, is_leaf
+        trees.append(_tree(*tree))
     return _forest(trees, np.zeros(max(classes, 1)))
 
 
-def _fit_boosting(features: FloatArray, truth: AnyArray, classes: int, weights: AnyArray | None, seed: int) -> Arrays:
+def _fit_boosting(
+    features: FloatArray, truth: AnyArray, classes: int, weights: AnyArray | None, options: FitOptions
+) -> Arrays:
     from sklearn import ensemble
 
     counts: IntArray = np.unique(truth, return_counts=True)[1]
@@ -236,12 +225,10 @@ def _fit_boosting(features: FloatArray, truth: AnyArray, classes: int, weights: 
     early_stopping: Any = "auto" if not classes or counts.min() > 1 else False
     boosted = ensemble.HistGradientBoostingClassifier if classes else ensemble.HistGradientBoostingRegressor
     trees, bases = [], np.zeros(max(classes, 1))
-    for of_fit in np.random.SeedSequence(seed).generate_state(FITS).tolist():
+    for of_fit in np.random.SeedSequence(options.seed).generate_state(FITS).tolist():
         model = boosted(random_state=of_fit, early_stopping=early_stopping).fit(features, truth, weights)
         numbers = model.classes_.astype(np.int64) if classes else np.zeros(1, np.int64)
-        # Of two classes there is one column, the logit of the second.
-        columns = _columns(numbers, max(classes, 1))
-        base = np.full(len(bases), np.log(LEAST_PROBABILITY) if classes else 0.0)
+        columns, base = _columns(numbers, len(bases)), np.full(len(bases), np.log(LEAST_PROBABILITY))
         base[numbers] = 0
         bases += (base + np.ravel(model._baseline_prediction) @ columns) / FITS
         for of_iteration in model._predictors:
@@ -249,12 +236,12 @@ def _fit_boosting(features: FloatArray, truth: AnyArray, classes: int, weights: 
                 nodes = predictor.nodes
                 value = nodes["value"][:, None] * column / FITS
                 tree = nodes["left"], nodes["right"], nodes["feature_idx"], nodes["num_threshold"], value
-                trees.append(_Tree(*tree, nodes["is_leaf"].astype(bool)))
+                trees.append(_tree(*tree, nodes["is_leaf"].astype(bool)))
     return _forest(trees, bases)
 
 
 def _columns(numbers: IntArray, width: int) -> Float64Array:
-    """The columns (tree of an iteration, column) to which trees add, of classes with these numbers."""
+    """The columns (row or tree, column) of classes with these numbers; of two classes there is one, of the second."""
     columns = np.zeros((len(numbers), width))
     columns[np.arange(len(numbers)), numbers] = 1
     return (columns[1:] - columns[:1]) / 2 if len(numbers) == 2 else columns

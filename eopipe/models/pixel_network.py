@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.models import pixel_models
-from eopipe.models.pixel_models import BANDS, FEATURES, LEAST_PROBABILITY, PARTS, REACH, TEXTURE
+from eopipe.models.pixel_models import LEAST_PROBABILITY, PARTS, REACH
+from eopipe.train_options import BANDS, FEATURES, TEXTURE
 
 # The arrays of trees, in the order in which the operator takes them.
 TREE_ARRAYS = {"root": torch.int32, "left": torch.int32, "right": torch.int32, "feature": torch.int32}

@@ -20,7 +20,7 @@ from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.models.model_files import module_of
-from eopipe.models.pixel_models import METHOD_NAMES, PIXEL_MODELS
+from eopipe.models.pixel_models import METHOD_NAMES
 from eopipe.planning.check_config import missing_files, model_mistakes
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_chips
 from eopipe.planning.disk_forecast import forecast_folders, forecast_split_folders
@@ -44,6 +44,7 @@ from eopipe.tasks import TASKS
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Cell
 from eopipe.tiles.ground import scale_warning
+from eopipe.train_options import PIXEL_MODELS
 from eopipe.training.schedule import MOST_STEPS, default_batch, default_crop, training_length
 from eopipe.training_job import FEWEST_STEPS, TrainingLength
 from eopipe.trial_settings import describe_trainings

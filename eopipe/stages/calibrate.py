@@ -56,9 +56,10 @@ def calibrate(
 
     from eopipe.chips.chips import pair_stores
     from eopipe.chips.make_split import check_scenes
+    from eopipe.chips.map_places import SplitArea
     from eopipe.chips.splits import read_split
     from eopipe.errors import BadInputError
-    from eopipe.evaluation.fit_calibration import ValidationArea, calibration_document, validation_samples
+    from eopipe.evaluation.fit_calibration import calibration_document, validation_samples
     from eopipe.evaluation.intervals import choose_units
     from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
     from eopipe.inference.predictor import PredictorSettings, WindowPredictor, open_predictor
@@ -76,7 +77,7 @@ def calibrate(
         for number, group in enumerate([pairs] if is_mosaic else [[pair] for pair in pairs])
     ]
     units = choose_units(EvaluationData(groups, label_store.names, split, task), "val")
-    maps: list[tuple[WindowPredictor, ValidationArea]] = []
+    maps: list[tuple[WindowPredictor, SplitArea]] = []
     if task.has_classes:
         if label_store.names != trained.classes or split.chip != trained.chip:
             raise BadInputError(
@@ -86,7 +87,7 @@ def calibrate(
         settings = PredictorSettings(window, halo, device, threads, symmetries)
         predictor = open_predictor(trained, model, stores, settings)
         maps = [
-            (replace(predictor, stores=of_map.stores), ValidationArea.of(split, of_map.label, number))
+            (replace(predictor, stores=of_map.stores), SplitArea.of("val", split, of_map.label, number))
             for of_map, number in zip(groups, [None] if is_mosaic else range(len(groups)), strict=True)
         ]
     samples = validation_samples(maps, trained, units)

@@ -13,7 +13,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.errors import UsageError
-from eopipe.train_options import RankingScore, TaskName
+from eopipe.train_options import PixelModelName, RankingScore, TaskName
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -175,6 +175,10 @@ class Task(ABC):
     def mean_output(self, outputs_MNCHW: "Tensor") -> "Tensor":
         """The output (N, channel, H, W) of an ensemble for the outputs of its members."""
 
+    def averaged_with(self, architecture: str) -> tuple[PixelModelName, ...]:
+        """The models of pixels that a network is averaged with where nothing else is asked for."""
+        return ("none",) if self.is_of_chips or architecture != "unet" else ("forest", "linear")
+
     def second_bands(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The names of the bands of the second file of a map: probabilities of the classes, or what values have."""
         return names
@@ -198,13 +202,13 @@ class Task(ABC):
         scores = [score for score in self.scores if score.key in get_args(RankingScore)]
         return [score.key for score in sorted(scores, key=lambda score: not score.is_main)]
 
-    def conflicts(self, loss: str | None, class_weights: str, model_of_pixels: str = "") -> list[str]:
+    def conflicts(self, loss: str | None, class_weights: str, models_of_pixels: Sequence[str] = ()) -> list[str]:
         """Settings of a training that do not fit, a sentence each."""
         sentences = []
-        if model_of_pixels and self.is_of_chips:
+        if models_of_pixels and self.is_of_chips:
             sentences.append(
-                f"train.architecture {model_of_pixels} is a model of pixels, and task {self.name} has labels of chips; "
-                "use a network"
+                f"train has {models_of_pixels[0]}, a model of pixels, and task {self.name} has labels of chips; use a "
+                "network alone"
             )
         if loss and loss not in self.losses:
             sentences.append(f"train.loss {loss} is not for task {self.name}; use {' or '.join(self.losses)}")

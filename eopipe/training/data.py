@@ -14,7 +14,7 @@ import numpy as np
 
 from eopipe.chips.audit import check_statistics
 from eopipe.chips.block_choice import describe_unvalidated
-from eopipe.chips.chips import Normaliser, chip_classes, chip_votes, is_continuous, pair_stores
+from eopipe.chips.chips import Normaliser, chip_classes, chip_votes, is_continuous, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import Split, read_split
@@ -24,8 +24,9 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.loader.chip_reader import chip_sources
 from eopipe.models import Architecture
 from eopipe.models.build import unwrapped_name
+from eopipe.models.input_check import ORDINARY, TileProperties
 from eopipe.models.model_files import libraries
-from eopipe.models.model_folder import read_trained_model
+from eopipe.models.model_folder import TrainedModel, read_trained_model
 from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tasks import TASKS
@@ -91,6 +92,14 @@ class TrainingData:
     def normaliser(self, settings: Settings) -> Normaliser:
         """Mean and standard deviation of each band: of the training chips, or as pretrained weights expect them."""
         return weights_normaliser(band_normaliser(self.statistics, self.bands), self.bands, settings)
+
+    def describe_model(self, architecture: Architecture, settings: Settings, target: tuple[float, ...]) -> TrainedModel:
+        """A model that these data train, without its weights."""
+        ranges = {name: band.quantiles(ORDINARY) for name, band in self.statistics.bands.items()}
+        trained_on = TileProperties.of([image for image, _ in self.pairs], ranges)
+        task = (settings.task, target, unit_of(self.labels), trained_on)
+        names, normaliser = self.labels.names, self.normaliser(settings)
+        return TrainedModel(architecture, self.bands, names, normaliser, self.split.chip, *task)
 
     @property
     def extent(self) -> ItemExtent:

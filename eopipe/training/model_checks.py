@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from eopipe.checkpoints.checkpoint import differences
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, RefusedError, UsageError, model_code_error
 from eopipe.models import Architecture
-from eopipe.models.model_folder import CARD, read_model_card, read_trained_model
+from eopipe.models.model_folder import CARD, networks_of, read_model_card, read_trained_model
 from eopipe.publish import verify
 from eopipe.tasks import TASKS
 
@@ -36,7 +36,8 @@ def check_init_folder(folder: Path) -> None:
     if not (folder / CARD).is_file():
         raise BadInputError(f"{folder} has no {CARD}; train.init takes the folder of a model that eopipe trained")
     verify(folder)
-    if (members := read_model_card(folder).get("members", 1)) > 1:
+    card = read_model_card(folder)
+    if (members := card.get("members", 1)) > 1 and len(networks_of(card)) != 1:
         raise BadInputError(
             f"{folder} is an ensemble of {members} models, and a training starts from one model; give train.init the "
             "model folder of one of its members"

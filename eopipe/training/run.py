@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eopipe.checkpoints.checkpoint import best, checkpoint_name, other_states, read_part, refuse_other, steps
 from eopipe.checkpoints.manager import IDENTITY
 from eopipe.checkpoints.rungs import CHECKPOINT, adopt_checkpoint, is_ended, publish_ended, write_checkpoint
-from eopipe.chips.chips import unit_of
 from eopipe.contract import stage
 from eopipe.errors import UsageError
 from eopipe.launch.environment import ClusterEnvironment, check_step, detect_environment, parse_nodes
@@ -21,19 +20,23 @@ from eopipe.launch.launch import check_allocation, launch, run_on_all_nodes
 from eopipe.launch.lease import fence, hold_lease
 from eopipe.launch.membership import Membership, join_group
 from eopipe.launch.scratch import local_copies
-from eopipe.models.input_check import ORDINARY, TileProperties
 from eopipe.models.model_files import copy_files, libraries, module_of
 from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.models.pixel_models import PIXEL_MODELS
 from eopipe.publish import publish, read_json, write_json
 from eopipe.tasks import TASKS
 from eopipe.telemetry.follow import follower
 from eopipe.telemetry.journal import METRICS, published_lines
+from eopipe.train_options import PIXEL_MODELS
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training.model_checks import fixed_window
 from eopipe.training_job import JOB, Job, Knobs, Settings
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 log = logging.getLogger("eopipe")
+# Of a forest that is averaged with a network: with more a map takes longer, and the mean is hardly another.
+AVERAGED_TREES = 25
 
 
 def run(values: Mapping[str, Any]) -> None:
@@ -154,6 +157,20 @@ def _refuse_later_steps(job: Job) -> None:
         )
 
 
+def _averaged(
+    trained: TrainedModel, weights: "dict[str, Tensor]", job: Job, data: TrainingData
+) -> "tuple[TrainedModel, dict[str, Tensor]]":
+    """The ensemble of a network and the models of pixels that it is averaged with."""
+    from eopipe.models.ensemble import ensemble_weights
+    from eopipe.training.pixels import fit_pixel_model
+
+    others = [replace(job.settings, architecture=kind, arguments=()) for kind in job.settings.fitted_beside]
+    fitted = [fit_pixel_model(data, other, job.target, job.loss_weights, AVERAGED_TREES) for other in others]
+    kinds = trained.architecture, *(other.trained.architecture for other in fitted)
+    tensors = ensemble_weights([weights, *(other.tensors for other in fitted)])
+    return replace(trained, members=len(kinds), kinds=kinds), tensors
+
+
 def _publish(model: Path, job: Job, data: TrainingData) -> None:
     from eopipe.models.lora import merge_lora_adapters
 
@@ -163,14 +180,13 @@ def _publish(model: Path, job: Job, data: TrainingData) -> None:
     last = steps(job.state)[-1]
     chosen = (best(job.state) if settings.patience else None) or last
     weights = merge_lora_adapters(read_part(chosen, "ema" if settings.ema else "model"))
-    ranges = {name: band.quantiles(ORDINARY) for name, band in data.statistics.bands.items()}
-    trained_on = TileProperties.of([image for image, _ in data.pairs], ranges)
-    task = (settings.task, job.target, unit_of(data.labels), trained_on)
-    trained = TrainedModel(architecture, job.bands, data.labels.names, job.normaliser, job.chip, *task)
+    trained = data.describe_model(architecture, settings, job.target)
     if TASKS[settings.task].has_label_sets:
         trained = replace(trained, min_share=settings.min_share)
     if module_of(architecture.name):
         trained = replace(trained, window=fixed_window(architecture.build(), architecture, job.chip))
+    if settings.fitted_beside:
+        trained, weights = _averaged(trained, weights, job, data)
     progress = read_json(last / "state.json")
     # Without virtual shards another world gives other weights.
     worlds = [] if settings.deterministic or len(progress["worlds"]) == 1 else progress["worlds"]

@@ -12,7 +12,13 @@ from torch.testing import assert_close
 from trainings import Data, Training, payload, workers
 
 from eopipe.errors import UsageError
-from eopipe.models.model_folder import TrainedModel, read_weights, write_model_folder
+from eopipe.models.model_folder import (
+    TrainedModel,
+    read_network,
+    read_trained_model,
+    read_weights,
+    write_model_folder,
+)
 from eopipe.publish import publish
 from eopipe.tiles.store import Tiles
 from eopipe.training.data import TrainingData, TrainingInputs
@@ -91,3 +97,27 @@ def test_a_model_of_other_classes_gives_all_its_weights_but_those_of_the_head(
     else:
         with pytest.raises(UsageError, match="head_learning_rate is for a new head"):
             job(data, tmp_path / "base", head_learning_rate=1e-2)
+
+
+def test_a_network_is_averaged_with_models_of_pixels_and_a_training_begins_with_the_network(
+    data: Data, tmp_path: Path, undisturbed: dict[str, bytes]
+) -> None:
+    base, alone = tmp_path / "base", Training(data, tmp_path / "alone")
+    base.mkdir()
+    for name, content in undisturbed.items():
+        (base / name).write_bytes(content)
+    alone.settings += ("--averaged-with", "none")
+    alone.folder.mkdir()
+    completed = alone.run()
+    assert completed.returncode == 0, completed.stderr
+    trained = read_trained_model(base)
+    assert [kind.name for kind in trained.kinds] == ["unet", "forest", "linear"]
+    assert read_trained_model(alone.model) == replace(trained, members=1, kinds=())
+    # What is fitted beside a network changes nothing of it.
+    network = read_network(base)
+    for name, weight in read_weights(alone.model).items():
+        assert_close(network[name], weight, rtol=0, atol=0)
+    weights = job(data, base, width=8).build_model().state_dict()
+    assert weights.keys() == network.keys()
+    for name, weight in weights.items():
+        assert_close(weight, network[name], rtol=0, atol=0)

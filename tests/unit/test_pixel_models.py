@@ -24,21 +24,11 @@ from eopipe.arrays import AnyArray, FloatArray
 from eopipe.errors import BadInputError
 from eopipe.models import Architecture
 from eopipe.models.model_folder import read_trained_model, read_weights
-from eopipe.models.pixel_models import (
-    BOOSTING,
-    FOREST,
-    LEAST_PROBABILITY,
-    LINEAR,
-    PIXEL_MODELS,
-    TREES,
-    fit,
-    mistake_in,
-    outputs,
-    sum_of_leaves,
-)
+from eopipe.models.pixel_models import LEAST_PROBABILITY, TREES, FitOptions, fit, mistake_in, outputs, sum_of_leaves
 from eopipe.publish import digest
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.train_options import BOOSTING, FOREST, LINEAR, PIXEL_MODELS
 
 EDGE, CHIP = 96, 16
 
@@ -69,7 +59,7 @@ def test_a_model_is_what_scikit_learn_fits(classes: int, is_weighted: bool) -> N
         LINEAR: linear.fit(features.astype(np.float64), truth, **{f"{linear.steps[1][0]}__sample_weight": of_samples}),
     }
     for kind, estimator in fitted.items():
-        actual = outputs(kind, fit(kind, features, truth, classes, 3, weights), other)
+        actual = outputs(kind, fit(kind, features, truth, classes, FitOptions(3, weights)), other)
         if classes:
             shares = np.exp(actual - actual.max(1, keepdims=True))
             expected = np.maximum(estimator.predict_proba(other), LEAST_PROBABILITY if kind == FOREST else 0)
@@ -87,7 +77,7 @@ def test_boosted_trees_are_the_mean_of_three_fits_with_seeds_of_their_own(classe
     seeds = np.random.SeedSequence(5).generate_state(3).tolist()
     fits = [boosted(random_state=seed, early_stopping="auto").fit(features, truth) for seed in seeds]
     raw = [fitted.decision_function(other) if classes else fitted.predict(other) for fitted in fits]
-    expected, actual = np.mean(raw, 0), outputs(BOOSTING, fit(BOOSTING, features, truth, classes, 5), other)
+    expected, actual = np.mean(raw, 0), outputs(BOOSTING, fit(BOOSTING, features, truth, classes, FitOptions(5)), other)
     if classes == 2:
         np.testing.assert_allclose(actual[:, 1] - actual[:, 0], expected, atol=1e-4)
     else:
@@ -106,14 +96,14 @@ def test_a_feature_as_large_as_a_threshold_goes_where_scikit_learn_sends_it() ->
     tested[:, 0] = np.concatenate(steps)
     assert (nearest > thresholds).any()
     assert (nearest < thresholds).any()
-    shares = sum_of_leaves(fit(FOREST, features, truth, 2, 0), tested)
+    shares = sum_of_leaves(fit(FOREST, features, truth, 2, FitOptions()), tested)
     np.testing.assert_allclose(shares, model.predict_proba(tested), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", PIXEL_MODELS)
 def test_threads_change_no_byte(kind: str) -> None:
     features, total = pixels()
-    fitted = [fit(kind, features, truth_of(total, 3), 3, 7, threads=threads) for threads in (1, 3)]
+    fitted = [fit(kind, features, truth_of(total, 3), 3, FitOptions(7, threads=threads)) for threads in (1, 3)]
     for name, array in fitted[0].items():
         np.testing.assert_array_equal(array, fitted[1][name], err_msg=name)
 
@@ -121,9 +111,9 @@ def test_threads_change_no_byte(kind: str) -> None:
 @pytest.mark.parametrize("kind", PIXEL_MODELS)
 def test_a_class_that_no_training_pixel_has_is_hardly_ever_predicted_and_a_single_one_always(kind: str) -> None:
     features, total = pixels()
-    two = outputs(kind, fit(kind, features, 2 * truth_of(total, 2), 3, 0), features)
+    two = outputs(kind, fit(kind, features, 2 * truth_of(total, 2), 3, FitOptions()), features)
     assert set(two.argmax(1)) == {0, 2}
-    of_one = outputs(kind, fit(kind, features, np.full(len(features), 1), 3, 0), features)
+    of_one = outputs(kind, fit(kind, features, np.full(len(features), 1), 3, FitOptions()), features)
     assert set(of_one.argmax(1)) == {1}
 
 
@@ -136,7 +126,7 @@ def test_a_class_that_no_training_pixel_has_is_hardly_ever_predicted_and_a_singl
 ])  # fmt: skip
 def test_trees_that_no_training_makes_are_refused(name: str, change: Any, mistake: str) -> None:
     features, total = pixels()
-    trees = fit(FOREST, features, truth_of(total, 2), 2, 0)
+    trees = fit(FOREST, features, truth_of(total, 2), 2, FitOptions())
     assert mistake_in(trees, 6) == ""
     damaged = trees | {name: change(trees[name])}
     assert mistake_in(damaged, 6) == mistake
@@ -239,7 +229,7 @@ def test_a_linear_model_of_a_version_before_has_no_texture(run: Run, project: Pa
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (("--task", "classification"), "train.architecture forest is a model of pixels, and task classification"),
+    (("--task", "classification"), "train has forest, a model of pixels, and task classification"),
     (("--arguments", "features=all"), "there are no features all; use bands or texture"),
     (("--arguments", "depth=3"), "Forest does not take depth"),
 ])  # fmt: skip

@@ -173,7 +173,7 @@ def test_steps_and_epochs_and_crops_of_whole_chips_exclude_each_other() -> None:
     assert replace(SETTINGS, epochs=None, steps=5).conflicts() == SETTINGS.conflicts() == []
     (sentence,) = replace(SETTINGS, epochs=2, steps=5).conflicts()
     assert sentence == "train.steps and train.epochs are both given; remove one of them"
-    (sentence,) = replace(SETTINGS, task="classification", crop=8).conflicts()
+    (sentence,) = replace(SETTINGS, task="classification", averaged_with=None, crop=8).conflicts()
     assert sentence == "train.crop is for labels of pixels, and task classification has labels of chips; remove it"
 
 
@@ -212,3 +212,20 @@ def test_only_a_model_folder_that_is_not_named_ends_where_it_is(tmp_path: Path) 
 
 def test_crops_are_smaller_than_large_chips_and_as_large_as_small_ones() -> None:
     assert [default_crop(chip) for chip in (8, 32, 128, 256, 512)] == [8, 32, 32, 64, 64]
+
+
+@pytest.mark.parametrize(("settings", "expected"), [
+    ({}, ("forest", "linear")),
+    ({"task": "regression"}, ("forest", "linear")),
+    ({"architecture": "convnext"}, ()),
+    ({"architecture": "net.py:Net"}, ()),
+    ({"task": "classification"}, ()),
+    ({"averaged_with": ("none",)}, ()),
+    ({"averaged_with": ("boosting",), "architecture": "convnext"}, ("boosting",)),
+])  # fmt: skip
+def test_a_unet_of_pixels_is_averaged_with_a_forest_and_a_linear_model_by_default(
+    settings: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    assert Settings(**settings).fitted_beside == expected
+    (sentence,) = Settings(task="multilabel", averaged_with=("forest",)).conflicts()
+    assert "train has forest, a model of pixels, and task multilabel has labels of chips" in sentence

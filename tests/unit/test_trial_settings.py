@@ -216,7 +216,7 @@ def test_settings_that_are_not_options_in_json_are_refused(text: str) -> None:
 
 def test_members_are_trainings_with_seeds_of_their_own() -> None:
     config = check(BASE | {"members": 3, "train": {"seed": 5}})
-    assert training_settings(config) == {"0": {"seed": 5}, "1": {"seed": 6}, "2": {"seed": 7}}
+    assert training_settings(config) == {str(n): {"seed": 5 + n, "averaged_with": ["none"]} for n in range(3)}
     assert each_training(config, ["results/model/manifest.json"]) == [
         f"results/members/model-member-{number}/manifest.json" for number in range(3)
     ]
@@ -250,11 +250,15 @@ def with_members(members: Any) -> dict[str, Any]:
 
 
 def test_members_of_several_kinds_have_their_options_and_a_seed_each() -> None:
-    members = [{"architecture": "unet", "width": 8}, {"architecture": "forest", "seed": 1}, {}]
+    members = [
+        {"architecture": "unet", "width": 8},
+        {"architecture": "forest", "seed": 1},
+        {"averaged_with": ["linear"]},
+    ]
     assert list(training_settings(check(with_members(members))).values()) == [
-        {"seed": 5, "architecture": "unet", "width": 8},
-        {"seed": 1, "architecture": "forest"},
-        {"seed": 7},
+        {"seed": 5, "architecture": "unet", "width": 8, "averaged_with": ["none"]},
+        {"seed": 1, "architecture": "forest", "averaged_with": ["none"]},
+        {"seed": 7, "averaged_with": ["linear"]},
     ]
 
 
@@ -264,7 +268,7 @@ def test_members_of_several_kinds_have_their_options_and_a_seed_each() -> None:
     ([{}, {"task": "regression"}], "members[1] has task, which is the same for all trainings; set train.task"),
     ([{"width": 0}, {}], "members[0].width has 0: Input should be greater than or equal to 1"),
     ([{}, {"architecture": "net.py:Net"}], "a member has the architecture net.py:Net, whose code may run only where"),
-    ([{}, {"loss": "huber"}], "the member with seed 6, loss huber: train.loss huber is not for task segmentation"),
+    ([{}, {"loss": "huber"}], "averaged_with [\"none\"]: train.loss huber is not for task segmentation"),
     ("two", "members"),
 ])  # fmt: skip
 def test_a_wrong_list_of_members_is_refused(members: Any, message: str) -> None:
