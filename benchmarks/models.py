@@ -1,9 +1,10 @@
-"""Default model, tree baselines and a linear model: `python benchmarks/models.py [--seeds 4] [--config CONFIG …]`.
+"""The default model, its network alone, and baselines: `python benchmarks/models.py [--seeds 4] [--config CONFIG …]`.
 
-Whole runs up to the scores, with no setting under `train` but seed and architecture: of the embedded sample in both
-directions, of two made-up landscapes, and of configs that are given. In one landscape the classes have the same values
-and another texture, in the other the same values in another season. It prints accuracy and mIoU, the mean and the range
-over the seeds; the trees are from the first seed, since nothing but their own seed changes them.
+Whole runs up to the scores, with no setting under `train` but the seed, and for the network alone `averaged_with`: of
+the embedded sample in both directions, of two made-up landscapes, and of configs that are given. In one landscape the
+classes have the same values and another texture, in the other the same values in another season. It prints accuracy and
+mIoU, the mean and the range over the seeds; the baselines are from the first seed, since nothing but their own seed
+changes them.
 """
 
 import argparse
@@ -33,18 +34,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--config", type=Path, nargs="*", default=[])
     options = parser.parse_args()
-    names = ("model", *BASELINES.values(), "linear", "majority")
+    names = ("default", "network alone", *BASELINES.values(), "majority")
     print(f"| set | {' | '.join(names)} | ECE |\n|---|{'---|' * (len(names) + 1)}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         for title, config in configs(Path(name), options.config):
             runs = {
-                architecture: [scores(Path(name), config, architecture, seed) for seed in range(options.seeds)]
-                for architecture in ("unet", "linear")
+                model: [scores(Path(name), config, settings, seed) for seed in range(options.seeds)]
+                for model, settings in (("default", {}), ("network alone", {"averaged_with": ["none"]}))
             }
-            rows = {"model": [run["model"] for run in runs["unet"]]}
-            rows |= {title: [runs["unet"][0][key]] for key, title in BASELINES.items()}
-            rows |= {"linear": [run["model"] for run in runs["linear"]], "majority": [runs["unet"][0]["majority"]]}
-            ece = [run["calibration"]["ece"] for run in runs["unet"] if "calibration" in run]
+            rows = {model: [run["model"] for run in of_model] for model, of_model in runs.items()}
+            rows |= {title: [runs["default"][0][key]] for key, title in BASELINES.items()}
+            rows |= {"majority": [runs["default"][0]["majority"]]}
+            ece = [run["calibration"]["ece"] for run in runs["default"] if "calibration" in run]
             cells = [f"{_text(rows[name], 'accuracy')} / {_text(rows[name], 'miou')}" for name in names]
             print(f"| {title} | {' | '.join(cells)} | {f'{np.mean(ece):.3f}' if ece else '-'} |", flush=True)
 
@@ -105,12 +106,12 @@ def made_up(folder: Path, kind: str) -> dict[str, Any]:
     }
 
 
-def scores(folder: Path, config: dict[str, Any], architecture: str, seed: int) -> dict[str, Any]:
+def scores(folder: Path, config: dict[str, Any], model: dict[str, Any], seed: int) -> dict[str, Any]:
     """The metrics of a run; scenes, tiles and labels are made once for each set."""
     project = folder / f"run-{abs(hash(json.dumps(config, sort_keys=True)))}"
     project.mkdir(exist_ok=True)
     train = {key: value for key, value in config.get("train", {}).items() if key == "task"}
-    settings = {"train": train | {"architecture": architecture, "seed": seed}, "results": "results", "state": "state"}
+    settings = {"train": train | model | {"seed": seed}, "results": "results", "state": "state"}
     (project / "config.yaml").write_text(yaml.safe_dump(config | settings))
     command = [sys.executable, "-m", "eopipe", "run", "--configfile", "config.yaml", "--cores", "2"]
     done = subprocess.run(

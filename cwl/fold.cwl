@@ -302,12 +302,12 @@ inputs:
       (default: 32, or 64 for chips of 256 and more, where labels are of pixels and the model takes any window)'
   train_averaged_with:
     type:
-    - 'null'
-    - type: array
+      type: array
       items: string
     label: train.averaged_with
     doc: 'models of pixels that are fitted beside a network: the model is the mean of all; or none (default: forest
-      and linear for unet where labels are of pixels and init is not set) (none or forest or boosting or linear)'
+      and linear for unet where labels are of pixels) (none or forest or boosting or linear)'
+    default: []
   train_max_pixels:
     type: int
     label: train.max_pixels

@@ -276,12 +276,12 @@ inputs:
       prefix: --crop
   averaged_with:
     type:
-    - 'null'
-    - type: array
+      type: array
       items: string
     label: averaged with
     doc: 'models of pixels that are fitted beside a network: the model is the mean of all; or none (default: forest
-      and linear for unet where labels are of pixels and init is not set) (none or forest or boosting or linear)'
+      and linear for unet where labels are of pixels) (none or forest or boosting or linear)'
+    default: []
     inputBinding:
       prefix: --averaged-with
   max_pixels:

@@ -113,12 +113,12 @@ class TrainOptions:
         ),
     ] = None
     averaged_with: Annotated[
-        tuple[PixelModelName, ...] | None,
+        tuple[PixelModelName, ...],
         Option(
             "models of pixels that are fitted beside a network: the model is the mean of all; or none (default: forest "
-            "and linear for unet where labels are of pixels and init is not set)"
+            "and linear for unet where labels are of pixels)"
         ),
-    ] = None
+    ] = ()
     max_pixels: Annotated[
         int,
         Option(

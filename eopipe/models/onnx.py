@@ -213,7 +213,11 @@ def check_onnx(target: Path, trained: TrainedModel, folder: Path, tiles: Tiles) 
     import onnxruntime
 
     unit = 1.0 if TASKS[trained.task].has_classes else trained.target[1]
-    session = onnxruntime.InferenceSession(target, providers=["CPUExecutionProvider"])
+    # The order of sums depends on threads.
+    torch.set_num_threads(1)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(target, options, providers=["CPUExecutionProvider"])
     model, largest, count = ExportedModel(trained, folder).eval(), 0.0, 0
     for image in _chips(tiles, trained):
         with torch.inference_mode():

@@ -15,7 +15,8 @@ from eopipe.contract import Input, Option, Output
 # 11: true colour of bands B04, B03 and B02; why intervals are as wide as they are.
 # 13: metres on the ground; gains without an interval, and classes that are never right or hardly mapped; the verdict is
 # on the baseline that evaluate chose.
-REVISION = 13
+# 14: the architectures of the members of an ensemble.
+REVISION = 14
 
 
 def report(

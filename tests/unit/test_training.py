@@ -173,7 +173,7 @@ def test_steps_and_epochs_and_crops_of_whole_chips_exclude_each_other() -> None:
     assert replace(SETTINGS, epochs=None, steps=5).conflicts() == SETTINGS.conflicts() == []
     (sentence,) = replace(SETTINGS, epochs=2, steps=5).conflicts()
     assert sentence == "train.steps and train.epochs are both given; remove one of them"
-    (sentence,) = replace(SETTINGS, task="classification", averaged_with=None, crop=8).conflicts()
+    (sentence,) = replace(SETTINGS, task="classification", averaged_with=(), crop=8).conflicts()
     assert sentence == "train.crop is for labels of pixels, and task classification has labels of chips; remove it"
 
 

@@ -45,7 +45,8 @@ def test_a_run_ends_with_map_scores_report_model_and_crate(finished: Project) ->
 def test_the_published_probabilities_are_calibrated_where_they_are_tested(finished: Project) -> None:
     # Read and measured by other code than eopipe's.
     with rasterio.open(finished.results / "maps/mosaic/probabilities.tif") as file:
-        probability, tags = file.read() * file.scales[0], file.tags()
+        # The last band is the spread of the members.
+        probability, tags = file.read([1, 2]) * file.scales[0], file.tags()
     with rasterio.open(finished.results / "maps/mosaic/classes.tif") as file:
         classes = file.read(1)
     label = xr.open_zarr(finished.results / "labels/all.zarr", mask_and_scale=False)["label"].values

@@ -29,7 +29,7 @@ def test_the_regression_of_tree_cover_is_better_than_its_mean(example: Examples)
         assert np.isnan(file.nodata)
     assert 0 < np.nanmean(values) < 100
     with rasterio.open(project.results / "maps/mosaic/probabilities.tif") as file:
-        spread, scenes = file.read()
+        spread, scenes, _ = file.read()
     assert (scenes[np.isfinite(values)] >= 1).all()
     assert (spread[scenes == 1] == 0).all()
     assert "RMSE" in (project.results / "report.html").read_text()
