@@ -111,6 +111,8 @@ def sum_of_leaves(arrays: Mapping[str, AnyArray], features: FloatArray) -> Float
 def mistake_in(arrays: Mapping[str, AnyArray], features: int) -> str:
     """What is wrong with arrays of trees that somebody gives; empty for those that `fit` makes."""
     left, right, root, feature = (arrays[name] for name in ("left", "right", "root", "feature"))
+    if any(array.dtype != np.int32 or array.ndim != 1 for array in (left, right, root, feature)):
+        return "its tables of nodes have another type"
     count, number = len(left), np.arange(len(left))
     sizes = {len(right), len(feature), len(arrays["threshold"]), len(arrays["value"])}
     if sizes != {count} or arrays["value"].shape[1:] != arrays["base"].shape:

@@ -360,7 +360,9 @@ def best_value_validation(history: dict[str, Any], unit: str) -> str:
 
 
 def _place_in(history: dict[str, Any], row: dict[str, Any]) -> str:
-    return f"after step {row['step']} of {history['validations'][-1]['step']}"
+    last = history["validations"][-1]["step"]
+    # A model of pixels is fitted at once.
+    return f"after step {row['step']} of {last}" if last > 1 else "after its fit"
 
 
 def scale_of(metrics: RunMetrics) -> ValueScale | None:

@@ -12,6 +12,7 @@ from eopipe.chips.splits import read_samples
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.metrics_document import KINDS, read_metrics
 from eopipe.publish import write_json
+from eopipe.reporting import scores
 from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
 from eopipe.reporting.palette import class_colors
 from eopipe.reporting.panels import outline
@@ -358,3 +359,12 @@ def test_lengths_are_metres_also_where_the_grid_counts_degrees_or_feet() -> None
 
 def test_words_are_joined_as_in_a_sentence() -> None:
     assert (join_words(["a"]), join_words(["a", "b", "c"])) == ("a", "a, b and c")
+
+
+def test_a_model_that_is_fitted_at_once_has_no_steps_in_its_report() -> None:
+    rows = [{"step": step, "val": {"miou": 0.5 + step / 10}} for step in (1, 2)]
+    sentences = [scores.best_validation({"validations": rows[:count]}) for count in (1, 2)]
+    assert sentences == [
+        "Highest mIoU in the validation areas: 0.600 after its fit.",
+        "Highest mIoU in the validation areas: 0.700 after step 2 of 2.",
+    ]
