@@ -345,8 +345,7 @@ def best_validation(history: dict[str, Any]) -> str:
     if not validated:
         return ""
     best = max(validated, key=lambda row: row["val"][key])
-    score = format_score(best["val"][key])
-    return f"Highest {title} in the validation areas: {score} {_place_in(history, best)}."
+    return f"Highest {title} in the validation areas: {format_score(best['val'][key])} {_place_in(history, best)}."
 
 
 def best_value_validation(history: dict[str, Any], unit: str) -> str:
@@ -361,7 +360,6 @@ def best_value_validation(history: dict[str, Any], unit: str) -> str:
 
 def _place_in(history: dict[str, Any], row: dict[str, Any]) -> str:
     last = history["validations"][-1]["step"]
-    # A model of pixels is fitted at once.
     return f"after step {row['step']} of {last}" if last > 1 else "after its fit"
 
 

@@ -118,7 +118,7 @@ def test_a_class_that_no_training_pixel_has_is_hardly_ever_predicted_and_a_singl
 
 
 @pytest.mark.parametrize(("name", "change", "mistake"), [
-    ("left", lambda left: np.where(left == np.arange(len(left)), left, 0).astype(np.int32), "a node is before its parent"),
+    ("left", lambda left: left * (left == np.arange(len(left))), "a node is before its parent"),
     ("left", lambda left: left + 0.5, "its tables of nodes have another type"),
     ("root", lambda root: root[:, None], "its tables of nodes have another type"),
     ("right", lambda right: right[:-1], "its tables of nodes have different lengths"),
