@@ -1,5 +1,8 @@
 """Models on the test pixels of projects whose scenes are split: `python benchmarks/sets.py PROJECT … [--seeds 5]`.
 
+With `--shares 0.01 0.05 0.2` instead: each model on as many of the training chips, drawn at random so that no class is
+without one, `--seeds` draws (which are also the seeds of the models), and accuracy and mIoU (mean, lowest draw).
+
 A project is a folder with the `results` of `eopipe run` to `results/split.json`, and the chip set `set` if it has one.
 Each model is trained by `eopipe train` on one core, and predicts the labelled test pixels alone. It prints accuracy and
 mIoU (mean, lowest seed), ECE, CPU seconds of a training and microseconds of a predicted pixel; and for the default the
@@ -8,6 +11,7 @@ test places, resampled with the seeds.
 """
 
 import argparse
+import json
 import os
 import resource
 import subprocess
@@ -87,15 +91,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("projects", type=Path, nargs="+")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--shares", type=float, nargs="*", default=[])
     options = parser.parse_args()
     for project in options.projects:
-        data, paths = open_project(project)
+        if options.shares:
+            few_labels(project, options.shares, options.seeds)
+            continue
+        data, paths = open_project(project, project / "results/split.json")
         columns = "accuracy", "mIoU", "ECE", "train, CPU s", "predict, µs a pixel"
         print(f"\n| {project.name} | {' | '.join(columns)} |\n|---|---|---|---|---:|---:|", flush=True)
         runs = dict[str, list[Predicted]]()
         for title, arguments in (MODELS | REFERENCES).items():
             count = options.seeds if title in MODELS or title.startswith("forest") else 1
-            if title.startswith("boosting") and len(data.bands) * (3 if "texture" in title else 1) > MAX_BOOSTED:
+            if is_left_out(title, data):
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 runs[title] = [trained(data, paths, Path(folder), arguments, seed) for seed in range(count)]
@@ -104,13 +112,58 @@ def main() -> None:
         print(f"\nDefault less {best}: {difference(runs[DEFAULT], runs[best])}", flush=True)
 
 
-def open_project(project: Path) -> tuple[TrainingData, list[str]]:
-    """The data of a training, and the arguments of `eopipe train` for them."""
+def is_left_out(title: str, data: TrainingData) -> bool:
+    """Whether a model would take minutes for the number of features."""
+    return title.startswith("boosting") and len(data.bands) * (3 if "texture" in title else 1) > MAX_BOOSTED
+
+
+def few_labels(project: Path, shares: list[float], draws: int) -> None:
+    """Print the table of shares of the training chips."""
+    data, _ = open_project(project, project / "results/split.json")
+    models = {title: words for title, words in (MODELS | REFERENCES).items() if not is_left_out(title, data)}
+    print(f"\n| {project.name}, training chips | {' | '.join(models)} |\n|---|{'---|' * len(models)}", flush=True)
+    for share in shares:
+        cells = []
+        for words in models.values():
+            scores = []
+            for draw in range(draws):
+                with tempfile.TemporaryDirectory() as name:
+                    split = Path(name) / "split.json"
+                    chips = write_share(data, project / "results/split.json", split, share, draw)
+                    part, paths = open_project(project, split)
+                    scores.append(trained(part, paths, Path(name), words, draw).scores()[:2])
+            accuracy, miou = np.array(scores).T
+            cells.append(f"{accuracy.mean():.3f} ({accuracy.min():.3f}) / {miou.mean():.3f} ({miou.min():.3f})")
+        print(f"| {chips} ({share:.0%}) | {' | '.join(cells)} |", flush=True)
+
+
+def write_share(data: TrainingData, whole: Path, path: Path, share: float, draw: int) -> int:
+    """Write a split with a share of the training chips, at least one with each class; return their number."""
+    document = json.loads(whole.read_text())
+    samples, chip = document["samples"]["train"], document["chip"]
+    chosen, missing = list[list[int]](), set(range(len(document["classes"])))
+    least = max(1, round(share * len(samples)))
+    for number in np.random.default_rng(draw).permutation(len(samples)):
+        store, row, col = samples[number]
+        labels = data.pairs[store][1].read("label", slice(row, row + chip), slice(col, col + chip))
+        if missing & set(np.unique(labels).tolist()) or len(chosen) + len(missing) < least:
+            chosen.append(samples[number])
+            missing -= set(np.unique(labels).tolist())
+        if len(chosen) >= least and not missing:
+            break
+    document["samples"]["train"] = sorted(chosen)
+    document["audit"]["allow"] = {"statistics": "those of all training chips"}
+    path.write_text(json.dumps(document))
+    return len(chosen)
+
+
+def open_project(project: Path, split: Path) -> tuple[TrainingData, list[str]]:
+    """The data of a training by a split, and the arguments of `eopipe train` for them."""
     results = project / "results"
     stores = project / "set" if (project / "set").is_dir() else results
     tiles = tuple(sorted((results / "composites").glob("*.zarr"))) or tuple(sorted((stores / "tiles").glob("*.zarr")))
     labels = tuple(sorted((stores / "labels").glob("*.zarr")))
-    inputs = TrainingInputs(tiles, labels, results / "split.json", results / "statistics.json")
+    inputs = TrainingInputs(tiles, labels, split, results / "statistics.json")
     words = ["--tiles", *tiles, "--labels", *labels, "--chips", inputs.chips, "--statistics", inputs.statistics]
     return TrainingData.open(inputs), [str(word) for word in words]
 

@@ -1840,8 +1840,8 @@ steps:
       models:
         source:
         - rung_0/model
-        linkMerge: merge_nested
-        pickValue: the_only_non_null
+        - trial_names
+        pickValue: first_non_null
         valueFrom: $(self)
       count: rung_0_count
       rung_name: rung_0_name
@@ -1940,8 +1940,8 @@ steps:
       continued:
         source:
         - rung_0/model
-        linkMerge: merge_nested
-        pickValue: the_only_non_null
+        - trial_names
+        pickValue: first_non_null
         valueFrom: $(self)
       promoted: promote_0/rung
       wanted: with_rung_1
@@ -1960,8 +1960,8 @@ steps:
       models:
         source:
         - rung_1/model
-        linkMerge: merge_nested
-        pickValue: the_only_non_null
+        - trial_names
+        pickValue: first_non_null
         valueFrom: $(self)
       count: rung_1_count
       previous: promote_0/rung
@@ -2061,8 +2061,8 @@ steps:
       continued:
         source:
         - rung_1/model
-        linkMerge: merge_nested
-        pickValue: the_only_non_null
+        - trial_names
+        pickValue: first_non_null
         valueFrom: $(self)
       promoted: promote_1/rung
       wanted: with_rung_2
@@ -2081,8 +2081,8 @@ steps:
       models:
         source:
         - rung_2/model
-        linkMerge: merge_nested
-        pickValue: the_only_non_null
+        - trial_names
+        pickValue: first_non_null
         valueFrom: $(self)
       count: rung_2_count
       previous: promote_1/rung
@@ -2110,8 +2110,8 @@ steps:
       continued:
         source:
         - rung_2/model
-        linkMerge: merge_nested
-        pickValue: the_only_non_null
+        - trial_names
+        pickValue: first_non_null
         valueFrom: $(self)
       promoted: promote_2/rung
       chips: split/chips

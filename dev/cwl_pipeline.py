@@ -192,7 +192,7 @@ def _training_steps() -> dict[str, Cwl]:
         steps[f"{kind}s"] = _repeated(f"{kind}s", docs[kind], "training", training(), each, wires)
     last = MAX_RUNGS - 1
     steps["trials"]["in"] |= {
-        "continued": {"source": [f"rung_{last}/model"], **ONE_MODEL},
+        "continued": _models_of_rung(last),
         "promoted": f"promote_{last}/rung",
     }
     steps["trials"]["scatter"] = [*each["scatter"], "continued"]
@@ -206,6 +206,13 @@ def _training_steps() -> dict[str, Cwl]:
     }
 
 
+def _models_of_rung(number: int) -> Cwl:
+    """The models of all trials of a rung, which are a list also where the rung is skipped."""
+    # The second source is never reached. Without `pickValue` cwltool warns of a step with a condition, and of a single
+    # source StreamFlow takes the elements of its list in the place of the list.
+    return {"source": [f"rung_{number}/model", "trial_names"], "pickValue": "first_non_null", **SELF}
+
+
 def _rung_steps() -> dict[str, Cwl]:
     """Trainings of the trials up to each rung, and which of them continue; a job with fewer rungs has the last ones."""
     steps: dict[str, Cwl] = {}
@@ -217,7 +224,7 @@ def _rung_steps() -> dict[str, Cwl]:
         before: Cwl = {}
         if number:
             named |= {
-                "continued": {"source": [f"rung_{number - 1}/model"], **ONE_MODEL},
+                "continued": _models_of_rung(number - 1),
                 "promoted": f"promote_{number - 1}/rung",
             }
             each["scatter"] = [*each["scatter"], "continued"]
@@ -226,7 +233,7 @@ def _rung_steps() -> dict[str, Cwl]:
             f"rung_{number}", SOURCES, named | of_rung, of="train", **each, **condition
         )
         compared = {
-            "models": {"source": [f"rung_{number}/model"], **ONE_MODEL},
+            "models": _models_of_rung(number),
             "count": f"rung_{number}_count",
         } | before
         compared |= {"rung_name": f"rung_{number}_name"} | of_rung

@@ -28,6 +28,7 @@ from eopipe.tasks.values import value_parts
 from eopipe.telemetry.journal import METRICS
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import CHIP_SET
+from eopipe.train_options import TrainOptions
 from eopipe.training.data import TrainingData
 from eopipe.training.validation import class_scores
 from eopipe.training_job import Settings
@@ -75,7 +76,9 @@ def fit_pixel_model(
     data: TrainingData, settings: Settings, target: tuple[float, ...], weights: tuple[float, ...], trees: int = TREES
 ) -> FittedModel:
     """Fit the model of pixels that is the architecture of the settings."""
-    architecture = Architecture.of(vars(settings) | {"model_files": ()}, data.bands, len(data.labels.names))
+    # It has no levels; what a network beside it has is not its own.
+    values = vars(settings) | {"model_files": (), "width": TrainOptions.width, "depth": TrainOptions.depth}
+    architecture = Architecture.of(values, data.bands, len(data.labels.names))
     trained = data.describe_model(architecture, settings, target)
     features, truth, total = drawn_pixels(data, trained, settings)
     log.info("event=fit model=%s pixels=%d of=%d features=%d", architecture.name, len(truth), total, features.shape[1])

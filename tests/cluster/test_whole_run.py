@@ -5,13 +5,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from cluster_project import ClusterProject
 from daemons import sh, wait
-from projects import DAYS, ROOT, Project, environment
+from projects import DAYS, ROOT, Project, by_cwltool, environment
 
-from eopipe.publish import read_json
+from eopipe.publish import read_json, sha256
 from eopipe.run.project import SNAKEFILE
 from slurm import Cluster
 
@@ -27,8 +29,11 @@ TRIALS = {
 }
 
 
-def new_project(folder: Path) -> Project:
-    """A folder as `eopipe init` writes it, for two scenes and two trials of a short training."""
+MEMBERS = [{"architecture": "unet"}, {"architecture": "forest"}, {"architecture": "linear"}]
+
+
+def new_project(folder: Path, **several: Any) -> Project:
+    """A folder as `eopipe init` writes it, for two scenes and several short trainings."""
     folder.mkdir()
     (folder / "Snakefile").write_text(SNAKEFILE)
     (folder / "sample").symlink_to(ROOT / "sample")
@@ -36,9 +41,28 @@ def new_project(folder: Path) -> Project:
     project.write(
         search={"ids": [f"S2_ROMANIA_{day}" for day in DAYS[:2]]},
         train={"epochs": 3},
-        trials=TRIALS,
     )
+    with (folder / "config.yaml").open("a") as config:
+        yaml.safe_dump(several, config)
     return project
+
+
+def run_twice(folder: Path, **several: Any) -> tuple[Project, ClusterProject]:
+    """The same project run on this computer and, at the same time, through Slurm."""
+    laptop, clustered = (
+        new_project(folder / "laptop", **several),
+        ClusterProject(new_project(folder / "slurm", **several)),
+    )
+    with (folder / "laptop.log").open("w") as log:
+        alone = subprocess.Popen(laptop.command(), cwd=laptop.folder, stdout=log, stderr=log, env=environment())
+    clustered.profile()
+    try:
+        assert clustered.end(clustered.start(), 600) == 0, clustered.snakemake_log
+        assert alone.wait(600) == 0, (folder / "laptop.log").read_text()
+    finally:
+        alone.kill()
+        clustered.kill_all()
+    return laptop, clustered
 
 
 def jobs_of_stages(results: Path) -> dict[str, str]:
@@ -50,17 +74,7 @@ def jobs_of_stages(results: Path) -> dict[str, str]:
 def test_a_run_through_slurm_from_an_empty_folder_to_the_crate_has_the_bytes_of_a_laptop(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    laptop = new_project(tmp_path / "laptop")
-    with (tmp_path / "laptop.log").open("w") as log:
-        alone = subprocess.Popen(laptop.command(), cwd=laptop.folder, stdout=log, stderr=log, env=environment())
-    clustered = ClusterProject(new_project(tmp_path / "slurm"))
-    clustered.profile()
-    try:
-        assert clustered.end(clustered.start(), 600) == 0, clustered.snakemake_log
-        assert alone.wait(600) == 0, (tmp_path / "laptop.log").read_text()
-    finally:
-        alone.kill()
-        clustered.kill_all()
+    laptop, clustered = run_twice(tmp_path, trials=TRIALS)
     assert (clustered.folder / "results/crate/manifest.json").exists()
     digests = laptop.digests()
     assert clustered.project.digests() == digests
@@ -108,6 +122,21 @@ def test_a_run_through_slurm_from_an_empty_folder_to_the_crate_has_the_bytes_of_
     assert {stage for stage, job in jobs.items() if job} == {"preprocess", "predict", "describe", "catalog", "crate"}
     of_map = again.project.digests()
     assert of_map["maps/mosaic/probabilities.tif"] == digests["maps/mosaic/probabilities.tif"]
+
+
+def test_members_of_several_kinds_have_one_digest_on_a_laptop_slurm_and_cwltool(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    laptop, clustered = run_twice(tmp_path, members=MEMBERS)
+    digests = laptop.digests()
+    assert clustered.project.digests() == digests
+    (tmp_path / "cwl").mkdir()
+    outputs = by_cwltool(laptop, tmp_path / "cwl")
+    for name in ("model/manifest.json", "metrics.json"):
+        assert sha256(outputs / name) == digests[name], name
+    assert sha256(outputs / "classes.tif") == digests["maps/mosaic/classes.tif"]
+    kinds = read_json(outputs / "model/model.json")["properties"]["eopipe:kinds"]
+    assert [kind["architecture"] for kind in kinds] == ["unet", "forest", "linear"]
 
 
 def test_the_batch_script_of_the_docs_requeues_a_training_that_has_saved_and_stopped(

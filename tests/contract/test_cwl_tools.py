@@ -251,6 +251,17 @@ def test_labels_of_a_finished_model_are_made_where_the_job_has_some_and_then_tes
     assert {"label/record", "evaluate/record"} <= {*steps["crate"]["in"]["records"]["source"]}
 
 
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_one_of_several_is_never_picked_from_the_list_of_a_single_scattered_step(name: str) -> None:
+    # An engine may take the elements of such a list for the sources: StreamFlow does, and fails where it is empty.
+    steps = WORKFLOWS[name]["steps"]
+    for step in steps.values():
+        for value in step["in"].values():
+            if isinstance(value, dict) and value.get("pickValue") in ("first_non_null", "the_only_non_null"):
+                only, *others = value["source"]
+                assert others or "scatter" not in steps[only.partition("/")[0]], value
+
+
 def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job() -> None:
     steps = WORKFLOWS["pipeline"]["steps"]
     optional = {name: step["in"]["wanted"] for name, step in steps.items() if step.get("when") == "$(inputs.wanted)"}

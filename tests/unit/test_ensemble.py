@@ -278,7 +278,7 @@ def of_kinds(folder: Path, task: str) -> list[Path]:
     return [write_member(folder / "small", trained, 0), write_member(folder / "large", large, 1, width=8), path]
 
 
-@pytest.mark.parametrize("task", ["segmentation", "regression"])
+@pytest.mark.parametrize("task", ["segmentation", pytest.param("regression", marks=pytest.mark.exhaustive)])
 def test_members_of_several_kinds_are_one_model(tmp_path: Path, task: str) -> None:
     members = of_kinds(tmp_path, task)
     model = combine(tmp_path / "model", *members)

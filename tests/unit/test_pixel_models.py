@@ -69,6 +69,7 @@ def test_a_model_is_what_scikit_learn_fits(classes: int, is_weighted: bool) -> N
             np.testing.assert_allclose(actual[:, 0], estimator.predict(other), atol=2e-5, err_msg=kind)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("classes", [0, 2, 4])
 def test_boosted_trees_are_the_mean_of_three_fits_with_seeds_of_their_own(classes: int) -> None:
     features, total = pixels()
@@ -172,7 +173,9 @@ def trained(run: Run, project: Path, model: Path, *arguments: object, labels: st
     return model
 
 
-@pytest.mark.parametrize("kind", PIXEL_MODELS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.exhaustive] * (kind != "forest")) for kind in PIXEL_MODELS]
+)
 def test_a_model_is_trained_mapped_without_seams_and_exported(
     run: Run, project: Path, tmp_path: Path, kind: str
 ) -> None:

@@ -87,7 +87,7 @@ def test_a_second_run_has_nothing_to_do_and_says_so(finished: Project) -> None:
     "several",
     [
         {"trials": {"space": {"width": [4, 8]}, "rungs": [0.5]}},
-        {"members": 2},
+        pytest.param({"members": 2}, marks=pytest.mark.exhaustive),
         pytest.param({"folds": 3}, marks=pytest.mark.exhaustive),
     ],
     ids=["trials", "members", "folds"],
