@@ -30,8 +30,8 @@ from eopipe.chips.splits import (
 )
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.scenes.products import tile_in
-from eopipe.stac.antimeridian import common_bounds
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.globe import DEGREES, common_bounds, transformer
 from eopipe.tiles.store import NO_LABEL
 
 # Degrees, a tenth of a millimetre: more than the last bits of a longitude.
@@ -244,7 +244,7 @@ def regions_of(table: ChipTable, source: Path | None, attribute: str) -> list[st
 
     Raises UsageError without a file, BadInputError for what is not a vector file with this attribute.
     """
-    from pyproj import Transformer
+    from pyproj import CRS
     from shapely import STRtree, points
 
     from eopipe.labels.vectors import read_features
@@ -252,12 +252,14 @@ def regions_of(table: ChipTable, source: Path | None, attribute: str) -> list[st
     if source is None:
         raise UsageError("split.by region needs split.regions: a file of polygons, each with its name")
     features = read_features(source, attribute)
-    change = Transformer.from_crs("EPSG:4326", features.crs, always_xy=True)
-    x, y = change.transform(table.ground.degrees[:, 0], table.ground.degrees[:, 1])
-    chips, shapes = STRtree(features.shapes).query(points(x, y), predicate="intersects")
+    x, y = transformer(DEGREES, features.crs).transform(table.ground.degrees[:, 0], table.ground.degrees[:, 1])
+    # Longitudes of a file may continue beyond 180 degrees.
+    turns = (-360.0, 0.0, 360.0) if CRS.from_user_input(features.crs).is_geographic else (0.0,)
+    places = points(np.add.outer(turns, x), y).ravel()
+    numbers, shapes = STRtree(features.shapes).query(places, predicate="intersects")
     regions: list[str | None] = [None] * len(table.samples)
     names: dict[int, set[str]] = {}
-    for chip, shape in zip(chips.tolist(), shapes.tolist(), strict=True):
+    for chip, shape in zip((numbers % len(x)).tolist(), shapes.tolist(), strict=True):
         names.setdefault(chip, set()).add(str(features.values[shape]))
     for chip, options in names.items():
         regions[chip] = options.pop() if len(options) == 1 else None

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +19,11 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.documents import read_document
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
 from eopipe.scenes.item import SceneBand
+from eopipe.tiles.globe import bounds_of, outline_of, to_degrees
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.ground import pixel_metres
 from eopipe.warp.open_raster import SETTINGS, only_band, open_raster, read_window
 from eopipe.warp.validity import data_bands, valid_pixels
-
-if TYPE_CHECKING:
-    from odc.geo.geobox import GeoBox
 
 # Of larger images a folder of scenes is made, not a chip set.
 MAX_EDGE = 4096
@@ -305,31 +303,13 @@ def _header(chip: ChipFile, source: Any) -> ChipHeader:
         transform=tuple(grid.affine)[:6],
         longitude=longitude,
         latitude=latitude,
-        bounds=_bounds(grid, crs, longitude),
+        bounds=bounds_of(outline_of(grid)),
         pixel_m=pixel_metres(grid)[0],
         date=_date_of(chip, source),
         bands=bands,
         dtype=dtypes[0],
         scaling=scalings[0],
     )
-
-
-def _bounds(grid: "GeoBox", crs: str, longitude: float) -> tuple[float, float, float, float]:
-    """West, south, east, north of the corners; each is on the short way from the longitude of the centre."""
-    height, width = grid.shape
-    corners = [grid.affine * (x, y) for x in (0, width) for y in (0, height)]
-    x, y = to_degrees(crs).transform(*np.array(corners).T)
-    offsets = (np.asarray(x) - longitude + 180) % 360 - 180
-    west, east = ((longitude + float(edge) + 180) % 360 - 180 for edge in (offsets.min(), offsets.max()))
-    return west, float(min(y)), east, float(max(y))
-
-
-@lru_cache(maxsize=256)
-def to_degrees(crs: str) -> Any:
-    """The transformer from a CRS to longitude and latitude (WGS 84)."""
-    from pyproj import Transformer
-
-    return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
 
 
 def _date_of(chip: ChipFile, source: Any) -> str | None:

@@ -12,11 +12,11 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from eopipe.arrays import Float64Array, IntArray
-from eopipe.chips.chip_files import to_degrees
 from eopipe.chips.chip_set import INDEX, INDEX_ARRAY, SLOT_STEP, STORE
 from eopipe.chips.splits import STRIPS, SplitPlan
 from eopipe.documents import OPEN, Count, PositiveCount, Text, invertible, read_document, typed_mistakes
 from eopipe.errors import BadInputError, UsageError
+from eopipe.tiles.globe import to_degrees
 from eopipe.tiles.store import CHIP_SET, Tiles
 
 METHODS = ("random", "blocks", "temporal", "group", *STRIPS)
@@ -76,8 +76,6 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 def _read_records(store: Tiles) -> list[dict[str, Any]]:
     """The records of the index in a store of packed chips. Raises BadInputError for what is not one."""
-    from pyproj.exceptions import ProjError
-
     label, slot = f"the index in {store.path}", store.attributes[CHIP_SET]["slot"]
     try:
         array: Any = store.group.get(INDEX_ARRAY)
@@ -104,7 +102,7 @@ def _read_records(store: Tiles) -> list[dict[str, Any]]:
     for crs in sorted({record["crs"] for record in records}):
         try:
             to_degrees(crs)
-        except ProjError as error:
+        except BadInputError as error:
             raise BadInputError(f"{label} has chips with a CRS that does not exist: {crs[:60]!r}") from error
     return records
 

@@ -25,7 +25,7 @@ from eopipe.labels.classes import Legend
 from eopipe.labels.source_values import SourceValues, attributes_of
 from eopipe.processes import map_in_order
 from eopipe.publish import publish, refuse_foreign, write_json
-from eopipe.stac.antimeridian import common_bounds
+from eopipe.tiles.globe import common_bounds
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, shard_regions
 from eopipe.tiles.store import CHIP_SET, NO_LABEL, add_array, declare_nodata, new_store
 

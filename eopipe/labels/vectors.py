@@ -10,6 +10,7 @@ import numpy as np
 from eopipe.arrays import ObjectArray
 from eopipe.errors import BadInputError
 from eopipe.labels.vector_files import Features, read_file
+from eopipe.tiles.globe import short_way, split, valid
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -186,7 +187,7 @@ def _valid(shapes: ObjectArray, source: Path) -> ObjectArray:
     originals, repaired = shapes[invalid], np.array(shapes)
     repaired[invalid & is_line] = make_valid(shapes[invalid & is_line])
     is_area = invalid & ~is_line
-    repaired[is_area] = make_valid(shapes[is_area], method="structure", keep_collapsed=False)
+    repaired[is_area] = valid(shapes[is_area])
     repaired[invalid] = _areas_only(repaired[invalid], originals)
     before, after = _area(originals), _area(repaired[invalid])
     log.warning(
@@ -202,47 +203,20 @@ def _valid(shapes: ObjectArray, source: Path) -> ObjectArray:
 
 
 def _split_at_180(shapes: ObjectArray, source: Path) -> ObjectArray:
-    """Shapes in degrees, of which those with an edge from one side of the 180 degree meridian to the other are split.
-
-    A ring around a pole is not changed.
-    """
+    """Shapes in degrees, split where an edge leads from one side of the 180 degree meridian to the other."""
     from shapely import bounds, get_parts
 
-    extent, split = bounds(shapes), 0
+    extent, count = bounds(shapes), 0
     shapes = np.array(shapes)
     for number in np.flatnonzero(extent[:, 2] - extent[:, 0] > CROSSING_DEGREES).tolist():
-        parts = [(part, _halves(part)) for part in get_parts(shapes[number])]
-        if any(halves for _, halves in parts):
-            shapes[number] = _one_shape([piece for part, halves in parts for piece in halves or [part]])
-            split += 1
-    if split:
-        log.warning("event=shapes_split_at_180_degrees source=%s shapes=%d", source.name, split)
+        parts = get_parts(shapes[number])
+        drawn = [short_way(part, CROSSING_DEGREES) for part in parts]
+        if any(new is not old for new, old in zip(drawn, parts, strict=True)):
+            shapes[number] = _one_shape([split(part) for part in drawn])
+            count += 1
+    if count:
+        log.warning("event=shapes_split_at_180_degrees source=%s shapes=%d", source.name, count)
     return shapes
-
-
-def _halves(part: Any) -> list[Any]:
-    """The parts of a polygon or line west and east of the 180 degree meridian; none where no edge crosses it."""
-    from shapely import affinity, clip_by_rect, make_valid, transform
-
-    jumps = _edge_degrees(part)
-    if not ((jumps > CROSSING_DEGREES) & (jumps < 360)).any():
-        return []
-    turned = transform(part, lambda p: np.column_stack([p[:, 0] % 360, p[:, 1]]))
-    if (_edge_degrees(turned) > 180).any():
-        return []
-    if not turned.is_valid:
-        turned = make_valid(turned, method="structure", keep_collapsed=False)
-    west, east = clip_by_rect(turned, 0, -90, 180, 90), clip_by_rect(turned, 180, -90, 360, 90)
-    return [west, affinity.translate(east, -360)]
-
-
-def _edge_degrees(part: Any) -> Any:
-    """Degrees of longitude that each edge of a polygon or line spans."""
-    from shapely import get_coordinates, get_rings
-
-    rings = get_rings(part) if part.geom_type == "Polygon" else [part]
-    points, ring = get_coordinates(rings, return_index=True)
-    return np.abs(np.diff(points[:, 0]))[np.diff(ring) == 0]
 
 
 def _one_shape(pieces: list[Any]) -> Any:

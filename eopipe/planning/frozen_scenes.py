@@ -15,7 +15,8 @@ from eopipe.publish import MANIFEST, read_json, verify
 from eopipe.run.images import periods
 from eopipe.scenes.item import Item, read_item
 from eopipe.tiles.cells import Frame, read_frame
-from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, footprint, grid_extent, grid_outline
+from eopipe.tiles.globe import outline_of
+from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, footprint, grid_extent
 
 Config = dict[str, Any]
 # Outputs of search, by port.
@@ -146,7 +147,7 @@ def _share_in_grid(item: Item, frame: Frame) -> float:
     """The part of a scene's footprint in the grid and a border of half a block; 1 without a footprint."""
     share = 0.0
     for cell in frame.cells:
-        outline = footprint(item, str(cell.grid.crs))
+        outline = footprint(item, cell.grid)
         if outline is None:
             return 1.0
         share += outline.intersection(grid_extent(cell.grid, BLOCK // 2)).area / outline.area
@@ -155,12 +156,14 @@ def _share_in_grid(item: Item, frame: Frame) -> float:
 
 def plan_geojson(scenes: FrozenScenes, rows: list[SceneRow]) -> dict[str, Any]:
     """Footprints with dates, cloud and bytes, and the outline of the grid, in degrees."""
+    from shapely.geometry import mapping
+
     features = [_feature(scenes.items[row.name]["geometry"], kind="scene", **scene_json(row)) for row in rows]
     outlines = []
     for cell in scenes.frame.cells:
         (height, width), name = cell.shape, {"cell": cell.id} if cell.id else {}
         outline = {"kind": "grid", "crs": str(cell.grid.crs), "height": height, "width": width} | name
-        outlines.append(_feature(grid_outline(cell.grid), **outline))
+        outlines.append(_feature(dict(mapping(outline_of(cell.grid))), **outline))
     return {"type": "FeatureCollection", "features": [*outlines, *features]}
 
 

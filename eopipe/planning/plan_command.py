@@ -217,7 +217,7 @@ def refuse_huge_grid(scenes: FrozenScenes) -> None:
     if needed < memory / 2:
         return
     grid = max((cell.grid for cell in scenes.frame.cells), key=lambda grid: grid.shape[0] * grid.shape[1])
-    outlines = [outline for item in scenes.items.values() if (outline := footprint(item, str(grid.crs)))]
+    outlines = [outline for item in scenes.items.values() if (outline := footprint(item, grid))]
     share = 100 * sum(outline.area for outline in outlines) / grid_extent(grid).area
     raise BadInputError(
         f"the grid of {height:,} x {width:,} pixels in {_crs_text(scenes)} is too large: masks of "

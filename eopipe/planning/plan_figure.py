@@ -24,9 +24,10 @@ from eopipe.reporting.maps import (
 )
 from eopipe.reporting.palette import SPLIT_COLORS
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.globe import to_crs, transformer
 from eopipe.tiles.grid import Bounds
 from eopipe.tiles.ground import pixel_metres
-from eopipe.warp.footprints import exterior_rings, footprint, grid_extent, reproject
+from eopipe.warp.footprints import exterior_rings, footprint, grid_extent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +44,7 @@ def write_plan_figure(
     """Draw the plan as PNG; the same plan gives the same bytes."""
     # Several cells are drawn in the CRS of the first.
     first = scenes.frame.cells[0].grid
-    shapes = (footprint(item, str(first.crs)) for item in scenes.items.values())
+    shapes = (footprint(item, first) for item in scenes.items.values())
     outlines = [ring for shape in shapes if shape is not None for ring in exterior_rings(shape)]
     left, lower, right, upper = figure_bounds(_extents(scenes.frame), outlines)
     days = sorted(row.day for row in rows if row.day)
@@ -82,7 +83,7 @@ def _extents(frame: Frame) -> Any:
 
     first, *others = (cell.grid for cell in frame.cells)
     step = abs(first.resolution.x) * 64
-    turned = (reproject(grid_extent(grid), str(grid.crs), str(first.crs), step) for grid in others)
+    turned = (to_crs(grid_extent(grid), str(first.crs), step, str(grid.crs)) for grid in others)
     return union_all([grid_extent(first), *turned])
 
 
@@ -120,8 +121,6 @@ def _draw_map(axes: "Axes", scenes: FrozenScenes, chips: ChipForecast | None, ou
 
 def _squares(frame: Frame, chips: ChipForecast, split: str) -> Float64Array:
     """Corners (n, 4, 2) of the chips of a split, in the CRS of the first cell."""
-    from pyproj import Transformer
-
     corners, parts = chips.corners[split].astype(float), []
     steps = np.array([(0, 0), (0, 1), (1, 1), (1, 0)]) * chips.plan.chip
     for cell in frame.cells:
@@ -130,9 +129,7 @@ def _squares(frame: Frame, chips: ChipForecast, split: str) -> Float64Array:
         rows, cols = np.moveaxis(in_cell[:, None] + steps, -1, 0)
         x, y = affine.c + affine.a * cols, affine.f + affine.e * rows
         if cell is not frame.cells[0]:
-            x, y = Transformer.from_crs(str(cell.grid.crs), str(frame.cells[0].grid.crs), always_xy=True).transform(
-                x, y
-            )
+            x, y = transformer(str(cell.grid.crs), str(frame.cells[0].grid.crs)).transform(x, y)
         parts.append(np.stack([x, y], -1))
     return np.concatenate(parts)
 

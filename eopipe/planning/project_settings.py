@@ -14,9 +14,9 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vector_files import refuse_xml
 from eopipe.scenes.item import Item
 from eopipe.scenes.products import STANDARD
-from eopipe.stac.antimeridian import Geometry, unwrap
 from eopipe.stac.geoparquet import from_disk
 from eopipe.stac.query import Query, area_geometry, explain_no_match
+from eopipe.tiles.globe import Geometry, from_crs, unwrap, valid
 from eopipe.tiles.grid import utm_crs
 from eopipe.train_options import TaskName
 
@@ -250,11 +250,9 @@ def read_area(path: Path) -> Geometry:
     GeoJSON is in degrees by definition; other formats are reprojected. Raises BadInputError for what has no polygons
     or no CRS.
     """
-    import numpy as np
     import pyogrio
     import pyogrio.raw
-    from pyproj import Transformer
-    from shapely import from_wkb, make_valid, segmentize, transform, union_all
+    from shapely import from_wkb, union_all
     from shapely.errors import ShapelyError
     from shapely.geometry import mapping
 
@@ -263,18 +261,14 @@ def read_area(path: Path) -> Geometry:
     refuse_xml(path)
     try:
         meta, _, wkb, _ = pyogrio.raw.read(path, columns=[])
-        shapes = make_valid(from_wkb(wkb))
+        shapes = from_wkb(wkb)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ShapelyError, TypeError) as error:
         raise BadInputError(
             f"{path} cannot be read as an area; give polygons as GeoJSON, GeoPackage or Shapefile"
         ) from error
     if not meta["crs"]:
         raise BadInputError(f"{path} has no CRS, so the area cannot be located")
-    change = Transformer.from_crs(meta["crs"], "EPSG:4326", always_xy=True)
-    whole = union_all([shape for shape in shapes if shape is not None])
+    whole = union_all([valid(shape) for shape in shapes if shape is not None])
     if whole.is_empty or not whole.area:
         raise BadInputError(f"{path} has no polygons; give the outline of the area")
-    step = max(whole.bounds[2] - whole.bounds[0], whole.bounds[3] - whole.bounds[1]) / 100
-    fine = segmentize(whole, step)
-    degrees = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1])))
-    return dict(mapping(degrees))
+    return dict(mapping(from_crs(whole, meta["crs"])))

@@ -43,10 +43,10 @@ from eopipe.reporting.scores import scale_of
 from eopipe.reporting.split_maps import split_roles
 from eopipe.reporting.verdict import headline, value_headline, weak_classes
 from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
-from eopipe.stac.antimeridian import common_bounds
 from eopipe.tasks import TASKS
 from eopipe.telemetry.journal import METRICS, read_journal
 from eopipe.tiles.cells import Cell, Frame
+from eopipe.tiles.globe import common_bounds
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import Tiles
 from eopipe.training_job import TrainingLength

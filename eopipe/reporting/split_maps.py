@@ -258,7 +258,7 @@ def outlines_of(places: ChipPlaces, samples: IntArray) -> ObjectArray:
     """Well-known binary of the outlines (n,) of chips in degrees, cut at 180 degrees."""
     from shapely import MultiPolygon, box, get_parts, intersection, multipolygons, polygons, to_wkb, union_all
 
-    from eopipe.stac.antimeridian import split
+    from eopipe.tiles.globe import split
 
     outlines = places.outlines[places.indices(samples)]
     outlines[..., 0] = np.unwrap(outlines[..., 0], period=CIRCLE)

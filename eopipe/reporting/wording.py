@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.chips.splits import Split
 from eopipe.evaluation.metrics_document import Method, MetricsDocument, RunMetrics
 from eopipe.labels.shape_counts import shape_sentences
-from eopipe.tiles.cells import to_degrees
+from eopipe.tiles.globe import bounds_of, outline_of
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -160,7 +160,7 @@ def unused_data(split: Split) -> list[str]:
 
 def format_bounds(grid: "GeoBox") -> str:
     """The bounding box of a grid in degrees: 15.0000 E to 15.0051 E, 45.1406 N to 45.1450 N."""
-    return format_degrees(to_degrees(str(grid.crs)).transform_bounds(*grid.boundingbox.bbox))
+    return format_degrees(bounds_of(outline_of(grid)))
 
 
 def format_degrees(bounds: Sequence[float]) -> str:

@@ -23,6 +23,7 @@ from eopipe.scenes.radiometry import (
     offset_doubt,
     product_scaling,
 )
+from eopipe.tiles.grid import crs_of_fields
 
 log = logging.getLogger("eopipe")
 Item = dict[str, Any]
@@ -286,7 +287,7 @@ def stated_raster(item: Item, name: str) -> StatedRaster:
 def asset_projection(item: Item, asset: str) -> tuple[str | None, list[float] | None, list[int] | None]:
     """CRS, affine transform and shape of an asset, where the item states them."""
     values = item["properties"] | item["assets"][asset]
-    code = values.get("proj:code")
+    code = crs_of_fields(values)
     # Written by programs that format a code which they do not know.
     if code is not None and code.rpartition(":")[2].strip().lower() in UNKNOWN:
         code = None

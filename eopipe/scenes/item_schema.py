@@ -61,6 +61,7 @@ class _Projected(BaseModel):
     model_config = OPEN
 
     code: Annotated[str, AfterValidator(_code)] | None = Field(None, alias="proj:code")
+    wkt2: str | None = Field(None, alias="proj:wkt2")
     epsg: Annotated[Any, BeforeValidator(_epsg)] | None = Field(None, alias="proj:epsg")
     transform: Annotated[list[Number], AfterValidator(invertible)] | None = Field(None, alias="proj:transform")
     shape: Annotated[list[Annotated[Any, BeforeValidator(_positive)]], Field(min_length=2, max_length=2)] | None = (

@@ -6,10 +6,10 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from eopipe.errors import BadInputError, EopipeError, RefusedError
 from eopipe.scenes.item import Item, as_collection, as_item, scheme
-from eopipe.stac.antimeridian import Geometry, split, unwrap
 from eopipe.stac.client import RetryingStacIO
 from eopipe.stac.query import Query
 from eopipe.stac.static import add_credits, hrefs, resolve_assets, walk, without_secrets
+from eopipe.tiles.globe import Geometry, split, unwrap
 
 PAGE = 100
 # Collections that a message lists.

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Item, asset_projection
-from eopipe.stac.antimeridian import Geometry, shift_near, unwrap
 from eopipe.stac.query import footprint
 from eopipe.tiles.cells import GAP, ZONE_DEGREES, Frame
+from eopipe.tiles.globe import DEGREES, Geometry, shift_near, to_crs, transformer, unwrap
 from eopipe.tiles.grid import Bounds, make_grid, utm_crs
 from eopipe.tiles.ground import scale_warning
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from odc.geo.geobox import GeoBox
-    from pyproj import Transformer
     from shapely.geometry.base import BaseGeometry
 
 log = logging.getLogger("eopipe")
@@ -118,7 +117,7 @@ def choose_cells(
         for site in _sites(area, zone, GAP * step):
             scenes = _pixels_in(lattices, site)
             chosen, origin = _prevailing_lattice(scenes, zone)
-            grid = make_grid(_bounds_in(site, chosen), chosen, step, origin)
+            grid = make_grid(to_crs(site, chosen).bounds, chosen, step, origin)
             if 0 not in grid.shape:
                 cells.append((zone, grid, scenes))
     frame = Frame.of_grids([grid for _, grid, _ in cells], [zone for zone, _, _ in cells])
@@ -260,7 +259,7 @@ def _sites(area: "BaseGeometry", crs: str, distance: float) -> "list[BaseGeometr
     from shapely import box, get_parts, union_all
 
     parts = list(get_parts(area))
-    boxes = sites = [box(*_bounds_in(part, crs)) for part in parts]
+    boxes = sites = [box(*to_crs(part, crs).bounds) for part in parts]
     while True:
         around = union_all([each.buffer(distance / 2, join_style="mitre") for each in sites])
         # Common bounds may come close to other ones.
@@ -270,19 +269,6 @@ def _sites(area: "BaseGeometry", crs: str, distance: float) -> "list[BaseGeometr
         sites = common
     members = [[part for part, bounds in zip(parts, boxes, strict=True) if site.intersects(bounds)] for site in sites]
     return [some[0] if len(some) == 1 else union_all(some) for some in members]
-
-
-def _bounds_in(area: "BaseGeometry", crs: str) -> Bounds:
-    """Bounds in a CRS of a place in degrees."""
-    import numpy as np
-    from pyproj import Transformer
-    from shapely import segmentize, transform
-
-    change = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
-    # A straight edge in degrees bends in the CRS.
-    fine = segmentize(area, 0.1)
-    west, south, east, north = transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1]))).bounds
-    return west, south, east, north
 
 
 def _check_place(item: Item, assets: tuple[str, ...]) -> None:
@@ -350,15 +336,13 @@ def _item_bounds(item: Item, asset: str, crs: str) -> Bounds:
 
 
 def _project(geometry: Geometry | None, crs: str) -> Bounds:
-    from pyproj import Transformer
-
     if geometry is None:
         raise NO_EXTENT
-    change, whole = Transformer.from_crs("EPSG:4326", crs, always_xy=True), unwrap(geometry)
-    west, south, east, north = _bounds_in(whole, crs)
+    whole = unwrap(geometry)
+    west, south, east, north = to_crs(whole, crs).bounds
     if not all(map(math.isfinite, (west, south, east, north))):
         raise UsageError(f"the area is outside the area of use of {crs}; choose another search.crs")
-    if _crosses(whole) and _is_cut(change, whole.centroid.y):
+    if _crosses(whole) and _is_cut(crs, whole.centroid.y):
         raise UsageError(f"the area crosses 180 degrees, where {crs} is discontinuous; choose another search.crs")
     return west, south, east, north
 
@@ -368,7 +352,7 @@ def _crosses(area: "BaseGeometry") -> bool:
     return bool(area.bounds[0] < -180 or area.bounds[2] > 180)
 
 
-def _is_cut(change: "Transformer", latitude: float) -> bool:
+def _is_cut(crs: str, latitude: float) -> bool:
     """Whether the two sides of 180 degrees are far apart on the map, in metres or degrees."""
-    (before, _), (after, _) = (change.transform(x, latitude) for x in (179.999, 180.001))
+    (before, _), (after, _) = (transformer(DEGREES, crs).transform(x, latitude) for x in (179.999, 180.001))
     return bool(abs(after - before) > 300)

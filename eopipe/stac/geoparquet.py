@@ -15,9 +15,9 @@ from typing import Any
 
 from eopipe.errors import BadInputError, RefusedError, UsageError
 from eopipe.scenes.item import Item, as_collection, as_item
-from eopipe.stac.antimeridian import unwrap
 from eopipe.stac.query import Query, parse_interval
 from eopipe.stac.static import add_credits, from_folder, resolve_assets
+from eopipe.tiles.globe import unwrap
 
 SUFFIXES = (".parquet", ".geoparquet")
 TOP = ("type", "stac_version", "stac_extensions", "id", "links", "assets", "collection", "bbox", "geometry")

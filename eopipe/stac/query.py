@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import read_json
 from eopipe.scenes.item import Item, acquisition_time, moment_of
-from eopipe.stac.antimeridian import Geometry, intersects, split, unwrap
+from eopipe.tiles.globe import CIRCLE, Geometry, intersects, split, unwrap
 
 if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry
@@ -161,12 +161,14 @@ def area_geometry(area: Path | None, bbox: tuple[float, ...]) -> Geometry | None
 
     Raises UsageError for a wrong box, BadInputError for a file without an area.
     """
+    from shapely import segmentize
     from shapely.geometry import mapping
 
     if area is None and not bbox:
         return None
     geometry = _from_bbox(bbox) if bbox else _from_file(area or Path())
-    return dict(mapping(split(geometry)))
+    # An edge over more than half of the Earth would be read as the short way round.
+    return dict(mapping(segmentize(split(geometry), CIRCLE / 4)))
 
 
 def _from_bbox(bbox: tuple[float, ...]) -> "BaseGeometry":

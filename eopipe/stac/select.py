@@ -13,8 +13,8 @@ from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
 from eopipe.publish import sha256, write_json
 from eopipe.scenes.item import Item, safe_href, scene_name, scheme
-from eopipe.stac.antimeridian import Geometry, counter_clockwise, shift_near, unwrap
 from eopipe.stac.query import Query, cloud_cover, footprint, middle_time
+from eopipe.tiles.globe import Geometry, counter_clockwise, shift_near, unwrap
 
 if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.publish import sha256
 from eopipe.scenes.item import Item
-from eopipe.stac.antimeridian import Geometry, common_bounds, counter_clockwise, split, unwrap
-from eopipe.tiles.cells import to_degrees
+from eopipe.tiles.globe import Geometry, bounds_of, counter_clockwise, outline_of, split
+from eopipe.tiles.grid import crs_fields
 from eopipe.tiles.store import CHIP_SET
 
 if TYPE_CHECKING:
     import pystac
     from odc.geo.geobox import GeoBox
+    from shapely.geometry.base import BaseGeometry
 
 VERSION = "1.1.0"
 EXTENSION = "https://stac-extensions.github.io/{}/schema.json"
@@ -83,8 +84,8 @@ def extent_of(grids: "Sequence[GeoBox]", properties: Iterable[dict[str, Any]]) -
     keys = ("datetime", "start_datetime", "end_datetime")
     times = sorted(_utc(fields[key]) for fields in properties for key in keys if fields.get(key))
     chip_sets = [fields[CHIP_SET]["bbox"] for fields in properties if fields.get(CHIP_SET)]
-    outlines = [_outline_of_bounds(bounds) for bounds in chip_sets] or [outline(grid) for grid in grids]
-    geometry, bbox = outlines[0] if len(outlines) == 1 else _common_outline(outlines)
+    areas = [_area_of_bounds(bounds) for bounds in chip_sets] or [outline_of(grid) for grid in grids]
+    geometry, bbox = located(areas)
     return ItemExtent(geometry, bbox, *((times[0], times[-1]) if times else (BEGIN, END)))
 
 
@@ -99,42 +100,23 @@ def document(value: "pystac.STACObject") -> Item:
     return fields | {"stac_version": VERSION}
 
 
-def outline(grid: "GeoBox") -> tuple[Geometry, tuple[float, ...]]:
-    """The border of a grid as GeoJSON in degrees, cut at 180 degrees, and its bounds; its edges bend there."""
-    import numpy as np
-    from shapely import get_parts, segmentize, transform, union_all
-    from shapely.geometry import box, mapping
+def located(areas: "Sequence[BaseGeometry]") -> tuple[Geometry, tuple[float, ...]]:
+    """Areas (degrees, cut at 180) as one GeoJSON geometry, and the narrowest box around it."""
+    from shapely import union_all
+    from shapely.geometry import mapping
 
-    change = to_degrees(str(grid.crs))
-    bounds = grid.extent.boundingbox
-    fine = segmentize(box(*bounds), max(bounds.span_x, bounds.span_y) / 4)
-    whole = unwrap(mapping(transform(fine, lambda p: np.column_stack(change.transform(p[:, 0], p[:, 1])))))
-    west, south, east, north = whole.bounds
-    # A cut can leave lines beside the areas.
-    areas = union_all([part for part in get_parts(split(whole)) if part.area])
-    geometry = counter_clockwise({key: _rounded(value) for key, value in mapping(areas).items()})
-    return geometry, (_wrapped(west), round(south, DIGITS), _wrapped(east), round(north, DIGITS))
+    # A ring begins with the same vertex whatever made it.
+    whole = union_all(list(areas)).normalize()
+    geometry = counter_clockwise({key: _rounded(value) for key, value in mapping(whole).items()})
+    return geometry, tuple(round(edge, DIGITS) for edge in bounds_of(whole))
 
 
-def _outline_of_bounds(bounds: Sequence[float]) -> "tuple[Geometry, tuple[float, ...]]":
-    """Bounds in degrees as GeoJSON, cut at 180 degrees where west is greater than east."""
-    from shapely.geometry import box, mapping
+def _area_of_bounds(bounds: Sequence[float]) -> "BaseGeometry":
+    """Bounds in degrees as an area, cut at 180 degrees where west is greater than east."""
+    from shapely import box
 
     west, south, east, north = bounds
-    area = split(box(west, south, east + 360 * (west > east), north))
-    geometry = counter_clockwise({key: _rounded(value) for key, value in mapping(area).items()})
-    return geometry, tuple(round(edge, DIGITS) for edge in bounds)
-
-
-def _common_outline(outlines: "list[tuple[Geometry, tuple[float, ...]]]") -> tuple[Geometry, tuple[float, ...]]:
-    """The union of outlines and the narrowest box around it, whose west is greater than its east across 180 degrees."""
-    from shapely import union_all
-    from shapely.geometry import mapping, shape
-
-    areas = mapping(union_all([shape(geometry) for geometry, _ in outlines]))
-    geometry = counter_clockwise({key: _rounded(value) for key, value in areas.items()})
-    west, south, east, north = common_bounds([bounds for _, bounds in outlines])
-    return geometry, (_wrapped(west), round(south, DIGITS), _wrapped(east), round(north, DIGITS))
+    return split(box(west, south, east + 360 * (west > east), north))
 
 
 def _rounded(value: Any) -> Any:
@@ -143,17 +125,14 @@ def _rounded(value: Any) -> Any:
     return round(value, DIGITS) if isinstance(value, float) else value
 
 
-def _wrapped(longitude: float) -> float:
-    wrapped = longitude if -180 <= longitude <= 180 else (longitude + 180) % 360 - 180
-    return round(wrapped, DIGITS)
-
-
 def add_projection(item: "pystac.Item", grid: "GeoBox") -> None:
     """Add the fields of the projection extension."""
     from pystac.extensions.projection import ProjectionExtension
 
+    crs = crs_fields(grid)
     ProjectionExtension.ext(item).apply(
-        code=str(grid.crs),
+        code=crs["proj:code"],
+        wkt2=crs.get("proj:wkt2"),
         shape=list(grid.shape),
         transform=list(grid.affine)[:6],
         bbox=list(grid.extent.boundingbox.bbox),

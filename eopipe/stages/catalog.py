@@ -6,7 +6,7 @@ from typing import Annotated
 from eopipe.contract import Input, Option, Output
 
 # 2: colours and names of the classes; no licence where none is stated. 3: links of the model, its ONNX file, renders.
-REVISION = 3
+REVISION = 4
 
 
 def catalog(

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from eopipe.contract import Input, Knob, Option, Output
 
+REVISION = 2
+
 
 def import_chips(
     chip_set: Annotated[

@@ -9,7 +9,7 @@ from eopipe.contract import Input, Option, Output
 # 3: coordinates and meanings as CF attributes, _FillValue.
 # 4: the released versions of the GeoZarr conventions. 5: shards that no shape reaches are left out.
 # 6: the shapes of a vector file by class.
-REVISION = 6
+REVISION = 7
 
 
 def label(

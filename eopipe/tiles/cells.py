@@ -9,7 +9,7 @@ surroundings; each place on Earth belongs to the cell of its own zone, and label
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,12 @@ import numpy as np
 from eopipe.arrays import BoolArray, Float64Array
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
+from eopipe.tiles.globe import to_degrees
 from eopipe.tiles.grid import PixelWindow, grid_json, grid_of_document, parts_of, same_grid
 from eopipe.tiles.ground import pixel_hectares
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
-    from pyproj import Transformer
 
 # Pixels between two cells of the frame: more than a chip with its buffer, and than the halo of a model.
 GAP = 2048
@@ -262,21 +262,6 @@ def cell_id(crs: str) -> str:
     if zone is None:
         raise BadInputError(f"{crs} is not a UTM zone, and cells are in UTM zones")
     return f"utm{zone[0]:02}{'n' if zone[1] else 's'}"
-
-
-@cache
-def to_degrees(crs: str) -> "Transformer":
-    """The transformer from a CRS to longitude and latitude. Raises BadInputError for a CRS of another body.
-
-    It costs milliseconds, and every window of a cell needs it.
-    """
-    from pyproj import Transformer
-    from pyproj.exceptions import ProjError
-
-    try:
-        return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
-    except ProjError as error:
-        raise BadInputError(f"the CRS {crs[:60]!r} has no longitudes and latitudes on Earth") from error
 
 
 def _zone_of_id(name: str) -> tuple[int, bool]:

@@ -1,7 +1,8 @@
 """The grid that a run shares: CRS, affine transform and shape, as an `odc.geo.GeoBox`."""
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ Bounds = tuple[float, float, float, float]
 # Rows and columns of a raster.
 PixelWindow = tuple[slice, slice]
 EARTH_RADIUS_M = 6371008.8
+CODE = re.compile(r"[A-Za-z]\w*:[A-Za-z0-9.]+")
 
 
 class _Grid(BaseModel):
@@ -43,6 +45,21 @@ def grid_of_document(value: Any, name: str) -> "GeoBox":
     if not grid.axis_aligned:
         raise BadInputError(f"{name} is not a usable grid: it is rotated")
     return grid
+
+
+def crs_fields(grid: "GeoBox") -> dict[str, str | None]:
+    """The CRS of a grid as the projection extension of STAC has it: `proj:code`, or null and `proj:wkt2`."""
+    crs = grid.crs
+    if crs is None or CODE.fullmatch(str(crs)):
+        return {"proj:code": str(crs) if crs else None}
+    authority = crs.proj.to_authority()
+    return {"proj:code": ":".join(authority)} if authority else {"proj:code": None, "proj:wkt2": crs.to_wkt()}
+
+
+def crs_of_fields(fields: Mapping[str, Any]) -> str | None:
+    """What `crs_fields` wrote; null where a document states no CRS."""
+    crs: str | None = fields.get("proj:code") or fields.get("proj:wkt2")
+    return crs
 
 
 def grid_json(grid: "GeoBox") -> dict[str, Any]:

@@ -22,7 +22,7 @@ from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import publish
 from eopipe.tiles.cells import Cell, Frame
-from eopipe.tiles.grid import PixelWindow, grid_of_document, overlaps
+from eopipe.tiles.grid import PixelWindow, crs_fields, crs_of_fields, grid_of_document, overlaps
 from eopipe.tiles.layout import LEVELS, Layout, check_attributes
 from eopipe.tiles.shard_reader import StoredWindow, WindowedArrayReader, open_array
 
@@ -154,8 +154,8 @@ class Tiles:
     @property
     def stored_grid(self) -> "GeoBox":
         """The part of the grid that the store holds, as its coordinates say."""
-        attributes, keys = self.attributes, {"crs": "proj:code", "shape": "spatial:shape"}
-        grid = {key: attributes[name] for key, name in (keys | {"transform": "spatial:transform"}).items()}
+        grid = {key: self.attributes[f"spatial:{key}"] for key in ("shape", "transform")}
+        grid["crs"] = crs_of_fields(self.attributes)
         return grid_of_document(grid, f"the metadata of {self.path}")
 
     @property
@@ -314,7 +314,7 @@ def _identity(grid: "GeoBox", names: tuple[str, ...], scene: str) -> dict[str, A
         "zarr_conventions": CONVENTIONS,
         "scene": scene,
         "names": list(names),
-        "proj:code": str(grid.crs),
+        **crs_fields(grid),
         "spatial:dimensions": ["y", "x"],
         "spatial:shape": list(grid.shape),
         "spatial:transform": list(grid.affine)[:6],

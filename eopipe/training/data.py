@@ -65,6 +65,8 @@ class TrainingData:
     pairs: Pairs
     split: Split
     statistics: Statistics
+    # The area and period of the pixels. A place that has none is refused before the first step, not behind the last.
+    extent: ItemExtent
 
     @classmethod
     def open(cls, inputs: TrainingInputs) -> "TrainingData":
@@ -77,7 +79,8 @@ class TrainingData:
         check_statistics(statistics, split, [image for image, _ in pairs])
         if sentence := describe_unvalidated(split.pixels["val"]):
             log.warning("event=class_without_validation message=%r", sentence)
-        return cls(inputs, pairs, split, statistics)
+        grids = [cell.grid for cell in pairs[0][0].frame.cells]
+        return cls(inputs, pairs, split, statistics, extent_of(grids, [image.attributes for image, _ in pairs]))
 
     @property
     def bands(self) -> tuple[str, ...]:
@@ -100,12 +103,6 @@ class TrainingData:
         task = (settings.task, target, unit_of(self.labels), trained_on)
         names, normaliser = self.labels.names, self.normaliser(settings)
         return TrainedModel(architecture, self.bands, names, normaliser, self.split.chip, *task)
-
-    @property
-    def extent(self) -> ItemExtent:
-        """The area and period that the pixels cover."""
-        grids = [cell.grid for cell in self.pairs[0][0].frame.cells]
-        return extent_of(grids, [image.attributes for image, _ in self.pairs])
 
     @cached_property
     def digests(self) -> dict[str, Any]:

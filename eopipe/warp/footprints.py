@@ -3,47 +3,32 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eopipe.arrays import BoolArray, Float64Array
 from eopipe.scenes.item import Item, asset_key, asset_projection
+from eopipe.stac import query
 from eopipe.tiles.cells import Cell, Frame
+from eopipe.tiles.globe import shift_near, to_crs, transformer
 from eopipe.tiles.grid import PixelWindow
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
-    from pyproj import Transformer
 
-DEGREES, STEP_DEGREES = "EPSG:4326", 0.1
 # Edge of the windows in which the pixels at the border of a zone are counted.
 AREA_BLOCK = 128
 
 
-def reproject(geometry: Any, source: str, target: str, step: float) -> Any:
-    """A shapely geometry in another CRS; its edges get a vertex every `step`, since straight lines become curves."""
-    from shapely import make_valid, segmentize, transform
-
-    transformer = _transformer(source, target)
-    fine = segmentize(geometry, step)
-    return make_valid(transform(fine, lambda p: np.column_stack(transformer.transform(p[:, 0], p[:, 1]))))
-
-
-@cache
-def _transformer(source: str, target: str) -> "Transformer":
-    """Costs 50 ms, and all scenes need the same."""
-    from pyproj import Transformer
-
-    return Transformer.from_crs(source, target, always_xy=True)
-
-
-def footprint(item: Item, crs: str) -> Any:
-    """The footprint of a scene (shapely) in a CRS; None if the item has no geometry."""
-    from shapely.geometry import shape
-
-    return reproject(shape(item["geometry"]), DEGREES, crs, STEP_DEGREES) if item["geometry"] else None
+def footprint(item: Item, grid: "GeoBox") -> Any:
+    """The footprint of a scene (shapely) in the CRS of a grid; None if the item has no geometry."""
+    area = query.footprint(item)
+    if area is None:
+        return None
+    is_in_degrees = grid.crs is not None and grid.crs.geographic
+    return to_crs(shift_near(area, grid_extent(grid)) if is_in_degrees else area, str(grid.crs))
 
 
 @dataclass(frozen=True)
@@ -79,7 +64,7 @@ def cell_footprints(item: Item, frame: Frame) -> list[CellFootprint]:
     """The footprints of a scene in the cells of a run; none in a cell that it does not touch."""
     footprints = []
     for cell in frame.cells:
-        outline = footprint(item, str(cell.grid.crs))
+        outline = footprint(item, cell.grid)
         if outline is None:
             footprints.append(CellFootprint(cell, (slice(0, cell.shape[0]), slice(0, cell.shape[1])), None))
         elif not outline.is_empty:
@@ -268,14 +253,6 @@ def grid_extent(grid: "GeoBox", margin: int = 0) -> Any:
     return box(*(grid.pad(margin) if margin else grid).extent.boundingbox)
 
 
-def grid_outline(grid: "GeoBox") -> dict[str, Any]:
-    """The grid's border as a GeoJSON polygon in degrees, where its edges are curves."""
-    from shapely.geometry import mapping
-
-    step = abs(grid.resolution.x) * max(grid.shape) / 20
-    return dict(mapping(reproject(grid_extent(grid), str(grid.crs), DEGREES, step)))
-
-
 def exterior_rings(geometry: Any) -> list[Float64Array]:
     """The outer rings (n, 2) of a shapely geometry."""
     from shapely import get_exterior_ring, get_parts
@@ -323,9 +300,7 @@ def _lattice(x: Float64Array, y: Float64Array) -> Float64Array:
 
 def _transformed(points: Float64Array, affine: Any, crs: str, target_affine: Any, target_crs: str) -> Float64Array:
     """Points (2, n), from pixels of one raster to pixels of another; infinite where they have no place there."""
-    from pyproj import Transformer
-
-    x, y = Transformer.from_crs(crs, target_crs, always_xy=True).transform(*(affine * points))
+    x, y = transformer(crs, target_crs).transform(*(affine * points))
     with np.errstate(invalid="ignore"):
         return np.stack(target_affine * (x, y))
 

@@ -15,7 +15,7 @@ from stac_api import Api
 
 from eopipe.publish import digest, read_json, verify
 from eopipe.scenes.item import read_item
-from eopipe.stac.antimeridian import split
+from eopipe.tiles.globe import split
 
 
 def test_an_api_gives_what_the_folder_gives(api: Api, assets: Served, tmp_path: Path, run: Run) -> None:

@@ -19,7 +19,7 @@ from eopipe.chips.assign import order_along
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import ChipGround, ChipTable, equal_area_blocks
 from eopipe.reporting.split_maps import outlines_of
-from eopipe.stac.antimeridian import common_bounds, split
+from eopipe.tiles.globe import common_bounds, split
 
 LONGITUDES = st.floats(-180, 180, exclude_max=True)
 

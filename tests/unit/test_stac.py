@@ -25,7 +25,8 @@ from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, read_model_card, write_model_folder
 from eopipe.publish import publish, read_json, sha256, verify, write_json
 from eopipe.stac.mlm import to_card, to_item
-from eopipe.stac.write import ItemExtent, outline
+from eopipe.stac.write import ItemExtent, located
+from eopipe.tiles.globe import outline_of
 
 VALIDATORS = Path(__file__).parents[2] / ".venv/validators/bin/python"
 BANDS, CLASSES = ("red", "blue"), ("bare ground", "forêt")
@@ -473,7 +474,7 @@ def test_an_item_keeps_all_of_a_card(
 
 def test_a_grid_across_180_degrees_has_two_polygons_and_its_west_in_the_east() -> None:
     across = GeoBox.from_bbox((820_000, 0, 850_000, 10_000), crs="EPSG:32660", resolution=1000)
-    geometry, (west, _, east, _) = outline(across)
+    geometry, (west, _, east, _) = located([outline_of(across)])
     assert geometry["type"] == "MultiPolygon"
     assert west > 179 > -179 > east
 

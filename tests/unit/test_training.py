@@ -21,6 +21,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.models import Architecture
 from eopipe.models.unet import UNet
 from eopipe.run import rules
+from eopipe.stac.write import ItemExtent
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training.schedule import default_crop, learning_rate
 from eopipe.training_job import Settings, TrainingLength
@@ -40,7 +41,7 @@ def test_the_learning_rate_rises_then_falls_to_zero() -> None:
 
 
 def key(inputs: TrainingInputs, **changes: Any) -> str:
-    return TrainingData(inputs, [], made_split(), {}).key(replace(SETTINGS, **changes).deciding())
+    return TrainingData(inputs, [], made_split(), {}, ItemExtent()).key(replace(SETTINGS, **changes).deciding())
 
 
 def test_the_state_of_a_training_is_keyed_by_its_data_and_settings(tmp_path: Path) -> None:

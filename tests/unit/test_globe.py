@@ -5,18 +5,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+import shapely
 from hypothesis import given
 from hypothesis import strategies as st
+from pyproj import CRS
 from scenery import Catalog, Run
 from shapely.geometry import LinearRing, box, mapping, shape
 
-from eopipe.errors import UsageError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import read_json
-from eopipe.stac.antimeridian import common_bounds, counter_clockwise, intersects, split, unwrap
 from eopipe.stac.choose_grid import choose_grid
 from eopipe.stac.query import area_geometry
-from eopipe.stac.write import outline
-from eopipe.tiles.grid import make_grid
+from eopipe.stac.write import located
+from eopipe.tiles.globe import (
+    DEVIATION_M,
+    common_bounds,
+    counter_clockwise,
+    from_crs,
+    intersects,
+    outline_of,
+    split,
+    transformer,
+    unwrap,
+)
+from eopipe.tiles.grid import crs_fields, crs_of_fields, make_grid
 
 TENTHS = st.integers(-1800, 1799).map(lambda n: n / 10)
 
@@ -112,7 +124,7 @@ def test_rings_become_counter_clockwise_and_holes_clockwise_anywhere(
 def test_the_outline_of_a_grid_is_counter_clockwise(crs: str) -> None:
     degrees = crs == "EPSG:4326"
     grid = make_grid((10, 45, 11, 46) if degrees else (5e5, 8e6, 6e5, 81e5), crs, 0.01 if degrees else 1000.0, (0, 0))
-    geometry, _ = outline(grid)
+    geometry, _ = located([outline_of(grid)])
     assert counter_clockwise(geometry) == geometry
 
 
@@ -197,3 +209,118 @@ def test_the_box_around_boxes_is_the_narrowest_one() -> None:
     assert common_bounds([(-180, 0, 180, 1), (5, -1, 6, 2)]) == (-180, -1, 180, 2)
     assert common_bounds([(177, 0, -178, 1), (-170, 3, -160, 4)]) == (177, 0, -160, 4)
     assert common_bounds([(-147, 0, 120, 1), (150, 0, -180, 1)]) == (-147, 0, 180, 1)
+
+
+# A place in each CRS (its centre), of which every place around is on Earth: also around both poles and across 180.
+PLACES = {
+    "EPSG:32633": (5e5, 8e6),
+    "EPSG:32660": (8.3e5, 1e5),
+    "EPSG:3857": (2.0037e7, 8.4e6),
+    "EPSG:3035": (4.3e6, 3.2e6),
+    "EPSG:3031": (0.0, 0.0),
+    "EPSG:3413": (0.0, 0.0),
+    "EPSG:6931": (1000.0, -500.0),
+    "EPSG:4326": (179.0, 20.0),
+    "+proj=sinu +lon_0=0 +R=6371007.181 +units=m": (-7.6e6, 5.5e6),
+}
+
+
+@given(
+    st.sampled_from(sorted(PLACES)),
+    st.floats(-1, 1),
+    st.floats(-1, 1),
+    st.sampled_from([1e2, 1e4, 3e5]),
+    st.floats(0.2, 5),
+)
+def test_the_area_of_a_crs_has_the_same_places_in_degrees(
+    crs: str, right: float, up: float, size: float, shape_ratio: float
+) -> None:
+    scale = 1e-5 if crs == "EPSG:4326" else 1.0
+    x, y = PLACES[crs][0] + right * size * scale, PLACES[crs][1] + up * size * scale
+    half = np.array([size * scale, size * scale * shape_ratio / 2]) / 2
+    area = box(x - half[0], y - half[1], x + half[0], y + half[1])
+    degrees = from_crs(area, crs)
+    assert degrees.is_valid
+    west, south, east, north = degrees.bounds
+    assert -180 <= west <= east <= 180
+    assert -90 <= south <= north <= 90
+    # Places of the area and around it, but for those as near to its edge as an edge in degrees may be off.
+    random = np.random.default_rng(0)
+    places = np.array([x, y]) + random.uniform(-2, 2, (400, 2)) * half
+    off = DEVIATION_M * scale * 3 + 1e-6 * size * scale
+    away = np.abs(np.abs(places - [x, y]) - half).min(1) > off
+    inside = (np.abs(places - [x, y]) < half).all(1)
+    longitude, latitude = transformer(crs, "EPSG:4326").transform(*places.T)
+    longitude = (np.asarray(longitude) + 180) % 360 - 180
+    is_in_degrees = shapely.contains_xy(degrees, longitude, latitude)
+    assert np.array_equal(is_in_degrees[away], inside[away])
+
+
+def test_an_area_around_a_pole_contains_it_also_with_its_edge_or_a_corner_there() -> None:
+    for west, south in ((-500, -500), (0, -500), (0, 0)):
+        area = from_crs(box(west, south, 1000, 1000), "EPSG:3031")
+        assert area.bounds[1] == -90
+        corner = {(-500, -500): 360, (0, -500): 180, (0, 0): 90}[west, south]
+        # The pole is a line in degrees, as long as the angle that the area has there.
+        assert area.intersection(box(-180, -90, 180, -90 + 1e-7)).area / 1e-7 == pytest.approx(corner, rel=1e-3)
+
+
+def test_a_ring_of_a_catalog_that_circles_a_pole_contains_it() -> None:
+    ring = [[longitude, -80 - longitude / 100] for longitude in range(-150, 181, 30)]
+    geometry = {"type": "Polygon", "coordinates": [[*ring, ring[0]]]}
+    area = unwrap(geometry)
+    assert area.bounds[1] == -90
+    assert area.area == pytest.approx(360 * 10, rel=0.02)
+
+
+def test_a_hole_of_a_crs_is_a_hole_in_degrees() -> None:
+    ring = box(-9000, -9000, 9000, 9000).difference(box(-4000, -4000, 4000, 4000))
+    area = from_crs(ring, "EPSG:3413")
+    longitudes = np.linspace(-180, 180, 37)
+    near, far = (np.full(37, 90 - metres / 111_000) for metres in (1500, 7000))
+    assert not shapely.contains_xy(area, longitudes, near).any()
+    assert shapely.contains_xy(area, longitudes[1:-1], far[1:-1]).all()
+
+
+def test_edges_of_a_wide_area_follow_their_curve() -> None:
+    wide = from_crs(box(0, 3e6, 9e6, 7e6), "EPSG:3035")
+    along = np.linspace(0, 9e6, 999)
+    edge = transformer("EPSG:3035", "EPSG:4326").transform(along, np.full(999, 3e6))
+    distances = shapely.distance(wide.boundary, shapely.points(*edge)) * 111_195
+    assert distances.max() <= DEVIATION_M
+
+
+def test_a_crossing_edge_gives_two_triangles() -> None:
+    bow = [[10, 45], [10.1, 45.1], [10.1, 45], [10, 45.1], [10, 45]]
+    area = unwrap({"type": "Polygon", "coordinates": [bow]})
+    assert area.is_valid
+    assert area.area == pytest.approx(0.1 * 0.1 / 2)
+
+
+@pytest.mark.parametrize("east", [150, 170, 180])
+def test_a_box_wider_than_half_the_earth_stays_wide(east: int) -> None:
+    geometry = area_geometry(None, (-170.0, -10.0, float(east), 10.0))
+    assert geometry is not None
+    assert unwrap(geometry).area == pytest.approx(20 * (east + 170))
+
+
+def test_a_crs_without_a_place_on_earth_is_refused() -> None:
+    with pytest.raises(BadInputError, match="no place on Earth"):
+        from_crs(box(9e7, 9e7, 9.1e7, 9.1e7), "EPSG:3035")
+
+
+@pytest.mark.parametrize(
+    ("crs", "code"),
+    [
+        ("EPSG:32633", "EPSG:32633"),
+        ("ESRI:54009", "ESRI:54009"),
+        (CRS("EPSG:32633").to_wkt(), "EPSG:32633"),
+        ("+proj=sinu +lon_0=0 +R=6371007.181 +units=m", None),
+    ],
+    ids=["code", "other authority", "WKT of a code", "no code"],
+)
+def test_the_crs_of_a_document_is_a_code_or_wkt2(crs: str, code: str | None) -> None:
+    fields = crs_fields(make_grid((0, 0, 10, 10), crs, 1.0, (0, 0)))
+    assert fields["proj:code"] == code
+    assert ("proj:wkt2" in fields) == (code is None)
+    assert CRS.from_user_input(crs_of_fields(fields)) == CRS.from_user_input(crs)
