@@ -225,7 +225,8 @@ def _identity(folder: Path) -> tuple[int, ...]:
 
 
 def _foreign_content(folder: Path) -> str:
-    names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()} - ENGINE
+    present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()}
+    names = present - ENGINE
     with suppress(IntegrityError):
         return some_of(sorted(names - _manifest_rows(folder).keys()), 3)
     # A record that is missing or damaged says nothing, one of a failed job that the files are of the job before.
@@ -233,7 +234,7 @@ def _foreign_content(folder: Path) -> str:
         rows = read_json(folder.parent / f"{folder.name}{RECORD}")["outputs"]
         counts = [row["files"] for row in rows if row["name"] == folder.name] or [len(names)]
         return f"{len(names)} files instead of {counts[0]}" if len(names) > counts[0] else ""
-    return some_of(sorted(names), 3)
+    return some_of(sorted(names or present & {MANIFEST}), 3)
 
 
 def remove_folder(folder: Path) -> None:

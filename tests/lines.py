@@ -25,7 +25,7 @@ CAPABILITIES = {
     "maps": ("inference",),
     "scores": ("evaluation",),
     "pages, cards, products": ("reporting",),
-    "provenance": ("provenance", "verify", "publish"),
+    "provenance": ("provenance", "verify", "publish", "own_files"),
     "what to ask before and after a run": ("planning", "inspection"),
     "runs, clusters, CWL": ("run", "clusters"),
     "stages": ("stages",),

@@ -22,8 +22,8 @@ from eopipe.clusters.profile import JobShape, ProfileOptions, write_profile
 from eopipe.clusters.slurm import query_site
 from eopipe.config import load
 from eopipe.contract import Argument
-from eopipe.errors import EopipeError, UsageError, no_space
-from eopipe.publish import make_executable, publish
+from eopipe.errors import UsageError
+from eopipe.own_files import write_files
 from eopipe.run.project import snakefile
 
 # Rules that run beside Snakemake unless the nodes are online.
@@ -85,7 +85,7 @@ def write(options: SlurmOptions, name: Name = "slurm", show: IsShown = False) ->
     print(describe_sharing(Path.cwd(), mounts()), file=sys.stderr)
     if not show:
         target = _new_folder(name) / "config.yaml"
-        _publish(target, text)
+        _write(target.parent, {target.name: text})
         print(f"\nwrote {target}; now: snakemake --profile {name}", file=sys.stderr)
         print_file(name)
 
@@ -100,11 +100,7 @@ def copy_of(engine: str) -> Callable[..., None]:
         if show:
             return
         target = _new_folder(name)
-        for file in sorted(template.iterdir()):
-            _publish(target / file.name, file.read_text())
-            # Scripts of the wheel come without their mode.
-            if file.suffix in (".sh", ".py"):
-                make_executable(target / file.name)
+        _write(target, {file.name: file.read_text() for file in sorted(template.iterdir())})
         print(f"\nwrote {target}; adapt it, then: snakemake --profile {name}", file=sys.stderr)
         print_file(name)
 
@@ -118,17 +114,13 @@ def _new_folder(name: str) -> Path:
     return target
 
 
-def _publish(target: Path, text: str) -> None:
+def _write(folder: Path, texts: dict[str, str]) -> None:
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with publish(target) as draft:
-            draft.write_text(text)
-    except OSError as error:
-        if isinstance(error, PermissionError) or error.errno == 30:
-            raise UsageError(
-                f"{target.parent} cannot be written; set XDG_CONFIG_HOME to a writable folder, or use --show > FILE"
-            ) from error
-        raise EopipeError(str(no_space(target))) from error
+        write_files(folder, texts)
+    except UsageError as error:
+        raise UsageError(
+            f"{folder} cannot be written; set XDG_CONFIG_HOME to a writable folder, or use --show > FILE"
+        ) from error
 
 
 def print_file(name: str) -> ProfileFile:

@@ -10,11 +10,13 @@ from typing import Annotated, Any
 
 from eopipe.contract import Argument, Input, stage, to_args
 from eopipe.errors import UsageError, some_of
+from eopipe.own_files import write_files
 from eopipe.provenance.record import record_path
-from eopipe.publish import make_executable, publish
 
 # `job.sh` ends with this code instead of 75: the state is saved, start the job again.
 RESUME_EXIT_CODE = 85
+# Of the files of this command: of scripts and submit descriptions, and of a DAG.
+MARKS = ("Written by `eopipe condor`.", "# condor_submit_dag ")
 HEADER = """\
 # Written by `eopipe condor`.
 universe                = {universe}
@@ -148,14 +150,10 @@ def state_of(values: dict[str, Any]) -> Path:
     return values["state"] or model.parent / f".{model.name}.state"
 
 
-def publish_files(folder: Path, texts: Mapping[str, str], dag: str) -> None:
+def publish_files(folder: Path, texts: dict[str, str], dag: str) -> None:
     """Write the files of a folder and print how to start its DAG."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        with publish(folder / name) as draft:
-            draft.write_text(text.replace("{folder}", str(folder)) if name.endswith(".dag") else text)
-        if name.endswith(".sh"):
-            make_executable(folder / name)
+    places = {dag: texts[dag].replace("{folder}", str(folder))}
+    write_files(folder, texts | places, *MARKS)
     print(f"wrote {some_of([*texts])} to {folder}; now: condor_submit_dag {folder / dag}")
 
 

@@ -1,6 +1,7 @@
 """`eopipe compare`: settings that differ between finished runs, and their scores on the same test places."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -14,6 +15,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.paired import RunComparison, compare_runs
 from eopipe.evaluation.trials import LEADERBOARD, TRIAL
+from eopipe.own_files import refuse_foreign_file
 from eopipe.provenance.jobs import RecordedJob, read_jobs
 from eopipe.publish import RECORD, publish, read_json, write_json
 from eopipe.reporting.compare_page import NOTE, read_panels, render_comparison, score_table, size_text
@@ -22,6 +24,8 @@ from eopipe.run.locate import NAMES
 from eopipe.text_table import format_table
 
 METRICS = "metrics.json"
+# Of the page of a comparison, and of its scores.
+PAGE_MARK, JSON_MARK = "· eopipe comparison</title>", '{\n "pieces": '
 # Of scenes, stores and maps one record says what all jobs have in common.
 RECORDS = (f"*{RECORD}", f"*/*{RECORD}", f"maps/*/*{RECORD}")
 # What each job of a stage has for itself.
@@ -107,6 +111,8 @@ def compare(
     """Compare finished runs: the settings that differ, and their scores on the places that all of them have."""
     if len(runs) < 2:
         raise UsageError(f"compare needs two runs or more, and only {runs[0]} is given")
+    refuse_foreign_file(page, PAGE_MARK)
+    refuse_foreign_file(json, JSON_MARK)
     names, results = names_of(runs), [FinishedResults.at(path) for path in runs]
     data = [run.data for run in results]
     comparison, settings = compare_runs(data, names, places), _differing([run.settings for run in results])
@@ -116,14 +122,14 @@ def compare(
     print("\n".join([*format_table(scores, left=(0, *range(count + 1, 2 * count))), NOTE, ""]))
     table = format_table([("Setting", *names), *rows], left=tuple(range(count + 1)))
     print("\n".join(table if rows else ["No setting differs."]))
-    if page:
-        with publish(page) as draft:
+    with ExitStack() as drafts:
+        if page:
             caption = f"Scores on {size_text(comparison, data[0], places)}"
             text = render_comparison(names, (caption, scores), rows, read_panels(data, names, places))
-            draft.write_text(text, encoding="utf-8")
-    if json:
-        with publish(json) as draft:
-            write_json(draft, _document(comparison, names, settings) | {"places": places})
+            drafts.enter_context(publish(page)).write_text(text, encoding="utf-8")
+        if json:
+            document = _document(comparison, names, settings) | {"places": places}
+            write_json(drafts.enter_context(publish(json)), document)
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -11,6 +11,7 @@ from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.inspection.check_store import find_errors
 from eopipe.inspection.describe_store import describe_store, store_table
+from eopipe.own_files import refuse_foreign_file
 from eopipe.publish import is_draft
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.text_table import message_line
@@ -24,6 +25,8 @@ StoresPath = Annotated[Path, Argument("a store of tiles or labels, or a folder w
 # GDAL writes them itself.
 TAGS_OF_GDAL = ("AREA_OR_POINT", "OVR_RESAMPLING_ALG")
 SHOWN = ("scene", "datetime", "collection")
+# By this tag an export knows its own files.
+WRITTEN_BY = {"written_by": (MARK := "eopipe tiles export")}
 
 
 def print_properties(path: StoresPath) -> None:
@@ -60,11 +63,13 @@ def export(
     if chip:
         store, row = _place_of_chip(stores, path, chip)
         written = target or Path(f"{chip.replace('/', '-')}.tif")
+        refuse_foreign_file(written, MARK)
         bands = export_map(written, map_, row) if map_ else export_store(written, store, row)
     elif len(stores) > 1:
         raise BadInputError(f"{path} contains {len(stores)} stores; export one at a time, such as {stores[0].path}")
     else:
         written = target or path.resolve().with_suffix(".tif")
+        refuse_foreign_file(written, MARK)
         bands = export_store(written, stores[0])
     print(f"wrote {target or written.name}: {', '.join(bands)}")
 
@@ -117,7 +122,7 @@ def export_store(target: Path, store: Tiles, chip: dict[str, Any] | None = None)
     array = store.array(name)
     is_classes = name == "label" and array.dtype.kind != "f"
     bands = store.names if name == "image" or not is_classes else ("class",)
-    tags: dict[str, Any] = {key: store.attributes[key] for key in SHOWN if store.attributes.get(key)}
+    tags: dict[str, Any] = WRITTEN_BY | {key: store.attributes[key] for key in SHOWN if store.attributes.get(key)}
     colors = None
     if is_classes:
         colors = {number: rgb(color) for number, color in enumerate(class_colors(store.names, ()))}
@@ -157,7 +162,7 @@ def export_map(target: Path, source: Path, chip: dict[str, Any]) -> tuple[str, .
     with rasterio.open(source) as file:
         if NOT_A_PLACE not in file.crs.to_wkt() or y.stop > file.height or x.stop > file.width:
             raise BadInputError(f"{source} is not a map of the store with chip {chip['id']}, {chip['store']}")
-        pixels, tags = file.read(window=Window.from_slices(y, x)), file.tags() | {"chip": chip["id"]}
+        pixels, tags = file.read(window=Window.from_slices(y, x)), file.tags() | WRITTEN_BY | {"chip": chip["id"]}
         tags = {key: value for key, value in tags.items() if key not in TAGS_OF_GDAL}
         names = tuple(file.descriptions)
         colors = file.colormap(1) if file.colorinterp[0].name == "palette" else None

@@ -17,6 +17,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.models.model_folder import CARD, TEST_SCORES, model_id, read_model_card
+from eopipe.own_files import write_files
 from eopipe.planning.check_config import check_file
 from eopipe.planning.project_settings import (
     SMALL_KM2,
@@ -26,7 +27,7 @@ from eopipe.planning.project_settings import (
     source_of_api,
     source_of_catalog,
 )
-from eopipe.publish import MANIFEST, RECORD, publish, read_json, write_json
+from eopipe.publish import MANIFEST, RECORD, publish, read_json, visible_files
 from eopipe.run.locate import NAMES
 from eopipe.run.project import SNAKEFILE
 from eopipe.stac.query import Query
@@ -124,7 +125,7 @@ def _settings(name: str, record: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def map_project(results: Path, options: InitOptions, area: ProjectArea | None, outline: Any) -> str:
+def map_project(results: Path, options: InitOptions, area: ProjectArea | None, outline: str | None) -> str:
     """Write a project that maps with a finished model, found at `results`; what to say of it.
 
     `outline` is the GeoJSON of an area from a file. Nothing is written where the model does not fit the scenes, or its
@@ -141,13 +142,14 @@ def map_project(results: Path, options: InitOptions, area: ProjectArea | None, o
         _write(run, draft, outline, sections)
         _check(draft, options.folder, text)
         # A model is small beside what it maps.
-        shutil.copytree(draft, options.folder, dirs_exist_ok=True)
+        copied = {str(path.relative_to(draft)): path for path in (draft / "config.yaml", *visible_files(draft))}
+        write_files(options.folder, copied)
     if run.calibration:
         return "with the model and its calibration"
     return "with the model; it has no calibration, so its probabilities stay as they are"
 
 
-def _write(run: FinishedRun, folder: Path, outline: Any, sections: dict[str, Any]) -> None:
+def _write(run: FinishedRun, folder: Path, outline: str | None, sections: dict[str, Any]) -> None:
     """Write all but the config."""
     folder.mkdir(parents=True)
     with publish(folder / "model", folder=True) as draft:
@@ -158,7 +160,7 @@ def _write(run: FinishedRun, folder: Path, outline: Any, sections: dict[str, Any
     if run.calibration:
         shutil.copyfile(run.calibration, folder / "calibration.json")
     if outline is not None:
-        write_json(folder / "area.geojson", outline)
+        (folder / "area.geojson").write_text(outline, encoding="utf-8")
     elif sections["search"].get("area"):
         copied = run.existing(run.settings["search"]["area"])
         assert copied is not None

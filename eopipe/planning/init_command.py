@@ -2,17 +2,16 @@
 
 import json
 import os
-import shutil
 import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from eopipe.composites.periods import period_of
 from eopipe.config import validate
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vector_files import POINTS, VECTORS
 from eopipe.models.model_files import module_of
+from eopipe.own_files import write_files
 from eopipe.planning.check_config import chip_mistakes, missing_files, model_mistakes, run_frame
 from eopipe.planning.chip_set_project import chip_set_project
 from eopipe.planning.finished_project import map_project
@@ -31,7 +30,7 @@ from eopipe.planning.project_settings import (
     source_of_api,
     source_of_catalog,
 )
-from eopipe.publish import publish, write_json
+from eopipe.publish import visible_files
 from eopipe.run.project import SNAKEFILE
 from eopipe.stac.query import Query, area_geometry, parse_interval
 from eopipe.tasks import TASKS
@@ -101,22 +100,15 @@ BEST = """\
 
 @dataclass(frozen=True)
 class ProjectFiles:
-    """The files of a new project: texts by name, the GeoJSON of its area, and whether it has the sample."""
+    """The files of a new project: texts by name, of which its config is the first, and whether it has the sample."""
 
     texts: dict[str, str]
-    area: Any = None
     has_sample: bool = False
 
     def write(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if self.has_sample:
-            ignored = shutil.ignore_patterns("*.py", "__pycache__")
-            shutil.copytree(shipped("sample"), folder / "sample", dirs_exist_ok=True, ignore=ignored)
-        if self.area is not None:
-            write_json(folder / "area.geojson", self.area)
-        for name, text in self.texts.items():
-            with publish(folder / name) as draft:
-                draft.write_text(text, encoding="utf-8")
+        sample = shipped("sample")
+        copied = [path for path in visible_files(sample) if path.suffix != ".py"] if self.has_sample else []
+        write_files(folder, self.texts | {str(path.relative_to(sample.parent)): path for path in copied})
 
 
 def init(options: InitOptions) -> None:
@@ -198,12 +190,13 @@ def _area_project(options: InitOptions) -> ProjectFiles:
     outline = _outline(options, area)
     with tempfile.TemporaryDirectory(prefix="eopipe-init-") as name:
         if outline is not None:
-            write_json(Path(name, "area.geojson"), outline)
+            Path(name, "area.geojson").write_text(outline, encoding="utf-8")
         shape = _checked_shape(_config_text(options, source, area, dates, choose_split(None)), Path(name), options)
         split = choose_split(shape)
         text = _config_text(options, source, area, dates, split)
         _checked_shape(text, Path(name), options, check_chips=True)
-    return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE}, outline)
+    area_file = {} if outline is None else {"area.geojson": outline}
+    return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE} | area_file)
 
 
 def _refuse_contradictions(options: InitOptions) -> None:
@@ -228,14 +221,15 @@ def _area(options: InitOptions) -> ProjectArea | None:
     return ProjectArea(read_area(options.area)) if options.area else None
 
 
-def _outline(options: InitOptions, area: ProjectArea | None) -> Any:
+def _outline(options: InitOptions, area: ProjectArea | None) -> str | None:
     """The area of a file as the project stores it: GeoJSON as it is, other formats as one feature."""
     if area is None or options.area is None:
         return None
     if options.area.suffix.lower() in (".geojson", ".json"):
-        return json.loads(options.area.read_text(encoding="utf-8"))
+        # It may be the file of the project itself.
+        return options.area.read_bytes().decode()
     feature = {"type": "Feature", "properties": {}, "geometry": area.geometry}
-    return {"type": "FeatureCollection", "features": [feature]}
+    return json.dumps({"type": "FeatureCollection", "features": [feature]}, indent=1, ensure_ascii=False)
 
 
 def _checked_shape(

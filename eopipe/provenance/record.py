@@ -21,6 +21,7 @@ from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path
 from eopipe.contract import stage as stage_named
 from eopipe.errors import EopipeError, UsageError
 from eopipe.models.model_files import libraries
+from eopipe.own_files import is_foreign
 from eopipe.processes import map_in_order
 from eopipe.provenance.redact import redact_for_record, redact_message, url_without_credentials
 from eopipe.publish import (
@@ -43,6 +44,8 @@ PACKAGES = ("numpy", "rasterio", "torch", "zarr")
 # The commit of a checkout and its changed files, without files of its submodules, which have settings of their own.
 STATUS = ("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-uno", "--ignore-submodules=all")
 HEAD = "# branch.oid "
+# Of a page, in its title.
+PAGE_MARK = "· eopipe "
 # Stages that run a model.
 MODEL_USERS = ("calibrate", "predict", "export")
 UNFINISHED = "the job has not ended: it runs, or was killed before it could say why"
@@ -353,6 +356,8 @@ def refuse_foreign_outputs(stage: Stage, values: dict[str, Any]) -> None:
         is_folder = isinstance(port.mark, Output) and port.mark.folder
         if is_folder and maker and port.name not in names and path.is_dir() and any(path.iterdir()):
             conflicts.append(f"{port.flag} {path} contains outputs of {maker}")
+        elif port.name == "page" and path.is_file() and is_foreign(path, PAGE_MARK):
+            conflicts.append(f"{port.flag} {path}")
         elif conflict := foreign_conflict(path, folder=is_folder):
             conflicts.append(f"{port.flag} {conflict}")
     if conflicts:

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -17,9 +18,10 @@ from eopipe.config import load
 from eopipe.contract import STAGES, Argument, Input, Port, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
+from eopipe.own_files import write_files
 from eopipe.ports import ConfigFile
 from eopipe.provenance.record import record_path
-from eopipe.publish import publish, write_json
+from eopipe.publish import write_json
 from eopipe.run.images import periods, splits_images
 from eopipe.run.locate import chip_stores, imports_chips, in_project
 from eopipe.run.rules import names_of_parts, pinned
@@ -163,21 +165,18 @@ def cwl_folder() -> Path:
 
 
 def _write(folder: Path, text: str) -> None:
-    """Copy tools and workflows, in a checkout build the rest, write the job; raises UsageError for one of the user."""
-    source, target = cwl_folder(), folder / JOB
-    if target.is_file() and not target.read_text(encoding="utf-8", errors="replace").startswith(HEAD):
-        raise UsageError(f"{target} was not written by eopipe and is not overwritten; choose another folder")
-    texts = {target: text}
-    if not (folder.is_dir() and folder.samefile(source)):
-        files = [*source.rglob("*.cwl"), *source.glob("overrides/*.yml")]
-        texts |= {folder / file.relative_to(source): file.read_text(encoding="utf-8") for file in files}
-    for path, content in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with publish(path) as draft:
-            draft.write_text(content, encoding="utf-8", newline="\n")
-    if (source.parent / "dev").is_dir():
-        environment = os.environ | {"PYTHONPATH": str(source.parent)}
-        subprocess.run([sys.executable, "-P", "-m", "dev.cwl_variants", folder], env=environment, check=True)
+    """Copy tools and workflows, in a checkout build the rest, write the job; UsageError for a file of the user."""
+    source, contents = cwl_folder(), {JOB: text}
+    folders = [] if folder.is_dir() and folder.samefile(source) else [source]
+    with TemporaryDirectory(prefix="eopipe-cwl-") as name:
+        if (source.parent / "dev").is_dir():
+            environment = os.environ | {"PYTHONPATH": str(source.parent)}
+            subprocess.run([sys.executable, "-P", "-m", "dev.cwl_variants", name], env=environment, check=True)
+            folders.append(Path(name))
+        for place in folders:
+            files = [*place.rglob("*.cwl"), *place.glob("overrides/*.yml")]
+            contents |= {str(file.relative_to(place)): file.read_text(encoding="utf-8") for file in files}
+    write_files(folder, contents, HEAD, "# Derived from eopipe/stages by `make sync`")
 
 
 def _notes(config: dict[str, Any]) -> list[str]:

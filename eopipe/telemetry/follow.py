@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 from eopipe.contract import Argument
 from eopipe.errors import UsageError
+from eopipe.own_files import refuse_foreign_file
 from eopipe.telemetry.journal import METRICS, Event, FollowedRun, JournalTail, find_run
 from eopipe.train_options import TrackerName
 
@@ -191,6 +192,8 @@ class Prometheus(Tracker):
         super().__init__(run)
         self._gauge, self._write = Gauge, write_to_textfile
         self._registry, self._gauges = CollectorRegistry(), dict[str, Any]()
+        self._file = run.views / "eopipe.prom"
+        refuse_foreign_file(self._file, "# HELP eopipe_train_")
         run.views.mkdir(parents=True, exist_ok=True)
 
     def scalars(self, step: int, values: dict[str, float], when: float) -> None:  # noqa: ARG002 - the newest count
@@ -203,7 +206,7 @@ class Prometheus(Tracker):
 
     def flush(self) -> None:
         """Write the file under another name and rename it, so that a scrape never reads half of it."""
-        self._write(str(self.run.views / "eopipe.prom"), self._registry)
+        self._write(str(self._file), self._registry)
 
 
 TRACKERS: dict[str, Callable[[FollowedRun], Tracker]]

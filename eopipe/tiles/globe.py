@@ -202,7 +202,8 @@ def _edges_in_degrees(ring: "BaseGeometry", crs: str) -> "Float64Array":
         points, degrees = np.insert(points, places, middles[is_bent], 0), np.insert(degrees, places, actual[is_bent], 0)
     drawn = _edges(degrees).reshape(-1, 2)
     drawn[:, 0] = np.unwrap(drawn[:, 0], period=CIRCLE)
-    return drawn[np.append(True, (np.diff(drawn, axis=0) != 0).any(1))]
+    is_new = np.append(True, (np.diff(drawn, axis=0) != 0).any(1))
+    return np.asarray(drawn[is_new])
 
 
 def _edges(degrees: "Float64Array") -> "Float64Array":

@@ -236,7 +236,7 @@ def test_a_job_file_of_somebody_else_is_not_overwritten(
     monkeypatch.chdir(ROOT)
     (tmp_path / JOB).write_text("train_epochs: 3\n")
     assert cli.main(["cwl", "--to", str(tmp_path)]) == 2
-    assert "was not written by eopipe and is not overwritten" in capsys.readouterr().err
+    assert "job.yml, which eopipe did not write and would replace" in capsys.readouterr().err
     assert (tmp_path / JOB).read_text() == "train_epochs: 3\n"
 
 
