@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
-from eopipe.evaluation.correlation import Correlation, SamplingUnits, polygon_units, square_units
+from eopipe.evaluation.correlation import Correlation, SamplingUnits, placed_units, square_units
 from eopipe.evaluation.intervals import correlated_pieces, intervals, measure_pieces
 from eopipe.tasks.classes import ClassTables
 
@@ -116,7 +116,7 @@ class Polygons(Scenario):
         sums = np.stack([np.bincount(flat, axis) for axis in (rows, cols)], 1)
         sizes = np.bincount(flat)
         sizes[0] = 0
-        return polygon_units(sizes, sums, lambda _, rows, cols: self.numbers[rows, cols])
+        return placed_units(sizes, sums, lambda _, rows, cols: self.numbers[rows, cols])
 
 
 SCENARIOS = (

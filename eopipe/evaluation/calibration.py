@@ -8,7 +8,7 @@ units as for the scores (Kunsch 1989, doi:10.1214/aos/1176347265).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.map_places import maps_by_image, tags_of_map
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import SamplingUnits
-from eopipe.evaluation.intervals import LEVEL, choose_units, design_effect
+from eopipe.evaluation.intervals import LEVEL, design_effect
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.metrics_document import MIN_PIECES
+from eopipe.evaluation.units import choose_units
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
 
@@ -207,8 +208,8 @@ def _bins(sums: Float64Array) -> list[dict[str, float | int]]:
 
 def calibration_intervals(sums: Float64Array, units: SamplingUnits) -> dict[str, Any]:
     """Intervals of ECE, Brier score and log loss over units; null below six independent ones."""
-    is_used = sums[..., 0].any(1)
-    used, units = sums[is_used], replace(units, used=units.used[is_used])
+    is_used = np.flatnonzero(sums[..., 0].any(1))
+    used, units = sums[is_used], units.within(is_used)
     weights, brier = used[..., 0].sum(1), used[..., 3].sum(1)
     effect = design_effect(units, brier / weights, weights)
     independent = len(used) / effect

@@ -8,12 +8,12 @@ and nuggets is weighted by the restricted likelihood, which needs no mean (REML,
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from eopipe.arrays import BoolArray, Float64Array, IntArray
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.tiles.grid import PixelWindow
 
 # Bounds the eigenvectors; a range shorter than a unit is of no consequence for pieces.
@@ -22,20 +22,22 @@ NUGGETS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 # The range is the distance at which the correlation of units has fallen to this.
 RANGE_LEVEL = 0.1
 
+# The units (n,) of pixels of a map, by its number and their rows and columns.
+UnitOf = Callable[[int, IntArray, IntArray], IntArray]
+
 
 @dataclass(frozen=True)
 class SamplingUnits:
     """The squares of the grid in which the test areas are counted, over all maps; or units of another kind (edge 0).
 
     `used` are the numbers of the squares with test pixels, row by row, or of the units, ascending. Units are whole
-    maps, of a chip set blocks of its true places, or polygons, whose centres (n, 2) are in pixels; `unit_of` gives the
-    units (n,) of pixels of a map, by its number and their rows and columns.
+    maps, blocks of the Earth of a chip set, or polygons or groups, whose `centres` (n, axis) are in pixels.
     """
 
     columns: int
     edge: int
     used: IntArray
-    unit_of: Callable[[int, IntArray, IntArray], IntArray] | None = None
+    unit_of: UnitOf | None = None
     kind: str = "maps"
     centres: Float64Array | None = None
 
@@ -44,9 +46,13 @@ class SamplingUnits:
         """Whether units have no places, so that no correlation of their errors can be measured."""
         return not self.edge and self.centres is None
 
+    def within(self, chosen: AnyArray) -> "SamplingUnits":
+        """Some of the units, with their centres."""
+        return replace(self, used=self.used[chosen], centres=None if self.centres is None else self.centres[chosen])
+
     def index_of(self, number: int, rows: IntArray, cols: IntArray) -> IntArray:
         """Index into `used` of each pixel of a map."""
-        if self.unit_of is not None:
+        if self.unit_of is not None and len(rows):
             return np.searchsorted(self.used, self.unit_of(number, rows, cols))
         if not self.edge:
             return np.full(len(rows), np.searchsorted(self.used, number))
@@ -93,13 +99,11 @@ def square_units(areas: Iterable[tuple[PixelWindow, BoolArray]], width: int, bas
     return SamplingUnits(columns, edge, used[:, 0] * columns + used[:, 1])
 
 
-def polygon_units(
-    sizes: IntArray, sums: Float64Array, unit_of: Callable[[int, IntArray, IntArray], IntArray]
-) -> SamplingUnits:
-    """Units of whole polygons: each polygon, or those with a centre in one square where there are over `MAX_UNITS`.
+def placed_units(sizes: IntArray, sums: AnyArray, unit_of: UnitOf, kind: str = "polygons") -> SamplingUnits:
+    """Units of whole polygons or groups: each one, or those with a centre in one square where over `MAX_UNITS` are.
 
-    `sizes` (polygon,) are test pixels of each polygon, `sums` (polygon, 2) the sums of their rows and columns;
-    `unit_of` gives the polygons of pixels.
+    `sizes` (polygon,) are test pixels of each polygon, or chips of each group, `sums` (polygon, axis) the sums of their
+    places; `unit_of` gives the polygons of pixels.
     """
     polygons = np.flatnonzero(sizes)
     centres, edge = sums[polygons] / sizes[polygons, None], 1.0
@@ -109,12 +113,12 @@ def polygon_units(
     of_polygon = np.zeros(len(sizes), np.int64)
     of_polygon[polygons] = units
     weights = np.bincount(units, sizes[polygons])
-    places = np.stack([np.bincount(units, sums[polygons, axis]) / weights for axis in (0, 1)], 1)
+    places = np.stack([np.bincount(units, axis) / weights for axis in sums[polygons].T], 1)
 
     def unit(number: int, rows: IntArray, cols: IntArray) -> IntArray:
         return of_polygon[unit_of(number, rows, cols)]
 
-    return SamplingUnits(0, 0, np.arange(len(weights)), unit, "polygons", places)
+    return SamplingUnits(0, 0, np.arange(len(weights)), unit, kind, places)
 
 
 def _nearest(distance: Float64Array) -> float:
@@ -132,7 +136,7 @@ class Correlation:
         self.units = units
         places = units.corners.astype(np.float64) if units.centres is None else units.centres
         difference = places[:, None] - places[None]
-        self.distance = np.hypot(difference[..., 0], difference[..., 1])
+        self.distance = np.hypot.reduce(difference, -1)
         step = units.edge or _nearest(self.distance)
         count = 2 * np.log2(max(self.distance.max(initial=0), step) / step) + 3
         self.ranges = step * 2.0 ** (np.arange(int(count)) / 2 - 1)

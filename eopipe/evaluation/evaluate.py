@@ -12,10 +12,11 @@ from eopipe.chips.statistics import Moments
 from eopipe.composites.periods import channels_by_date
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.baseline import Baselines, sampled_pixels
-from eopipe.evaluation.intervals import Tally, choose_units, rounded
+from eopipe.evaluation.intervals import Tally, rounded
 from eopipe.evaluation.maps import EvaluationData, has_value, places_of
 from eopipe.evaluation.multilabel import multilabel_metrics
 from eopipe.evaluation.paired import PairedTables
+from eopipe.evaluation.units import choose_units
 from eopipe.tasks.classes import ClassTables, confusion_matrix, majority_class
 from eopipe.tasks.task import Compared
 from eopipe.tiles.store import NO_LABEL

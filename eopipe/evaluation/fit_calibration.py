@@ -50,7 +50,7 @@ class LabelledSamples:
         parts = np.vstack([weights, loss_derivatives(self.probability, self.truth, fitted)])
         sums = self.units.sum_parts(self.unit, parts)
         is_used = sums[:, 0] > 0
-        sums, units = sums[is_used], replace(self.units, used=self.units.used[is_used])
+        sums, units = sums[is_used], self.units.within(is_used)
         effect = design_effect(units, sums[:, 2] / sums[:, 0], sums[:, 0])
         amounts = sums[:, :2].sum(0) ** 2 / np.maximum((sums[:, :2] ** 2).sum(0), 1) / effect
         pieces = {"pieces": len(sums), "independent": round(float(amounts.min()), 1)}

@@ -1,7 +1,7 @@
 """Confidence intervals of the scores, by pieces of the test areas and by how many of them are independent.
 
-Pieces are small squares of the test areas, polygons where these are split, whole maps where scenes are split, or
-equal-area blocks of the places of a chip set; maps and blocks are taken as independent. The variance of a score is
+Pieces (`units.py`) are small squares of the test areas; polygons, points, groups or whole maps where these are split;
+or equal-area blocks of the places of a chip set. Maps and blocks are taken as independent. The variance of a score is
 the variance of the pieces' influences on it (jackknife), inflated by the design effect of the measured correlation of
 the errors. Intervals are from Student's t, for shares on the logit scale, which does not cut off at 1. The degrees of
 freedom are one less than the number of independent pieces (Bester, Conley and Hansen 2011,
@@ -16,17 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.chips.chip_places import ChipPlaces
-from eopipe.chips.chip_table import equal_area_blocks
-from eopipe.errors import BadInputError
-from eopipe.evaluation.correlation import Correlation, SamplingUnits, polygon_units, square_units
-from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.arrays import AnyArray, BoolArray, Float64Array
+from eopipe.evaluation.correlation import Correlation, SamplingUnits
 from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.tasks import SCALES
 from eopipe.tasks.classes import MACRO
 from eopipe.tasks.task import Scale, Tables
-from eopipe.tiles.grid import PixelWindow
 
 LEVEL = 0.95
 METHOD = (
@@ -78,7 +73,7 @@ class Pieces:
         }
 
     def within(self, chosen: BoolArray) -> "Pieces":
-        return replace(self, units=replace(self.units, used=self.units.used[chosen]))
+        return replace(self, units=self.units.within(chosen))
 
     def class_squares(self, model: AnyArray, measures: Tables) -> dict[str, int]:
         """In how many chip-sized squares, or maps, the labels have each class."""
@@ -116,78 +111,13 @@ class Tally:
         is_used = measures.sizes(self.by_unit["model"]) > 0
         if not is_used.any():
             return {"intervals": {"reason": "not one test pixel has both a label and a prediction"}, "regions": []}
-        units = replace(self.units, used=self.units.used[is_used])
+        units = self.units.within(is_used)
         comparisons = {"model": "model", baseline: "gain"} | SIMPLE_GAIN
         tables = {comparisons[name]: self.by_unit[name][is_used] for name in self.by_unit if name in comparisons}
         pieces = measure_pieces(units, chip, tables, measures)
         ends = intervals(pieces, tables, measures)
         summary = pieces.summary | _reasons(pieces, tables["model"], measures, ends["model"]) | ends
         return {"intervals": summary, "regions": _regions(pieces, tables["model"], measures)}
-
-
-def choose_units(data: EvaluationData, places: str = "test") -> SamplingUnits:
-    """Choose the units of the places of a split: whole maps where scenes are split and enough of them have such places.
-
-    Else squares over all maps, or polygons where these are split; of a chip set, whose slots are not places, blocks of
-    the Earth of the edge of its split.
-    """
-    if blocks := data.split.chip_set:
-        return _blocks(data, blocks.block_km, places)
-    if data.split.polygons:
-        return _polygons(data, places)
-    tested = set[int]()
-
-    def windows() -> Iterator[tuple[PixelWindow, BoolArray]]:
-        for group, window, area in data.areas(places):
-            tested.update([group.number] if area.any() else [])
-            yield window, area
-
-    # A chip of a classifier is one sample.
-    chip = data.split.chip
-    units = square_units(windows(), data.frame.shape[1], chip, chip if data.task.is_of_chips else 1)
-    if data.split.by_scene and len(tested) >= MIN_PIECES:
-        return SamplingUnits(0, 0, np.array(sorted(tested)))
-    return units
-
-
-def _blocks(data: EvaluationData, edge_km: float, split: str) -> SamplingUnits:
-    """The blocks with chips of a split."""
-    places = ChipPlaces.of([group.stores[0] for group in data.groups])
-    if places is None:
-        raise BadInputError("the split is of a chip set, but the tiles are not; give the tiles that were split")
-    blocks = np.unique(equal_area_blocks(places.degrees, edge_km), axis=0, return_inverse=True)[1].ravel()
-    number, rows, cols = places.samples.T // [[1], [places.slot], [places.slot]]
-    of_slot = np.zeros(places.samples.max(0) // [1, places.slot, places.slot] + 1, np.int64)
-    of_slot[number, rows, cols] = blocks
-    used = np.unique(blocks[places.indices(data.split.samples[split])])
-
-    def unit_of(number: int, rows: IntArray, cols: IntArray) -> IntArray:
-        unit: IntArray = of_slot[number, rows // places.slot, cols // places.slot]
-        return unit
-
-    return SamplingUnits(0, 0, used, unit_of, f"blocks of {edge_km:g} km")
-
-
-def _polygons(data: EvaluationData, places: str) -> SamplingUnits:
-    """The polygons of a split, each once for all maps; another label store has other polygons."""
-    counts = {label: len(splits) + 1 for label, splits in sorted(data.split.polygons.items())}
-    first = dict(zip(counts, np.cumsum([0, *counts.values()]).tolist(), strict=False))
-    sizes, sums = np.zeros(sum(counts.values()), np.int64), np.zeros((sum(counts.values()), 2))
-
-    def numbers_of(group: EvaluatedMap, window: PixelWindow) -> IntArray:
-        return np.asarray(group.label.read("polygon", *window).astype(np.int64) + first[group.label.scene])
-
-    def unit_of(number: int, rows: IntArray, cols: IntArray) -> IntArray:
-        y, x = (slice(int(axis.min()), int(axis.max()) + 1) for axis in (rows, cols))
-        return np.asarray(numbers_of(data.groups[number], (y, x))[rows - y.start, cols - x.start])
-
-    for group, window, area in data.areas(places):
-        rows, cols = np.nonzero(area)
-        numbers = numbers_of(group, window)[rows, cols]
-        sizes += np.bincount(numbers, minlength=len(sizes))
-        for axis, position in enumerate((rows + window[0].start, cols + window[1].start)):
-            sums[:, axis] += np.bincount(numbers, position, len(sizes))
-    return polygon_units(sizes, sums, unit_of)
 
 
 def measure_pieces(units: SamplingUnits, chip: int, tables: dict[str, AnyArray], measures: Tables) -> Pieces:
@@ -203,7 +133,7 @@ def correlated_pieces(correlation: Correlation, chip: int, tables: dict[str, Any
     likelihood = correlation.likelihood(np.stack([model, *(model - baseline for baseline in baselines)]))
     effects = correlation.design_effects(measures.sizes(tables["model"]).astype(np.float64), likelihood)
     if correlation.units.centres is not None:
-        # Few polygons say little of how far differences are correlated; not less than the errors themselves.
+        # Few polygons or groups say little of how far differences are correlated; not less than the errors themselves.
         effects = np.maximum(effects, effects[0])
     by_comparison = dict(zip(tables, effects.tolist(), strict=True))
     return Pieces(correlation.units, chip, by_comparison, float(correlation.distances(likelihood)[0]))
@@ -226,7 +156,7 @@ def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Tables) -> 
     influences = [_influences(table, measures) for table in tables.values()]
     errors, hits = measures.incorrect(model), measures.correct(model)
     rare = {key for key, _ in _rare_scores(pieces, model, measures)}
-    result, of_polygons = {}, pieces.units.centres is not None
+    result, are_split = {}, pieces.units.centres is not None
     for number, comparison in enumerate(pieces.effects):
         scores, parts = influences[0]
         events = {name: min(errors[name], hits[name], key=np.sum) for name in errors}
@@ -239,8 +169,8 @@ def intervals(pieces: Pieces, tables: dict[str, AnyArray], measures: Tables) -> 
         effect = pieces.effects[comparison]
         freedom = {name: _freedom(len(model), value, effect) for name, value in events.items()}
         scales: dict[str, Scale] = {key: "signed" if number else _scale(key) for key in scores}
-        # Too few polygons that differ at all: intervals of their sum are too narrow (benchmarks/coverage.py).
-        few = {name for name, value in events.items() if number and of_polygons and np.sum(value != 0) < MIN_PIECES}
+        # Too few polygons or groups that differ at all: intervals of their sum are too narrow (benchmarks/coverage.py).
+        few = {name for name, value in events.items() if number and are_split and np.sum(value != 0) < MIN_PIECES}
         missing = {key for key in scores if key in rare or _class(key) in few}
         result[comparison] = {
             key: None if key in missing else _interval(scales[key], score, parts[key], effect, freedom[_class(key)])

@@ -14,8 +14,9 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import Baselines
 from eopipe.evaluation.calibration import ProbabilityMaps, test_samples
-from eopipe.evaluation.intervals import Tally, choose_units
+from eopipe.evaluation.intervals import Tally
 from eopipe.evaluation.maps import EvaluationData
+from eopipe.evaluation.units import choose_units
 from eopipe.tasks.label_sets import PRESENCE, label_sets
 from eopipe.tasks.task import Compared
 

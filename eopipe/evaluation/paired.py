@@ -6,7 +6,7 @@ is found as for a gain over a baseline: by pieces of these places, with the meas
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,8 +15,9 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, IntArray
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import SamplingUnits
-from eopipe.evaluation.intervals import Intervals, choose_units, intervals, measure_pieces, rounded
+from eopipe.evaluation.intervals import Intervals, intervals, measure_pieces, rounded
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData, has_value
+from eopipe.evaluation.units import choose_units
 from eopipe.tasks.task import Compared, Tables
 
 # The name of the first run among the tables of a difference.
@@ -124,7 +125,7 @@ class PairedTables:
             )
         is_used = measures.sizes(tables[0]) > 0
         used = [table[is_used] for table in tables]
-        return cls(used, replace(units, used=units.used[is_used]), first.split.chip, measures, count)
+        return cls(used, units.within(is_used), first.split.chip, measures, count)
 
     def scores(self) -> list[dict[str, float]]:
         """The scores of each run by their keys; NaN where one is not defined."""

@@ -7,7 +7,8 @@ from eopipe.contract import Input, Option, Output
 from eopipe.ports import AllowCode, Device, Halo, Threads, Window
 
 # 2: where data end the nearest pixel is repeated, as in predict. 3: what independent pieces prove is applied.
-REVISION = 3
+# 4: groups are pieces where they are split.
+REVISION = 4
 
 
 def calibrate(
@@ -60,8 +61,8 @@ def calibrate(
     from eopipe.chips.splits import read_split
     from eopipe.errors import BadInputError
     from eopipe.evaluation.fit_calibration import calibration_document, validation_samples
-    from eopipe.evaluation.intervals import choose_units
     from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+    from eopipe.evaluation.units import choose_units
     from eopipe.inference.predictor import PredictorSettings, WindowPredictor, open_predictor
     from eopipe.models.model_folder import model_id, read_trained_model
     from eopipe.publish import publish, write_json

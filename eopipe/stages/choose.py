@@ -6,6 +6,8 @@ from typing import Annotated
 from eopipe.contract import Input, Option, Output
 from eopipe.train_options import RankingScore
 
+REVISION = 2  # groups are the pieces of intervals where they are split
+
 
 def choose(
     models: Annotated[tuple[Path, ...], Input("model folders, one for each trial", folder=True, nested=True)],

@@ -11,7 +11,8 @@ from eopipe.contract import Input, Option, Output
 # 6: classes that the map never has. 9: a chip at the border of a zone has the class of its mapped pixels.
 # 10: hectares on the ground; pixels of each class on the map; extra trees and linear models as baselines, one chosen
 # without the test places. 11: baselines are models of pixels as `train` fits them, also where pixels have no data.
-REVISION = 11
+# 12: groups are the pieces of intervals where they are split.
+REVISION = 12
 
 
 def evaluate(
@@ -55,7 +56,7 @@ def evaluate(
     and standard deviations over the valid pixels of 5 x 5. Boosted trees are the mean of three fits (probabilities of
     the classes, or values) with seeds of their own, on at most 100 features. The baseline of headline and gain is the
     one with the best mIoU in the validation places where these hold every class and at least 500 labelled pixels, else
-    in folds of the training places that cut no block, polygon or scene; no test place has a part in it. For a chip
+    in folds of the training places that cut no block, shape, group or scene; no test place has a part in it. For a chip
     classifier, the cells of the map that are completely inside the test areas count, and a baseline's class is its
     majority in the cell. With several labels for each chip these cells have all classes with the model's `min_share`
     of their labelled pixels; scores are F1 (micro, macro and of each class), subset accuracy, Hamming loss and, with

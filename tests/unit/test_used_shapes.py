@@ -3,6 +3,7 @@
 import json
 import logging
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from eopipe.chips.candidates import usable_share
 from eopipe.chips.chip_blocks import min_usable_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.cli import main
-from eopipe.evaluation.correlation import MAX_UNITS, polygon_units
-from eopipe.evaluation.intervals import choose_units
+from eopipe.evaluation.correlation import MAX_UNITS, placed_units
 from eopipe.evaluation.maps import EvaluationData
+from eopipe.evaluation.units import choose_units
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.planning.chip_forecast import split_arguments
 from eopipe.publish import write_json
@@ -195,17 +196,22 @@ def test_a_plan_asks_the_same_rule(tmp_path: Path) -> None:
     assert request.min_valid is None
 
 
-def test_the_pieces_of_an_interval_are_the_polygons_that_were_split(tmp_path: Path) -> None:
-    prepare(tmp_path, polygons())
+@pytest.mark.parametrize("shapes", [polygons, points], ids=["polygons", "points"])
+def test_the_pieces_of_an_interval_are_the_polygons_that_were_split(
+    tmp_path: Path, shapes: Callable[[], Shapes]
+) -> None:
+    prepare(tmp_path, shapes())
     label(tmp_path)
     document = split(tmp_path, *BY_POLYGON, "--buffer", "2")
     assert document.shapes is not None
     with new_map(tmp_path / "map.tif", GRID, MapFormat("uint8", 255, ("class",), scene_tags(["a"]))) as file:
-        file.write(np.zeros(SHAPE, np.uint8), 1)
+        # Nothing is mapped in the cloud.
+        file.write(np.where(Tiles(tmp_path / "a.zarr").valid(slice(0, 256), slice(0, 256)), 0, 255).astype(np.uint8), 1)
     paths = (tmp_path / "a.zarr",), (tmp_path / "labels.zarr",), tmp_path / "chips.json"
     data = EvaluationData.read((tmp_path / "map.tif",), *paths)
     units = choose_units(data)
     assert not units.are_independent
+    assert units.kind == document.shapes.kind == shapes.__name__
     numbers = Tiles(tmp_path / "labels.zarr").read("polygon")
     polygons_of_pieces = dict[int, set[int]]()
     for pixels in data.pixels("test"):
@@ -225,7 +231,7 @@ def test_many_polygons_are_joined_with_their_neighbours_into_pieces_of_whole_pol
     sizes = np.full(3001, 4)
     sizes[0] = 0
     sums = np.vstack([[0, 0], 4 * np.column_stack([8 * rows, 8 * cols])]).astype(np.float64)
-    units = polygon_units(sizes, sums, lambda _, row, col: 1 + row * 60 + col)
+    units = placed_units(sizes, sums, lambda _, row, col: 1 + row * 60 + col)
     assert 100 < len(units.used) <= MAX_UNITS
     index = units.index_of(0, rows, cols)
     assert units.centres is not None
