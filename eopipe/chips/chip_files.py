@@ -22,7 +22,7 @@ from eopipe.scenes.item import SceneBand
 from eopipe.tiles.globe import bounds_of, outline_of, to_degrees
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.ground import pixel_metres
-from eopipe.warp.open_raster import SETTINGS, only_band, open_raster, read_window
+from eopipe.warp.open_raster import SETTINGS, only_band, open_raster, physical, read_window
 from eopipe.warp.validity import data_bands, valid_pixels
 
 # Of larger images a folder of scenes is made, not a chip set.
@@ -360,9 +360,13 @@ def read_image(chip: ChipFile, nodata: float | None) -> tuple[AnyArray, BoolArra
     return pixels, np.asarray(masks.all(0))
 
 
-def read_mask(chip: ChipFile) -> tuple[AnyArray, BoolArray]:
-    """The values (y, x) of a chip's mask, and where they are data. Raises IntegrityError for a damaged file."""
+def read_mask(chip: ChipFile) -> tuple[AnyArray, AnyArray, BoolArray]:
+    """The stored numbers (y, x) of a chip's mask, their physical values, and where they are data.
+
+    Raises IntegrityError for a damaged file.
+    """
     if chip.mask is None:
         raise ValueError(f"{chip.id} has no mask")
     with opened(chip.mask, chip.mask_source) as source:
-        return read_window(source, chip.part_of(source), f"mask {chip.mask_source}")
+        stored, valid = read_window(source, chip.part_of(source), f"mask {chip.mask_source}")
+        return stored, physical(stored, source), valid

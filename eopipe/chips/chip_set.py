@@ -241,8 +241,9 @@ class ChipSetWriter:
         if chip.mask is None:
             number = self.legend.classes.index(chip.label)
             return np.full((header.height, header.width), number, np.uint8)
-        numbers, has_value = read_mask(chip)
-        ignored = np.isin(numbers, self.legend.ignore)
+        stored, values_of_bins, has_value = read_mask(chip)
+        # As of a raster of `label`: edges of bins are physical values, other numbers are stored ones.
+        numbers, ignored = values_of_bins if self.legend.bins else stored, np.isin(stored, self.legend.ignore)
         classified = self.legend.classify(numbers, has_value & ~ignored)
         without_class = numbers[has_value & ~ignored & (classified == NO_LABEL)]
         with self._lock:

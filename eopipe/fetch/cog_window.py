@@ -27,6 +27,7 @@ from eopipe.fetch.retry import FetchSession
 from eopipe.publish import publish, sha256
 from eopipe.scenes.item import StatedRaster
 from eopipe.scenes.item_comparison import compare_place
+from eopipe.tiles.globe import transformer
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -184,11 +185,9 @@ def _area(grid: "GeoBox", crs: Any, to_pixel: Any) -> tuple[Any, Any, Any]:
 
     All three are float (2,); infinite bounds mean that the grid is nowhere in the CRS of the raster.
     """
-    from pyproj import Transformer
-
     height, width = grid.shape
     points = np.meshgrid(np.linspace(0, width, LATTICE), np.linspace(0, height, LATTICE))
-    change = Transformer.from_crs(str(grid.crs), crs.to_wkt(), always_xy=True)
+    change = transformer(str(grid.crs), crs.to_wkt())
     pixels = np.stack(_apply(to_pixel, *change.transform(*_apply(grid.affine, *points))))
     is_finite = np.isfinite(pixels).all(0)
     if not is_finite.any():

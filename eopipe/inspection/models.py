@@ -15,7 +15,7 @@ from eopipe.inference.predictor import PredictorSettings, predictor_of_images
 from eopipe.inspection.chip_dataset import ChipDataset
 from eopipe.models import Architecture
 from eopipe.models.build import WrappedModel
-from eopipe.models.input_check import ORDINARY, TileProperties
+from eopipe.models.input_check import ORDINARY, RATIO, TileProperties, unit_of_numbers
 from eopipe.models.model_files import copy_files, libraries, module_of
 from eopipe.models.model_folder import TrainedModel, model_id, read_trained_model, write_model_folder
 from eopipe.publish import publish
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # Of an array without names: band, row and column are the last.
 AXES = ("band", "y", "x")
 CHANNEL = "class"
+# Attributes by which stored numbers become physical values, and what is so without them.
+CODING = {"scale_factor": 1.0, "add_offset": 0.0}
 # Edge in pixels of the windows of an image.
 WINDOW = 512
 
@@ -63,6 +65,40 @@ class ArrayImage:
     def reaches(self, window: PixelWindow) -> bool:
         """Whether any pixel of a window is valid."""
         return bool(self.is_valid[window].any())
+
+
+def read_array(images: Any, trained_on: TileProperties | None) -> FloatArray:
+    """The physical values of an array as float32, NaN where it says that there are no data.
+
+    It says so by its mask (numpy) or by attributes of CF (section 2.5 and 8.1, as rioxarray leaves them in `attrs`):
+    `_FillValue`, `missing_value`, `valid_min`, `valid_max`, `valid_range`, `scale_factor`, `add_offset`, `units`.
+    Raises BadInputError for numbers of another unit than in the training: also for integers that nothing scales.
+    """
+    attributes: Mapping[str, Any] = getattr(images, "attrs", {})
+    stored = np.ma.asarray(getattr(images, "values", images))
+    values, is_missing = stored.data, np.array(np.ma.getmaskarray(stored))
+    for name in ("_FillValue", "missing_value"):
+        is_missing |= np.isin(values, np.asarray(attributes.get(name, ()), np.float64))
+    low, high = attributes.get("valid_range", (attributes.get("valid_min"), attributes.get("valid_max")))
+    is_missing |= values < (-np.inf if low is None else low)
+    is_missing |= values > (np.inf if high is None else high)
+    scale, offset = (float(attributes.get(name, otherwise)) for name, otherwise in CODING.items())
+    unit = unit_of_numbers(str(attributes.get("units", "")), values.dtype, (scale, offset))
+    # Of real numbers nothing is known without attributes.
+    if trained_on and unit not in (RATIO, *trained_on.units):
+        raise BadInputError(
+            f"the array has {unit}, and the model learned from {' or '.join(trained_on.units)}; give physical values, "
+            "or an xarray with the attributes scale_factor and add_offset"
+        )
+    physical = values.astype(np.float32) * np.float32(scale) + np.float32(offset)
+    physical[is_missing] = np.nan
+    return physical
+
+
+def _runs_back(images: "xarray.DataArray", axis: str) -> bool:
+    """Whether coordinates of y run north, or coordinates of x west."""
+    values = images.coords[axis].values if axis in images.coords else np.arange(0)
+    return bool(values.size > 1 and (values[0] < values[-1]) == (axis == "y"))
 
 
 class LoadedModel:
@@ -113,12 +149,13 @@ class LoadedModel:
     def predict(self, images: Any) -> Any:
         """Probabilities of the classes (class, y, x) of an image (band, y, x), or of each of several (…, band, y, x).
 
-        `images` are in physical units (reflectance, dB), as `open_cube` gives them, with NaN where there are no data.
-        An array of numpy has the bands in the order of `bands`; bands of xarray are selected by their names, and the
-        result keeps all coordinates. Of a dataset with `image` and `valid` other pixels than the valid ones count as
-        no data. Probabilities are float32 and NaN where any band has no data; they are not calibrated. A chip
-        classifier gives the same for all pixels of a chip, a regression its values under one class, the quantity. The
-        image is predicted in windows without seams, one image in memory at a time.
+        `images` are in physical units (reflectance, dB), as `open_cube` gives them, with NaN where there are no data;
+        the mask of an array of numpy and the fill value, valid range, scale and offset of xarray are applied. An array
+        of numpy has the bands in the order of `bands`; bands of xarray are selected by their names, and the result
+        keeps all coordinates. Of a dataset with `image` and `valid` other pixels than the valid ones count as no data.
+        Probabilities are float32 and NaN where any band has no data; they are not calibrated. A chip classifier gives
+        the same for all pixels of a chip, a regression its values under one class, the quantity. The image is
+        predicted in windows without seams, one image in memory at a time.
 
         >>> import eopipe
         >>> model = eopipe.load_model("results/model")
@@ -126,7 +163,7 @@ class LoadedModel:
         >>> model.predict(cube).dims
         ('time', 'class', 'y', 'x')
 
-        Raises BadInputError for other bands or dimensions.
+        Raises BadInputError for other bands, dimensions or units.
         """
         import xarray
 
@@ -134,7 +171,7 @@ class LoadedModel:
             images = images["image"].where(images["valid"]) if "valid" in images else images["image"]
         if isinstance(images, xarray.DataArray):
             return self._predict_named(images)
-        array = np.asarray(images)
+        array = np.ma.asarray(images)
         if array.ndim < len(AXES) or array.shape[-3] != len(self.bands):
             raise BadInputError(
                 f"the array has shape {array.shape}; give (…, band, y, x) with the {len(self.bands)} bands "
@@ -155,19 +192,22 @@ class LoadedModel:
                 f"the array has no names of its bands: give it a coordinate band of {', '.join(self.bands)}"
             )
         others = [name for name in images.dims if name not in AXES]
-        ordered, names = images.transpose(*others, *AXES), tuple(map(str, images["band"].values.tolist()))
+        # From north to south and from west to east, as in the training.
+        turned = {axis: slice(None, None, -1) for axis in AXES[1:] if _runs_back(images, axis)}
+        ordered, names = images.isel(turned).transpose(*others, *AXES), tuple(map(str, images["band"].values.tolist()))
         sizes = [ordered.sizes[name] for name in others]
         mapped = np.full((*sizes, len(self.classes), *ordered.shape[-2:]), np.nan, np.float32)
         for place in np.ndindex(*sizes):
             title = ", ".join(f"{name} {number}" for name, number in zip(others, place, strict=True)) or "image"
-            mapped[place] = self._predict_image(title, ordered[place].values, names)
+            mapped[place] = self._predict_image(title, ordered[place], names)
         coordinates = {name: value for name, value in ordered.coords.items() if "band" not in value.dims}
         coordinates |= {CHANNEL: (CHANNEL, list(self.classes))}
-        return xarray.DataArray(mapped, coordinates, (*others, CHANNEL, "y", "x"), attrs={"model": model_id(self.path)})
+        attributes = {"model": model_id(self.path)}
+        return xarray.DataArray(mapped, coordinates, (*others, CHANNEL, "y", "x"), attrs=attributes).isel(turned)
 
-    def _predict_image(self, title: str, pixels: AnyArray, names: tuple[str, ...]) -> FloatArray:
+    def _predict_image(self, title: str, pixels: Any, names: tuple[str, ...]) -> FloatArray:
         """Predictions (class, y, x) of one image (band, y, x)."""
-        image, count = ArrayImage(title, np.asarray(pixels, np.float32), names), len(self.classes)
+        image, count = ArrayImage(title, read_array(pixels, self.trained.trained_on), names), len(self.classes)
         settings = PredictorSettings(WINDOW, None, "auto", self.threads)
         predictor = predictor_of_images(self.trained, self.path, [image], settings)
         mapped = np.full((count, *image.shape), np.nan, np.float32)

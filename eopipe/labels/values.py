@@ -33,7 +33,6 @@ from eopipe.labels.write import (
     is_vector,
     label_band,
     new_label_store,
-    physical,
     raster_resampling,
     readers_of_cells,
 )
@@ -42,7 +41,7 @@ from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL
-from eopipe.warp.open_raster import SETTINGS, compare_with_item, open_band, read_window, warped
+from eopipe.warp.open_raster import SETTINGS, compare_with_item, open_band, physical, read_window, warped
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -195,7 +194,9 @@ def _reader(
         def read(y: slice, x: slice) -> ValueRaster:
             stored, valid = read_window(source, (y, x), f"label {band.name}")
             labelled = valid & ~np.isin(stored, ignore)
-            values = np.where(labelled, physical(stored, source, band), NO_VALUE).astype(np.float32)
+            values = np.where(labelled, physical(stored, source, (band.scale, band.offset)), NO_VALUE).astype(
+                np.float32
+            )
             return ValueRaster(of_cell(values, y, x), 0)
 
         yield WindowReader(read)

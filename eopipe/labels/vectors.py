@@ -10,7 +10,7 @@ import numpy as np
 from eopipe.arrays import ObjectArray
 from eopipe.errors import BadInputError
 from eopipe.labels.vector_files import Features, read_file
-from eopipe.tiles.globe import short_way, split, valid
+from eopipe.tiles.globe import short_way, split, transformer, valid
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -70,10 +70,9 @@ def to_grid(features: Features, grid: "GeoBox") -> ObjectArray:
 
     Raises BadInputError where they have more than 10 million vertices there.
     """
-    from pyproj import Transformer
     from shapely import clip_by_rect, is_empty, segmentize, transform
 
-    to_grid_crs = Transformer.from_crs(features.crs, str(grid.crs), always_xy=True)
+    to_grid_crs = transformer(features.crs, str(grid.crs))
     reprojected = np.full(len(features.shapes), None, object)
     area = np.zeros(len(features.shapes))
     for rectangle, turn in _surroundings(features, grid):
@@ -115,12 +114,11 @@ def _surroundings(features: Features, grid: "GeoBox") -> list[tuple[tuple[float,
     In degrees there are several where the shapes are on both sides of the 180 degree meridian; they are turned by 360
     where the shapes are at 0 to 360 degrees and the grid is not.
     """
-    from pyproj import CRS, Transformer
+    from pyproj import CRS
     from shapely import total_bounds
 
-    from_grid_crs = Transformer.from_crs(str(grid.crs), features.crs, always_xy=True)
     padded = grid.pad(max(grid.shape) // 10 + 1).extent.boundingbox
-    west, south, east, north = from_grid_crs.transform_bounds(*padded)
+    west, south, east, north = transformer(str(grid.crs), features.crs).transform_bounds(*padded)
     if not CRS.from_user_input(features.crs).is_geographic:
         return [((west, south, east, north), 0.0)]
     east += 360.0 if west > east else 0.0
@@ -178,17 +176,13 @@ def _valid(shapes: ObjectArray, source: Path) -> ObjectArray:
 
     What a ring, or parts of a shape, cover twice is inside. Lines and points that a polygon collapses to are dropped.
     """
-    from shapely import GeometryType, get_type_id, is_valid, make_valid
+    from shapely import is_valid
 
     invalid = np.array([shape is not None for shape in shapes], bool) & ~is_valid(shapes)
     if not invalid.any():
         return shapes
-    is_line = np.isin(get_type_id(shapes), (GeometryType.LINESTRING, GeometryType.MULTILINESTRING))
     originals, repaired = shapes[invalid], np.array(shapes)
-    repaired[invalid & is_line] = make_valid(shapes[invalid & is_line])
-    is_area = invalid & ~is_line
-    repaired[is_area] = valid(shapes[is_area])
-    repaired[invalid] = _areas_only(repaired[invalid], originals)
+    repaired[invalid] = _areas_only(valid(originals), originals)
     before, after = _area(originals), _area(repaired[invalid])
     log.warning(
         "event=shapes_repaired source=%s shapes=%d area_before=%g area_after=%g area_changed=%g units_of_area=%r",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, IntArray
+from eopipe.arrays import IntArray
 from eopipe.errors import BadInputError, OutsideGridError, UsageError
 from eopipe.labels.classes import ClassRaster, ClassShapes, Legend, Overlap, raster_conflicts
 from eopipe.labels.shape_counts import kind_of_shapes, shape_counts
@@ -21,7 +21,7 @@ from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import WRITTEN_SHARDS, StoredWindow
 from eopipe.tiles.store import NO_LABEL, add_array, add_cell, declare_nodata, new_cell_stores, new_store
-from eopipe.warp.open_raster import compare_with_item, pixels_per_edge, read_window, stated_nodata, warped
+from eopipe.warp.open_raster import compare_with_item, physical, pixels_per_edge, read_window, stated_nodata, warped
 from eopipe.warp.separable import Resampling
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class ClassSource:
                 # Ignored numbers are nodata where pixels are interpolated.
                 ignored = np.zeros(valid.shape, bool) if interpolates else np.isin(stored, legend.ignore)
                 # Edges of bins are physical values, codes are stored ones.
-                numbers = physical(stored, source, band) if legend.bins else stored
+                numbers = physical(stored, source, (band.scale, band.offset)) if legend.bins else stored
                 self.values.add(numbers, valid, ignored)
                 return ClassRaster(legend.classify(numbers, valid & ~ignored), 0)
 
@@ -328,11 +328,3 @@ def raster_resampling(
         f"label.resampling {resampling} of {band.name} would mix the ignored numbers {numbers} with others; write them "
         "as one nodata value into the file and remove label.ignore, or set label.resampling nearest"
     )
-
-
-def physical(stored: AnyArray, source: Any, band: SceneBand) -> AnyArray:
-    """Physical values of stored numbers, by scale and offset of the item, else of the file."""
-    scale, offset = band.scale, band.offset
-    if (scale, offset) == (1.0, 0.0):
-        scale, offset = source.scales[0], source.offsets[0]
-    return stored if (scale, offset) == (1.0, 0.0) else stored * scale + offset

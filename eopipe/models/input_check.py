@@ -90,11 +90,14 @@ def months_of(store: Tiles) -> list[int]:
 
 def physical_unit(store: Tiles) -> str:
     """The declared unit of a store's numbers, or else whether they are physical or as they were stored."""
-    unit = str(store.attributes.get("unit") or "")
+    return unit_of_numbers(str(store.attributes.get("unit") or ""), store.array("image").dtype, store.scaling)
+
+
+def unit_of_numbers(unit: str, dtype: Any, scaling: tuple[float, float]) -> str:
+    """The declared unit of numbers, or else whether they are physical or as they were stored."""
     if unit.lower() not in UNITLESS:
         return unit
-    is_unscaled = store.array("image").dtype.kind in "iu" and store.scaling == (1.0, 0.0)
-    return DIGITAL_NUMBERS if is_unscaled and not unit else RATIO
+    return DIGITAL_NUMBERS if np.dtype(dtype).kind in "iu" and scaling == (1.0, 0.0) and not unit else RATIO
 
 
 def level_of(store: Tiles) -> str:

@@ -32,6 +32,7 @@ from eopipe.reporting.wording import (
     round_length,
 )
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.globe import to_degrees
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import NO_LABEL
 
@@ -163,13 +164,11 @@ def label_degrees(axes: "Axes", crs: str) -> None:
 
     Where an edge does not cross each of them once, as at a pole, ticks are at round coordinates of the CRS.
     """
-    from pyproj import Transformer
-
-    to_degrees = Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+    change = to_degrees(crs)
     (left, right), (lower, upper) = axes.get_xlim(), axes.get_ylim()
     x, y = np.linspace(left, right, 1001), np.linspace(lower, upper, 1001)
-    longitudes = np.unwrap(to_degrees.transform(x, np.full_like(y, lower))[0], period=360)
-    latitudes = to_degrees.transform(np.full_like(x, left), y)[1]
+    longitudes = np.unwrap(change.transform(x, np.full_like(y, lower))[0], period=360)
+    latitudes = change.transform(np.full_like(x, left), y)[1]
     if all(np.isfinite(edge).all() and (np.diff(edge) > 0).all() for edge in (longitudes, latitudes)):
         _set_ticks(axes, "x", x, longitudes, lambda value, step: degrees((value + 180) % 360 - 180, step, "WE"))
         _set_ticks(axes, "y", y, latitudes, lambda value, step: degrees(value, step, "SN"))

@@ -12,7 +12,7 @@ from eopipe.errors import BadInputError
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
-    from pyproj import Transformer
+    from pyproj import CRS, Transformer
     from shapely.geometry.base import BaseGeometry
 
     from eopipe.arrays import Float64Array
@@ -132,8 +132,8 @@ def bounds_of(area: "BaseGeometry") -> tuple[float, float, float, float]:
 
 
 @cache
-def transformer(source: str, target: str) -> "Transformer":
-    """Costs 50 ms, and all scenes need the same."""
+def transformer(source: "str | CRS", target: "str | CRS") -> "Transformer":
+    """Between two CRS, x or longitude first; one costs 50 ms, and all scenes need the same."""
     from pyproj import Transformer
 
     return Transformer.from_crs(source, target, always_xy=True)

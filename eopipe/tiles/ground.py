@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, ObjectArray
+from eopipe.tiles.globe import transformer
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -121,9 +122,7 @@ def _coordinates(grid: "GeoBox", columns: AnyArray, rows: AnyArray) -> tuple[Any
 
 def _to_degrees(crs: Any, easting: AnyArray, northing: AnyArray) -> tuple[Float64Array, Float64Array]:
     """Longitude and latitude, in the datum of the CRS itself."""
-    from pyproj import Transformer
-
-    longitude, latitude = Transformer.from_crs(crs, crs.geodetic_crs, always_xy=True).transform(easting, northing)
+    longitude, latitude = transformer(crs, crs.geodetic_crs).transform(easting, northing)
     return longitude, latitude
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyFloatArray
+from eopipe.tiles.globe import transformer
 from eopipe.tiles.grid import PixelWindow
 
 if TYPE_CHECKING:
@@ -80,9 +81,7 @@ class PixelTransform:
 
     @cached_property
     def _project(self) -> Callable[..., Any]:
-        from pyproj import Transformer
-
-        return Transformer.from_crs(str(self.grid.crs), self.crs, always_xy=True).transform
+        return transformer(str(self.grid.crs), self.crs).transform
 
     def exact(self, rows: AnyFloatArray, columns: AnyFloatArray) -> AnyFloatArray:
         """Source positions (2, n, m) at the intersections of rows and columns; UNDEFINED where they do not project."""

@@ -225,3 +225,9 @@ def read_window(source: Any, window: PixelWindow, name: str) -> tuple[AnyArray, 
     except RasterioIOError as error:
         row, column = window[0].start, window[1].start
         raise IntegrityError(f"{name} is truncated or damaged near row {row}, column {column}: {error}") from error
+
+
+def physical(stored: AnyArray, source: Any, stated: tuple[float, float] = (1.0, 0.0)) -> AnyArray:
+    """Physical values of numbers of a raster of one band, by the scale and offset of its item, else of the file."""
+    scale, offset = stated if stated != (1.0, 0.0) else (source.scales[0], source.offsets[0])
+    return stored if (scale, offset) == (1.0, 0.0) else stored * scale + offset

@@ -1,0 +1,92 @@
+"""One rule, one owner: what a single module does for all is used nowhere else, however it is imported."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Of a library, what only one module may name: others ask that module.
+OWNERS = {
+    # Two CRS, and outlines in degrees: cut, closed and valid.
+    "Transformer": "eopipe/tiles/globe.py",
+    "make_valid": "eopipe/tiles/globe.py",
+    # The CRS of a document.
+    "to_authority": "eopipe/tiles/grid.py",
+}
+
+
+def named(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Each name that code uses, imports or gives as a text, with its line."""
+    documented = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Name):
+            yield node.id, line
+        elif isinstance(node, ast.Attribute):
+            yield node.attr, line
+        elif isinstance(node, ast.alias):
+            yield node.name.rpartition(".")[2], line
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            yield node.value.rpartition(".")[2], line
+
+
+def annotated(tree: ast.AST) -> set[int]:
+    """The lines that only say a type: annotations, and what is imported for them."""
+    lines = set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            lines |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            lines |= {part.lineno} if part is not None else set()
+    return lines
+
+
+def copies(source: str) -> list[str]:
+    """The names of owned rules that a module uses."""
+    tree = ast.parse(source)
+    ignored = annotated(tree)
+    return sorted({name for name, line in named(tree) if name in OWNERS and line not in ignored})
+
+
+MODULES = sorted((ROOT / "eopipe").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_rule_is_used_through_its_owner(path: Path) -> None:
+    name = str(path.relative_to(ROOT))
+    others = [rule for rule in copies(path.read_text(encoding="utf-8")) if OWNERS[rule] != name]
+    assert not others, f"{others} have owners: {[OWNERS[rule] for rule in others]}"
+
+
+def test_each_owner_has_its_rule() -> None:
+    for rule, owner in OWNERS.items():
+        assert rule in copies((ROOT / owner).read_text(encoding="utf-8")), rule
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "from pyproj import Transformer",
+        "from pyproj import Transformer as Change",
+        "import pyproj\nchange = pyproj.Transformer.from_crs(a, b)",
+        "import pyproj as p\nchange = p.transformer.Transformer(a)",
+        "def f():\n    from pyproj.transformer import Transformer\n    return Transformer.from_crs",
+        "from pyproj import *\nchange = Transformer.from_crs(a, b)",
+        "import shapely\nfixed = shapely.make_valid(area)",
+        "from shapely import validation\nfixed = validation.make_valid(area)",
+        "import shapely\nfix = getattr(shapely, 'make_valid')",
+        "import importlib\nfix = importlib.import_module('shapely.validation').make_valid",
+        "from operator import attrgetter\nfix = attrgetter('make_valid')(shapely)",
+    ],
+)
+def test_a_copy_is_found_however_it_comes(copy: str) -> None:
+    assert copies(copy)
+
+
+def test_a_type_is_no_copy() -> None:
+    assert not copies("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pyproj import Transformer")
+    assert not copies('def f(change: "Transformer") -> "Transformer": ...')
