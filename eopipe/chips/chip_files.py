@@ -18,7 +18,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.documents import read_document
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
-from eopipe.scenes.item import SceneBand
+from eopipe.scenes.item import SceneBand, file_scaling
 from eopipe.tiles.globe import bounds_of, outline_of, to_degrees
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.ground import pixel_metres
@@ -279,7 +279,7 @@ def _header(chip: ChipFile, source: Any) -> ChipHeader:
 
     indexes = data_bands(source)
     dtypes = sorted({source.dtypes[index - 1] for index in indexes})
-    scalings = sorted({(source.scales[index - 1], source.offsets[index - 1]) for index in indexes})
+    scalings = sorted({file_scaling(source, index) for index in indexes})
     if len(dtypes) > 1 or np.dtype(dtypes[0]).kind not in "uif":
         raise BadInputError(
             f"{chip.source} has bands of {' and '.join(dtypes)}; they need a single type of real numbers"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, Field, GetPydanticSchema, Plain
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.chip_blocks import min_usable_pixels
-from eopipe.documents import OPEN, Count, Number, Text, read_model
+from eopipe.documents import OPEN, Count, NotNegative, Number, Share, Text, read_model
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.shape_counts import UsedShapes
 
@@ -41,7 +41,7 @@ class _Finding(_Open):
     count: Count = 1
     splits: str = ""
     reason: str = ""
-    share: Number | None = None
+    share: Share | None = None
 
 
 class _Audit(_Open):
@@ -51,12 +51,12 @@ class _Audit(_Open):
     allow: dict[str, str] = {}
     allowed: list[_Finding] = []
     warnings: list[_Finding] = []
-    label_range: Number | None = None
+    label_range: NotNegative | None = None
 
 
 class _Plan(_Open):
     method: str
-    min_valid: Number
+    min_valid: Share
     by: str = "scene"
     block: Count = 0
     folds: Count = 0
@@ -79,7 +79,7 @@ class _SceneFate(_Open):
 
 
 class _Blocks(_Open):
-    block_km: Number
+    block_km: Annotated[Number, Field(gt=0)]
 
 
 Position = Annotated[int, Field(ge=0, lt=2**31)]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, Field, model_validator
 
-from eopipe.documents import OPEN, Count, Number, Text, read_document, read_model
+from eopipe.documents import OPEN, Count, NotNegative, Number, Share, Text, read_document, read_model
 from eopipe.tasks import TASKS
 from eopipe.tasks.task import ClassMeasure, Measure
 from eopipe.train_options import TaskName
@@ -17,6 +17,8 @@ Baseline = Literal[
 Method = Literal["model", "simple", Baseline]
 # Fewer independent pieces give no interval.
 MIN_PIECES = 6
+Agreement = Annotated[Number, Field(ge=-1, le=1)]
+Explained = Annotated[Number, Field(le=1)]
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
@@ -34,10 +36,10 @@ class _Scores(_Part):
 class ScoresOfClass(_Scores):
     """Scores of one class; `support` are its test pixels, or the test chips with it."""
 
-    iou: Number | None
-    precision: Number | None
-    recall: Number | None
-    f1: Number | None
+    iou: Share | None
+    precision: Share | None
+    recall: Share | None
+    f1: Share | None
     support: Count
 
 
@@ -46,7 +48,7 @@ class _ScoresOfPixels(ScoresOfClass):
 
 
 class _ScoresOfLabel(ScoresOfClass):
-    average_precision: Number | None
+    average_precision: Share | None
     support: Count = Field(alias="chips")
     predicted_chips: Count
 
@@ -62,10 +64,10 @@ class MethodScores(_Scores):
 class ScoresOfClasses(MethodScores):
     """Scores of a map of classes; `confusion` counts by label (row) and map (column)."""
 
-    accuracy: Number | None
-    miou: Number | None
-    f1_macro: Number | None
-    kappa: Number | None
+    accuracy: Share | None
+    miou: Share | None
+    f1_macro: Share | None
+    kappa: Agreement | None
     confusion: list[list[Count]]
     per_class: dict[str, _ScoresOfPixels]  # type: ignore[assignment]
 
@@ -73,21 +75,21 @@ class ScoresOfClasses(MethodScores):
 class ScoresOfLabels(MethodScores):
     """Scores of several labels for each chip."""
 
-    f1_micro: Number | None
-    f1_macro: Number | None
-    subset_accuracy: Number | None
-    hamming_loss: Number | None
-    mean_average_precision: Number | None
+    f1_micro: Share | None
+    f1_macro: Share | None
+    subset_accuracy: Share | None
+    hamming_loss: Share | None
+    mean_average_precision: Share | None
     per_class: dict[str, _ScoresOfLabel]  # type: ignore[assignment]
 
 
 class ScoresOfValues(MethodScores):
     """Scores of a map of continuous values, in their unit, and R²."""
 
-    rmse: Number | None
-    mae: Number | None
+    rmse: NotNegative | None
+    mae: NotNegative | None
     bias: Number | None
-    r2: Number | None
+    r2: Explained | None
 
 
 class _FrequentClass(ScoresOfClasses):
@@ -110,10 +112,10 @@ class ScoreIntervals(_Part):
     the test areas amount, by comparison.
     """
 
-    level: Number = 0
+    level: Share = 0
     method: str = ""
-    independent: dict[str, Number] = {}
-    range: Number | None = None
+    independent: dict[str, NotNegative] = {}
+    range: NotNegative | None = None
     reason: str = ""
     missing: dict[str, str] = {}
     model: dict[str, Ends | None] = {}
@@ -123,7 +125,7 @@ class ScoreIntervals(_Part):
 
 
 class _ProbabilityIntervals(_Part):
-    level: Number
+    level: Share
     pieces: Count
     ece: Ends | None
     brier: Ends | None
@@ -132,18 +134,18 @@ class _ProbabilityIntervals(_Part):
 
 class _ReliabilityBin(_Part):
     samples: Count
-    confidence: Number
-    accuracy: Number
+    confidence: Share
+    accuracy: Share
 
 
 class ProbabilityScores(_Part):
     """How well the probabilities of the map are calibrated in the test areas."""
 
-    ece: Number | None
-    brier: Number | None
-    nll: Number | None
-    confidence: Number | None
-    accuracy: Number | None
+    ece: Share | None
+    brier: NotNegative | None
+    nll: NotNegative | None
+    confidence: Share | None
+    accuracy: Share | None
     description: str
     intervals: _ProbabilityIntervals
     bins: list[_ReliabilityBin]
@@ -177,10 +179,10 @@ class MemberScores(_Part):
 class ScoresOfChange(_Part):
     """Scores of change against no change; `correct_transitions` is a share of the changed pixels, `pixels`."""
 
-    f1: Number | None
-    precision: Number | None
-    recall: Number | None
-    kappa: Number | None
+    f1: Share | None
+    precision: Share | None
+    recall: Share | None
+    kappa: Agreement | None
     correct_transitions: Number | None
     pixels: Count
 
@@ -341,8 +343,8 @@ class LabelMetrics(ComparedMetrics[ScoresOfLabels]):
 
     simple: _FrequentLabels = Field(alias="majority")
     count: Count = Field(alias="test_chips")
-    min_share: Number
-    threshold: Number
+    min_share: Share
+    threshold: Share
     cooccurrence: _LabelPairs
     examples: list[_LabelledChip]
 

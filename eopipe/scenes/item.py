@@ -269,6 +269,14 @@ def stated_scaling(asset: Item, label: str, number: int = 1) -> BandScaling:
         raise BadInputError(f"{label} has a scale, offset or nodata that is not a number: {values}") from error
 
 
+def file_scaling(source: Any, number: int = 1) -> tuple[float, float]:
+    """Scale and offset of a band in an open file. Raises BadInputError for a scale that makes all numbers the same."""
+    scale, offset = source.scales[number - 1], source.offsets[number - 1]
+    if not math.isfinite(scale) or scale == 0:
+        raise BadInputError(f"{Path(source.name).name} has the scale {scale:g}; correct it, or remove it from the file")
+    return scale, offset
+
+
 def stated_raster(item: Item, name: str) -> StatedRaster:
     """What the item says of the raster of an asset, or of one of its bands."""
     key = asset_key(name)

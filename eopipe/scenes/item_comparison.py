@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eopipe.errors import BadInputError
-from eopipe.scenes.item import SceneBand, StatedRaster
+from eopipe.scenes.item import SceneBand, StatedRaster, file_scaling
 from eopipe.tiles.grid import Bounds
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def compare_bands(band: SceneBand, source: Any, number: int, label: str) -> Scen
             rows += _differing("scale", band.scale, scaling[0], used)
             rows += _differing("offset", band.offset, scaling[1], used)
         if is_unscaled:
-            band = replace(band, scale=scaling[0], offset=scaling[1])
+            scale, offset = file_scaling(source, number)
+            band = replace(band, scale=scale, offset=offset)
     # Some items count an alpha band and others do not.
     if stated.band_count > source.count:
         rows.append(Disagreement("number of bands", str(stated.band_count), str(source.count)))

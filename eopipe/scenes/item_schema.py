@@ -4,6 +4,7 @@ Fields of extensions that eopipe does not read are not checked, except that all 
 and text that can be written as UTF-8. Sources: STAC 1.1.0 and 1.0.0 and the extensions eo, file, projection, raster.
 """
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
@@ -40,6 +41,13 @@ def _band_number(value: Any) -> Any:
     return value
 
 
+def _scale(value: Any) -> Any:
+    """A scale, by which every stored number gives another value."""
+    if not math.isfinite(float(value)) or float(value) == 0:
+        raise ValueError("write a scale that is not 0, or leave it out")
+    return value
+
+
 def _code(value: str) -> str:
     if not value.isprintable() or ":" not in value.strip(":"):
         raise ValueError("write an authority and a code, such as EPSG:32635, or null")
@@ -49,10 +57,14 @@ def _code(value: str) -> str:
 def _box(value: list[Any]) -> list[Any]:
     if len(value) not in (4, 6):
         raise ValueError("write four or six numbers")
+    south, north = value[1], value[len(value) // 2 + 1]
+    if not -90 <= south <= north <= 90:
+        raise ValueError("write a south and a north from -90 to 90")
     return value
 
 
 BandNumber = Annotated[Any, BeforeValidator(_band_number)]
+Scale = Annotated[BandNumber, AfterValidator(_scale)]
 
 
 class _Projected(BaseModel):
@@ -76,6 +88,8 @@ class _Provider(BaseModel):
 
 
 class _Properties(_Projected):
+    # By the extension eo, in percent.
+    cloud_cover: Annotated[Number, Field(ge=0, le=100)] | None = Field(None, alias="eo:cloud_cover")
     datetime: str | None = None
     start_datetime: str | None = None
     end_datetime: str | None = None
@@ -86,10 +100,10 @@ class _Properties(_Projected):
 class _Band(BaseModel):
     model_config = OPEN
 
-    scale: BandNumber | None = None
+    scale: Scale | None = None
     offset: BandNumber | None = None
     nodata: BandNumber | None = None
-    raster_scale: BandNumber | None = Field(None, alias="raster:scale")
+    raster_scale: Scale | None = Field(None, alias="raster:scale")
     raster_offset: BandNumber | None = Field(None, alias="raster:offset")
 
 

@@ -19,6 +19,7 @@ Interval = tuple[datetime, datetime]
 ALWAYS: Interval = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 # Vector files that are not GeoJSON.
+POLE = 90.001
 OTHER_FORMATS = (".fgb", ".gml", ".gpkg", ".kml", ".kmz", ".parquet", ".shp", ".zip")
 
 
@@ -136,8 +137,8 @@ def footprint(item: Item) -> Any:
         area = unwrap(item["geometry"])
         if area.is_empty:
             return None
-        # Of numbers near the largest float the sums overflow.
-        if not math.isfinite(area.centroid.x):
+        # Of numbers near the largest float the sums overflow; some catalogs round a pole up.
+        if not math.isfinite(area.centroid.x) or not -POLE <= area.bounds[1] <= area.bounds[3] <= POLE:
             raise ValueError("it has coordinates that are not on Earth")
         return area
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ShapelyError) as error:

@@ -11,7 +11,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, IntegrityError, OutsideGridError, RefusedError
-from eopipe.scenes.item import SceneBand
+from eopipe.scenes.item import SceneBand, file_scaling
 from eopipe.scenes.item_comparison import compare_bands, compare_place
 from eopipe.tiles.grid import Bounds, PixelWindow
 from eopipe.warp.separable import Resampling
@@ -229,5 +229,5 @@ def read_window(source: Any, window: PixelWindow, name: str) -> tuple[AnyArray, 
 
 def physical(stored: AnyArray, source: Any, stated: tuple[float, float] = (1.0, 0.0)) -> AnyArray:
     """Physical values of numbers of a raster of one band, by the scale and offset of its item, else of the file."""
-    scale, offset = stated if stated != (1.0, 0.0) else (source.scales[0], source.offsets[0])
+    scale, offset = stated if stated != (1.0, 0.0) else file_scaling(source)
     return stored if (scale, offset) == (1.0, 0.0) else stored * scale + offset

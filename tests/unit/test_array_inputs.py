@@ -12,7 +12,9 @@ from rasterio.transform import Affine
 from scenery import LEFT, STEP, TOP, Catalog, Run
 
 from eopipe.arrays import AnyArray, FloatArray
+from eopipe.documents import typed_mistakes
 from eopipe.errors import BadInputError
+from eopipe.evaluation.metrics_document import ScoreIntervals, ScoresOfClass, ScoresOfValues
 from eopipe.inspection.models import read_array
 from eopipe.models.input_check import RATIO, TileProperties
 from eopipe.tiles.store import Tiles
@@ -174,3 +176,32 @@ def test_numbers_of_another_unit_than_in_the_training_are_refused() -> None:
     assert read_array(named(stored, scale_factor=0.5), trained_on).max() == 0.5
     assert read_array(stored.astype(np.float32), trained_on).max() == 1
     assert read_array(stored, TileProperties(10.0, ("digital numbers",), ("",))).max() == 1
+
+
+def test_a_file_whose_scale_is_0_is_refused_where_its_numbers_are_used(tmp_path: Path, run: Run) -> None:
+    def zero(file: Any) -> AnyArray:
+        file.scales = (0.0,)
+        return nothing_said(file)
+
+    raster(tmp_path / "masks/a.tif", zero)
+    raster(tmp_path / "images/a.tif", zero)
+    patterns = ("--images", tmp_path / "images/*.tif", "--masks", tmp_path / "masks/*.tif")
+    done = run("import", tmp_path / "set", *patterns, "--classes", "low", "high", "--bins", "300")
+    assert done.code == 3
+    assert "a.tif has the scale 0; correct it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "field"),
+    [
+        (ScoresOfValues, {"rmse": -1, "mae": 1, "bias": -1, "r2": 0.5}, "rmse"),
+        (ScoresOfValues, {"rmse": 1, "mae": 1, "bias": -1, "r2": 1.5}, "r2"),
+        (ScoresOfClass, {"iou": 1.2, "precision": 0, "recall": 1, "f1": None, "support": 3}, "iou"),
+        (ScoreIntervals, {"level": 95}, "level"),
+    ],
+)
+def test_scores_that_no_map_can_have_are_refused(kind: Any, values: dict[str, Any], field: str) -> None:
+    [sentence] = typed_mistakes(kind, values)
+    assert sentence.startswith(f"{field} is ")
+    possible = {"rmse": 1, "r2": -3.0, "iou": 1.0, "level": 0.95}
+    assert not typed_mistakes(kind, values | {field: possible[field]})

@@ -576,6 +576,22 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         ("geometry", "coordinates", [[[0, 0], [1e308, 0], [1e308, 1e308], [0, 0]]]),
         "invalid geometry",
     ),
+    "a scale of 0": (
+        ("assets", "blue", "raster:bands", 0, "scale", 0),
+        "bands.0.scale is 0: write a scale that",
+    ),
+    "a scale without an end": (("assets", "blue", "raster:scale", "inf"), "raster:scale is 'inf': write a scale that"),
+    "clouds over more than all": (("properties", "eo:cloud_cover", 120), "eo:cloud_cover is 120: input should be less"),
+    "clouds over less than nothing": (("properties", "eo:cloud_cover", -1), "eo:cloud_cover is -1: input should be"),
+    "a box beyond the pole": (
+        ("bbox", [10, 80, 11, 95]),
+        "bbox is [10, 80, 11, 95]: write a south and a north",
+    ),
+    "a box upside down": (("bbox", [10, 50, 11, 40]), "bbox is [10, 50, 11, 40]: write a south and a north"),
+    "a place beyond the pole": (
+        ("geometry", "coordinates", [[[0, 89], [1, 89], [1, 95], [0, 89]]]),
+        "coordinates that are not on Earth",
+    ),
     "depth": (("properties", "deep", json.loads("[" * 90 + "]" * 90)), "nested in more than 60 levels"),
 }
 
