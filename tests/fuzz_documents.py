@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mutations import Change, mutated
+from mutations import Change, json_file, mutated, mutated_bytes
 
 EAST, NORTH, STEP = 500000.0, 5100000.0, 10.0
 PLACE = {"proj:code": "EPSG:32633", "spatial:transform": [STEP, 0.0, EAST, 0.0, -STEP, NORTH]}
@@ -252,10 +252,44 @@ def stage_documents(folder: Path) -> Change:
     return change
 
 
+def area(folder: Path) -> Change:
+    """An area of interest, as `init` and `search` read it."""
+    from eopipe.planning.project_settings import ProjectArea, read_area
+    from eopipe.tiles.globe import to_crs, unwrap
+
+    path = folder / "area.geojson"
+    ring = [[179.5, -17], [-179.5, -17], [-179.5, -16], [179.5, -16], [179.5, -17]]
+    polygons = [{"type": "Polygon", "coordinates": [ring]}, {"type": "MultiPolygon", "coordinates": [[ring], [ring]]}]
+    features = [{"type": "Feature", "properties": {}, "geometry": geometry} for geometry in polygons]
+
+    def read() -> None:
+        place = ProjectArea(read_area(path))
+        to_crs(unwrap(place.geometry), place.utm_crs)
+
+    return json_file(path, {"type": "FeatureCollection", "features": features}, read)
+
+
+def points(folder: Path) -> Change:
+    """A table of points with classes and dates, as `label` reads it."""
+    from eopipe.labels.vectors import read_features
+
+    path = folder / "points.csv"
+    rows = "".join(f"{10 + n / 7},{45 - n / 9},{n % 3:02},2018-0{n % 9 + 1}-11\n" for n in range(12))
+    text = f"longitude,latitude,class,date\n{rows}".encode()
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        path.write_bytes(mutated_bytes(text, dice))
+        return lambda: read_features(path, "class", dates="2018")
+
+    return change
+
+
 DOCUMENTS: dict[str, tuple[int, Callable[[Path], Change]]] = {
     # The share of each reader in all mutations, in percent, as in `fuzz.py`.
     "GeoParquet": (8, geoparquet),
     "Zarr asset": (10, zarr_asset),
     "chip set": (12, chip_set),
     "stages": (12, stage_documents),
+    "area": (6, area),
+    "points": (6, points),
 }

@@ -15,7 +15,7 @@ from eopipe.labels.vector_files import refuse_xml
 from eopipe.scenes.item import Item
 from eopipe.scenes.products import STANDARD
 from eopipe.stac.geoparquet import from_disk
-from eopipe.stac.query import Query, area_geometry, explain_no_match
+from eopipe.stac.query import Query, area_geometry, explain_no_match, warn_of_repair
 from eopipe.tiles.globe import Geometry, from_crs, unwrap, valid
 from eopipe.tiles.grid import utm_crs
 from eopipe.train_options import TaskName
@@ -261,14 +261,15 @@ def read_area(path: Path) -> Geometry:
     refuse_xml(path)
     try:
         meta, _, wkb, _ = pyogrio.raw.read(path, columns=[])
-        shapes = from_wkb(wkb)
+        shapes = [shape for shape in from_wkb(wkb) if shape is not None]
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ShapelyError, TypeError) as error:
         raise BadInputError(
             f"{path} cannot be read as an area; give polygons as GeoJSON, GeoPackage or Shapefile"
         ) from error
     if not meta["crs"]:
         raise BadInputError(f"{path} has no CRS, so the area cannot be located")
-    whole = union_all([valid(shape) for shape in shapes if shape is not None])
+    warn_of_repair(path, shapes)
+    whole = union_all([valid(shape) for shape in shapes])
     if whole.is_empty or not whole.area:
         raise BadInputError(f"{path} has no polygons; give the outline of the area")
     return dict(mapping(from_crs(whole, meta["crs"])))

@@ -1,7 +1,9 @@
 """Which scenes a search selects: the area of interest, dates as STAC writes them, and whether a scene matches."""
 
+import logging
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,11 +17,15 @@ from eopipe.tiles.globe import CIRCLE, Geometry, intersects, split, unwrap
 if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry
 
+log = logging.getLogger("eopipe")
 Interval = tuple[datetime, datetime]
 ALWAYS: Interval = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
-# Vector files that are not GeoJSON.
+# What reading of something else ends in, beside errors of shapely.
+NOT_GEOJSON = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+# Some catalogs round a pole up.
 POLE = 90.001
+# Vector files that are not GeoJSON.
 OTHER_FORMATS = (".fgb", ".gml", ".gpkg", ".kml", ".kmz", ".parquet", ".shp", ".zip")
 
 
@@ -137,11 +143,11 @@ def footprint(item: Item) -> Any:
         area = unwrap(item["geometry"])
         if area.is_empty:
             return None
-        # Of numbers near the largest float the sums overflow; some catalogs round a pole up.
+        # Of numbers near the largest float the sums overflow.
         if not math.isfinite(area.centroid.x) or not -POLE <= area.bounds[1] <= area.bounds[3] <= POLE:
             raise ValueError("it has coordinates that are not on Earth")
         return area
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ShapelyError) as error:
+    except (*NOT_GEOJSON, ShapelyError) as error:
         raise BadInputError(f"scene {item['id']} has an invalid geometry: {error}") from error
 
 
@@ -191,7 +197,7 @@ def _from_file(area: Path) -> "BaseGeometry":
     """The union of all polygons of a GeoJSON file."""
     from shapely import union_all
     from shapely.errors import ShapelyError
-    from shapely.geometry import box, mapping
+    from shapely.geometry import box, mapping, shape
 
     if area.suffix.lower() in OTHER_FORMATS:
         raise BadInputError(
@@ -200,13 +206,24 @@ def _from_file(area: Path) -> "BaseGeometry":
     value = read_json(area)
     try:
         features = value.get("features", [value])
-        union = union_all([unwrap(f.get("geometry", f)) for f in features])
+        # A feature without a geometry is nowhere.
+        outlines = [outline for feature in features if (outline := feature.get("geometry", feature)) is not None]
+        warn_of_repair(area, [shape(outline) for outline in outlines])
+        union = union_all([unwrap(outline) for outline in outlines])
         geometry = unwrap(mapping(union))
-    except (AttributeError, KeyError, TypeError, ValueError, ShapelyError) as error:
+    except (*NOT_GEOJSON, ShapelyError) as error:
         raise BadInputError(f"{area} is not GeoJSON with polygons") from error
     if geometry.is_empty or not geometry.within(box(-360, -90, 540, 90)):
         raise BadInputError(f"{area} contains no valid area; GeoJSON coordinates are longitude, latitude in degrees")
     return geometry
+
+
+def warn_of_repair(area: Path, shapes: Iterable[Any]) -> None:
+    """Log that an outline crosses itself, of which all that it goes around is the area."""
+    from shapely import is_valid_reason
+
+    if wrong := [reason for each in shapes if (reason := is_valid_reason(each)) != "Valid Geometry"]:
+        log.warning("event=area_repaired area=%s outlines=%d reason=%r", area.name, len(wrong), wrong[0])
 
 
 def explain_no_match(items: list[Item], query: Query) -> str:

@@ -1,9 +1,11 @@
 """Geometries across the antimeridian are found, and their grids are small."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyogrio.raw
 import pytest
 import shapely
 from hypothesis import given
@@ -13,6 +15,7 @@ from scenery import Catalog, Run
 from shapely.geometry import LinearRing, box, mapping, shape
 
 from eopipe.errors import BadInputError, UsageError
+from eopipe.planning.project_settings import read_area
 from eopipe.publish import read_json
 from eopipe.stac.choose_grid import choose_grid
 from eopipe.stac.query import area_geometry
@@ -290,11 +293,21 @@ def test_edges_of_a_wide_area_follow_their_curve() -> None:
     assert distances.max() <= DEVIATION_M
 
 
-def test_a_crossing_edge_gives_two_triangles() -> None:
-    bow = [[10, 45], [10.1, 45.1], [10.1, 45], [10, 45.1], [10, 45]]
-    area = unwrap({"type": "Polygon", "coordinates": [bow]})
+@pytest.mark.parametrize("suffix", ["geojson", "gpkg"])
+def test_an_area_with_a_crossing_edge_is_two_triangles_and_is_said_to_be_repaired(
+    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bow = shapely.Polygon([[10, 45], [10.1, 45.1], [10.1, 45], [10, 45.1], [10, 45]])
+    file = tmp_path / f"area.{suffix}"
+    if suffix == "gpkg":
+        pyogrio.raw.write(file, np.array([shapely.to_wkb(bow)]), [], [], geometry_type="Polygon", crs="EPSG:4326")
+    else:
+        features = [{"type": "Feature", "geometry": geometry} for geometry in (None, mapping(bow))]
+        file.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    area = shape(read_area(file))
     assert area.is_valid
     assert area.area == pytest.approx(0.1 * 0.1 / 2)
+    assert f"event=area_repaired area={file.name} outlines=1 reason='Self-intersection" in caplog.text
 
 
 @pytest.mark.parametrize("east", [150, 170, 180])
