@@ -2,7 +2,7 @@
 
 Folders are compared with their manifests. Files, and manifests as a whole, are compared with the run records beside
 them, so that a folder that was replaced or removed is found too, also where only another record names it, as an input.
-What has no run record is compared with the crates among the results. The rest, but for logs, is listed as not checked.
+Records have a digest; the record of a crate names the others. What none names, but for logs, is listed as not checked.
 """
 
 import os
@@ -21,8 +21,8 @@ from eopipe.contract import STAGES, Argument, Knob, Output, Port, Stage, stage, 
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, is_crate, read_crate
-from eopipe.provenance.jobs import missing_inputs
-from eopipe.provenance.record import record_path
+from eopipe.provenance.jobs import RunRecord, named_inputs
+from eopipe.provenance.record import check_unchanged, record_path
 from eopipe.publish import (
     ENGINE,
     MANIFEST,
@@ -71,16 +71,23 @@ class ScanResult:
     manifest_only: list[Path] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    def add(self, output: PublishedOutput, damage: str = "") -> None:
+        """Add what was checked beside the outputs that records name."""
+        self.checked += [] if output in self.checked else [output]
+        if damage:
+            self.damaged.setdefault(output, []).append(Damage(damage))
+
 
 @dataclass
 class Survey:
-    """What is at or below a path: outputs by run records, records that cannot be read, other published folders, files.
+    """What is at or below a path: outputs by run records, these, damaged ones, other published folders, files.
 
     Both `folders` and `files` are without those that records name. Drafts are of writers that work, or were killed.
     """
 
     recorded: list[PublishedOutput]
-    unreadable: list[Path]
+    records: dict[Path, RunRecord]
+    damaged: list[Path]
     folders: list[Path]
     files: list[Path]
     drafts: list[Path]
@@ -100,14 +107,7 @@ def scan(root: Path, threads: int) -> ScanResult:
         for output in result.checked:
             if damage := damage_of(output, pool.map):
                 result.damaged[output] = damage
-    for path in survey.unreadable:
-        record = PublishedOutput(path, folder=False)
-        result.checked.append(record)
-        result.damaged[record] = [Damage("it is not a readable run record, so its job and outputs are unknown")]
-    commands = {output.path: output.command for output in survey.recorded if output.command}
-    for path, derived in missing_inputs(root, commands, survey.folders).items():
-        result.checked.append(PublishedOutput(path, folder=False))
-        result.damaged[result.checked[-1]] = [Damage(f"it is missing, and {derived} was made of it")]
+    _compare_with_records(result, survey, root)
     if not result.checked:
         raise BadInputError(f"{root} is not an output of eopipe: there is no {MANIFEST} and no run record")
     if survey.drafts:
@@ -115,7 +115,7 @@ def scan(root: Path, threads: int) -> ScanResult:
             f"{_listed(survey.drafts)}: what a writer that was killed had not finished, unless it still writes; the "
             "next job with this output removes it, one of another host after a day"
         )
-    _compare_with_crates(result, survey, _check_crates(result, root))
+    _check_crates(result, survey, root)
     result.checked.sort(key=lambda output: output.path)
     return result
 
@@ -135,23 +135,25 @@ def _survey(root: Path) -> Survey:
         records += [path for path in paths if path.name.endswith(RECORD)]
         others += [path for path in paths if not path.name.endswith(RECORD)]
     recorded: dict[Path, PublishedOutput] = {}
-    unreadable = []
+    readable, damaged = {}, []
     for record in sorted({*records, *filter(Path.is_file, [record_path(root)])}):
         try:
-            recorded |= {output.path: output for output in _outputs(record)}
-        except (AttributeError, BadInputError, KeyError, TypeError, ValueError):
-            unreadable.append(record)
+            value: dict[str, Any] = read_json(record)
+            check_unchanged(record, value, RunRecord.model_fields)
+            recorded |= {output.path: output for output in _outputs(record, value)}
+            readable[record] = RunRecord.model_validate(value)
+        except (AttributeError, EopipeError, KeyError, TypeError, ValueError):
+            damaged.append(record)
     recorded = {path: output for path, output in recorded.items() if path == root or root in path.parents}
     unrecorded = [[path for path in paths if path not in recorded] for paths in (folders, others)]
-    return Survey(list(recorded.values()), unreadable, unrecorded[0], unrecorded[1], drafts)
+    return Survey(list(recorded.values()), readable, damaged, unrecorded[0], unrecorded[1], drafts)
 
 
-def _outputs(record: Path) -> list[PublishedOutput]:
+def _outputs(record: Path, value: dict[str, Any]) -> list[PublishedOutput]:
     """The outputs of a run record that are in its folder: the first one always is, others may be elsewhere.
 
     Raises BadInputError, or an error of Python, for a file that is not a run record.
     """
-    value: dict[str, Any] = read_json(record)
     command, rows = tuple(map(str, value["arguments"])), value["outputs"]
     parents = {flag: Path(path).parent for flag, path in pairwise(command)}
     folders = [parents.get(f"--{row['port'].replace('_', '-')}") for row in rows]
@@ -250,54 +252,54 @@ def _listed(paths: list[Path]) -> str:
     return ", ".join([*map(str, paths[:LISTED_PATHS]), *([f"and {omitted} more"] if omitted > 0 else [])])
 
 
-def _check_crates(result: ScanResult, root: Path) -> list[RunCrate]:
-    """Add where the metadata of crates differ from their files; return the crates that are intact.
+def _check_crates(result: ScanResult, survey: Survey, root: Path) -> None:
+    """Add where the metadata of crates differ from their files, and the run records that crates lack.
 
     Raises BadInputError for metadata that are unreadable although intact, if the path is the crate's.
     """
-    intact = []
-    for output in result.checked:
-        if not output.folder or not is_crate(output.path):
-            continue
+    for output in [output for output in result.checked if output.folder and is_crate(output.path)]:
         try:
             if damage := crate_damages(output.path):
                 result.damaged.setdefault(output, []).extend(damage)
-            elif output not in result.damaged:
-                intact.append(read_crate(output.path))
+            elif output not in result.damaged and _lacks_record(read_crate(output.path), survey):
+                result.add(PublishedOutput(record_path(output.path), folder=False), "it is missing, its crate is not")
         except BadInputError as error:
             if output not in result.damaged and output.path == root:
                 raise
             if output not in result.damaged:
                 result.warnings.append(f"{output.path} is as its manifest says, but its metadata are not read: {error}")
-    return intact
 
 
-def _compare_with_crates(result: ScanResult, survey: Survey, crates: list[RunCrate]) -> None:
-    """Compare files and folders without run record with crates; warn where a record and all crates differ."""
-    digests: dict[tuple[str, bool], set[str]] = {}
-    for data in (data for crate in crates for job in crate.jobs for data in job.record.outputs if data.sha256):
-        digests.setdefault((data.name, data.folder), set()).add(data.sha256)
-    source = " or ".join(str(crate.folder) for crate in crates)
-    for output in survey.recorded:
-        expected = digests.get((output.path.name, output.folder))
-        if expected and output not in result.damaged and output.sha256 not in expected:
-            result.warnings.append(
-                f"{output.path} is as its run record says, but not as {source} says: either the stage ran again after "
-                "the crate was written, and the next run updates the crate, or file and record were changed together"
-            )
-    outputs = [PublishedOutput(path, folder=True) for path in survey.folders]
-    outputs += [PublishedOutput(path, folder=False) for path in survey.files]
-    for output in outputs:
-        expected = digests.get((output.path.name, output.folder))
-        if expected and (output.folder or (os.access(output.path, os.R_OK) and output.path.is_file())):
-            result.checked += [] if output.folder else [output]
-            if output not in result.damaged and digest(output.path) not in expected:
-                text = f"it has no run record, and its {'manifest' if output.folder else 'content'} differs from"
-                result.damaged[output] = [Damage(f"{text} {source}")]
-        elif not output.folder:
-            result.unchecked.append(output.path)
-        elif output not in result.damaged and not is_crate(output.path):
-            result.manifest_only.append(output.path)
+def _lacks_record(crate: RunCrate, survey: Survey) -> bool:
+    """Whether a crate describes what is beside it, and neither it nor another crate there has a run record."""
+    beside = [output for output in survey.recorded if output.path.parent == crate.folder.parent]
+    described = {data.sha256 for job in crate.jobs for data in job.record.outputs}
+    return not any(is_crate(output.path) for output in beside) and any(output.sha256 in described for output in beside)
+
+
+def _compare_with_records(result: ScanResult, survey: Survey, root: Path) -> None:
+    """Add damaged records and inputs that are gone; compare with the record of a crate what has none."""
+    for path in survey.damaged:
+        result.add(PublishedOutput(path, folder=False), "it is not the run record that was written; its job is unknown")
+    known = {*survey.damaged, *(output.path for output in survey.recorded)}
+    again, compared = [], {output.path for output in result.damaged}
+    for path, code, output in named_inputs(root, survey.records, known, survey.folders):
+        is_other = damage_of(PublishedOutput(path, path.is_dir(), code), map)
+        if not path.exists():
+            result.add(PublishedOutput(path, folder=False), f"it is missing, and {output} was made of it")
+        elif not path.name.endswith(RECORD):
+            text = f"it has no run record, and its content differs from the one that {output} was made of"
+            result.add(PublishedOutput(path, path.is_dir()), text if is_other else "")
+            compared.add(path)
+        elif is_other:
+            again.append(path)
+    if again:
+        result.warnings.append(
+            f"{_listed(again)}: not the record that the crate was made of: either the stage ran again and the next run "
+            "updates the crate, or file and record were changed together"
+        )
+    result.unchecked = [path for path in survey.files if path not in compared]
+    result.manifest_only = [path for path in survey.folders if path not in compared and not is_crate(path)]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -124,28 +124,34 @@ class RecordedJob:
         return {k: _redact_setting(v) for k, v in sorted(self.record.settings.items()) if v not in (None, "", [])}
 
 
-def missing_inputs(root: Path, commands: Mapping[Path, Sequence[str]], folders: Sequence[Path]) -> dict[Path, Path]:
-    """Inputs at or below a path that are not there, each with an output that was made of it.
+def named_inputs(
+    root: Path, records: Mapping[Path, RunRecord], known: Collection[Path], folders: Sequence[Path]
+) -> Iterator[tuple[Path, str, Path]]:
+    """Inputs at or below a path that are gone, and inputs of a crate beside it, with their digests and the output.
 
-    `commands` belong to recorded outputs, `folders` other published ones: what is in these is compared with
-    their manifests. Inputs of a user elsewhere may be gone.
+    `known` ones, and what is in them or in `folders`, are checked otherwise. Inputs of a user elsewhere may be gone,
+    and what other jobs than the crate read may have been rebuilt since.
     """
-    top, known = root.absolute(), {path.absolute() for path in (*commands, *folders)}
-    missing: dict[Path, Path] = {}
-    for command, output in {tuple(command): path for path, command in commands.items()}.items():
-        for path in _input_paths(command, output):
-            is_known = not known.isdisjoint((path, *path.parents)) or path.name.endswith(RECORD)
-            if path.is_relative_to(top) and not is_known and not path.exists():
-                missing.setdefault(root / path.relative_to(top), output)
-    return missing
+    top, published, named = root.absolute(), {path.absolute() for path in (*known, *folders)}, {*known}
+    for record_file, record in records.items():
+        output = record_file.with_name(record_file.name.removesuffix(RECORD))
+        for absolute, sha256 in _input_paths(record, output):
+            path = root / absolute.relative_to(top) if absolute.is_relative_to(top) else None
+            if path is None or path in named or not published.isdisjoint(absolute.parents):
+                continue
+            if not path.exists() or (record.stage == "crate" and sha256 and path.is_relative_to(output.parent)):
+                named.add(path)
+                yield path, sha256, output
 
 
-def _input_paths(command: Sequence[str], output: Path) -> Iterator[Path]:
-    """The absolute paths of what a recorded command reads, by where its output is now.
+def _input_paths(record: RunRecord, output: Path) -> Iterator[tuple[Path, str]]:
+    """The absolute paths of what a recorded command reads, by where its output is now, and their digests.
 
-    Nothing if the output was moved alone, since nobody knows where the others are, or if the command is another one's.
+    Nothing if the output was moved alone, since nobody knows where the others are, if the job failed, or if the command
+    is another one's.
     """
-    if len(command) < 2 or command[1] not in STAGES:
+    command = record.arguments
+    if not record.outputs or len(command) < 2 or command[1] not in STAGES:
         return
     definition = contract.stage(command[1])
     try:
@@ -157,11 +163,15 @@ def _input_paths(command: Sequence[str], output: Path) -> Iterator[Path]:
     is_of_output = (path.is_absolute() or parts[-len(path.parts) :] == path.parts for path in targets)
     if target := next((path for path, chosen in zip(targets, is_of_output, strict=True) if chosen), None):
         folder = Path() if target.is_absolute() else Path(*parts[: -len(target.parts)])
-        for value in (values[port.name] for port in definition.of(Input)):
+        for port in definition.of(Input):
+            value = values[port.name]
             paths = value if isinstance(value, tuple) else (value,)
+            digests = [data.sha256 for data in record.inputs if data.port == port.name and not data.path]
+            # A row is missing for what did not exist.
+            digests = digests if len(digests) == len(paths) else [""] * len(paths)
             # A record keeps the name alone of what had an absolute path, so nobody knows where a bare name was.
-            placed = (path for path in paths if path and len(path.parts) > 1)
-            yield from (Path(os.path.normpath(folder / path)) for path in placed)
+            placed = ((path, sha256) for path, sha256 in zip(paths, digests, strict=True) if path and path.parts[1:])
+            yield from ((Path(os.path.normpath(folder / path)), sha256) for path, sha256 in placed)
 
 
 def _shorten(arguments: Sequence[str]) -> list[str]:

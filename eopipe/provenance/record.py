@@ -3,12 +3,13 @@
 A record is not part of the payload: it may name times and machines, the payload may not.
 """
 
+import hashlib
 import os
 import platform
 import re
 import resource
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -19,7 +20,7 @@ from typing import Any
 from eopipe import __version__
 from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path
 from eopipe.contract import stage as stage_named
-from eopipe.errors import EopipeError, UsageError
+from eopipe.errors import EopipeError, IntegrityError, UsageError
 from eopipe.models.model_files import libraries
 from eopipe.own_files import is_foreign
 from eopipe.processes import map_in_order
@@ -48,6 +49,8 @@ HEAD = "# branch.oid "
 PAGE_MARK = "· eopipe "
 # Stages that run a model.
 MODEL_USERS = ("calibrate", "predict", "export")
+# The key of the digest of a record's own text, in which this digest is empty.
+OWN_DIGEST = "record_sha256"
 UNFINISHED = "the job has not ended: it runs, or was killed before it could say why"
 CODE = Path(__file__).resolve().parents[2]
 # Written by setup.py.
@@ -132,7 +135,19 @@ def _job(stage: Stage, values: dict[str, Any], arguments: list[str], start: str,
 
 def _publish_record(path: Path, record: dict[str, Any]) -> None:
     with publish(path) as draft:
-        write_json(draft, record)
+        write_json(draft, record | {OWN_DIGEST: ""})
+        write_json(draft, record | {OWN_DIGEST: sha256(draft)})
+
+
+def check_unchanged(path: Path, record: dict[str, Any], keys: Collection[str]) -> None:
+    """Raise IntegrityError for a record with another text than the one that was written.
+
+    One of an earlier version has no digest of its own, and no other keys than these.
+    """
+    text = path.read_bytes().replace(record.get(OWN_DIGEST, "").encode(), b"", 1)
+    is_earlier = OWN_DIGEST not in record and record.keys() <= {*keys}
+    if not is_earlier and hashlib.sha256(text).hexdigest() != record.get(OWN_DIGEST):
+        raise IntegrityError(f"{path} was changed after it was written")
 
 
 def _data(stage: Stage, ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -73,6 +73,11 @@ def flip(path: Path, dice: random.Random) -> None:
     path.write_bytes(content)
 
 
+def shorten(path: Path, dice: random.Random) -> None:
+    """Cut the last byte off, which may be the end of a line."""
+    path.write_bytes(path.read_bytes()[:-1])
+
+
 DAMAGES: tuple[Callable[[Path, random.Random], None], ...] = (remove, truncate, empty, flip)
 
 
@@ -224,41 +229,96 @@ def test_what_has_no_record_is_never_counted_as_intact_and_files_beside_the_resu
 
 @pytest.fixture
 def with_crate(results: Path, run: Run) -> Path:
-    """The results with a crate among them, which has the grid."""
+    """The results with a crate among them, which has grid and selection."""
     Path("Snakefile").write_text("rule all:\n    input: []\n")
     records, items = sorted(results.rglob("*.run.json")), sorted(results.glob("items/*.geojson"))
-    arguments = ("--records", *records, "--payload", results / "grid.json", "--scenes", *items)
+    payload = (results / "grid.json", results / "selection.json")
+    arguments = ("--records", *records, "--payload", *payload, "--scenes", *items)
     completed = run("crate", *arguments, "--workflow", "Snakefile", "--crate", results / "crate")
     assert completed.code == 0, completed.stderr
     assert run("verify", "results").code == 0
     return results
 
 
-def test_a_file_that_lost_its_record_is_compared_with_the_crate(with_crate: Path, run: Run) -> None:
+def test_a_record_that_a_crate_names_and_that_is_gone_is_damage_and_its_files_are_compared_with_the_crate(
+    with_crate: Path, run: Run
+) -> None:
     (with_crate / "items.run.json").unlink()
-    completed = run("verify", "results")
-    assert completed.code == 0
-    assert "not checked" not in completed.stdout, "grid and selection are in the metadata of the crate"
-    text = (with_crate / "grid.json").read_text()
-    # A hard link of the payload: written anew, so that the crate keeps its bytes.
-    (with_crate / "grid.json").unlink()
-    (with_crate / "grid.json").write_text(text.replace("0", "1", 1))
-    completed = run("verify", "results")
-    assert completed.code == 4
-    assert "its content differs from results/crate" in completed.stderr
-    assert completed.stderr.count("error: ") == 1
+    assert broken(with_crate) == {"items.run.json": "it is missing, and results/crate was made of it"}
+    assert "not checked" not in run("verify", "results").stdout, "the record of the crate names grid and selection"
+    change(with_crate / "grid.json")
+    assert broken(with_crate)["grid.json"].endswith("differs from the one that results/crate was made of")
+    for name in ("grid.json", "items.run.json"):
+        (with_crate / name).unlink(missing_ok=True)
+    assert set(broken(with_crate)) == {"grid.json", "items.run.json"}
 
 
 def test_a_file_that_was_changed_together_with_its_record_is_named(with_crate: Path, run: Run) -> None:
-    text = (with_crate / "grid.json").read_text().replace("0", "1", 1)
-    (with_crate / "grid.json").unlink()
-    (with_crate / "grid.json").write_text(text)
+    change(with_crate / "grid.json")
     record = read_json(with_crate / "items.run.json")
     next(row for row in record["outputs"] if row["port"] == "grid")["sha256"] = digest(with_crate / "grid.json")
     write_json(with_crate / "items.run.json", record)
+    assert broken(with_crate)["items.run.json"].startswith("it is not the run record that was written")
+    # As one of an earlier version, which has no digest of its own.
+    del record["record_sha256"]
+    write_json(with_crate / "items.run.json", record)
     completed = run("verify", "results")
-    assert completed.stderr.startswith("warning: results/grid.json is as its run record says, but not as results/crate")
+    assert completed.stderr.startswith("warning: results/items.run.json: not the record that the crate was made of")
     assert completed.code == 0
+
+
+def change(path: Path) -> None:
+    """Write another text; not into the file, which is a hard link of the one in the crate."""
+    text = path.read_text().replace("0", "1", 1)
+    path.unlink()
+    path.write_text(text)
+
+
+def test_files_of_one_name_in_several_folders_are_compared_with_their_own_records(with_crate: Path, run: Run) -> None:
+    # As parts, trials, members and folds have them.
+    arguments = ("--scene", "results/scenes/a", "--bands", "red", "--mask", "none", "--chunk", 16, "--shard", 32)
+    again = ("--grid", "results/grid.json", "--tiles", "results/trials/1/a.zarr")
+    assert run("preprocess", *arguments, *again).code == 0
+    search = ("search", "--catalog", "catalog", "--assets", "red", "--items", "results/trials/1/items")
+    files = ("--grid", "results/trials/1/grid.json", "--selection", "results/trials/1/selection.json")
+    assert run(*search, *files).code == 0
+    completed = run("verify", "results")
+    assert (completed.code, completed.stderr) == (0, "")
+
+
+def test_a_run_that_was_changed_and_is_half_done_again_is_no_damage(with_crate: Path, run: Run) -> None:
+    arguments = ("--scene", "results/scenes/a", "--bands", "red", "--mask", "none", "--chunk", 16, "--shard", 32)
+    assert run("preprocess", *arguments, "--grid", "results/grid.json", "--tiles", "results/tiles/a.zarr").code == 0
+    completed = run("verify", "results")
+    assert completed.code == 0
+    assert completed.stderr.startswith("warning: results/tiles/a.zarr.run.json: not the record that the crate was made")
+    # The record of a job that failed, or that runs, says nothing of what is there.
+    assert run("preprocess", *arguments, "--grid", "results/gone.json", "--tiles", "results/tiles/d.zarr").code != 0
+    assert run("verify", "results").code == 0
+
+
+def test_a_crate_alone_has_no_record_and_one_beside_its_results_has(with_crate: Path, run: Run, tmp_path: Path) -> None:
+    (with_crate / "crate.run.json").unlink()
+    assert broken(with_crate) == {"crate.run.json": "it is missing, its crate is not"}
+    assert run("verify", "results/crate").code == 0
+    shutil.move(with_crate / "crate", tmp_path / "crate")
+    assert broken(with_crate) == {}
+
+
+@pytest.mark.parametrize("damage", [remove, truncate, flip, shorten])
+def test_damage_of_every_file_and_every_record_is_found(
+    with_crate: Path, damage: Callable[[Path, random.Random], None]
+) -> None:
+    dice = random.Random(5)
+    assert broken(with_crate) == {}
+    for path in sorted(path for path in with_crate.rglob("*") if path.is_file()):
+        # Moved, not written into: files of the crate are hard links.
+        path.rename("kept")
+        shutil.copyfile("kept", path)
+        damage(path, dice)
+        assert broken(with_crate), path
+        Path("kept").replace(path)
+    assert broken(with_crate) == {}
 
 
 @pytest.mark.exhaustive

@@ -1,5 +1,7 @@
 # Files of the crate beside folders and maps.
 FILES["single"] += [] if IS_CHIP_SET else [f"{RESULTS}/grid.json", f"{RESULTS}/selection.json"]
+# For their records alone.
+FILES["of_parts_and_folds"] = partial(eo.of_parts_and_folds, config, FILES["classes"])
 
 # Files list the paths, since the paths of many thousand scenes are too long for a command. The folder of the workflow
 # stays out of them: it may name its owner's home.
@@ -17,7 +19,7 @@ rule crate:
     "Package the run as a Provenance Run Crate: data, model, maps, and every job."
     input:
         **files("frozen", "scenes", "fetched", "stores", "tiles", "labels", "model", "maps", "single"),
-        **files("catalog", "maps_of_trials", "rung_models", "member_maps"),
+        **files("catalog", "maps_of_trials", "rung_models", "member_maps", "of_parts_and_folds"),
     output:
         root=f"{RESULTS}/crate/manifest.json",
     log:
