@@ -172,7 +172,7 @@ inputs:
     - string
     label: dates
     doc: 'date or interval, as in search.datetime, of the features of a vector file that count: by its column date,
-      or start_date and end_date'
+      or start_date and end_date, or by those that are named, as in seen=2019 and first,last=2019'
     inputBinding:
       prefix: --dates
   overlap:

@@ -1,11 +1,16 @@
-"""Plain text for a terminal and for Markdown: tables, and text of others in which nothing is a command or markup."""
+"""Plain text for a terminal, Markdown and spreadsheets: tables, and text of others without commands or markup."""
 
+import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 TextRow = Sequence[str]
+LONGEST_MESSAGE = 20_000
+# What a spreadsheet executes of the cells of a table, but for numbers.
+EXECUTED = re.compile(r"(?!-[\d.]+(e[-+]?\d+)?\Z)[=+\-@\t\n]")
 # Commands of a terminal, characters that reverse the direction of the text after them, and unusual line ends.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -20,7 +25,8 @@ def message_line(kind: str, text: str) -> str:
 
     They are written as their codes, but for those before an indented line, as lists in messages have them.
     """
-    return f"{kind}: " + re.sub(r"\n(?!  )", r"\\n", text.strip())
+    text = text.strip() if len(text) <= LONGEST_MESSAGE else f"{text.strip()[:LONGEST_MESSAGE]} …"
+    return f"{kind}: " + re.sub(r"\n(?!  )", r"\\n", text)
 
 
 class PrintableStream:
@@ -79,3 +85,15 @@ def html_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) 
     )
     table = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(head, body)
     return str(Markup("<p><b>{}</b></p>{}").format(title, table))
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table for a spreadsheet, the first row with the names of its columns; no text of it is executed there.
+
+    A text that would be begins with an apostrophe, as one types it into a cell to have a text.
+    """
+    with path.open("w", encoding="utf-8", newline="") as file:
+        # Readers begin a row at a carriage return, which the writer would leave as it is.
+        texts = ([re.sub("\r\n?", "\n", "" if cell is None else str(cell)) for cell in row] for row in rows)
+        quoted = ([f"'{text}" if EXECUTED.match(text) else text for text in row] for row in texts)
+        csv.writer(file, lineterminator="\n").writerows(quoted)

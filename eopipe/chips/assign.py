@@ -194,17 +194,12 @@ def splits_by_region(table: ChipTable, source: Path | None, attribute: str, plan
 
     Regions are rasterised around blocks of chips only.
     """
-    import pyogrio.raw
-
     from eopipe.labels.classes import ClassShapes, Legend
+    from eopipe.labels.vector_files import read_file
 
     if source is None:
         raise UsageError("split.by region needs split.regions: a file of polygons, each with its name")
-    try:
-        _, _, _, fields = pyogrio.raw.read(source, columns=[attribute], read_geometry=False)
-    except (pyogrio.errors.DataSourceError, OSError) as error:
-        raise BadInputError(f"{source} cannot be read as a vector file: {error}") from error
-    names = tuple(sorted({str(value) for value in fields[0]})) if fields else ()
+    names = tuple(sorted({str(value) for value in read_file(source, attribute, None, "split.regions").values}))
     split_of_region = np.full(NO_LABEL + 1, NO_SPLIT, np.uint8)
     if names:
         splits = assign_groups(names, plan)

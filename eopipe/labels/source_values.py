@@ -12,6 +12,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError
 from eopipe.labels.classes import Legend
+from eopipe.labels.vector_files import number_of
 from eopipe.text_table import format_table
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -160,15 +161,11 @@ def label_table(labels: Iterable[Path]) -> list[str]:
     rows = [SourceValue(value, label, count, unit) for (value, label, unit), count in counts.items()]
     if not rows:
         return []
-    if all(map(_is_number, (row.value for row in rows))):
-        rows.sort(key=lambda row: float(row.value))
+    if all(number_of(row.value) is not None for row in rows):
+        rows.sort(key=lambda row: (number_of(row.value) or 0.0, row.value))
     labels_with_pixels = {name for name, count in pixels.items() if count}
     absent = [name for name in pixels if name not in labels_with_pixels]
     return [*format_values(rows), *(f"class {name} has no pixel on the grid" for name in absent)]
-
-
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").replace(".", "", 1).isdigit()
 
 
 def format_values(rows: list[SourceValue]) -> list[str]:

@@ -1,6 +1,7 @@
 """Continuous labels: a quantity with its unit on the grid, from rasters or vectors; NaN where unlabelled."""
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, some_of
 from eopipe.labels.classes import Legend, Overlap, shape_classes
 from eopipe.labels.shape_counts import NOT_COUNTED
 from eopipe.labels.source_values import SourceValues
-from eopipe.labels.vector_files import read_file
+from eopipe.labels.vector_files import number_of, read_file
 from eopipe.labels.vectors import (
     ShapeParts,
     read_features,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 log = logging.getLogger("eopipe")
-NO_VALUE = np.float32(np.nan)
+NO_VALUE, LARGEST = np.float32(np.nan), float(np.finfo(np.float32).max)
 LEGEND_OPTIONS = ("classes", "bins", "codes", "ignore", "values")
 # Of a raster that is only checked, this many windows of this edge are read, over all of the grid.
 CHECKED_WINDOWS, CHECKED_EDGE = 16, 256
@@ -117,14 +118,11 @@ class ValueShapes:
 
 def _shape_numbers(source: Path, values: Sequence[Any], quantity: Quantity, attribute: str) -> FloatArray:
     """The numbers of shapes, NaN where unlabelled. Raises BadInputError for values that are not numbers."""
-    not_numbers = sorted({str(value) for value in values if value is not None and not _is_number(value)})
-    if not_numbers:
-        raise BadInputError(f"{source} has values of {attribute} that are not numbers: {', '.join(not_numbers[:8])}")
-    return np.array([np.nan if v is None or v in quantity.ignore else float(v) for v in values], np.float64)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    numbers = [math.nan if value is None else number_of(value) for value in values]
+    others = {str(v) for v, number in zip(values, numbers, strict=True) if number is None or abs(number) > LARGEST}
+    if others:
+        raise BadInputError(f"{source} has values of {attribute} that are not numbers: {some_of(sorted(others), 8)}")
+    return np.array([math.nan if number in quantity.ignore else number for number in numbers], np.float64)
 
 
 def write_values(

@@ -3,8 +3,10 @@
 import csv
 import logging
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import numpy as np
 
 from eopipe.arrays import BoolArray, IntArray, ObjectArray
 from eopipe.errors import BadInputError, RefusedError, UsageError
-from eopipe.stac.query import parse_interval
+from eopipe.stac.query import Interval, parse_interval
 
 PARQUET = (".parquet", ".geoparquet")
 POINTS = (".csv",)
@@ -32,8 +34,15 @@ OTHER_FORMATS = {
 DEFAULT_CRS = "OGC:CRS84"
 # Columns of a table of points, in any case: as sits, rslearn and GBIF name them.
 LONGITUDES, LATITUDES = ("longitude", "lon", "decimallongitude"), ("latitude", "lat", "decimallatitude")
-# Of any vector file: a day, a month or a year, or the first and the last of them.
-DATES = ("date", "datetime", "time", "start_date", "end_date", "start_time", "end_time", "eventdate")
+# Names of columns with the date of a feature, or with its first and its last one, in any case.
+ROLES = (
+    "date|datetime|event_?date|observed(_on)?|(observation|survey|acquisition)_date",
+    "(start|begin|from)(_?date|_?datetime)?|(valid|date)_?from",
+    "(end|to)(_?date|_?datetime)?|(valid|date)_?to",
+)
+# Columns of times may be times of day: they count where no other has the name of a date.
+TIMES = ("time", "(start|begin)_?time", "end_?time")
+TIME_OF_DAY = r"\d{1,4}|\d{6}|T?\d\d?:.*"
 DELIMITERS = (",", ";", "\t")
 # Shapes, columns by their names, CRS.
 FileContent = tuple[ObjectArray, dict[str, list[Any]], str]
@@ -48,7 +57,7 @@ def source_conflicts(source: Path | None, dates: str | None, before: Path | None
         return [f"label.dates chooses features of a vector file by its column of dates; it is not for {other}"]
     if dates is not None:
         try:
-            parse_interval(dates)
+            _column_choice(dates)
         except UsageError as error:
             return [f"label.dates: {error}"]
     if source is None or suffix not in OTHER_FORMATS:
@@ -95,76 +104,113 @@ def read_file(source: Path, attribute: str, layer: str | None, setting: str, dat
     refuse_xml(source)
     suffix = source.suffix.lower()
     reader = _from_parquet if suffix in PARQUET else _from_table if suffix in POINTS else _from_gdal
-    shapes, columns, crs = reader(source, attribute, layer, setting, dates is not None)
-    values, rows = [_plain(value) for value in columns.pop(attribute)], np.arange(1, len(shapes) + 1)
+    shapes, columns, crs = reader(source, attribute, layer, setting, dates)
+    values, rows = [_plain(value, source, attribute) for value in columns[attribute]], np.arange(1, len(shapes) + 1)
     if dates is None:
         return Features(source, shapes, values, crs, rows)
-    is_used = _of_dates(source, columns, dates)
-    chosen, others = ([values[row] for row in np.flatnonzero(part)] for part in (is_used, ~is_used))
-    return Features(source, shapes[is_used], chosen, crs, rows[is_used], tuple(others))
+    is_used = _of_dates(source, columns, attribute, dates)
+    used, others = ([values[row] for row in np.flatnonzero(part)] for part in (is_used, ~is_used))
+    return Features(source, shapes[is_used], used, crs, rows[is_used], tuple(others))
 
 
-def _of_dates(source: Path, columns: Mapping[str, Sequence[Any]], dates: str) -> BoolArray:
+def _column_choice(dates: str) -> tuple[list[str], Interval]:
+    """Columns and interval of `label.dates`: of observed=2019 or first,last=2019; of 2019 no columns."""
+    columns, _, interval = dates.rpartition("=")
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    if len(names) > 2:
+        raise UsageError(f"{columns} are {len(names)} columns; a feature has one date, or a first and a last one")
+    return names, parse_interval(interval.strip())
+
+
+def _date_columns(source: Path, names: Sequence[str], dates: str) -> list[str]:
+    """The column with the date of a feature, or those with its first and last date: as `dates` or their names say.
+
+    Raises BadInputError where there are none, or where names leave a choice.
+    """
+    chosen, _ = _column_choice(dates)
+    if missing := [name for name in chosen if name not in names]:
+        raise BadInputError(f"{source} has no column {' and '.join(missing)} of label.dates; it has {', '.join(names)}")
+    for roles in () if chosen else (ROLES, TIMES):
+        of_roles = [[name for name in names if re.fullmatch(role, name, re.IGNORECASE)] for role in roles]
+        if not (by_name := [name for of_role in of_roles for name in of_role]):
+            continue
+        if [*map(len, of_roles)] in ([1, 0, 0], [0, 1, 1]):
+            return by_name
+        raise BadInputError(
+            f"{source} has the columns {', '.join(by_name)}: neither one date nor a first and a last one of each "
+            f'feature; name the column, or two of them, as in label.dates: "{by_name[0]}={dates}"'
+        )
+    if not chosen:
+        such = "such as date, or start_date and end_date; it has"
+        raise BadInputError(f"{source} has no column of dates for label.dates, {such} {', '.join(names)}")
+    return chosen
+
+
+def _of_dates(source: Path, columns: Mapping[str, Sequence[Any]], attribute: str, dates: str) -> BoolArray:
     """Which features are of the dates (feature,): whose day, or a day from their first to their last, is one of them.
 
     Raises BadInputError for what is not a date, and where none is of them. Those without a date are left out, with a
     warning.
     """
-    first, last = parse_interval(dates)
-    is_used, undated = np.zeros(len(next(iter(columns.values()))), bool), 0
-    for row, cells in enumerate(zip(*columns.values(), strict=True)):
+    chosen, (first, last) = _column_choice(dates)
+    names = _date_columns(source, [name for name in columns if name != attribute], dates)
+    is_used, undated = np.zeros(len(columns[attribute]), bool), 0
+    has_times = not chosen and re.fullmatch("|".join(TIMES), names[0], re.IGNORECASE)
+    for row, cells in enumerate(zip(*(columns[name] for name in names), strict=True)):
         texts = [text for cell in cells if (text := str(cell).strip()) not in ("", "None", "NaT", "nan")]
+        text = "/".join(texts)
         try:
-            edges = [edge for text in texts for edge in parse_interval(text)]
+            if has_times and any(re.fullmatch(TIME_OF_DAY, part) for part in texts):
+                raise UsageError(f'it may be a time of day; if not, set label.dates: "{",".join(names)}={dates}"')
+            start, end = parse_interval(text) if text else (last, first)
         except (UsageError, ValueError) as error:
-            raise BadInputError(
-                f"{source} has {' and '.join(texts)} as the date of feature {row + 1}: {error}"
-            ) from error
-        undated += not edges
-        is_used[row] = bool(edges) and min(edges) <= last and max(edges) >= first
+            raise BadInputError(f"{source} has {text} as the date of feature {row + 1}: {error}") from error
+        undated += not text
+        is_used[row] = bool(text) and start <= last and end >= first
+    by = " and ".join(names)
     if not is_used.any():
-        names = " and ".join(columns)
-        raise BadInputError(f"none of the {len(is_used)} features of {source} is of label.dates {dates}, by {names}")
-    log.info("event=labels_of_dates source=%s used=%d of=%d", source.name, is_used.sum(), len(is_used))
+        raise BadInputError(f"none of the {len(is_used)} features of {source} is of label.dates {dates}, by {by}")
+    role = ("date of observation" if len(names) == 1 else "first and last date") + ("" if chosen else " by name")
+    line = "event=labels_of_dates source=%s columns=%s role=%r used=%d of=%d"
+    log.info(line, source.name, ",".join(names), role, is_used.sum(), len(is_used))
     if undated:
         log.warning("event=labels_without_date source=%s features=%d used=0", source.name, undated)
     return is_used
 
 
-def _columns(source: Path, attribute: str, names: Sequence[str], *, with_dates: bool) -> list[str]:
+def _columns(source: Path, attribute: str, names: Sequence[str], dates: str | None) -> list[str]:
     """The columns to read of those that a file has. Raises BadInputError for missing ones."""
     if attribute not in names:
         raise BadInputError(f"{source} has no attribute {attribute}; it has {', '.join(names)}")
-    of_dates = [name for name in names if name.lower() in DATES and name != attribute]
-    if with_dates and not of_dates:
-        raise BadInputError(
-            f"{source} has no column of dates for label.dates, such as date, or start_date and end_date; it has "
-            f"{', '.join(names)}"
-        )
-    return [attribute, *(of_dates if with_dates else ())]
+    others = [name for name in names if name != attribute]
+    return [attribute, *(_date_columns(source, others, dates) if dates is not None else ())]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, source: Path, attribute: str) -> Any:
     """The value that the file means: integers of a column with missing values are read as 21.0 and NaN."""
     if not isinstance(value, float):
         return value
+    # Above, a float is not every whole number.
+    if abs(value) >= 2**53 and value.is_integer():
+        raise BadInputError(f"{source} has a number of more than 15 digits in {attribute}; store it as text")
     return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
-def _from_gdal(source: Path, attribute: str, layer: str | None, setting: str, with_dates: bool) -> FileContent:
+def _from_gdal(source: Path, attribute: str, layer: str | None, setting: str, dates: str | None) -> FileContent:
     import pyogrio
     import pyogrio.raw
 
+    # GDAL would make dates of texts that look like dates.
+    options = {"DATE_AS_STRING": "YES"} if source.suffix.lower() in (".geojson", ".json") else {}
     try:
         layers = [str(name) for name in pyogrio.list_layers(source)[:, 0]]
         if layer is None and len(layers) > 1:
             raise BadInputError(f"{source} has the layers {', '.join(layers)}; choose one with {setting}")
         if layer is not None and layer not in layers:
             raise BadInputError(f"{source} has no layer {layer}; it has {', '.join(layers)}")
-        names = _columns(
-            source, attribute, pyogrio.read_info(source, layer=layer)["fields"].tolist(), with_dates=with_dates
-        )
-        meta, _, wkb, fields = pyogrio.raw.read(source, layer=layer, columns=names)
+        info = pyogrio.read_info(source, layer=layer, **options)
+        names = _columns(source, attribute, info["fields"].tolist(), dates)
+        meta, _, wkb, fields = pyogrio.raw.read(source, layer=layer, columns=names, **options)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
         raise BadInputError(f"{source} cannot be read as a vector file: {error}") from error
     # Dates as text: Python has none with the nanoseconds of numpy's.
@@ -175,7 +221,7 @@ def _from_gdal(source: Path, attribute: str, layer: str | None, setting: str, wi
     return _shapes(wkb, source), columns, str(meta["crs"] or "")
 
 
-def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str, with_dates: bool) -> FileContent:
+def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str, dates: str | None) -> FileContent:
     """Read GeoParquet with pyarrow, since the usual builds of GDAL cannot."""
     import json
 
@@ -192,7 +238,7 @@ def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str,
         metadata = json.loads((schema.metadata or {})[b"geo"])
         column = metadata["primary_column"]
         geometry, encoding = metadata["columns"][column], metadata["columns"][column]["encoding"]
-        names = _columns(source, attribute, [name for name in schema.names if name != column], with_dates=with_dates)
+        names = _columns(source, attribute, [name for name in schema.names if name != column], dates)
         table = parquet.read_table(source, columns=[*names, column])
     except (ArrowException, KeyError, TypeError, ValueError) as error:
         raise BadInputError(f"{source} is not a GeoParquet file: {error}") from error
@@ -204,7 +250,7 @@ def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str,
     return _shapes(wkb, source), columns, json.dumps(crs) if isinstance(crs, dict) else crs or ""
 
 
-def _from_table(source: Path, attribute: str, layer: str | None, setting: str, with_dates: bool) -> FileContent:
+def _from_table(source: Path, attribute: str, layer: str | None, setting: str, dates: str | None) -> FileContent:
     """Points of a CSV file with a header: longitude, latitude in degrees of WGS 84, and attributes."""
     import shapely
 
@@ -220,19 +266,20 @@ def _from_table(source: Path, attribute: str, layer: str | None, setting: str, w
             "(WGS 84)"
         )
     others = [name for name in heads if name.lower() not in LONGITUDES + LATITUDES]
-    names = _columns(source, attribute, others, with_dates=with_dates)
-    if not with_dates and (unused := [name for name in heads if name.lower() in DATES]):
+    names = _columns(source, attribute, others, dates)
+    is_date = re.compile("|".join(ROLES + TIMES), re.IGNORECASE).fullmatch
+    if dates is None and (unused := [*filter(is_date, heads)]):
         hint = "they label all scenes of the run, which search.datetime chooses; label.dates chooses labels by them"
         log.warning("event=dates_of_points_not_used source=%s columns=%s hint=%r", source.name, ",".join(unused), hint)
-    degrees, columns = list[tuple[float, float]](), {name: list[str]() for name in names}
+    degrees, columns = list[tuple[float, float]](), {name: list[str | None]() for name in names}
     for line, row in rows:
         if len(row) != len(heads):
             raise BadInputError(f"{source} has {len(row)} values in line {line}, and {len(heads)} columns")
         degrees.append((_degrees(source, line, row[places[0][0]], 180), _degrees(source, line, row[places[1][0]], 90)))
         for name, column in columns.items():
-            column.append(row[heads.index(name)].strip())
+            column.append(row[heads.index(name)].strip() or None)
     shapes = np.asarray(shapely.points(np.array(degrees).reshape(-1, 2)), object)
-    return shapes, columns | {attribute: _typed(columns[attribute])}, DEFAULT_CRS
+    return shapes, columns, DEFAULT_CRS
 
 
 def _table_rows(source: Path) -> Iterator[tuple[int, list[str]]]:
@@ -243,30 +290,31 @@ def _table_rows(source: Path) -> Iterator[tuple[int, list[str]]]:
         raise BadInputError(f"{source} is not a text in UTF-8: {error.reason} at byte {error.start}") from error
     delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
     reader = csv.reader(StringIO(text), delimiter=delimiter)
-    return ((reader.line_num, row) for row in reader if any(row))
+    try:
+        yield from ((reader.line_num, row) for row in reader if any(row))
+    except csv.Error as error:
+        raise BadInputError(f"{source} cannot be read as a table in line {reader.line_num}: {error}") from error
+
+
+def number_of(value: Any) -> float | None:
+    """The number that a value is, or that a text means; None for another value, infinite for one that is too large."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
+        return None
+    try:
+        # Python reads 1_000 as a thousand, and nobody writes that in a table.
+        return None if "_" in str(value) else float(value)
+    except ValueError:
+        return None
 
 
 def _degrees(source: Path, line: int, text: str, most: float) -> float:
     """Degrees in a cell of a table; BadInputError for what is none."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = number_of(text)
     # Longitudes may go from 0 to 360.
-    if not -most <= value <= (360 if most > 90 else most):
+    if value is None or not -most <= value <= (360 if most > 90 else most):
         kind = "longitude" if most > 90 else "latitude"
         raise BadInputError(f"{source} has the {kind} {text.strip()!r} in line {line}; it needs degrees (WGS 84)")
     return value
-
-
-def _typed(texts: list[str]) -> list[Any]:
-    """Values of a column: whole numbers or numbers where all are, else texts; None for empty cells."""
-    for kind in (int, float):
-        try:
-            return [kind(text) if text else None for text in texts]
-        except ValueError:
-            continue
-    return [text or None for text in texts]
 
 
 def _shapes(wkb: Any, source: Path) -> ObjectArray:

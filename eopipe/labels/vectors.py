@@ -37,11 +37,15 @@ def read_features(
     of shapes that are repaired or split at the 180 degree meridian.
     """
     from pyproj import CRS
+    from pyproj.exceptions import CRSError
 
     features = read_file(source, attribute, layer, setting, dates)
     if not features.crs:
         raise BadInputError(f"{source} has no CRS, so its shapes cannot be located")
-    is_geographic = CRS.from_user_input(features.crs).is_geographic
+    try:
+        is_geographic = CRS.from_user_input(features.crs).is_geographic
+    except (CRSError, OverflowError) as error:
+        raise BadInputError(f"{source} has a CRS that cannot be read: {str(error)[:200]}") from error
     shapes = _split_at_180(features.shapes, source) if is_geographic else features.shapes
     return replace(features, shapes=_valid(shapes, source))
 

@@ -27,7 +27,7 @@ from eopipe.planning.project_settings import (
     source_of_api,
     source_of_catalog,
 )
-from eopipe.publish import MANIFEST, RECORD, publish, read_json, visible_files
+from eopipe.publish import RECORD, link_or_copy, publish, read_json, visible_files
 from eopipe.run.locate import NAMES
 from eopipe.run.project import SNAKEFILE
 from eopipe.stac.query import Query
@@ -153,8 +153,8 @@ def _write(run: FinishedRun, folder: Path, outline: str | None, sections: dict[s
     """Write all but the config."""
     folder.mkdir(parents=True)
     with publish(folder / "model", folder=True) as draft:
-        ignored = shutil.ignore_patterns(MANIFEST, ".*", "__pycache__")
-        shutil.copytree(run.model, draft, dirs_exist_ok=True, ignore=ignored)
+        for path in visible_files(run.model):
+            link_or_copy(path, draft / path.relative_to(run.model), link=False)
         if run.scores:
             shutil.copyfile(run.scores, draft / TEST_SCORES)
     if run.calibration:

@@ -1,6 +1,5 @@
 """What people open of a finished map: polygons, a style and the entropy for a GIS, areas of zones for a spreadsheet."""
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from eopipe.reporting.finished_maps import (
     windows,
 )
 from eopipe.reporting.split_maps import write_layer
+from eopipe.text_table import write_csv
 from eopipe.tiles.ground import pixel_hectares, shape_hectares
 from eopipe.tiles.store import NO_LABEL
 
@@ -209,13 +209,12 @@ def write_zones(path: Path, maps: Sequence[FinishedMap], zones: ZoneFile) -> Non
     from pyproj import CRS
 
     zone_ha = shape_hectares(features.shapes, CRS.from_user_input(features.crs))
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["zone", "map", "zone_ha", "mapped_ha", *_columns(maps[0])])
-        for name, of_map in sums.items():
-            for number in np.flatnonzero(is_area).tolist():
-                areas = f"{zone_ha[number]:.4f}", f"{of_map[number, 0]:.4f}"
-                table.writerow([features.values[number], name, *areas, *_cells(maps[0], of_map[number])])
+    rows: list[list[Any]] = [["zone", "map", "zone_ha", "mapped_ha", *_columns(maps[0])]]
+    for name, of_map in sums.items():
+        for number in np.flatnonzero(is_area).tolist():
+            areas = f"{zone_ha[number]:.4f}", f"{of_map[number, 0]:.4f}"
+            rows.append([features.values[number], name, *areas, *_cells(maps[0], of_map[number])])
+    write_csv(path, rows)
 
 
 def _columns(finished: FinishedMap) -> list[str]:

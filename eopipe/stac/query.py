@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eopipe.documents import read_document
 from eopipe.errors import BadInputError, UsageError
-from eopipe.publish import read_json
 from eopipe.scenes.item import Item, acquisition_time, moment_of
 from eopipe.tiles.globe import CIRCLE, Geometry, intersects, split, unwrap
 
@@ -203,7 +203,7 @@ def _from_file(area: Path) -> "BaseGeometry":
         raise BadInputError(
             f"{area} is not GeoJSON, which search.area has to be; `eopipe init NAME --area {area}` writes it as GeoJSON"
         )
-    value = read_json(area)
+    value = read_document(area, dict[str, Any], "GeoJSON")
     try:
         features = value.get("features", [value])
         # A feature without a geometry is nowhere.

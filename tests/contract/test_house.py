@@ -356,6 +356,38 @@ def test_a_line_that_only_looks_like_that_is_not(tmp_path: Path, line: str) -> N
     assert unsafe_lines(tmp_path / "planted.py") == []
 
 
+# What writes a table that a spreadsheet opens; `write_csv` is the only one, since it knows what is executed there.
+TABLE_WRITERS = {"csv.writer", "csv.DictWriter", "polars.DataFrame", "pandas.DataFrame", "pyarrow.csv", "numpy.savetxt"}
+TABLES = ROOT / "eopipe/text_table.py"
+
+
+def table_writers(path: Path) -> set[str]:
+    return {name for name, _ in full_names(path)} & TABLE_WRITERS
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT / "eopipe")))
+def test_tables_have_one_writer(path: Path) -> None:
+    assert table_writers(path) == ({"csv.writer"} if path == TABLES else set())
+
+
+@pytest.mark.parametrize(
+    ("line", "is_writer"),
+    [
+        ("import csv; csv.writer(f)", True),
+        ("import csv as c; c.DictWriter(f, n)", True),
+        ("from csv import writer as w", True),
+        ("from pyarrow import csv", True),
+        ("import pyarrow.csv", True),
+        ("import numpy as np; np.savetxt(p, a)", True),
+        ("import csv; csv.reader(f)", False),
+        ("csv.writer(f)", False),
+    ],
+)
+def test_a_writer_of_tables_is_noticed(tmp_path: Path, line: str, is_writer: bool) -> None:
+    (tmp_path / "planted.py").write_text(f"def planted():\n    {line}\n")
+    assert bool(table_writers(tmp_path / "planted.py")) == is_writer
+
+
 def test_tests_keep_up_with_the_code() -> None:
     code = sum(len(path.read_text().splitlines()) for path in PACKAGE)
     tests = sum(len(path.read_text().splitlines()) for path in TESTS)

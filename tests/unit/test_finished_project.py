@@ -1,6 +1,7 @@
 """What a finished model asks of a config, and what `eopipe init --from` makes of a run or a model."""
 
 import json
+import os
 import shutil
 from datetime import date
 from itertools import permutations
@@ -18,7 +19,7 @@ from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_folder import TrainedModel, model_id, write_model_folder
 from eopipe.planning.check_config import check_file
-from eopipe.publish import publish, write_json
+from eopipe.publish import files, publish, write_json
 from eopipe.run.finished_model import needed_parts
 from eopipe.run.images import missing_parts
 from eopipe.run.rules import checked
@@ -191,6 +192,21 @@ def test_init_from_what_is_no_model_or_with_options_of_a_training_writes_nothing
     assert completed.code in (2, 3)
     assert sentence in completed.stderr
     assert not (folder / "project").exists()
+
+
+def test_of_a_model_folder_the_visible_files_are_copied(folder: Path, run: Run) -> None:
+    (folder / "model/parts").mkdir()
+    for name in ("parts/code.py", "README.md", ".env", "parts/.key"):
+        (folder / "model" / name).write_text(name)
+    os.mkfifo(folder / "model/pipe")
+    os.mkfifo(folder / "model/parts/pipe")
+    source = ("--url", "https://stac.example.org", "--collection", "sentinel-1", "--datetime", "2024-06-01")
+    completed = run("init", "project", "--from", "model", "--bbox", *BOX, *source)
+    assert completed.code == 0, completed.stderr
+    copied = {path.relative_to(folder / "project/model").as_posix() for path in files(folder / "project/model")}
+    original = {path.relative_to(folder / "model").as_posix() for path in files(folder / "model")}
+    assert copied == original - {".env", "parts/.key"}
+    assert {"parts/code.py", "README.md"} <= copied
 
 
 def test_a_damaged_model_is_one_sentence(folder: Path, run: Run) -> None:

@@ -25,6 +25,7 @@ from eopipe.publish import verify
 from eopipe.reporting.finished_maps import read_finished_maps
 from eopipe.reporting.products import entropy, sieved
 from eopipe.stages.products import products
+from eopipe.text_table import write_csv
 from eopipe.tiles.ground import pixel_hectares, shape_hectares
 
 COLORS = {0: (230, 159, 0), 1: (0, 114, 178), 2: (27, 122, 67)}
@@ -69,6 +70,24 @@ def write_zones(path: Path, zones: dict[str, Any], crs: str = "EPSG:32633") -> P
 def rows(folder: Path) -> list[dict[str, str]]:
     with (folder / "zones.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-2+3", "@SUM(1)", "\t=1", "\r=1", "-inf", '=H("a",1)\n-1', "-", "+49", "=a\r=b"]
+)
+def test_a_spreadsheet_executes_no_text_of_a_table(tmp_path: Path, text: str) -> None:
+    write_csv(tmp_path / "t.csv", [[text, "ok"], ["a", text]])
+    with (tmp_path / "t.csv").open(encoding="utf-8", newline="") as file:
+        quoted = f"'{text}".replace("\r", "\n")
+        assert list(csv.reader(file)) == [[quoted, "ok"], ["a", quoted]]
+
+
+def test_numbers_and_plain_texts_of_a_table_stay_as_they_are(tmp_path: Path) -> None:
+    row = ["-1", "-0.25", "-2.5e-05", -3, 4.5, None, "", "a=1", "it's", "w\u00e4ld", "a,b"]
+    write_csv(tmp_path / "t.csv", [row])
+    assert (tmp_path / "t.csv").read_bytes() == ",".join(
+        [*("-1", "-0.25", "-2.5e-05", "-3", "4.5", "", "", "a=1", "it's", "w\u00e4ld"), '"a,b"\n']
+    ).encode()
 
 
 def degree_cell_hectares(south: float, north: float, west: float, east: float) -> float:

@@ -303,13 +303,25 @@ def test_the_grid_of_a_wide_area_covers_its_bulging_edges(three: Catalog, tmp_pa
 
 @pytest.mark.parametrize(
     "text",
-    ["[]", "5", '{"type": "FeatureCollection", "features": []}', '{"type": "Point", "coordinates": [500000, 5000000]}'],
+    [
+        *(
+            "[]",
+            "5",
+            '{"type": "FeatureCollection", "features": []}',
+            '{"type": "Point", "coordinates": [500000, 5000000]}',
+        ),
+        # Levels and numbers that JSON allows and that no area has.
+        *(f'{{"type": "Polygon", "coordinates": {"[" * depth}{"]" * depth}}}' for depth in (100, 900, 100_000)),
+        *(f'{{"type": "Point", "coordinates": [15, {number}]}}' for number in ("1e999", "NaN", "9" * 320, "9" * 5000)),
+    ],
+    ids=range(11),
 )
 def test_an_area_that_is_no_area_in_degrees_is_told(three: Catalog, tmp_path: Path, run: Run, text: str) -> None:
     (tmp_path / "area.json").write_text(text)
     completed = search(run, tmp_path, three.write(), "--area", tmp_path / "area.json")
     assert completed.code == 3, completed.stderr
     assert "area.json" in completed.stderr
+    assert len(completed.stderr) < 500
 
 
 @pytest.mark.parametrize(

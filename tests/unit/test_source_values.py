@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import shapely
+import zarr
 from pyarrow import parquet
 from scenery import Catalog, Run, write_raster
 from test_label import NO_LABEL, label, square, stored, write_vectors
@@ -327,16 +328,74 @@ def test_a_table_that_is_not_one_of_points_is_refused_with_its_line(
     assert message in completed.stderr
 
 
-def test_values_of_a_table_are_numbers_where_all_of_them_are(tmp_path: Path) -> None:
-    source = points(tmp_path / "p.csv", "lon,lat,code,height,name\n1,2,5,1.5,5\n1,2,,2,a\n1,2,7,,\n")
+def test_values_of_a_table_are_texts_as_in_the_file(tmp_path: Path) -> None:
+    source = points(tmp_path / "p.csv", "lon,lat,code,height,name\n1,2,05,1.50,5\n1,2,,2,a\n1,2,7,,nan\n")
     assert [read_file(source, name, None, "").values for name in ("code", "height", "name")] == [
-        [5, None, 7],
-        [1.5, 2, None],
-        ["5", "a", None],
+        ["05", None, "7"],
+        ["1.50", "2", None],
+        ["5", "a", "nan"],
     ]
     source.write_bytes("lon,lat,name\n1,2,w\u00e4ld\n".encode("latin-1"))
     with pytest.raises(BadInputError, match="is not a text in UTF-8"):
         read_file(source, "name", None, "")
+
+
+def at(text: str) -> str:
+    """A table of points in which {0}, {1}, … are places on the grid."""
+    corners = [square(x + 0.5, y + 0.5, 40, 40)["coordinates"][0][0] for x, y in ((2, 3), (30, 20), (20, 9))]
+    return text.format(*(f"{longitude!r},{latitude!r}" for longitude, latitude in corners))
+
+
+def test_codes_with_and_without_zeros_are_different_classes(tmp_path: Path, run: Run) -> None:
+    source = points(tmp_path / "p.csv", at("lon,lat,class\n{0},01\n{1},1\n{2},1.0\n"))
+    assert label(run, tmp_path, "--source", source, "--classes", "01", "1", "1.0").code == 0
+    assert np.unique(stored(tmp_path)).tolist() == [0, 1, 2, 255]
+    completed = label(run, tmp_path, "--source", source, "--classes", "1", "2")
+    assert completed.code == 3
+    assert "has features of class 01, 1.0; the classes are 1, 2" in completed.stderr
+    values = ("--classes", "a", "b", "--values", "a=01", "b=1", "=1.0")
+    assert label(run, tmp_path, "--source", source, *values).code == 0
+    assert np.unique(stored(tmp_path)).tolist() == [0, 1, 255]
+
+
+def test_texts_of_geojson_stay_what_they_are(tmp_path: Path) -> None:
+    source = tmp_path / "p.geojson"
+    for text in ("2020/01/01", "2020-01-02T10:00:00+02:00", "10:30:00", "007"):
+        write_vectors(source, (text, {"type": "Point", "coordinates": [1, 1]}))
+        assert read_file(source, "class", None, "").values == [text]
+    # GDAL reads the first as 9007199254740992, beside a feature without a value.
+    codes = (9007199254740993, {"type": "Point", "coordinates": [1, 1]}), (None, None)
+    write_vectors(source, *codes)  # type: ignore[arg-type]
+    with pytest.raises(BadInputError, match="has a number of more than 15 digits in class"):
+        read_file(source, "class", None, "")
+
+
+@pytest.mark.parametrize(("text", "number"), [("1.50", 1.5), ("-3", -3.0), (" 1e3", 1000.0), ("nan", None)])
+def test_a_measure_is_the_number_of_its_text(tmp_path: Path, run: Run, text: str, number: float | None) -> None:
+    source = points(tmp_path / "p.csv", at("lon,lat,class\n{0}," + text + "\n{1},7\n"))
+    assert label(run, tmp_path, "--source", source, "--measure", "height").code == 0
+    values: AnyArray = np.asarray(zarr.open_group(str(tmp_path / "labels.zarr"), mode="r")["label"])
+    assert sorted(values[np.isfinite(values)].tolist()) == sorted({number, 7.0} - {None})
+
+
+@pytest.mark.parametrize("text", ["NA", "1e999", "1e39", "-inf", "1_000", "9" * 5000, "2020-01-01"])
+def test_what_is_no_number_is_named_alone_where_a_measure_is_asked(tmp_path: Path, run: Run, text: str) -> None:
+    source = points(tmp_path / "p.csv", at("lon,lat,class\n{0}," + text + "\n{1},12.5\n"))
+    completed = label(run, tmp_path, "--source", source, "--measure", "height")
+    assert completed.code == 3
+    assert completed.stderr.strip().endswith(f"p.csv has values of class that are not numbers: {text}")
+
+
+def test_a_long_field_of_a_table_ends_in_a_sentence(tmp_path: Path, run: Run) -> None:
+    source = points(tmp_path / "p.csv", "lon,lat,class\n1,1,wood\n1,1," + "x" * 131_073 + "\n")
+    completed = label(run, tmp_path, "--source", source, "--classes", "wood")
+    assert completed.code == 3
+    assert "p.csv cannot be read as a table in line 3: field larger than field limit" in completed.stderr
+    source.write_bytes(source.read_bytes()[:-2] + b"\n")
+    completed = label(run, tmp_path, "--source", source, "--classes", "wood")
+    assert completed.code == 3
+    assert "has features of class xxx" in completed.stderr
+    assert len(completed.stderr) < 25_000
 
 
 def test_dates_of_points_are_said_not_to_be_used(tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture) -> None:
@@ -379,6 +438,10 @@ def dated(path: Path, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -
         (("date",), [("2019-12-31",), ("2020-01-01",), ("2020-12-31",), ("2021-01-01",)], [2, 3]),
         (("Time",), [("2019-12-31T23:59:59Z",), ("2020-12-31T23:00:00Z",)], [2]),
         (("date",), [("2020",), ("2020-05",), ("",), ("2021",)], [1, 2]),
+        # A time of day is no date, and a name of a date counts before one of a time.
+        (("date", "time"), [("2023-08-01", "2020"), ("2020-08-01", "1030")], [2]),
+        (("observed_on", "end_time"), [("2020-08-01", "10:30"), ("2021", "2020")], [1]),
+        (("End", "Begin"), [("2019", "2018"), ("2021", "2019"), ("", "2020"), ("..", "2018")], [2, 3, 4]),
         # The label of a period counts where a day of it does.
         (("start_date", "end_date"), [("2018", "2019"), ("2019-06-01", "2020-05-31"), ("2018", "2022")], [2, 3]),
     ],
@@ -398,6 +461,74 @@ def test_of_a_file_with_dates_the_features_of_label_dates_count(
     assert ("event=labels_without_date" in caplog.text) == (("",) in rows)
 
 
+@pytest.mark.parametrize(
+    ("dates", "sentence"),
+    [
+        ("2020", "columns=date role='date of observation by name' used=1 of=1"),
+        ("date=2020", "columns=date role='date of observation' used=1 of=1"),
+        ("since,time=2020", "columns=since,time role='first and last date' used=1 of=1"),
+    ],
+)
+def test_the_log_says_which_columns_have_the_dates(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, dates: str, sentence: str
+) -> None:
+    source = dated(tmp_path / "points.csv", ("since", "date", "time"), [("2018", "2020", "2021")])
+    with caplog.at_level("INFO", "eopipe"):
+        read_features(source, "class", dates=dates)
+    assert f"event=labels_of_dates source=points.csv {sentence}" in caplog.text
+
+
+COLUMNS = ("date", "eventDate"), [("2020", "2021"), ("2021", "2020-05-01")]
+HALF = ("start_date",), [("2020",), ("2021",)]
+TIME = ("time",), [("2020",), ("1030",)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "dates", "expected"),
+    [
+        (COLUMNS, "2020", "has the columns date, eventDate: neither one date nor a first and a last one"),
+        (COLUMNS, "date=2020", [1]),
+        (COLUMNS, " eventDate= 2020", [2]),
+        (COLUMNS, "eventDate=2020", [2]),
+        (COLUMNS, "date,eventDate=2021", "2021/2020-05-01 as the date of feature 2: the interval 2021/2020-05-01 ends"),
+        (COLUMNS, "seen=2020", "has no column seen of label.dates; it has date, eventDate"),
+        (HALF, "2020", 'two of them, as in label.dates: "start_date=2020"'),
+        (HALF, "start_date=2020", [1]),
+        (TIME, "2020", 'may be a time of day; if not, set label.dates: "time=2020"'),
+        (TIME, "time=2020", [1]),
+        ((("date", "from", "to"), [("2020", "2019", "2021")]), "2021", "has the columns date, from, to: neither"),
+        ((("date", "from", "to"), [("2020", "2019", "2021")]), "from,to=2021", [1]),
+        ((("date", "Date"), [("2020", "2019")]), "2021", "has the columns date, Date: neither"),
+    ],
+)
+def test_columns_whose_names_leave_a_choice_are_named(
+    tmp_path: Path,
+    columns: tuple[tuple[str, ...], list[tuple[str, ...]]],
+    dates: str,
+    expected: list[int] | str,
+) -> None:
+    source = dated(tmp_path / "points.csv", *columns)
+    if isinstance(expected, list):
+        assert read_features(source, "class", dates=dates).rows.tolist() == expected
+        return
+    with pytest.raises(BadInputError) as refusal:
+        read_features(source, "class", dates=dates)
+    assert expected in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "crs",
+    ['"nonsense"', '{"a": 1}', "[" * 5000 + "]" * 5000, '{"a":' * 300 + "1" + "}" * 300, "9" * 5000, '{"a": 1e999}'],
+)
+def test_a_crs_that_is_none_ends_in_a_sentence(tmp_path: Path, run: Run, crs: str) -> None:
+    source = dated(tmp_path / "p.parquet", ("date",), [("2020",)])
+    table = parquet.read_table(source)
+    metadata = f'{{"primary_column": "geometry", "columns": {{"geometry": {{"encoding": "WKB", "crs": {crs}}}}}}}'
+    parquet.write_table(table.replace_schema_metadata({"geo": metadata}), source)
+    completed = label(run, tmp_path, "--source", source, "--classes", "wood")
+    assert completed.code == 3, completed.stderr
+
+
 def test_dates_that_choose_no_label_or_cannot_are_refused(tmp_path: Path, run: Run) -> None:
     source = dated(tmp_path / "points.csv", ("date",), [("2020-01-01",), ("May 2020",)])
     others = points(tmp_path / "others.csv", "lon,lat,class\n1,1,wood\n")
@@ -406,6 +537,7 @@ def test_dates_that_choose_no_label_or_cannot_are_refused(tmp_path: Path, run: R
         (source, "2020", 3, "points.csv has May 2020 as the date of feature 2: 'May 2020' is not a date"),
         (dated(tmp_path / "one.csv", ("date",), [("2020",)]), "2019", 3, "none of the 1 features of"),
         (others, "2020", 3, "others.csv has no column of dates for label.dates"),
+        (others, "a,b,c=2020", 2, "label.dates: a,b,c are 3 columns"),
         (others, "last year", 2, "label.dates: 'last year' is not a date or interval"),
         (raster, "2020", 2, "it is not for a raster"),
     ]
