@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mutations import Change, json_file, mutated, mutated_bytes
+from mutations import Change, json_file, mutated
 
 EAST, NORTH, STEP = 500000.0, 5100000.0, 10.0
 PLACE = {"proj:code": "EPSG:32633", "spatial:transform": [STEP, 0.0, EAST, 0.0, -STEP, NORTH]}
@@ -274,11 +274,12 @@ def points(folder: Path) -> Change:
     from eopipe.labels.vectors import read_features
 
     path = folder / "points.csv"
-    rows = "".join(f"{10 + n / 7},{45 - n / 9},{n % 3:02},2018-0{n % 9 + 1}-11\n" for n in range(12))
-    text = f"longitude,latitude,class,date\n{rows}".encode()
+    rows = [[10 + n / 7, 45 - n / 9, f"{n % 3:02}", f"2018-0{n % 9 + 1}-11"] for n in range(12)]
 
     def change(dice: random.Random) -> Callable[[], Any]:
-        path.write_bytes(mutated_bytes(text, dice))
+        table = mutated([["longitude", "latitude", "class", "date"], *rows], dice)
+        lines = [",".join(map(str, row)) if isinstance(row, list) else str(row) for row in table]
+        path.write_bytes("\n".join(lines).encode("utf-8", "surrogatepass"))
         return lambda: read_features(path, "class", dates="2018")
 
     return change
