@@ -19,6 +19,7 @@ from eopipe.clusters.submit_files import (
     WITHOUT_GPU,
     JobRequests,
     TrainingRequests,
+    filled,
     header,
     input_paths,
     publish_files,
@@ -137,7 +138,7 @@ def _many_nodes(requests: JobRequests, values: dict[str, Any], name: str, count:
         environment["EOPIPE_PROVISIONER"] = "1"
         provisioner = "+WantIOProxy            = true\n"
     text = header(requests, values, environment) + SHARED.format(again=RESUME_EXIT_CODE) + provisioner
-    return text + FOOTER.format(folder=requests.folder, stage="train", name=name, count=count)
+    return text + filled(FOOTER, folder=requests.folder, stage="train", name=name, count=count)
 
 
 @dataclass(frozen=True)

@@ -170,14 +170,19 @@ def short_job(
     inputs, first = input_paths(stage_name, values), outputs[0]
     carried = [first, record_path(first), *outputs[1:]]
     refuse_outside([*inputs, *carried], "use relative paths")
-    text = SHORT.format(inputs=literal(_joined(inputs)), outputs=literal(_joined(carried)))
-    footer = FOOTER.format(folder=requests.folder, stage=stage_name, name=name, count=queue)
+    text = filled(SHORT, inputs=_joined(inputs), outputs=_joined(carried))
+    footer = filled(FOOTER, folder=requests.folder, stage=stage_name, name=name, count=queue)
     return header(requests, values, {}, stage_name, script) + text + footer
 
 
 def input_paths(stage_name: str, values: dict[str, Any]) -> list[Path]:
     """The files and folders that a job of a stage reads."""
     return [path for port in stage(stage_name).of(Input) for path in _paths(values[port.name] or ())]
+
+
+def filled(template: str, **values: Any) -> str:
+    """Lines of a submit description, in whose values nothing is a variable of HTCondor."""
+    return template.format(**{name: literal(str(value)) for name, value in values.items()})
 
 
 def literal(text: str) -> str:
@@ -195,9 +200,9 @@ def training_job(requests: TrainingRequests, values: dict[str, Any], name: str) 
     remedy = "use relative paths, or --nodes of two and more on a shared file system"
     refuse_outside([*inputs, *outputs, values["state"]], remedy)
     paths = {"inputs": _joined(inputs), "outputs": _joined(outputs), "state": values["state"]}
-    text = TRANSFERRED.format(again=RESUME_EXIT_CODE, every=requests.every, **paths)
+    text = filled(TRANSFERRED, again=RESUME_EXIT_CODE, every=requests.every, **paths)
     environment = {"EOPIPE_EVERY": str(requests.every), "EOPIPE_STATE": str(values["state"])}
-    footer = FOOTER.format(folder=requests.folder, stage="train", name=name, count=1)
+    footer = filled(FOOTER, folder=requests.folder, stage="train", name=name, count=1)
     return header(requests, values, environment) + text + footer
 
 
@@ -220,12 +225,13 @@ def header(
     """The lines that all submit descriptions have."""
     words = [stage_name, *(word for port in stage(stage_name).ports for word in to_args(port, values[port.name]))]
     processes = values.get("processes", 1)
-    text = HEADER.format(
+    text = filled(
+        HEADER,
         universe="container" if requests.image else "vanilla",
         folder=requests.folder,
         script=script,
         stage=stage_name,
-        arguments=quoted(map(literal, words)),
+        arguments=quoted(words),
         environment=quoted(f"{name}={value}" for name, value in environment.items()),
         cpus=processes * values["threads"],
         memory_mb=requests.memory_mb,

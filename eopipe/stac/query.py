@@ -222,8 +222,8 @@ def warn_of_repair(area: Path, shapes: Iterable[Any]) -> None:
     """Log that an outline crosses itself, of which all that it goes around is the area."""
     from shapely import is_valid_reason
 
-    if wrong := [reason for each in shapes if (reason := is_valid_reason(each)) != "Valid Geometry"]:
-        log.warning("event=area_repaired area=%s outlines=%d reason=%r", area.name, len(wrong), wrong[0])
+    if reasons := [reason for each in shapes if (reason := is_valid_reason(each)) != "Valid Geometry"]:
+        log.warning("event=area_repaired area=%s outlines=%d reason=%r", area.name, len(reasons), reasons[0])
 
 
 def explain_no_match(items: list[Item], query: Query) -> str:
