@@ -12,7 +12,7 @@ from eopipe.reporting.wording import round_length
 from eopipe.tiles.store import NO_LABEL
 
 # Okabe and Ito 2008, without black: outlines are black.
-OKABE_ITO = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#8c8c8c")
+OKABE_ITO = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#595959")
 COLOR_BY_MEANING = (
     (r"^(non|not|no|un)[-_ ]|^(other|background|rest)", "#e6dabf"),
     (r"shadow", "#3a4154"),
@@ -21,11 +21,23 @@ COLOR_BY_MEANING = (
     (r"snow|\bice\b", "#c4e6f5"),
     (r"water|lake|river|\bsea\b|ocean", "#0072b2"),
     (r"forest|tree|wood", "#1b7a43"),
-    (r"crop|farm|agricult|arable", "#f0e442"),
+    (r"crop|farm|agricult|arable|field", "#f0e442"),
     (r"vegetation|grass|meadow|shrub|pasture", "#74b65f"),
     (r"built|urban|settlement|impervious", "#d55e00"),
-    (r"bare|soil|sand|rock", "#c9a06b"),
+    (r"bare|soil|sand|rock", "#b08968"),
 )
+# What readers with normal sight, protanopia and deuteranopia see of linear red, green and blue (Machado, Oliveira and
+# Fernandes 2009, doi:10.1109/TVCG.2009.113), and CIE XYZ of that, relative to white.
+SIGHTS = np.array(
+    [
+        [(1, 0, 0), (0, 1, 0), (0, 0, 1)],
+        [(0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)],
+        [(0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)],
+    ]
+)
+XYZ = np.array([(0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0177, 0.1095, 0.8729)])
+# The least difference (CIELAB) of two classes of one map.
+DISTINCT = 10.0
 # Train, val and test.
 SPLIT_COLORS = ("#3b8fd0", "#b06fc4", "#f0a11a")
 # Dark is uncertain, which is what a reader looks for. It differs in lightness, so colour blindness does not matter.
@@ -46,22 +58,30 @@ def class_colors(classes: tuple[str, ...], configured: tuple[str, ...]) -> tuple
     by_meaning = [_color_by_meaning(name) for name in classes]
     chosen: list[str] = []
     for color in by_meaning:
-        used = {*chosen, *filter(None, by_meaning)}
-        chosen.append(color if color and color not in chosen else _next_color(used))
+        is_usable = bool(color) and all(difference(color, other) >= DISTINCT for other in chosen)
+        chosen.append(color if is_usable else _next_color([*chosen, *filter(None, by_meaning)]))
     return tuple(chosen)
+
+
+def difference(first: str, second: str) -> float:
+    """The difference (CIELAB 1976) of two colours to the reader who sees least of it."""
+    values = np.array([rgb(first), rgb(second)]) / 255
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    relative = XYZ @ np.clip(SIGHTS @ linear.T, 0, 1)
+    x, y, z = np.where(relative > 216 / 24389, np.cbrt(relative), (24389 / 27 * relative + 16) / 116).transpose(1, 0, 2)
+    lightness, red, blue = 116 * y, 500 * (x - y), 200 * (y - z)
+    return float(np.sqrt(sum(np.diff(part)[:, 0] ** 2 for part in (lightness, red, blue))).min())
 
 
 def _color_by_meaning(name: str) -> str:
     return next((color for pattern, color in COLOR_BY_MEANING if re.search(pattern, name.lower())), "")
 
 
-def _next_color(used: set[str]) -> str:
-    """The first unused colour: of the palette, then of hues that are a golden angle apart."""
-    unused = [color for color in OKABE_ITO if color not in used]
-    if unused:
-        return unused[0]
-    hues = (_hex(colorsys.hls_to_rgb(n * 0.618 % 1, 0.4 + 0.2 * (n % 2), 0.55)) for n in range(512))
-    return next(color for color in hues if color not in used)
+def _next_color(used: list[str]) -> str:
+    """Of the palette, then of hues that are a golden angle apart, the colour that differs most from those used."""
+    hues = [_hex(colorsys.hls_to_rgb(n * 0.618 % 1, 0.4 + 0.2 * (n % 2), 0.55)) for n in range(512)]
+    unused = [color for color in OKABE_ITO if color not in used] or [color for color in hues if color not in used]
+    return max(unused, key=lambda color: min((difference(color, other) for other in used), default=0.0))
 
 
 def _hex(color: tuple[float, ...]) -> str:

@@ -1,11 +1,14 @@
 """The parts of the report: colours, decimation, outlines, lengths, wording."""
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from affine import Affine
+from hypothesis import given
+from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 
 from eopipe.chips.splits import read_samples
@@ -14,7 +17,7 @@ from eopipe.evaluation.metrics_document import KINDS, read_metrics
 from eopipe.publish import write_json
 from eopipe.reporting import scores
 from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
-from eopipe.reporting.palette import class_colors
+from eopipe.reporting.palette import DISTINCT, class_colors, difference
 from eopipe.reporting.panels import outline
 from eopipe.reporting.verdict import Verdict, verdict
 from eopipe.reporting.wording import baseline_text, format_length, join_words, round_length
@@ -25,6 +28,7 @@ from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.store import Tiles, add_array, new_store
 
+MEANINGS = ("field", "built", "water", "forest", "orchard", "bare soil", "meadow", "snow", "cloud", "shadow", "reef")
 Gains = tuple[list[float] | None, list[float] | None]
 
 
@@ -37,6 +41,23 @@ def test_names_choose_meaningful_colours_that_all_differ() -> None:
     assert colors[5] == "#0072b2"
     with pytest.raises(UsageError, match="1 colors for 2 classes"):
         class_colors(("a", "b"), ("#000000",))
+
+
+@pytest.mark.parametrize("count", range(2, 12))
+def test_colours_of_any_classes_differ_also_to_colour_blind_readers(count: int) -> None:
+    colors = class_colors(tuple(f"class {n}" for n in range(count)), ())
+    assert min(difference(*pair) for pair in combinations(colors, 2)) >= DISTINCT
+
+
+@given(st.lists(st.sampled_from(MEANINGS), min_size=2, max_size=8, unique=True))
+def test_colours_by_meaning_differ_too(names: list[str]) -> None:
+    colors = class_colors(tuple(names), ())
+    assert min(difference(*pair) for pair in combinations(colors, 2)) >= DISTINCT
+
+
+def test_the_difference_of_colours_is_that_of_the_reader_who_sees_least_of_it() -> None:
+    assert difference("#000000", "#ffffff") == pytest.approx(100, abs=0.1)
+    assert difference("#b5651d", "#6b8e23") < 20 < difference("#b5651d", "#0072b2")
 
 
 PIXEL, TEXTURE = "the boosted trees on bands", "the boosted trees with texture"
