@@ -133,9 +133,13 @@ def compare(
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
-    """Short names of runs: of their folders, or of their projects; the paths where these are not different."""
-    names = [path.resolve().parent.name if path.name == "results" else path.resolve().name for path in paths]
-    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+    """Short names of runs: the ends of the paths of their projects that differ. Raises UsageError for a run twice."""
+    folders = [path.resolve().parent if path.name == "results" else path.resolve() for path in paths]
+    if again := [str(path) for path, folder in zip(paths, folders, strict=True) if folders.count(folder) > 1]:
+        raise UsageError(f"{' and '.join(again)} are one run; give runs that differ")
+    parts = [folder.parts for folder in folders]
+    ends = (["/".join(of_run[-count:]) for of_run in parts] for count in range(1, max(map(len, parts)) + 1))
+    return next(names for names in ends if len({*names}) == len(names))
 
 
 def _digests(job: RecordedJob) -> Iterator[tuple[str, str]]:

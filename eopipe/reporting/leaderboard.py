@@ -35,6 +35,8 @@ def difference_text(run: RunScores, key: str, unit: str) -> str:
     text = format_value(value, unit) if unit else format_gain(value)
     if not ends:
         return f"{text}, no interval: too few independent places"
+    if not value and not any(ends):
+        return f"{text}, on each piece of the test places"
     return f"{text} ({format_interval(ends, unit)}){'' if run.is_significant(key) else ', not significant'}"
 
 

@@ -12,10 +12,12 @@ from chip_files import made_split
 from odc.geo.geobox import GeoBox
 
 from eopipe.arrays import AnyArray
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.paired import PairedTables, RunScores, compare_runs
+from eopipe.inspection.compare_command import names_of
 from eopipe.reporting.compare_page import read_panels, render_comparison, score_table, size_text
+from eopipe.reporting.leaderboard import difference_text
 from eopipe.tasks import TASKS
 from eopipe.tasks.classes import ClassTables
 from eopipe.tasks.label_sets import LabelTables, label_tables
@@ -209,3 +211,16 @@ def test_the_page_shows_each_map_and_where_one_alone_is_right(tmp_path: Path) ->
     assert "<b>first" not in page
     assert "&lt;16&gt;" in page
     assert page.count("<img ") == 4
+
+
+def test_runs_are_named_by_the_end_of_their_paths_that_differs_and_one_run_twice_is_refused(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a/forest/results", "b/forest/results", "b/lakes")]
+    assert names_of(paths) == ["a/forest", "b/forest", "b/lakes"]
+    assert names_of(paths[1:]) == ["forest", "lakes"]
+    with pytest.raises(UsageError, match="are one run; give runs that differ"):
+        names_of([paths[0], paths[0].parent])
+
+
+def test_equal_scores_on_each_piece_are_no_interval_of_nothing(tmp_path: Path) -> None:
+    same = RunScores({"accuracy": 0.9}, {}, {"accuracy": 0.0}, {"accuracy": [0.0, 0.0]})
+    assert difference_text(same, "accuracy", "") == "0.000, on each piece of the test places"

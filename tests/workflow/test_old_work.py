@@ -105,7 +105,7 @@ def test_python_reads_scores_model_and_images(old: OldProject) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["compare results results", "lineage results/report.html", "usage", "command predict", "check"],
+    ["compare earlier results", "lineage results/report.html", "usage", "command predict", "check"],
 )
 def test_each_command_reads_the_run(
     command: str, old: OldProject, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -113,6 +113,8 @@ def test_each_command_reads_the_run(
     folder = tmp_path / "copy"
     shutil.copytree(old.folder, folder, symlinks=True)
     monkeypatch.chdir(folder)
+    if "earlier" in command:
+        shutil.copytree("results", "earlier", symlinks=True)
     completed = run(*command.split())
     assert completed.code == 0, completed.stderr
 
