@@ -24,6 +24,7 @@ from eopipe.tasks import HAVE_UNIT
 from eopipe.text_table import TextRow
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import NO_LABEL
+from eopipe.trial_settings import format_settings
 
 TEMPLATE = "compare_page.html"
 # Where the maps of two runs are right, at the labelled test pixels of an image; elsewhere they are not compared.
@@ -160,8 +161,10 @@ def render_trials(ranked: RankedTrials) -> str:
     first, names = ranked.runs[0], [model.name for model in ranked.models[:MAX_COMPARED]]
     compared = replace(ranked.comparison, runs=ranked.comparison.runs[:MAX_COMPARED])
     panels = read_panels(ranked.runs[:MAX_COMPARED], names, PLACES)
+    options = {name: value for name, value in ranked.settings[0].items() if value is not None}
+    settings = format_settings(options) or f"Trial {ranked.winner.name}"
     context = {
-        "run": {"title": f"Trial {ranked.winner.name}, the best of {len(ranked.models)}"},
+        "run": {"title": f"{settings}: the best of {plural(len(ranked.models), 'trial')}"},
         "names": names,
         "caption": f"Scores on {size_text(ranked.comparison, first, PLACES)}",
         "leaderboard": Leaderboard(ranked.json_document(), first.task.name, first.unit),

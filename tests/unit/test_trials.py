@@ -1,6 +1,7 @@
 """Trials: the best model by its map of the validation places, with a leaderboard that any order of them gives."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,7 @@ def test_the_page_names_settings_and_trials_that_are_not_significantly_different
     trials.add("clear", with_errors(truth, 0.5, 5), augment=("<b>flip</b>",), learning_rate=0.25)
     assert trials.choose(tmp_path / "out") == 0
     page = (tmp_path / "out/trials.html").read_text()
+    assert re.search(r"<h1>augment \[.*n\d.*\]: the best of 3 trials</h1>", page)
     assert page.count("not significant<") >= 1
     assert "1 of 2 other trials is not significantly different from it" in page
     assert "was chosen by the validation places alone" in page
