@@ -1,7 +1,6 @@
 """`eopipe init --chips`: a project for a chip set, with the split that its places and groups allow."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from eopipe.chips.chip_table import equal_area_blocks
 from eopipe.config import validate
 from eopipe.errors import UsageError
 from eopipe.planning.check_config import split_of_chip_set
-from eopipe.planning.project_settings import FRACTIONS
+from eopipe.planning.project_settings import FRACTIONS, from_project, model_of_project
 from eopipe.tasks import TASKS
 
 # Edges of blocks in km, the first with enough of them is chosen: a seventh of 40 are six, which an interval needs.
@@ -51,17 +50,18 @@ def chip_set_project(chip_set: Path, folder: Path, task: str, model: str) -> str
     if not TASKS[task].is_of_chips and not any("mask" in chip for chip in chips):
         task = "classification"
     text = TEMPLATE.format(
-        chip_set=json.dumps(os.path.relpath(chip_set, folder)),
+        chip_set=json.dumps(from_project(chip_set, folder)),
         count=len(chips),
         split=_split_lines(chips),
         fractions=json.dumps(FRACTIONS),
         task=task,
-        model=json.dumps(model),
+        model=json.dumps(model_of_project(model, folder)),
         title=json.dumps(f"Map of {folder.resolve().name}"),
     )
     import yaml
 
-    config, mistakes, _ = validate(yaml.safe_load(text))
+    # The file of a model is looked for from here.
+    config, mistakes, _ = validate(yaml.safe_load(text) | {"train": {"task": task, "architecture": model}})
     if mistakes:
         raise UsageError("; ".join(mistakes))
     split_of_chip_set(config | {"chip_set": str(chip_set)})

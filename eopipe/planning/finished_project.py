@@ -6,12 +6,14 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import chdir
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eopipe.config import load, validate
+from eopipe.config import validate
+from eopipe.config_file import read_config
 from eopipe.contract import Knob, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.models.input_check import TileProperties
@@ -23,14 +25,12 @@ from eopipe.planning.project_settings import (
     SMALL_KM2,
     InitOptions,
     ProjectArea,
-    SceneSource,
-    source_of_api,
-    source_of_catalog,
+    from_project,
+    source_of,
 )
-from eopipe.publish import RECORD, link_or_copy, publish, read_json, visible_files
-from eopipe.run.locate import NAMES
+from eopipe.publish import RECORD, digest, link_or_copy, publish, read_json, visible_files
+from eopipe.run.locate import NAMES, project_folder
 from eopipe.run.project import SNAKEFILE
-from eopipe.stac.query import Query
 
 # The records of a run, one for each stage whose settings made the images and the map.
 RECORDS = {
@@ -43,6 +43,7 @@ RECORDS = {
 }
 # Folders from the results up to the folder of the config, in which relative paths of the run start.
 MAX_DEPTH = 4
+log = logging.getLogger("eopipe")
 # A band of a stack, by the part that its name ends with.
 STACKED = {"season": r"DJF|MAM|JJA|SON", "year": r"\d{4}", "month": r"\d\d"}
 # Settings that a reader looks for, also where they are the defaults.
@@ -62,7 +63,8 @@ state: state                       # unfinished downloads; kept after failures
 class FinishedRun:
     """A model, with calibration, scores and settings of the stages before it where its run is there.
 
-    `start` is the folder in which the relative paths of the run start.
+    `project` is its folder as it is now, `config` what it says there (empty where only the results are there), and
+    `digests` have the catalog and the area as they were, by the name of the setting.
     """
 
     model: Path
@@ -70,28 +72,31 @@ class FinishedRun:
     calibration: Path | None = None
     scores: Path | None = None
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    start: Path = Path()
+    digests: dict[str, str] = field(default_factory=dict)
+    project: Path = Path()
+    config: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> "FinishedRun":
-        """Read the results of a run, its project folder, or the folder of a model. Raises BadInputError for others."""
+        """Read a run by its results, project folder or config, or a model by its folder, else raise BadInputError."""
         if (path / CARD).is_file():
             return cls(path, read_model_card(path))
-        results = path
-        for name in (path / name for name in NAMES):
-            if name.is_file() and not (path / "model" / CARD).is_file():
-                results = path / load(name)["results"]
-        if not (results / "model" / CARD).is_file():
-            raise BadInputError(
-                f"{path} has no finished model: give the results of a run, its project folder, or the folder of a model"
-            )
-        calibration, scores = (
-            file if file.is_file() else None for file in (results / "calibration.json", results / "metrics.json")
+        for results, project, config in _places(path):
+            model, calibration, scores = (results / name for name in ("model", "calibration.json", "metrics.json"))
+            if config.get("model"):
+                # It has mapped with a model of another run, in whose folder the scores are.
+                model, calibration, scores = project / config["model"], project / (config["calibration"] or ""), project
+            if not (model / CARD).is_file():
+                continue
+            paths = {name: [*results.glob(f"{pattern}{RECORD}")] for name, pattern in RECORDS.items()}
+            records = {name: read_json(min(files)) for name, files in paths.items() if files}
+            settings = {name: _settings(name, record) for name, record in records.items()}
+            digests = {row["port"]: row["sha256"] for row in records.get("search", {}).get("inputs", ())}
+            fit, tested = (file if file.is_file() else None for file in (calibration, scores))
+            return cls(model, read_model_card(model), fit, tested, settings, digests, project, config)
+        raise BadInputError(
+            f"{path} has no finished model: give a run's results, project folder or config, or the folder of a model"
         )
-        records = {name: sorted(results.glob(f"{pattern}{RECORD}")) for name, pattern in RECORDS.items()}
-        settings = {name: _settings(name, read_json(files[0])) for name, files in records.items() if files}
-        model = results / "model"
-        return cls(model, read_model_card(model), calibration, scores, settings, results.parent)
 
     @property
     def trained_on(self) -> TileProperties | None:
@@ -108,10 +113,48 @@ class FinishedRun:
                 return kind, names, parts
         return "none", tuple(self.card["bands"]), ()
 
-    def existing(self, path: str) -> Path | None:
-        """A path of the run, which is relative to its project or absolute; None where it is nowhere."""
-        folders = [self.start, *self.start.absolute().parents[:MAX_DEPTH]]
-        return next((folder / path for folder in folders if (folder / path).exists()), None)
+    def place(self, name: str, cure: str) -> Path:
+        """The catalog or area of the search by the config, since a record may have its last name alone.
+
+        Where the config names another one since the run, the one of the record is taken and a warning says so.
+        """
+        recorded, configured = self.settings["search"][name], self.config.get("search", {}).get(name)
+        ran, now = self._existing(recorded), self._existing(configured) if configured else None
+        is_there = now is not None and now.exists()
+        place = now if now and is_there and now.name == Path(recorded).name else ran
+        if not place.exists():
+            raise UsageError(
+                f"there is no {name} {ran.name} of the run at {ran} (by its record), "
+                f"nor {f'at {now} (by its config)' if now else 'in its config'}; give {cure}"
+            )
+        if self.config and ran.exists() and not (now and is_there and now.samefile(ran)):
+            log.warning("search.%s is %s in the config, but %s in the run; %s is used", name, configured, ran, place)
+        if place.is_file() and self.digests.get(name, "") not in ("", digest(place)):
+            log.warning("%s was changed since the run, and is used as it is now", place)
+        return place
+
+    def _existing(self, path: str | Path) -> Path:
+        """A path of the run from the working folder; of results without a config it may start in any folder above."""
+        folders = [self.project, *self.project.parents[: 0 if self.config else MAX_DEPTH]]
+        paths = [Path(os.path.normpath(os.path.relpath(folder) / Path(path))) for folder in folders]
+        return next((place for place in paths if place.exists()), paths[0])
+
+
+def _places(path: Path) -> Iterator[tuple[Path, Path, dict[str, Any]]]:
+    """The results that a path may mean, each with the folder and the config of its project; last the path itself.
+
+    A path names a config, the folder of a project, or the results of a project whose folder is above.
+    """
+    start = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
+    named = [start, *(start / name for name in NAMES)]
+    above = (folder / name for folder in start.parents[:MAX_DEPTH] for name in NAMES)
+    for file in (file for file in (*named, *above) if file.is_file()):
+        # Its mistakes do not matter: the model is there, and files that it names are not looked for in its folder.
+        config, project = validate(read_config(file))[0], project_folder(file).resolve()
+        results = project / config["results"]
+        if file in named or results.resolve() == start.resolve():
+            yield results, project, config
+    yield path, start.parent, {}
 
 
 def _settings(name: str, record: dict[str, Any]) -> dict[str, Any]:
@@ -136,10 +179,12 @@ def map_project(results: Path, options: InitOptions, area: ProjectArea | None, o
     if not is_permitted(architecture, [options.allow_code]):
         raise UsageError(permission_message(f"{run.model}", architecture))
     sections = _sections(run, options, area)
+    if outline is None and sections["search"].get("area"):
+        outline = run.place("area", "--area or --bbox").read_bytes().decode()
     text = _config_text(run, sections, options)
     with tempfile.TemporaryDirectory(prefix="eopipe-init-") as name:
         draft = Path(name, options.folder.name)
-        _write(run, draft, outline, sections)
+        _write(run, draft, outline)
         _check(draft, options.folder, text)
         # A model is small beside what it maps.
         copied = {str(path.relative_to(draft)): path for path in (draft / "config.yaml", *visible_files(draft))}
@@ -149,7 +194,7 @@ def map_project(results: Path, options: InitOptions, area: ProjectArea | None, o
     return "with the model; it has no calibration, so its probabilities stay as they are"
 
 
-def _write(run: FinishedRun, folder: Path, outline: str | None, sections: dict[str, Any]) -> None:
+def _write(run: FinishedRun, folder: Path, outline: str | None) -> None:
     """Write all but the config."""
     folder.mkdir(parents=True)
     with publish(folder / "model", folder=True) as draft:
@@ -161,10 +206,6 @@ def _write(run: FinishedRun, folder: Path, outline: str | None, sections: dict[s
         shutil.copyfile(run.calibration, folder / "calibration.json")
     if outline is not None:
         (folder / "area.geojson").write_text(outline, encoding="utf-8")
-    elif sections["search"].get("area"):
-        copied = run.existing(run.settings["search"]["area"])
-        assert copied is not None
-        shutil.copyfile(copied, folder / "area.geojson")
     (folder / "Snakefile").write_text(SNAKEFILE, encoding="utf-8")
 
 
@@ -176,7 +217,7 @@ def _check(draft: Path, target: Path, text: str) -> None:
     if catalog := values["search"].get("catalog"):
         values["search"]["catalog"] = str((target / catalog).resolve())
     # Stages that take part log what they read.
-    logging.getLogger("eopipe").setLevel(logging.ERROR)
+    log.setLevel(logging.ERROR)
     with chdir(draft):
         Path("config.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
         check_file(Path("config.yaml"))
@@ -185,12 +226,16 @@ def _check(draft: Path, target: Path, text: str) -> None:
 
 def _sections(run: FinishedRun, options: InitOptions, area: ProjectArea | None) -> dict[str, dict[str, Any]]:
     """The sections of the config, with the settings that are not the defaults."""
-    is_elsewhere = bool(options.catalog or options.url or options.collection)
+    of_run = run.settings.get("search", {})
+    is_other = options.collection and [options.collection] != of_run.get("collections")
     # A run of a chip set has searched for nothing.
-    if run.settings.get("search") and not is_elsewhere:
-        search = _search_of_run(run, options)
-    else:
-        search = _search_of_source(run, options, area)
+    is_elsewhere = bool(not of_run or options.url or is_other)
+    is_changed = is_elsewhere or options.catalog
+    search = {} if is_elsewhere else of_run | {"area": of_run.get("area") and "area.geojson"}
+    if is_changed:
+        search |= {"url": None} | _search_of_source(run, options, area)
+    elif search.get("catalog"):
+        search["catalog"] = from_project(run.place("catalog", "--catalog or --url"), options.folder)
     if area:
         search |= {"bbox": [*area.bbox], "area": None} if area.bbox else {"bbox": [], "area": "area.geojson"}
     if options.datetime:
@@ -198,80 +243,53 @@ def _sections(run: FinishedRun, options: InitOptions, area: ProjectArea | None) 
     if area or options.datetime or is_elsewhere:
         # They name scenes of the training.
         search["ids"] = []
-    if area or is_elsewhere:
+    if area or is_changed:
         search |= _grid_of(run, search, area)
     stack, names, parts = run.stack
     composite = dict(run.settings.get("composite", {}))
     if stack != "none":
         composite = {"method": "median", "stack": stack} | composite | {"parts": [*parts]}
     tiles = run.settings.get("preprocess") or {"bands": [*names]} | _masks(run, search)
-    fetch = run.settings.get("fetch", {}) if not is_elsewhere else {}
+    fetch = {} if is_changed else run.settings.get("fetch", {})
     if area and area.square_kilometres < SMALL_KM2 and search.get("url"):
         fetch = fetch | {"windows": True}
     if tuple(search.get("grid_assets") or ()) == tuple(tiles["bands"]):
         # So it is without the setting.
         search["grid_assets"] = []
+    colors = run.settings.get("report", {}).get("colors", [])
     sections = {
         "search": search,
         "fetch": fetch,
         "preprocess": tiles,
         "composite": composite,
         "predict": run.settings.get("predict", {}),
-        "report": {
-            "title": f"Map of {options.folder.resolve().name}",
-            "colors": run.settings.get("report", {}).get("colors", []),
-        },
+        "report": {"title": f"Map of {options.folder.resolve().name}", "colors": colors},
     }
     return {name: _changed(name, values) for name, values in sections.items()}
 
 
-def _search_of_run(run: FinishedRun, options: InitOptions) -> dict[str, Any]:
-    """The search of the run, whose catalog and area are found from the new project."""
-    search = dict(run.settings["search"])
-    if catalog := search.get("catalog"):
-        folder = run.existing(catalog)
-        if folder is None:
-            raise UsageError(f"the catalog {catalog} of the run does not exist any more; give --catalog or --url")
-        search["catalog"] = os.path.relpath(folder, options.folder)
-    if search.get("area"):
-        if not (options.area or options.bbox) and run.existing(search["area"]) is None:
-            raise UsageError(f"the area {search['area']} of the run does not exist any more; give --area or --bbox")
-        search["area"] = "area.geojson"
-    return search
-
-
 def _search_of_source(run: FinishedRun, options: InitOptions, area: ProjectArea | None) -> dict[str, Any]:
     """The search of another source, or for a model without its run, by the bands of the model."""
-    _, names, _ = run.stack
-    bands = tuple(run.settings.get("preprocess", {}).get("bands") or names)
-    if options.catalog:
-        query = Query(geometry=area.geometry if area else None, datetime=options.datetime)
-        source = source_of_catalog(options.catalog, options.collection, bands, query)
-    else:
-        if not area:
-            raise UsageError("init needs --area or --bbox for the scenes of a STAC API")
-        source = source_of_api(options.url, options.collection, bands)
-    mask = run.settings.get("preprocess", {}).get("mask", source.mask)
-    assets = (*bands, *([] if mask == "none" else [mask]))
-    search: dict[str, Any] = {"collections": [*source.collections], "assets": [*dict.fromkeys(assets)]}
-    search |= _place_of(source, options)
-    if source.has_clouds and not source.catalog:
+    tiles = run.settings.get("preprocess", {})
+    bands = tuple(tiles.get("bands") or run.stack[1])
+    if not (area or options.catalog):
+        raise UsageError("init needs --area or --bbox for the scenes of a STAC API")
+    source = source_of(options, area, bands, run.settings.get("search", {}).get("collections", ()))
+    source = replace(source, mask=tiles.get("mask", source.mask))
+    search: dict[str, Any] = {"collections": [*source.collections], "assets": [*source.assets]}
+    if source.catalog:
+        return search | {"catalog": from_project(source.catalog, options.folder)}
+    search |= {"url": source.url, "on_missing": "skip" if source.skip_missing else "fail"}
+    if source.has_clouds:
         search["max_cloud"] = run.settings.get("search", {}).get("max_cloud", 30.0)
     return search
 
 
-def _place_of(source: SceneSource, options: InitOptions) -> dict[str, Any]:
-    if source.catalog:
-        return {"catalog": os.path.relpath(source.catalog, options.folder)}
-    return {"url": source.url, "on_missing": "skip" if source.skip_missing else "fail"}
-
-
 def _masks(run: FinishedRun, search: dict[str, Any]) -> dict[str, Any]:
     """Mask and decibel of tiles for a model without its run: by the assets, and by the unit of its training."""
-    _, names, _ = run.stack
-    masks = [asset for asset in search["assets"] if asset not in names]
-    units = run.trained_on.units if run.trained_on else ()
-    return {"mask": masks[0] if masks else "none", "decibel": units == ("dB",)}
+    masks = [asset for asset in search["assets"] if asset not in run.stack[1]]
+    is_decibel = run.trained_on is not None and run.trained_on.units == ("dB",)
+    return {"mask": masks[0] if masks else "none", "decibel": is_decibel}
 
 
 def _grid_of(run: FinishedRun, search: dict[str, Any], area: ProjectArea | None) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """`eopipe init`: a project folder with a commented config that `eopipe check` accepts."""
 
 import json
-import os
 import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -25,14 +24,15 @@ from eopipe.planning.project_settings import (
     SceneSource,
     SplitChoice,
     choose_split,
+    from_project,
+    model_of_project,
     read_area,
     shipped,
-    source_of_api,
-    source_of_catalog,
+    source_of,
 )
 from eopipe.publish import visible_files
 from eopipe.run.project import SNAKEFILE
-from eopipe.stac.query import Query, area_geometry, parse_interval
+from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tasks import TASKS
 
 # Options of scenes, which chips and the sample have.
@@ -119,24 +119,23 @@ def init(options: InitOptions) -> None:
     if (folder / "config.yaml").exists():
         raise UsageError(f"{folder / 'config.yaml'} exists already; choose another folder or edit it")
     if options.from_:
-        _init_from(options.from_, options)
-        return
-    project = (
-        _sample_project(options)
-        if options.sample
-        else _chip_set_project(options.chips, options)
-        if options.chips
-        else _area_project(options)
-    )
-    # Nothing was written before all of it was right.
-    project.write(folder)
-    labels = "" if options.sample or options.chips else f"; put your labels at {folder / options.labels}"
-    print(f"wrote {folder / 'config.yaml'}{labels}, then:\n\n  cd {folder}")
-    print("  eopipe check\n  eopipe plan\n  eopipe run")
+        text = _init_from(options.from_, options)
+    else:
+        project = (
+            _sample_project(options)
+            if options.sample
+            else _chip_set_project(options.chips, options)
+            if options.chips
+            else _area_project(options)
+        )
+        # Nothing was written before all of it was right.
+        project.write(folder)
+        text = "" if options.sample or options.chips else f"; put your labels at {folder / options.labels}"
+    print(f"wrote {folder / 'config.yaml'}{text}, then:\n\n  cd {folder}\n  eopipe check\n  eopipe plan\n  eopipe run")
 
 
-def _init_from(results: Path, options: InitOptions) -> None:
-    """Write a project that maps with a finished model, and print the next commands."""
+def _init_from(results: Path, options: InitOptions) -> str:
+    """Write a project that maps with a finished model; what to say of it."""
     if used := _used(options, ("bands", "task", "classes", "measure", "model", "labels", "chips", "sample")):
         raise UsageError(
             f"the model of --from has its own bands and classes, and needs no labels; omit {', '.join(used)}"
@@ -144,10 +143,7 @@ def _init_from(results: Path, options: InitOptions) -> None:
     _refuse_contradictions(options)
     parse_interval(options.datetime or "")
     area = _area(options)
-    outline = _outline(options, area)
-    text = map_project(results, options, area, outline)
-    print(f"wrote {options.folder / 'config.yaml'} {text}, then:\n\n  cd {options.folder}")
-    print("  eopipe check\n  eopipe plan\n  eopipe run")
+    return f" {map_project(results, options, area, _outline(options, area))}"
 
 
 def _sample_project(options: InitOptions) -> ProjectFiles:
@@ -181,12 +177,7 @@ def _area_project(options: InitOptions) -> ProjectFiles:
     dates = options.datetime or (None if options.catalog else DATES)
     parse_interval(dates or "")
     area = _area(options)
-    bands = options.bands
-    if options.catalog:
-        query = Query(geometry=area.geometry if area else None, datetime=dates)
-        source = source_of_catalog(options.catalog, options.collection, bands, query)
-    else:
-        source = source_of_api(options.url, options.collection, bands)
+    source = source_of(options, area, options.bands)
     outline = _outline(options, area)
     with tempfile.TemporaryDirectory(prefix="eopipe-init-") as name:
         if outline is not None:
@@ -195,8 +186,8 @@ def _area_project(options: InitOptions) -> ProjectFiles:
         split = choose_split(shape)
         text = _config_text(options, source, area, dates, split)
         _checked_shape(text, Path(name), options, check_chips=True)
-    area_file = {} if outline is None else {"area.geojson": outline}
-    return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE} | area_file)
+    files = {"config.yaml": text, "Snakefile": SNAKEFILE}
+    return ProjectFiles(files if outline is None else files | {"area.geojson": outline})
 
 
 def _refuse_contradictions(options: InitOptions) -> None:
@@ -238,12 +229,10 @@ def _checked_shape(
     """The shape of the grid where it is known; raises what `eopipe check` would say, apart from missing labels."""
     import yaml
 
-    config, mistakes, wrong_sections = validate(yaml.safe_load(text))
-    search = config["search"]
-    if search["area"] is not None:
-        search["area"] = folder / "area.geojson"
-    if search["catalog"] is not None:
-        search["catalog"] = options.catalog
+    # Files of the user are looked for from here.
+    train = {"task": options.task, "architecture": options.model}
+    config, mistakes, wrong_sections = validate(yaml.safe_load(text) | {"train": train})
+    config["search"] |= {"area": config["search"]["area"] and folder / "area.geojson", "catalog": options.catalog}
     # Results of another project that is run in this folder do not belong to the new one.
     config["results"] = str(folder / "results")
     if not check_chips:
@@ -253,8 +242,7 @@ def _checked_shape(
         mistakes += [] if mistakes else model_mistakes(config)
     if mistakes:
         raise UsageError("; ".join(mistakes))
-    frame = run_frame(config)
-    shape = frame.shape if frame else None
+    shape = frame.shape if (frame := run_frame(config)) else None
     if check_chips and shape and (errors := chip_mistakes(shape, config["split"])):
         raise UsageError("; ".join(errors))
     return shape
@@ -286,7 +274,7 @@ def _config_text(
         chip=split.chip,
         sparse=SPARSE.get(_kind_of_labels(Path(options.labels)), ""),
         task=options.task,
-        model=json.dumps(options.model),
+        model=json.dumps(model_of_project(options.model, options.folder)),
         title=json.dumps(f"Map of {options.folder.resolve().name}"),
     )
 
@@ -308,7 +296,7 @@ def _stacks_seasons(source: SceneSource, dates: str | None, model: str) -> bool:
 def _search_lines(source: SceneSource, area: ProjectArea | None, dates: str | None, options: InitOptions) -> list[str]:
     place = f"  bbox: {json.dumps(area.bbox)}" if area and area.bbox else "  area: area.geojson" if area else ""
     lines = [
-        f"  catalog: {json.dumps(os.path.relpath(source.catalog, options.folder))}" if source.catalog else "",
+        f"  catalog: {json.dumps(from_project(source.catalog, options.folder))}" if source.catalog else "",
         f"  url: {json.dumps(source.url)}" if source.url else "",
         f"  collections: {json.dumps(source.collections)}" if source.collections else "",
         place,

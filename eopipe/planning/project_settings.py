@@ -1,8 +1,9 @@
 """What a new project needs of a collection, a catalog on disk and an area: assets, bands, mask, grid, chips."""
 
 import math
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -60,7 +61,7 @@ class InitOptions:
     from_: Annotated[
         Path | None,
         Argument(
-            "map with a finished model: results of a run, its project folder, or the folder of a model",
+            "map with a finished model: results of a run, its project folder or config, or the folder of a model",
             value="RESULTS",
         ),
     ] = None
@@ -72,6 +73,16 @@ class InitOptions:
         None
     )
     sample: Annotated[bool, Argument("the embedded sample with its labels, ready to run, instead of an area")] = False
+
+
+def from_project(path: str | Path, folder: Path) -> str:
+    """A path of the working folder as the config in `folder` names it; an absolute one as it is."""
+    return str(path) if Path(path).is_absolute() else os.path.relpath(path, folder.resolve())
+
+
+def model_of_project(model: str, folder: Path) -> str:
+    """The name of a model as the config in `folder` has it: the file of a custom one is found from there."""
+    return from_project(model, folder) if ".py:" in model else model
 
 
 def shipped(name: str) -> Path:
@@ -158,21 +169,29 @@ def source_of_api(url: str | None, collection: str | None, bands: tuple[str, ...
     return SceneSource(url, None, (collection,) if collection else (), bands, "none")
 
 
-def source_of_catalog(catalog: Path, collection: str | None, bands: tuple[str, ...], query: Query) -> SceneSource:
-    """The source of a catalog on disk, by the assets that all its matching scenes have.
+def source_of(
+    options: InitOptions, area: "ProjectArea | None", bands: tuple[str, ...], preferred: Sequence[str] = ()
+) -> SceneSource:
+    """The source of a STAC API, or of a catalog on disk by the assets that all its matching scenes have.
 
-    Raises BadInputError where no scene matches, UsageError where collection or bands have to be named.
+    Without --collection a catalog has the preferred ones that are there, or else its only one. Raises BadInputError
+    where no scene matches, UsageError where collection or bands have to be named.
     """
-    items = from_disk(catalog, replace(query, collections=()))
+    catalog, collection = options.catalog, options.collection
+    if not catalog:
+        return source_of_api(options.url, collection, bands)
+    query = Query(geometry=area.geometry if area else None, datetime=options.datetime)
+    items = from_disk(catalog, query)
     names = sorted({str(item.get("collection") or "") for item in items} - {""})
-    if collection is None and len(names) > 1:
+    known = [name for name in names if name in preferred]
+    if collection is None and not known and len(names) > 1:
         raise UsageError(f"{catalog} has the collections {', '.join(names)}; choose one with --collection")
-    query = replace(query, collections=(collection,) if collection else tuple(names))
+    query = replace(query, collections=(collection,) if collection else tuple(known or names))
     matching = [item for item in items if query.matches(item)]
     if not matching:
         raise BadInputError(f"no scene matches in {catalog}: {query}; {explain_no_match(items, query)}")
-    known, mask = known_assets(matching, bands)
-    return SceneSource(None, catalog, query.collections, known, mask, windows=False)
+    chosen, mask = known_assets(matching, bands)
+    return SceneSource(None, catalog, query.collections, chosen, mask, windows=False)
 
 
 def known_assets(items: list[Item], bands: tuple[str, ...]) -> tuple[tuple[str, ...], str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pyogrio.raw
 import pytest
 import shapely
+import yaml
 from chip_files import EDGE, import_set, write_chip, write_world
 from scenery import CRS, LEFT, TOP, Catalog, Run
 
@@ -21,6 +22,19 @@ from eopipe.planning.check_config import run_frame
 ROOT = Path(__file__).parents[2]
 # 4 x 4 km: at 10 m the grid has about 400 x 400 pixels.
 BOX = ("15.0", "46.0", "15.052", "46.036")
+
+
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, bands, classes):
+        super().__init__()
+        self.convolution = nn.Conv2d(bands, classes, 1)
+
+    def forward(self, image):
+        return self.convolution(image)
+"""
 
 
 @pytest.fixture
@@ -250,6 +264,31 @@ def test_a_catalog_of_other_bands_or_dates_is_explained(folder: Path, catalog: C
     assert "no scene matches" in completed.stderr
     assert "without the dates 1 of 1 would" in completed.stderr
     assert not (folder / "project").exists()
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("source", ["catalog", "chips"])
+def test_catalog_chips_and_model_of_the_command_line_are_the_same_files_in_the_new_project(
+    source: str, absolute: bool, folder: Path, catalog: Catalog, run: Run
+) -> None:
+    catalog.add("scene", {"blue": np.full((200, 300), 4, np.uint8)}, shape=(200, 300))
+    catalog.write()
+    write_world(folder)
+    import_set(run, folder)
+    (folder / "net.py").write_text(NET)
+    start = f"{folder}/" if absolute else ""
+    options = ["--bands", "blue"] if source == "catalog" else []
+    place = "catalog" if source == "catalog" else "set"
+    completed = run("init", "a/b", f"--{source}", start + place, "--model", f"{start}net.py:Net", *options)
+    assert completed.code == 0, completed.stderr
+    config = yaml.safe_load((folder / "a/b/config.yaml").read_text())
+    start = start or "../../"
+    assert (config["search"]["catalog"] if source == "catalog" else config["chip_set"]) == start + place
+    assert config["train"]["architecture"] == f"{start}net.py:Net"
+    completed = run("check", "a/b")
+    mistakes = [line for line in completed.stderr.splitlines() if "error" in line]
+    assert [line for line in mistakes if "label.source labels.gpkg is missing" not in line] == []
+    assert len(mistakes) == (source == "catalog")
 
 
 @pytest.mark.parametrize("task", ["segmentation", "classification", "multilabel", "regression"])
