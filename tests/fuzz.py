@@ -150,15 +150,14 @@ def cells(folder: Path) -> Change:
     from eopipe.tiles.cells import Frame, read_frame
     from eopipe.tiles.grid import make_grid
     from eopipe.tiles.layout import Layout, crop_cell
-    from eopipe.tiles.store import Tiles, add_array, add_cell, new_cell_stores
+    from eopipe.tiles.store import Tiles, add_array, new_cell_stores
 
     grids = [make_grid((0, 0, 160, 160), crs, 10.0, (0, 0)) for crs in ("EPSG:32632", "EPSG:32633")]
     target, layout, frame, path = folder / "a.zarr", Layout(16, 16), Frame.of_grids(grids), folder / "grid.json"
-    with new_cell_stores(target, frame, ("red",), "a", {}) as root:
-        for cell in frame.cells:
-            part, window = crop_cell(frame, cell, [(slice(0, 16), slice(0, 16))], layout)
-            assert window
-            add_array(add_cell(root, cell, part, window), "valid", (16, 16), "uint8", layout)[:] = 1
+    parts = [(cell, *crop_cell(frame, cell, [(slice(0, 16), slice(0, 16))], layout)) for cell in frame.cells]
+    with new_cell_stores(target, frame, ("red",), "a", {}, parts) as (_, groups):
+        for group in groups:
+            add_array(group, "valid", (16, 16), "uint8", layout)[:] = 1
     names = ("zarr.json", "utm32n/zarr.json", "utm33n/zarr.json", "utm33n/valid/zarr.json")
     values = {target / name: json.loads((target / name).read_text()) for name in names} | {path: frame.json()}
 

@@ -22,11 +22,10 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.composites.observations import CompositeMethod, CompositeRecipe, Observations, PeriodPart, Scaling, rescale
 from eopipe.composites.periods import RANKING_BANDS
-from eopipe.tiles.cells import Cell
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.layout import ArrayWriter, Layout, crop_cell, shard_regions
 from eopipe.tiles.shard_reader import StoredWindow
-from eopipe.tiles.store import LEFT_OUT, Tiles, add_array, add_cell, declare_nodata, new_cell_stores, new_store
+from eopipe.tiles.store import LEFT_OUT, CellPart, Tiles, add_array, declare_nodata, new_cell_stores
 
 if TYPE_CHECKING:
     import zarr
@@ -47,22 +46,15 @@ def write_composite(target: Path, observations: Observations, recipe: CompositeR
     names = tuple(f"{band}_{part.name}" if part.name else band for part in observations.parts for band in first.names)
     attributes, edge = _attributes(observations, recipe), block_edge(observations, layout_of(first), budget)
     windows_of_cells = _windows_of_observations(observations)
-    if first.frame.only is not None:
-        ((_, grid, window),) = windows_of_cells
-        with new_store(target, grid, names, name, attributes, window) as group:
-            valid = _write_cell(group, grid, window, observations, recipe, edge)
-            group.attrs["valid_fraction"] = round(valid / (int(grid.shape[0]) * int(grid.shape[1])), 6)
-        return
-    with new_cell_stores(target, first.frame, names, name, attributes) as root:
+    with new_cell_stores(target, first.frame, names, name, attributes, windows_of_cells) as (root, groups):
         valid, pixels = 0, 0
-        for cell, grid, window in windows_of_cells:
-            assert window is not None
-            valid += _write_cell(add_cell(root, cell, grid, window), grid, window, observations, recipe, edge)
+        for group, (_, grid, window) in zip(groups, windows_of_cells, strict=True):
+            valid += _write_cell(group, grid, window, observations, recipe, edge)
             pixels += int(grid.shape[0]) * int(grid.shape[1])
         root.attrs["valid_fraction"] = round(valid / pixels, 6)
 
 
-def _windows_of_observations(observations: Observations) -> list[tuple[Cell, "GeoBox", StoredWindow | None]]:
+def _windows_of_observations(observations: Observations) -> list[CellPart]:
     """The cells that any observation reaches, of each the part that they reach, and its window in the frame."""
     frame, layout = observations.first.frame, layout_of(observations.first)
     stores = [store for part in observations.parts for store in part.stores]

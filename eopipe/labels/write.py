@@ -20,7 +20,7 @@ from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import WRITTEN_SHARDS, StoredWindow
-from eopipe.tiles.store import NO_LABEL, add_array, add_cell, declare_nodata, new_cell_stores, new_store
+from eopipe.tiles.store import NO_LABEL, add_array, declare_nodata, new_cell_stores
 from eopipe.warp.open_raster import compare_with_item, physical, pixels_per_edge, read_window, stated_nodata, warped
 from eopipe.warp.separable import Resampling
 
@@ -103,13 +103,10 @@ def new_label_store(
     target: Path, frame: Frame, names: tuple[str, ...], scene: str, attributes: dict[str, Any], layout: Layout
 ) -> Iterator[tuple["zarr.Group", list[tuple[Cell, "zarr.Group"]]]]:
     """Publish a label store; the body of the `with` statement fills the group of each cell, here of the only one."""
-    if frame.only is not None:
-        with new_store(target, frame.only, names, scene, attributes) as group:
-            yield group, [(frame.cells[0], group)]
-        return
-    with new_cell_stores(target, frame, names, scene, attributes) as root:
-        whole = ((cell, StoredWindow(frame.shape, (0, cell.column), layout.shard)) for cell in frame.cells)
-        yield root, [(cell, add_cell(root, cell, cell.grid, window)) for cell, window in whole]
+    windows_of_cells = [StoredWindow(frame.shape, (0, cell.column), layout.shard) for cell in frame.cells]
+    whole = [(c, c.grid, w if frame.only is None else None) for c, w in zip(frame.cells, windows_of_cells, strict=True)]
+    with new_cell_stores(target, frame, names, scene, attributes, whole) as (root, groups):
+        yield root, [*zip(frame.cells, groups, strict=True)]
 
 
 def write_labels(

@@ -9,7 +9,7 @@ import base64
 import math
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import zarr
     from odc.geo.geobox import GeoBox
 
+# A cell of a run, the part of it that a store holds, and the window of the part; None where it is the only cell, whole.
+CellPart = tuple[Cell, "GeoBox", StoredWindow | None]
 NO_LABEL = 255
 # Attributes of a store: of packed chips, whose rows and columns are not places, edge of a slot and bounds in degrees;
 # why each scene whose data could not be used was left out.
@@ -266,46 +268,43 @@ def new_store(
 
     With a window `grid` is that part of the run's grid.
     """
-    import zarr
-
-    with publish(target, folder=True) as draft, zarr.config.set({"array.write_empty_chunks": True}):
-        group = zarr.create_group(
-            draft, attributes=_identity(grid, names, scene) | attributes | (window.attributes() if window else {})
-        )
-        _write_coordinates(group, grid)
+    cell = Cell("", grid)
+    with new_cell_stores(target, Frame((cell,)), names, scene, attributes, [(cell, grid, window)]) as (group, _):
         yield group
-        _consolidate(draft)
 
 
 @contextmanager
 def new_cell_stores(
-    target: Path, frame: Frame, names: tuple[str, ...], scene: str, attributes: dict[str, Any]
-) -> Iterator["zarr.Group"]:
-    """Publish a store of a run with several cells; the body of the `with` statement adds them by `add_cell`."""
+    target: Path,
+    frame: Frame,
+    names: tuple[str, ...],
+    scene: str,
+    attributes: dict[str, Any],
+    parts: Sequence[CellPart],
+) -> Iterator[tuple["zarr.Group", list["zarr.Group"]]]:
+    """Publish a store with parts of the cells of a run; the body of the `with` statement adds the arrays.
+
+    Gives the group of the store, and a group for each part: in a run with one cell this is the group of the store.
+    """
     import zarr
 
+    is_only = frame.only is not None
     with publish(target, folder=True) as draft, zarr.config.set({"array.write_empty_chunks": True}):
-        identity = {"scene": scene, "names": list(names), "frame": frame.json()}
-        yield zarr.create_group(draft, attributes=identity | attributes)
-        _consolidate(draft)
-
-
-def add_cell(group: "zarr.Group", cell: Cell, grid: "GeoBox", window: StoredWindow) -> "zarr.Group":
-    """Add the group of a cell to a store: the part `grid` of the cell, at a window of the frame."""
-    attributes: dict[str, Any] = {key: value for key, value in group.attrs.items() if key != "frame"}
-    identity = _identity(grid, tuple(attributes.pop("names")), attributes.pop("scene"))
-    part = group.create_group(cell.id, attributes=identity | attributes | {"cell": cell.id} | window.attributes())
-    _write_coordinates(part, grid)
-    return part
-
-
-def _consolidate(draft: Path) -> None:
-    import zarr
-
-    with warnings.catch_warnings():
-        # Not in the Zarr v3 specification yet; with it xarray opens a store in one read and lists no folder.
-        warnings.filterwarnings("ignore", message="Consolidated metadata")
-        zarr.consolidate_metadata(draft)
+        if not is_only:
+            identity = {"scene": scene, "names": list(names), "frame": frame.json()}
+            root = zarr.create_group(draft, attributes=identity | attributes)
+        groups = []
+        for cell, grid, window in parts:
+            place = ({} if is_only else {"cell": cell.id}) | (window.attributes() if window else {})
+            identity = _identity(grid, names, scene)
+            group = zarr.create_group(draft, path="" if is_only else cell.id, attributes=identity | attributes | place)
+            _write_coordinates(group, grid)
+            groups.append(group)
+        yield groups[0] if is_only else root, groups
+        with warnings.catch_warnings():
+            # Not in the Zarr v3 specification yet; with it xarray opens a store in one read and lists no folder.
+            warnings.filterwarnings("ignore", message="Consolidated metadata")
+            zarr.consolidate_metadata(draft)
 
 
 def _identity(grid: "GeoBox", names: tuple[str, ...], scene: str) -> dict[str, Any]:

@@ -14,11 +14,10 @@ from eopipe.processes import map_in_order
 from eopipe.scenes.item import Item, SceneBand, scene_name, time_attributes
 from eopipe.scenes.masks import Mask
 from eopipe.scenes.radiometry import origin_attributes
-from eopipe.tiles.cells import Cell, Frame
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, crop_cell, shard_regions
-from eopipe.tiles.shard_reader import StoredWindow
-from eopipe.tiles.store import LEFT_OUT, add_array, add_cell, declare_nodata, new_cell_stores, new_store
+from eopipe.tiles.store import LEFT_OUT, CellPart, add_array, declare_nodata, new_cell_stores
 from eopipe.warp.footprints import covered_window
 from eopipe.warp.open_raster import SETTINGS, check_location, compare_with_item, open_band
 from eopipe.warp.readers import BandOpener, BandReader
@@ -173,20 +172,11 @@ def write_tiles(
     attributes = _times(item) | {"collection": item.get("collection")}
     attributes |= _declared(item, recipe) | origin_attributes(item)
     total = PixelCounts()
-    with ExitStack() as stack:
-        if frame.only is not None:
-            ((_, grid, window),) = windows
-            group = stack.enter_context(new_store(target, grid, names, scene, attributes, window))
-            total = _write_cell(group, item, grid, recipe, threads)
-        else:
-            root = stack.enter_context(new_cell_stores(target, frame, names, scene, attributes))
-            groups = []
-            for cell, grid, window in windows:
-                assert window is not None
-                groups.append(add_cell(root, cell, grid, window))
-                total.add(_write_cell(groups[-1], item, grid, recipe, threads))
-            qualities: list[Any] = [group.attrs["quality"] for group in groups]
-            root.update_attributes(total.attributes(sum(quality["not_finite"] for quality in qualities)))
+    with new_cell_stores(target, frame, names, scene, attributes, windows) as (root, groups):
+        for group, (_, grid, _) in zip(groups, windows, strict=True):
+            total.add(_write_cell(group, item, grid, recipe, threads))
+        qualities: list[Any] = [group.attrs["quality"] for group in groups]
+        root.update_attributes(total.attributes(sum(quality["not_finite"] for quality in qualities)))
     if not total.usable:
         log.warning(
             "event=scene_without_pixels scene=%s nodata=%d masked=%d saturated=%d left_out_by=split",
@@ -205,13 +195,7 @@ def write_left_out(target: Path, item: Item, frame: Frame, names: tuple[str, ...
     attributes = {"collection": item.get("collection"), LEFT_OUT: {scene: reason}} | counts.attributes(0)
     with suppress(BadInputError):
         attributes |= _times(item)
-    with ExitStack() as stack:
-        if frame.only is not None:
-            group = stack.enter_context(new_store(target, grid, names, scene, attributes, window))
-        else:
-            assert window is not None
-            root = stack.enter_context(new_cell_stores(target, frame, names, scene, attributes))
-            group = add_cell(root, cell, grid, window)
+    with new_cell_stores(target, frame, names, scene, attributes, [(cell, grid, window)]) as (_, (group,)):
         # The narrowest type, since training reads chips in the type that holds the numbers of all stores.
         image = add_array(group, "image", (len(names), *shape), "uint8", layout, scale_factor=1.0, add_offset=0.0)
         declare_nodata(image)
@@ -245,7 +229,7 @@ def _write_cell(group: Any, item: Item, grid: "GeoBox", recipe: TileRecipe, thre
     return counts
 
 
-def _windows_of_scene(item: Item, frame: Frame, recipe: TileRecipe) -> list[tuple[Cell, "GeoBox", StoredWindow | None]]:
+def _windows_of_scene(item: Item, frame: Frame, recipe: TileRecipe) -> list[CellPart]:
     """The cells that the bands of a scene reach, of each that part in whole chunks, and its window in the frame.
 
     The window is None where the only cell is reached as a whole. Raises BadInputError for a scene outside of all cells.

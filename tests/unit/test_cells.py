@@ -30,7 +30,7 @@ from eopipe.tiles.cells import GAP, Frame, read_frame
 from eopipe.tiles.grid import grid_json, make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
-from eopipe.tiles.store import Tiles, add_array, add_cell, new_cell_stores
+from eopipe.tiles.store import Tiles, add_array, new_cell_stores
 
 AREA = {
     "type": "Polygon",
@@ -99,9 +99,10 @@ def test_cells_lie_side_by_side_in_the_frame_and_a_grid_file_keeps_them(tmp_path
 def test_a_map_of_a_cell_has_no_data_where_the_pixels_of_the_other_zone_belong(tmp_path: Path) -> None:
     # Around the border at 12 degrees; the image is valid everywhere, in both cells.
     frame = choose_cells([], ("red",), AREA, "utm", 40.0)
-    with new_cell_stores(tmp_path / "s.zarr", frame, BANDS, "s", {"datetime": "2023-08-01T10:00:00Z"}) as group:
-        for cell in frame.cells:
-            part = add_cell(group, cell, cell.grid, StoredWindow(frame.shape, (0, cell.column), 64))
+    parts = [(cell, cell.grid, StoredWindow(frame.shape, (0, cell.column), 64)) for cell in frame.cells]
+    attributes = {"datetime": "2023-08-01T10:00:00Z"}
+    with new_cell_stores(tmp_path / "s.zarr", frame, BANDS, "s", attributes, parts) as (_, groups):
+        for cell, part in zip(frame.cells, groups, strict=True):
             scaling = {"scale_factor": 1e-4, "add_offset": 0.0}
             add_array(part, "image", (2, *cell.shape), "uint16", Layout(32, 64), **scaling)[:] = 1000
             add_array(part, "valid", cell.shape, "uint8", Layout(32, 64))[:] = 1
@@ -132,9 +133,9 @@ def test_a_window_that_is_partly_or_wholly_below_a_cell_or_beside_it_has_the_map
     )
     frame = Frame.of_grids([west, east])
     label = tmp_path / "label.zarr"
-    with new_cell_stores(label, frame, ("a", "b"), "", {}) as group:
-        for cell in frame.cells:
-            part = add_cell(group, cell, cell.grid, StoredWindow(frame.shape, (0, cell.column), 64))
+    parts = [(cell, cell.grid, StoredWindow(frame.shape, (0, cell.column), 64)) for cell in frame.cells]
+    with new_cell_stores(label, frame, ("a", "b"), "", {}, parts) as (_, groups):
+        for cell, part in zip(frame.cells, groups, strict=True):
             add_array(part, "label", cell.shape, "uint8", Layout(32, 64))
     everything, paths = np.full((frame.shape[0], frame.shape[1] + 64), 255, np.uint8), {}
     for number, cell in enumerate(frame.cells):

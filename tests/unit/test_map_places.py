@@ -23,7 +23,7 @@ from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import make_grid, windows
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
-from eopipe.tiles.store import Tiles, add_array, add_cell, new_cell_stores
+from eopipe.tiles.store import Tiles, add_array, new_cell_stores
 
 CHIP = 8
 
@@ -163,9 +163,9 @@ def test_each_cell_has_its_own_places(tmp_path: Path) -> None:
     )
     frame, random = Frame.of_grids([west, east]), np.random.default_rng(5)
     attributes = {"datetime": "2020-07-01T00:00:00Z", "collection": "test"}
-    with new_cell_stores(tmp_path / "s0.zarr", frame, BANDS, "s0", attributes) as group:
-        for cell in frame.cells:
-            part = add_cell(group, cell, cell.grid, StoredWindow(frame.shape, (0, cell.column), 64))
+    parts = [(cell, cell.grid, StoredWindow(frame.shape, (0, cell.column), 64)) for cell in frame.cells]
+    with new_cell_stores(tmp_path / "s0.zarr", frame, BANDS, "s0", attributes, parts) as (_, groups):
+        for cell, part in zip(frame.cells, groups, strict=True):
             image = add_array(
                 part, "image", (2, *cell.shape), "uint16", Layout(32, 64), scale_factor=1e-4, add_offset=0
             )
