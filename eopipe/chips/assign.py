@@ -212,11 +212,9 @@ def splits_by_region(table: ChipTable, source: Path | None, attribute: str, plan
         bounds = zip(window, frame.shape, strict=True)
         y, x = (slice(max(a.start - plan.buffer, 0), min(a.stop + plan.buffer, edge)) for a, edge in bounds)
         regions = np.full((y.stop - y.start, x.stop - x.start), NO_LABEL, np.uint8)
-        if reached := frame.part_in_cell((y, x)):
-            cell, (rows, columns) = reached
-            part = shapes[cell.id].rasterize(frame.grid_of((rows, columns)), "invalid", all_touched=False)
-            inside = slice(rows.start - y.start, rows.stop - y.start)
-            regions[inside, columns.start - x.start : columns.stop - x.start] = part.numbers
+        for cell, in_cell, in_window in frame.parts_in_cells((y, x)):
+            part = shapes[cell.id].rasterize(cell.grid[in_cell], "invalid", all_touched=False)
+            regions[in_window] = part.numbers
         zones = SplitZones(split_of_region[regions], 1, 1)
         split_of_chip[numbers] = splits_of_chips(corners[numbers] - (y.start, x.start), zones, plan)
     return split_of_chip

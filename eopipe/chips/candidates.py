@@ -19,7 +19,7 @@ from eopipe.chips.chips import class_numbers
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, STRIPS, SplitPlan, SplitRequest, chip_corners, chip_positions
 from eopipe.labels.shape_counts import SHAPES
-from eopipe.tiles.grid import PixelWindow, overlaps
+from eopipe.tiles.grid import PixelWindow, overlaps, within
 from eopipe.tiles.store import LEFT_OUT, Tiles
 
 
@@ -125,8 +125,7 @@ def _corners(number: int, image: MappedImage, plan: SplitPlan, places: ChipPlace
     parts = [np.empty((0, 2), np.int64)]
     for cell in cells:
         rows_and_columns = chip_positions(cell.shape, lattice)
-        for rows, columns in (window for window in image.windows if overlaps(window, cell.window)):
-            window = rows, slice(columns.start - cell.column, columns.stop - cell.column)
+        for window in (within(window, cell.window) for window in image.windows if overlaps(window, cell.window)):
             axes = (_touching(*axis, plan.chip) for axis in zip(rows_and_columns, window, strict=True))
             corners = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
             parts.append(corners + np.array([0, cell.column]))

@@ -22,7 +22,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.composites.observations import CompositeMethod, CompositeRecipe, Observations, PeriodPart, Scaling, rescale
 from eopipe.composites.periods import RANKING_BANDS
-from eopipe.tiles.grid import PixelWindow, windows
+from eopipe.tiles.grid import PixelWindow, windows, within
 from eopipe.tiles.layout import ArrayWriter, Layout, crop_cell, shard_regions
 from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.store import LEFT_OUT, CellPart, Tiles, add_array, declare_nodata, new_cell_stores
@@ -62,8 +62,7 @@ def _windows_of_observations(observations: Observations) -> list[CellPart]:
     for cell in frame.cells:
         reached = [part.stored_window for store in stores for part in store.parts if part.cell == cell.id]
         if reached:
-            left = cell.column
-            in_cell = [(rows, slice(columns.start - left, columns.stop - left)) for rows, columns in reached]
+            in_cell = [within(window, cell.window) for window in reached]
             windows_of_cells.append((cell, *crop_cell(frame, cell, in_cell, layout)))
     return windows_of_cells
 

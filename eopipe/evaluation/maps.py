@@ -63,17 +63,16 @@ class EvaluatedMap:
         from rasterio.windows import Window
 
         shape = y.stop - y.start, x.stop - x.start
-        reached = self.frame.part_in_cell((y, x))
-        if reached is None or reached[0].id not in self.paths:
+        reached = [part for part in self.frame.parts_in_cells((y, x)) if part[0].id in self.paths]
+        if not reached:
             return np.full(shape, NO_LABEL, np.uint8)
-        cell, (rows, columns) = reached
+        ((cell, in_cell, in_window),) = reached
         file, has_label_sets = _opened(self.paths[cell.id])
-        window = Window.from_slices(rows, slice(columns.start - cell.column, columns.stop - cell.column))
-        part = np.asarray(file.read(None if has_label_sets else 1, window=window))
-        if (rows, columns) == (y, x):
+        part = np.asarray(file.read(None if has_label_sets else 1, window=Window.from_slices(*in_cell)))
+        if part.shape[-2:] == shape:
             return part
         mapped = np.full((*part.shape[:-2], *shape), np.nan if part.dtype.kind == "f" else NO_LABEL, part.dtype)
-        mapped[..., rows.start - y.start : rows.stop - y.start, columns.start - x.start : columns.stop - x.start] = part
+        mapped[..., *in_window] = part
         return mapped
 
     def truth(self, y: slice, x: slice) -> AnyArray:

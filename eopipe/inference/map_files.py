@@ -22,7 +22,7 @@ from eopipe.tasks import TASKS
 from eopipe.tasks.label_sets import PRESENCE
 from eopipe.tasks.task import SPREAD
 from eopipe.tiles.cells import Cell
-from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.grid import PixelWindow, within
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -154,12 +154,12 @@ def write_prediction(
             for target, description in zip(targets, both, strict=True)
         ]
         for other in parts:
-            _copy_part(other, [_in_map(window, cell) for window in windows_of_part(other.name, every)], written)
+            _copy_part(other, [within(window, cell.window) for window in windows_of_part(other.name, every)], written)
         boxes = tuple(window for window in remaining if _start(window) not in copied)
         for y, x, prediction, scene_count in task_predictions(replace(predictor, boxes=boxes), trained):
-            rows, columns = _in_map((y, x), cell)
-            count = np.where(cell.belongs(rows, columns), scene_count, 0) if cell.id else scene_count
-            _write(written, (rows, columns), stored(trained, prediction, count, calibration))
+            in_map = within((y, x), cell.window)
+            count = np.where(cell.belongs(*in_map), scene_count, 0) if cell.id else scene_count
+            _write(written, in_map, stored(trained, prediction, count, calibration))
 
 
 def _with_tags(both: Sequence[MapFormat], of_part: dict[str, Any]) -> list[MapFormat]:
@@ -171,12 +171,6 @@ def _with_tags(both: Sequence[MapFormat], of_part: dict[str, Any]) -> list[MapFo
 
 def _start(window: PixelWindow) -> tuple[int, int]:
     return window[0].start, window[1].start
-
-
-def _in_map(window: PixelWindow, cell: Cell) -> PixelWindow:
-    """A window of the frame by positions in the map of its cell."""
-    y, x = window
-    return y, slice(x.start - cell.column, x.stop - cell.column)
 
 
 def _write(files: Sequence[Any], window: PixelWindow, layers: Sequence[AnyArray]) -> None:

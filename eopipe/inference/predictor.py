@@ -22,7 +22,7 @@ from eopipe.models.model_folder import TrainedModel
 from eopipe.processes import map_in_order
 from eopipe.tasks import TASKS
 from eopipe.tiles.cells import GAP
-from eopipe.tiles.grid import PixelWindow, windows
+from eopipe.tiles.grid import PixelWindow, windows, within
 from eopipe.tiles.store import CHIP_SET, Tiles
 
 if TYPE_CHECKING:
@@ -110,10 +110,7 @@ class WindowPredictor:
             blended_slice(axis, self.overlap) if self.overlap else padded_slice(edge, axis, self.halo, self.factor)
             for edge, axis in zip(shape, (y, x), strict=True)
         )
-        core = (
-            slice(y.start - padded_y.start, y.stop - padded_y.start),
-            slice(x.start - padded_x.start, x.stop - padded_x.start),
-        )
+        core = within((y, x), (padded_y, padded_x))
         for store in self.stores:
             if not store.reaches((y, x)):
                 continue

@@ -13,6 +13,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import MANIFEST
 from eopipe.scenes.item import acquisition_time
 from eopipe.tiles.cells import Cell
+from eopipe.tiles.grid import common_part, within
 from eopipe.tiles.store import Tiles, grid_mapping
 
 if TYPE_CHECKING:
@@ -129,14 +130,8 @@ class ImageStack(BackendArray):
         """A window of one store (band, y, x)."""
         window: FloatArray = np.full((len(store.names), y.stop - y.start, x.stop - x.start), np.nan, np.float32)
         of_cell = next(part for part in store.parts if part.cell == self.cell.id)
-        stored_y, stored_x = (
-            slice(max(part.start, stored.start), min(part.stop, stored.stop))
-            for part, stored in zip((y, x), of_cell.stored_window, strict=True)
-        )
-        if stored_y.start < stored_y.stop and stored_x.start < stored_x.stop:
-            rows = slice(stored_y.start - y.start, stored_y.stop - y.start)
-            columns = slice(stored_x.start - x.start, stored_x.stop - x.start)
-            window[:, rows, columns] = _measured(store, stored_y, stored_x)
+        if part := common_part((y, x), of_cell.stored_window):
+            window[:, *within(part, (y, x))] = _measured(store, *part)
         return window
 
 

@@ -66,8 +66,9 @@ def sample_size(config: Config, scenes: FrozenScenes, stage_name: str) -> StoreS
         for scene, window in _trial_windows(scenes):
             source = scene_folder(config, scene, scenes.items[scene], folder)
             if source is not None:
+                ((cell, in_cell, _),) = scenes.frame.parts_in_cells(window)
                 with _without_warnings():
-                    sizes = _write_trial(config, stage_name, source, scenes.frame.grid_of(window), folder)
+                    sizes = _write_trial(config, stage_name, source, cell.grid[in_cell], folder)
                 trials.append((*sizes, int(scenes.masks[scene].read(*window).sum())))
     if not trials:
         return None

@@ -53,13 +53,9 @@ class FrameRaster:
             return _read_window(self.first, y, x)
         shape = self.first.count, y.stop - y.start, x.stop - x.start
         numbers = np.full(shape, self.first.nodata, self.first.dtypes[0])
-        for cell in (cell for cell in self.frame.cells if cell.id in self.maps):
-            rows, columns = cell.window
-            bottom, left, right = min(y.stop, rows.stop), max(x.start, columns.start), min(x.stop, columns.stop)
-            if y.start < bottom and left < right:
-                in_cell = slice(y.start, bottom), slice(left - cell.column, right - cell.column)
-                part = np.s_[:, : bottom - y.start, left - x.start : right - x.start]
-                numbers[part] = _read_window(self.maps[cell.id], *in_cell)
+        for cell, in_cell, in_window in self.frame.parts_in_cells((y, x)):
+            if cell.id in self.maps:
+                numbers[:, *in_window] = _read_window(self.maps[cell.id], *in_cell)
         return numbers
 
 

@@ -7,7 +7,7 @@ surroundings; each place on Earth belongs to the cell of its own zone, and label
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,7 +20,7 @@ from eopipe.arrays import BoolArray, Float64Array
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
 from eopipe.tiles.globe import to_degrees
-from eopipe.tiles.grid import PixelWindow, grid_json, grid_of_document, parts_of, same_grid
+from eopipe.tiles.grid import PixelWindow, common_part, grid_json, grid_of_document, parts_of, same_grid, within
 from eopipe.tiles.ground import pixel_hectares
 
 if TYPE_CHECKING:
@@ -176,43 +176,28 @@ class Frame:
         """The grid of a run with one cell; None where there are several."""
         return self.cells[0].grid if len(self.cells) == 1 else None
 
-    def part_in_cell(self, window: PixelWindow) -> tuple[Cell, PixelWindow] | None:
-        """The cell that a window of the frame reaches, which is less than `GAP` wide, and the part in it; or None.
+    def parts_in_cells(self, window: PixelWindow) -> Iterator[tuple[Cell, PixelWindow, PixelWindow]]:
+        """The cells that a window of the frame reaches, with their part by positions in the cell and in the window.
 
-        Cells differ in height, and chips may reach beyond them.
+        A window that is less than `GAP` wide reaches one at most. Cells differ in height, and chips may reach beyond
+        them.
         """
         for cell in self.cells:
-            y, x = (slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(window, cell.window, strict=True))
-            if y.start < y.stop and x.start < x.stop:
-                return cell, (y, x)
-        return None
-
-    def grid_of(self, window: PixelWindow) -> "GeoBox":
-        """The grid of a window of the frame that is in one cell."""
-        y, x = window
-        cell = next(cell for cell in self.cells if cell.column <= x.start and x.stop <= cell.window[1].stop)
-        return cell.grid[y, slice(x.start - cell.column, x.stop - cell.column)]
+            if part := common_part(window, cell.window):
+                yield cell, within(part, cell.window), within(part, window)
 
     def hectares(self, y: slice, x: slice) -> Float64Array:
-        """The area (y, x) on the ground of each pixel of a window that reaches one cell; 0 beyond it."""
+        """The area (y, x) on the ground of each pixel of a window of the frame; 0 beyond its cells."""
         areas = np.zeros((y.stop - y.start, x.stop - x.start))
-        if part := self.part_in_cell((y, x)):
-            cell, (rows, columns) = part
-            of_cell = slice(columns.start - cell.column, columns.stop - cell.column)
-            top, left = rows.start - y.start, columns.start - x.start
-            measured = pixel_hectares(cell.grid, rows, of_cell)
-            areas[top : top + measured.shape[0], left : left + measured.shape[1]] = measured
+        for cell, in_cell, in_window in self.parts_in_cells((y, x)):
+            areas[in_window] = pixel_hectares(cell.grid, *in_cell)
         return areas
 
     def belonging(self, y: slice, x: slice) -> BoolArray:
         """Mask (y, x) of the pixels of a window of the frame that belong to a cell."""
         out = np.zeros((y.stop - y.start, x.stop - x.start), bool)
-        for cell in self.cells:
-            rows, columns = cell.window
-            bottom, left, right = min(y.stop, rows.stop), max(x.start, columns.start), min(x.stop, columns.stop)
-            if y.start < bottom and left < right:
-                part = cell.belongs(slice(y.start, bottom), slice(left - cell.column, right - cell.column))
-                out[: bottom - y.start, left - x.start : right - x.start] = part
+        for cell, in_cell, in_window in self.parts_in_cells((y, x)):
+            out[in_window] = cell.belongs(*in_cell)
         return out
 
     def cell(self, name: str) -> Cell:

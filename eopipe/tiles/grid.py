@@ -115,6 +115,20 @@ def overlaps(first: PixelWindow, second: PixelWindow) -> bool:
     return all(a.start < b.stop and b.start < a.stop for a, b in zip(first, second, strict=True))
 
 
+def common_part(first: PixelWindow, second: PixelWindow) -> PixelWindow | None:
+    """The pixels of a raster that are in both windows; None where there are none."""
+    y, x = (slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(first, second, strict=True))
+    return (y, x) if y.start < y.stop and x.start < x.stop else None
+
+
+def within(part: PixelWindow, window: PixelWindow) -> PixelWindow:
+    """Rows and columns of a part of a window, counted from the corner of the window."""
+    y, x = (
+        slice(inner.start - outer.start, inner.stop - outer.start) for inner, outer in zip(part, window, strict=True)
+    )
+    return y, x
+
+
 def windows(shape: tuple[int, int], edge: int | tuple[int, int]) -> list[PixelWindow]:
     """Cut a raster into windows of this edge, or height and width, row by row; the last ones are smaller."""
     return parts_of((slice(0, shape[0]), slice(0, shape[1])), edge)

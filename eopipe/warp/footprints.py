@@ -13,7 +13,7 @@ from eopipe.scenes.item import Item, asset_key, asset_projection
 from eopipe.stac import query
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.globe import shift_near, to_crs, transformer
-from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.grid import PixelWindow, common_part, within
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -106,9 +106,8 @@ class Coverage:
             if of_cell:
                 y, x = bounds_of([window for window, _ in of_cell])
                 union = np.zeros((y.stop - y.start, x.stop - x.start), bool)
-                for (rows, columns), mask in of_cell:
-                    top, left = rows.start - y.start, columns.start - x.start
-                    union[top : top + mask.shape[0], left : left + mask.shape[1]] |= mask
+                for window, mask in of_cell:
+                    union[within(window, (y, x))] |= mask
                 parts.append(((y, x), union))
         return cls(frame, tuple(parts))
 
@@ -132,12 +131,9 @@ class Coverage:
     def read(self, y: slice, x: slice) -> BoolArray:
         """Mask (y, x) of a window of the frame."""
         out = np.zeros((y.stop - y.start, x.stop - x.start), bool)
-        for (rows, columns), mask in self.parts:
-            top, bottom = max(y.start, rows.start), min(y.stop, rows.stop)
-            left, right = max(x.start, columns.start), min(x.stop, columns.stop)
-            if top < bottom and left < right:
-                part = mask[top - rows.start : bottom - rows.start, left - columns.start : right - columns.start]
-                out[top - y.start : bottom - y.start, left - x.start : right - x.start] = part
+        for window, mask in self.parts:
+            if part := common_part(window, (y, x)):
+                out[within(part, (y, x))] = mask[within(part, window)]
         return out
 
     def window_in(self, cell: Cell, margin: int) -> PixelWindow:

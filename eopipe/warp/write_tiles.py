@@ -15,7 +15,7 @@ from eopipe.scenes.item import Item, SceneBand, scene_name, time_attributes
 from eopipe.scenes.masks import Mask
 from eopipe.scenes.radiometry import origin_attributes
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.grid import PixelWindow, within
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, crop_cell, shard_regions
 from eopipe.tiles.store import LEFT_OUT, CellPart, add_array, declare_nodata, new_cell_stores
 from eopipe.warp.footprints import covered_window
@@ -141,10 +141,7 @@ class OpenScene:
         values = np.empty([axis.stop - axis.start for axis in padded], self.mask.dtype)
         valid = self.mask.read(padded, {}, values)
         usable = self.recipe.mask.usable(values, np.ones(values.shape, bool) if valid is None else valid)
-        y, x = (
-            slice(axis.start - outer.start, axis.stop - outer.start) for axis, outer in zip(window, padded, strict=True)
-        )
-        return usable[y, x]
+        return usable[within(window, padded)]
 
 
 @dataclass(frozen=True)
