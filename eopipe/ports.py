@@ -3,9 +3,18 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from eopipe.contract import Argument, Knob, Option
+from eopipe.contract import Argument, Input, Knob, Option
 
 ConfigFile = Annotated[Path | None, Argument("config of the run [config.yaml, or config/config.yaml]", positional=True)]
+AnyModel = Annotated[
+    Path, Input("trained model: its folder, its STAC Item model.json, or a STAC catalog with it", mixed=True)
+]
+ProbabilityMaps = Annotated[
+    tuple[Path, ...], Input("probability maps, in the order of the class maps", format="image/tiff")
+]
+FrozenItems = Annotated[
+    tuple[Path, ...], Input("frozen STAC Items of the run; none of a chip set", format="application/geo+json")
+]
 Halo = Annotated[
     int | None, Option("pixels read around each window (default: receptive-field radius)", ge=0, advanced=True)
 ]

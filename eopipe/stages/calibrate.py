@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
-from eopipe.ports import AllowCode, Device, Halo, Threads, Window
+from eopipe.ports import AllowCode, AnyModel, Device, Halo, Threads, Window
 
 # 2: where data end the nearest pixel is repeated, as in predict. 3: what independent pieces prove is applied.
 # 4: groups are pieces where they are split.
@@ -12,10 +12,7 @@ REVISION = 4
 
 
 def calibrate(
-    model: Annotated[
-        Path,
-        Input("trained model: its folder, its STAC Item model.json, or a STAC catalog with it", mixed=True),
-    ],
+    model: AnyModel,
     tiles: Annotated[tuple[Path, ...], Input("tile stores of all scenes", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
     chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
+from eopipe.ports import FrozenItems, ProbabilityMaps
 
 # 2: colours and names of the classes; no licence where none is stated. 3: links of the model, its ONNX file, renders.
 REVISION = 4
@@ -12,15 +13,11 @@ REVISION = 4
 def catalog(
     model: Annotated[Path, Input("trained model: its folder, or a STAC catalog that contains it", folder=True)],
     classes: Annotated[tuple[Path, ...], Input("class maps: one mosaic, or one per scene", format="image/tiff")],
-    probabilities: Annotated[
-        tuple[Path, ...], Input("probability maps, in the order of the class maps", format="image/tiff")
-    ],
+    probabilities: ProbabilityMaps,
     tiles: Annotated[tuple[Path, ...], Input("tile stores that the maps were predicted from", folder=True)],
     catalog: Annotated[Path, Output("catalog", "self-contained STAC catalog of model, maps and tiles", folder=True)],
     *,
-    scenes: Annotated[
-        tuple[Path, ...], Input("frozen STAC Items of the run; none of a chip set", format="application/geo+json")
-    ] = (),
+    scenes: FrozenItems = (),
     metrics: Annotated[Path | None, Input("test metrics of the maps", format="application/json")] = None,
     onnx: Annotated[
         Path | None, Input("the model in ONNX format, as export writes it", format="edam:format_2333")

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from eopipe.contract import Input, Option, Output
+from eopipe.ports import FrozenItems
 
 # 2: no licence and no author where none are stated. 3: the README escapes text; container images, media types,
 # descriptions of parameters.
@@ -20,9 +21,7 @@ def crate(
     workflow: Annotated[Path, Input("main workflow file: Snakefile or pipeline.cwl")],
     crate: Annotated[Path, Output("crate", "Provenance Run Crate", folder=True)],
     *,
-    scenes: Annotated[
-        tuple[Path, ...], Input("frozen STAC Items of the run; none of a chip set", format="application/geo+json")
-    ] = (),
+    scenes: FrozenItems = (),
     config: Annotated[Path | None, Input("config file of the run", format="application/yaml")] = None,
     lock: Annotated[
         Path | None, Input("pinned versions of the software, such as constraints.txt", format="text/plain")

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
+from eopipe.ports import AnyModel, ProbabilityMaps
 
 # 2: hectares and metres on the ground; test scores of the model, and classes that are never right or hardly mapped.
 # 3: why no temperature was applied.
@@ -11,14 +12,9 @@ REVISION = 3
 
 
 def describe(
-    model: Annotated[
-        Path,
-        Input("trained model: its folder, its STAC Item model.json, or a STAC catalog with it", mixed=True),
-    ],
+    model: AnyModel,
     classes: Annotated[tuple[Path, ...], Input("class maps: one mosaic, or one per scene", format="image/tiff")],
-    probabilities: Annotated[
-        tuple[Path, ...], Input("probability maps, in the order of the class maps", format="image/tiff")
-    ],
+    probabilities: ProbabilityMaps,
     tiles: Annotated[tuple[Path, ...], Input("tile stores that the maps were predicted from", folder=True)],
     page: Annotated[Path, Output("report.html", "report: one self-contained HTML page", format="text/html")],
     picture: Annotated[Path, Output("map.png", "map sheet with axes, legend and scale bar", format="image/png")],

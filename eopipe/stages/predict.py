@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from eopipe.contract import Input, Option, Output
-from eopipe.ports import AllowCode, Device, Halo, Threads, Window
+from eopipe.ports import AllowCode, AnyModel, Device, Halo, Threads, Window
 
 # 2: colour table of classes. 3: a digest of the scenes instead of their names where they are more than 256.
 # 4: the last bits of normalised features. 5: where data end the nearest pixel is repeated, for models that learned so.
@@ -15,10 +15,7 @@ PART = r"^[1-9]\d*-of-[1-9]\d*$"
 
 
 def predict(
-    model: Annotated[
-        Path,
-        Input("trained model: its folder, its STAC Item model.json, or a STAC catalog with it", mixed=True),
-    ],
+    model: AnyModel,
     tiles: Annotated[tuple[Path, ...], Input("tile stores; predictions are averaged over valid scenes", folder=True)],
     classes: Annotated[
         Path,

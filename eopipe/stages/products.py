@@ -4,15 +4,14 @@ from pathlib import Path
 from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
+from eopipe.ports import ProbabilityMaps
 
 
 def products(
     classes: Annotated[
         tuple[Path, ...], Input("class maps: one mosaic, one per cell, or one per scene", format="image/tiff")
     ],
-    probabilities: Annotated[
-        tuple[Path, ...], Input("probability maps, in the order of the class maps", format="image/tiff")
-    ],
+    probabilities: ProbabilityMaps,
     products: Annotated[
         Path,
         Output(

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
+from eopipe.ports import FrozenItems, ProbabilityMaps
 
 # 3: maps have axes in degrees, and figures are drawn by matplotlib. 4: calibration of the probabilities.
 # 5: verdict by the intervals of the gains, scores of each test scene.
@@ -24,9 +25,7 @@ def report(
     model: Annotated[Path, Input("trained model", folder=True)],
     chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],
     classes: Annotated[tuple[Path, ...], Input("class maps: one mosaic, or one per scene", format="image/tiff")],
-    probabilities: Annotated[
-        tuple[Path, ...], Input("probability maps, in the order of the class maps", format="image/tiff")
-    ],
+    probabilities: ProbabilityMaps,
     tiles: Annotated[tuple[Path, ...], Input("tile stores, for the quicklook", folder=True)],
     labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
     page: Annotated[Path, Output("report.html", "report: one self-contained HTML page", format="text/html")],
@@ -45,9 +44,7 @@ def report(
         Path, Output("data-card.md", "data card in the format of Hugging Face", format="text/markdown")
     ],
     *,
-    scenes: Annotated[
-        tuple[Path, ...], Input("frozen STAC Items of the run; none of a chip set", format="application/geo+json")
-    ] = (),
+    scenes: FrozenItems = (),
     fold_metrics: Annotated[
         tuple[Path, ...], Input("metrics files of the folds of a cross-validation", format="application/json")
     ] = (),
