@@ -84,10 +84,11 @@ def parser_of(definition: Command, others: Mapping[str, str]) -> Parser:
     stages = [name for port in definition.ports if (name := _stage_of_rest(port))]
     notes = [f"and all arguments of eopipe {name} --help" for name in stages]
     notes += [f"eopipe {name}: {text}" for name, text in others.items()]
+    paragraphs = inspect.cleandoc(definition.function.__doc__ or "").split("\n\n")
     parser = Parser(
         prog=f"eopipe {definition.name}",
         usage=_usage(definition),
-        description=_wrapped(inspect.cleandoc(definition.function.__doc__ or "")),
+        description="\n\n".join(textwrap.fill(paragraph, _width()) for paragraph in paragraphs),
         epilog="\n".join(notes) or None,
         allow_abbrev=False,
         add_help=False,
@@ -134,10 +135,6 @@ def _usage(definition: Command) -> str:
     # argparse writes "usage: " before it.
     lines = textwrap.wrap(" ".join(words), _width() - len(f"usage: eopipe {definition.name} "))
     return f"eopipe {definition.name} " + f"\n{' ' * len(f'usage: eopipe {definition.name} ')}".join(lines)
-
-
-def _wrapped(text: str) -> str:
-    return "\n\n".join(textwrap.fill(paragraph, _width()) for paragraph in text.split("\n\n"))
 
 
 def _width() -> int:

@@ -86,9 +86,9 @@ class PreemptedError(EopipeError):
 BY_CODE = {kind.code: kind for kind in EopipeError.__subclasses__()}
 
 
-def some_of(names: Sequence[str], most: int = 10) -> str:
+def some_of(names: Sequence[str], most: int = 10, separator: str = ", ") -> str:
     """The first of some names for a sentence, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return separator.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def is_full(error: BaseException) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.checkpoints.sharded import ShardIndex, TensorShard, join_shards, shard_folder, shard_index
-from eopipe.errors import BadInputError, IntegrityError
+from eopipe.errors import BadInputError, IntegrityError, some_of
 from eopipe.publish import MANIFEST, foreign_content, publish, read_json, remove_folder, sha256, verify, write_json
 from eopipe.tasks import SCORES
 
@@ -109,8 +109,12 @@ def save(
         collect(draft)
         write_json(draft / "state.json", asdict(progress) | {"token": token, "identity": identity or {}})
         fence()
-    _write_latest(folder, target, token)
-    _remove_old(folder, keep)
+    with publish(folder / LATEST) as draft:
+        write_json(draft, {"checkpoint": target.name, "manifest": sha256(target / MANIFEST), "token": token})
+    best_checkpoint = best(folder)
+    for old in steps(folder)[:-keep]:
+        if old != best_checkpoint:
+            remove_folder(old)
     return target
 
 
@@ -140,18 +144,6 @@ def _write(path: Path, tensors: Mapping[str, "Tensor | TensorShard"], progress: 
         if not match:
             raise
         raise OSError(int(match[1]), str(error), str(path)) from error
-
-
-def _write_latest(folder: Path, target: Path, token: int) -> None:
-    with publish(folder / LATEST) as draft:
-        write_json(draft, {"checkpoint": target.name, "manifest": sha256(target / MANIFEST), "token": token})
-
-
-def _remove_old(folder: Path, keep: int) -> None:
-    checkpoints, best_checkpoint = steps(folder), best(folder)
-    for old in checkpoints[:-keep]:
-        if old != best_checkpoint:
-            remove_folder(old)
 
 
 def checkpoint_name(step: int) -> str:
@@ -233,9 +225,8 @@ def refuse_other(path: Path, current: dict[str, Any], stored: dict[str, Any]) ->
     """Raise BadInputError, with what differs, when a state belongs to another training."""
     rows = list(differences(current, stored))
     if rows:
-        more = f" and {len(rows) - MAX_LISTED} more" if len(rows) > MAX_LISTED else ""
         raise BadInputError(
-            f"{path} is the state of another training: {'; '.join(rows[:MAX_LISTED])}{more}; "
+            f"{path} is the state of another training: {some_of(rows, MAX_LISTED, '; ')}; "
             "use the inputs and settings that it started with, or remove it to start afresh"
         )
 

@@ -169,12 +169,9 @@ def _count_chips(
         for part, counts in enumerate(pixels):
             counted = usable if split_of_pixel is None else usable & (split_of_pixel == part)
             counts[chosen] = class_counts(counted, values, inside[enough], plan.chip, classes)
-    return _SceneChips(pixels, is_enough, unlabelled, _valid_pixels(image), labelled_pixels)
-
-
-def _valid_pixels(image: MappedImage) -> int:
-    """Number of valid pixels, which chips with gaps between them do not all cover."""
-    return sum(int(np.count_nonzero(image.valid(*block))) for block in blocks_of(image.windows))
+    # Chips with gaps between them do not cover all of these.
+    valid_pixels = sum(int(np.count_nonzero(image.valid(*block))) for block in blocks_of(image.windows))
+    return _SceneChips(pixels, is_enough, unlabelled, valid_pixels, labelled_pixels)
 
 
 def _reason_without_chips(image: MappedImage, chips: _SceneChips) -> str:

@@ -14,7 +14,7 @@ from eopipe.arrays import AnyArray, Float64Array
 from eopipe.chips.audit import ChipSplit, Finding
 from eopipe.chips.chip_blocks import BLOCK
 from eopipe.chips.chips import is_continuous
-from eopipe.chips.splits import SPLITS, SplitPlan, split_zones
+from eopipe.chips.splits import SPLITS, split_zones
 from eopipe.tiles.grid import PixelWindow, parts_of
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -102,17 +102,13 @@ def find_autocorrelation(split: ChipSplit, distance: int | None, shape: tuple[in
     plan = split.plan
     if distance is None or not plan.by_place or plan.method == "group":
         return
-    extent, unit = _block_extent(shape, plan), "block" if plan.method in ("blocks", "checkerboard") else "test strip"
+    extent, unit = int(plan.block), "block"
+    if plan.method not in ("blocks", "checkerboard"):
+        # The width of the test strip.
+        extent, unit = int((split_zones(shape, plan).split == SPLITS.index("test")).sum()), "test strip"
     if extent + plan.buffer < distance:
         example = (
             f"labels are correlated over {distance} pixels, more than {unit} and buffer ({extent} + {plan.buffer}), so "
             "test areas resemble their training neighbours and scores may be too high"
         )
         yield Finding("autocorrelation", len(split.samples["test"]), example)
-
-
-def _block_extent(shape: tuple[int, int], plan: SplitPlan) -> int:
-    """The edge of a block, or the width of the test strip."""
-    if plan.method in ("blocks", "checkerboard"):
-        return int(plan.block)
-    return int((split_zones(shape, plan).split == SPLITS.index("test")).sum())

@@ -150,19 +150,14 @@ def _compose(
         pixels, count = np.stack([image for image, _ in parts]), np.stack([count for _, count in parts])
         is_observed = count > 0
         if recipe.fills_gaps and not is_observed.all():
-            fill_gaps(pixels, is_observed)
+            # Parts that are not observed get the median of those that are.
+            np.copyto(pixels, median(pixels.copy(), is_observed), where=~is_observed[:, None])
         # A model needs all bands of a pixel.
         usable[y, x] = is_observed.mean(0) >= (0.5 if recipe.fills_gaps else 1)
         fewest = np.where(is_observed, count, np.iinfo(count.dtype).max).min(0)
         counts[y, x] = np.where(usable[y, x], fewest, 0)
         composite[:, y, x] = np.where(usable[y, x], pixels.reshape(-1, *pixels.shape[2:]), 0)
     return composite, usable, counts
-
-
-def fill_gaps(parts: AnyArray, is_observed: BoolArray) -> None:
-    """Fill parts (part, band, y, x) where they are not observed (part, y, x) with the median of those that are."""
-    filling = median(parts.copy(), is_observed)
-    np.copyto(parts, filling, where=~is_observed[:, None])
 
 
 def _merge(
@@ -177,7 +172,9 @@ def _merge(
     count = valid.sum(0, dtype=np.uint16)
     if method == "median":
         return median(stack, valid), count
-    return best_observation(stack, valid, _rank(part, method, scaling, stack)), count
+    # The observation whose rank is lowest, where it is valid.
+    first = np.where(valid, _rank(part, method, scaling, stack), np.inf).argmin(0)
+    return np.asarray(np.take_along_axis(stack, first[None, None], 0)[0]), count
 
 
 def _rank(part: PeriodPart, method: CompositeMethod, scaling: Scaling, stack: AnyArray) -> AnyArray:
@@ -233,12 +230,6 @@ def _network(count: int) -> tuple[tuple[int, int], ...]:
             step //= 2
         size *= 2
     return tuple(comparators)
-
-
-def best_observation(stack: AnyArray, valid: BoolArray, rank: AnyArray) -> AnyArray:
-    """The observation (band, y, x) of a stack (date, band, y, x) whose rank (date, y, x) is lowest where valid."""
-    first = np.where(valid, rank, np.inf).argmin(0)
-    return np.asarray(np.take_along_axis(stack, first[None, None], 0)[0])
 
 
 def greenness_rank(red: AnyArray, nir: AnyArray) -> AnyArray:

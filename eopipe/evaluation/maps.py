@@ -220,7 +220,8 @@ class EvaluationData:
         multiple = chip if self.task.is_of_chips else 1
         for group in self.groups:
             if self.only_tests:
-                yield from _labelled_areas(group) if name == "test" else ()
+                for y, x in group.reached_blocks() if name == "test" else ():
+                    yield group, (y, x), has_value(group.truth(y, x))
                 continue
             corners = chips_of_map(self.split, name, [group.number])
             if len(group.stores) == 1:
@@ -321,12 +322,6 @@ def split_for_tests(scenes: list[str], classes: tuple[str, ...], chip: int) -> S
     document |= {"samples": {name: [] for name in SPLITS}, "pixels": {name: {} for name in SPLITS}}
     plan = {"method": ONLY_TESTS, "min_valid": 0}
     return Split.model_validate(document | {"plan": plan, "audit": {"gap_pixels": {}}})
-
-
-def _labelled_areas(group: EvaluatedMap) -> Iterator[tuple[EvaluatedMap, PixelWindow, BoolArray]]:
-    """The windows of a map, and the mask (y, x) of the pixels with a label."""
-    for y, x in group.reached_blocks():
-        yield group, (y, x), has_value(group.truth(y, x))
 
 
 def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> Task:

@@ -83,21 +83,14 @@ def _range_response(response: requests.Response, first: int, tag: str, budget: R
         raise ChangedError
     if code not in (200, 206):
         raise _not_fetched(response, budget)
+    start, length = 0, headers.get("Content-Length", "")
     if code == 206:
-        start, total = _content_range(headers.get("Content-Range", ""))
-    else:
-        start, total = 0, _number(headers.get("Content-Length", ""))
-    if code == 206 and start != first:
-        raise ChangedError
+        span, _, length = headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
+        start = first
+        if _number(span.partition("-")[0]) != first:
+            raise ChangedError
     chunks = iter(lambda: response.raw.read1(CHUNK) or b"", b"")
-    return RangeResponse(start, total, strong, weak, guard_rate(chunks, budget))
-
-
-def _content_range(header: str) -> tuple[int, int | None]:
-    """First byte and whole length of a Content-Range header; -1 where it has no first byte."""
-    span, _, total = header.removeprefix("bytes ").partition("/")
-    first = _number(span.partition("-")[0])
-    return -1 if first is None else first, _number(total)
+    return RangeResponse(start, _number(length), strong, weak, guard_rate(chunks, budget))
 
 
 def _number(text: str) -> int | None:

@@ -129,7 +129,7 @@ def run_on_all_nodes(values: Mapping[str, Any]) -> bool:
         return False
     arguments = [word for port in stage("train").ports for word in to_args(port, values[port.name])]
     size = NodeRange(1, allocated) if nodes.is_elastic else NodeRange(allocated, allocated)
-    _run([*srun_command(size, cpus), *_own_command(arguments)])
+    _run([*srun_command(size, cpus), sys.executable, "-P", "-m", "eopipe", "train", *arguments])
     return True
 
 
@@ -149,10 +149,6 @@ def check_allocation(nodes: NodeRange) -> tuple[int, int]:
             "train in the profile to the same number (check with `eopipe profile check`)"
         )
     return allocated, cpus
-
-
-def _own_command(arguments: list[str]) -> list[str]:
-    return [sys.executable, "-P", "-m", "eopipe", "train", *arguments]
 
 
 def _allocation(job: str) -> tuple[int, int]:

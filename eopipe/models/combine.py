@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.models.ensemble import ensemble_weights
 from eopipe.models.model_files import copy_files, module_of
 from eopipe.models.model_folder import (
@@ -70,9 +70,8 @@ class EnsembleMember:
         }
         rows = [f"{name} is {_short(a)} there and {_short(b)} here" for name, (a, b) in pairs.items() if a != b]
         if rows:
-            more = f" and {len(rows) - MAX_LISTED} more" if len(rows) > MAX_LISTED else ""
             raise BadInputError(
-                f"{self.folder} does not fit {first.folder}, the first member: {'; '.join(rows[:MAX_LISTED])}{more}; "
+                f"{self.folder} does not fit {first.folder}, the first member: {some_of(rows, MAX_LISTED, '; ')}; "
                 "members are trainings with the same data, and other seeds or models"
             )
 

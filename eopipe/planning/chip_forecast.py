@@ -156,7 +156,10 @@ def _forecast_split(
             _check_complete(samples, role, pixels, labels[0], plan, images[0].shape)
             if all(labels):
                 rows = {split: np.flatnonzero(role == number) for number, split in enumerate(SPLITS)}
-                _check_polygons(ChipSplit(table, rows, plan), [*zip(images, labels, strict=True)], request)
+                # As the audit of the stage does.
+                reasons, pairs = parse_allowed(request.allow), list[Any](zip(images, labels, strict=True))
+                findings = find_split_polygons(ChipSplit(table, rows, plan), pairs)
+                raise_findings([finding for finding in findings if finding.kind not in reasons])
         except EopipeError as error:
             stops = [*stops, f"split: {error}"]
         of_val = pixels[role == SPLITS.index("val")].sum(0).tolist()
@@ -183,12 +186,6 @@ def _check_complete(
     by_split = {split: samples[of_split] for split, of_split in rows.items()}
     classes, is_change = (label.names, FROM_TO in label.attributes) if label else ((UNKNOWN,), False)
     check_complete(by_split, counts, classes, shape, plan, is_change=is_change)
-
-
-def _check_polygons(split: ChipSplit, pairs: list[tuple[Any, Any]], request: SplitRequest) -> None:
-    """Raise IntegrityError for polygons of the labels in two splits, as the audit of the stage does."""
-    reasons = parse_allowed(request.allow)
-    raise_findings([finding for finding in find_split_polygons(split, pairs) if finding.kind not in reasons])
 
 
 def split_arguments(settings: dict[str, Any]) -> tuple[SplitPlan, SplitRequest]:

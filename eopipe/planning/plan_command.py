@@ -219,8 +219,9 @@ def refuse_huge_grid(scenes: FrozenScenes) -> None:
     grid = max((cell.grid for cell in scenes.frame.cells), key=lambda grid: grid.shape[0] * grid.shape[1])
     outlines = [outline for item in scenes.items.values() if (outline := footprint(item, grid))]
     share = 100 * sum(outline.area for outline in outlines) / grid_extent(grid).area
+    crs = " and ".join(str(cell.grid.crs) for cell in scenes.frame.cells)
     raise BadInputError(
-        f"the grid of {height:,} x {width:,} pixels in {_crs_text(scenes)} is too large: masks of "
+        f"the grid of {height:,} x {width:,} pixels in {crs} is too large: masks of "
         f"{len(scenes.items)} scenes need {format_bytes(needed)} of memory, and this machine has "
         f"{format_bytes(memory)}; the scenes cover {share:.2g} % of it. Choose a smaller search.area, a coarser "
         "search.resolution, or a run for each place where scenes are far apart"
@@ -283,10 +284,6 @@ def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
         *of_chips,
         f"still to write: {new:,} inodes (files and folders), {format_bytes(new_bytes)}; free: {free}",
     ]
-
-
-def _crs_text(scenes: FrozenScenes) -> str:
-    return " and ".join(str(cell.grid.crs) for cell in scenes.frame.cells)
 
 
 def _grid_text(cell: Cell) -> str:

@@ -119,10 +119,6 @@ class SceneSource:
         """The assets to fetch: bands, and the mask."""
         return tuple(dict.fromkeys([*self.bands, *([] if self.mask == "none" else [self.mask])]))
 
-    def with_bands(self, bands: tuple[str, ...]) -> "SceneSource":
-        """The same with other bands, where some are named."""
-        return replace(self, bands=bands) if bands else self
-
 
 def example_sources() -> Iterator[SceneSource]:
     """What the example configs say of the collections of known providers."""
@@ -160,7 +156,7 @@ def source_of_api(url: str | None, collection: str | None, bands: tuple[str, ...
     examples = [source for source in example_sources() if url in (None, source.url)]
     for source in examples:
         if collection is None or collection in source.collections:
-            return source.with_bands(bands)
+            return replace(source, bands=bands) if bands else source
     if url is None:
         known = ", ".join(sorted({name for source in examples for name in source.collections}))
         raise UsageError(f"--collection {collection} is not in the examples ({known}); give its STAC API with --url")

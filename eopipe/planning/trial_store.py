@@ -121,12 +121,8 @@ def _write_trial(config: Config, stage_name: str, scene: Path, grid: "GeoBox", f
         if stage_name != "label":
             raise
         return 0, 0
-    return store_bytes(target)
-
-
-def store_bytes(store: Path) -> tuple[int, int]:
-    """Bytes of the rasters of a store and of its metadata, without coordinates, which grow with the grid."""
-    sizes = {path.relative_to(store).parts: path.stat().st_size for path in files(store)}
+    # Without coordinates, which grow with the grid.
+    sizes = {path.relative_to(target).parts: path.stat().st_size for path in files(target)}
     data = sum(size for parts, size in sizes.items() if "c" in parts and parts[0] not in ("x", "y"))
     metadata = sum(size for parts, size in sizes.items() if "c" not in parts)
-    return data, metadata + (store / MANIFEST).stat().st_size
+    return data, metadata + (target / MANIFEST).stat().st_size

@@ -82,7 +82,9 @@ def build_crate(draft: Path, inputs: CrateInputs, description: CrateDescription,
     builder = ActionBuilder(graph, data_entities, parameters, author(graph, description), workflow, lock)
     builder.add_jobs(jobs)
     if inputs.config:
-        config = _add_extra(graph, draft, inputs.config, f"{CONFIG}/", version=_project_commits(jobs))
+        # Of the project that contains the config, if it is a checkout of its own.
+        commits = ", ".join(sorted({commit_text(job.record.project) for job in jobs} - {""}))
+        config = _add_extra(graph, draft, inputs.config, f"{CONFIG}/", version=commits)
         described = "config file: the settings of all stages"
         parameter = parameters.link("workflow-in", "config", config, "File", description=described)
         workflow.append_to("input", parameter)
@@ -134,11 +136,6 @@ def _add_extra(graph: CrateGraph, draft: Path, source: Path, folder: str, **prop
     path = f"{folder}{source.name}"
     name = "pinned versions of the software" if "conformsTo" in properties else "configuration of the run"
     return graph.add_file(path, name=name, **properties, **_file_properties(draft / path, path))
-
-
-def _project_commits(jobs: Sequence[RecordedJob]) -> str:
-    """The commits of the project that contains the config, if it is a checkout of its own."""
-    return ", ".join(sorted({commit_text(job.record.project) for job in jobs} - {""}))
 
 
 def _pip_format(graph: CrateGraph) -> Entity:

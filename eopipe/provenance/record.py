@@ -364,7 +364,8 @@ def refuse_foreign_outputs(stage: Stage, values: dict[str, Any]) -> None:
     Stages that make the same output, such as the model of `train`, `choose` and `combine`, replace each other's.
     """
     paths = {port: values[port.name] for port in stage.of(Output) if values[port.name] is not None}
-    maker = _recorded_stage(next(iter(paths.values())))
+    record = record_path(next(iter(paths.values())))
+    maker = str(read_json(record)["stage"]) if record.is_file() else ""
     names = {port.name for port in stage_named(maker).of(Output)} if maker in STAGES else set()
     conflicts = []
     for port, path in paths.items():
@@ -379,9 +380,3 @@ def refuse_foreign_outputs(stage: Stage, values: dict[str, Any]) -> None:
         raise UsageError(
             f"{stage.name} would overwrite files that it did not write: {'; '.join(conflicts)}; choose another path"
         )
-
-
-def _recorded_stage(output: Path) -> str:
-    """The stage of the run record beside a first output; empty if there is none."""
-    record = record_path(output)
-    return str(read_json(record)["stage"]) if record.is_file() else ""

@@ -165,7 +165,8 @@ def url_without_credentials(url: str) -> str:
 
 def mask_credentials(text: str) -> str:
     """A text without the values of environment variables whose names say that they hold credentials."""
-    for value in sorted(_credentials(), key=len, reverse=True):
+    values = {value for name, value in os.environ.items() if CREDENTIAL_VARIABLE.search(name)}
+    for value in sorted((value for value in values if len(value) >= SHORTEST_CREDENTIAL), key=len, reverse=True):
         text = text.replace(value, "(secret)")
     return text
 
@@ -181,11 +182,6 @@ def mask_names(text: str) -> str:
     for name, mask in _names():
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", mask, text)
     return text
-
-
-def _credentials() -> set[str]:
-    values = {value for name, value in os.environ.items() if CREDENTIAL_VARIABLE.search(name)}
-    return {value for value in values if len(value) >= SHORTEST_CREDENTIAL}
 
 
 def _names() -> Iterator[tuple[str, str]]:

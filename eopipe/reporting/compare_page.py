@@ -17,7 +17,7 @@ from eopipe.reporting.leaderboard import Leaderboard, difference_text, value_tex
 from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import ImagePanel, PanelGroup, encode_classes, outline
-from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MAX_MAPS, bounding_window, read_map_image
+from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, bounding_window, read_map_image, spread_evenly
 from eopipe.reporting.scores import OF_CLASS, measures_of
 from eopipe.reporting.wording import plural
 from eopipe.tasks import HAVE_UNIT
@@ -81,18 +81,12 @@ def read_panels(runs: Sequence[EvaluationData], names: Sequence[str], split: str
     frame, decimation = first.frame, decimate(first.frame.shape, LONGEST_EDGE_OF_MANY)
     scale = None if first.task.has_classes else _scale_of(first, split)
     colors = scale.colors if scale else class_colors(first.names, ())
-    for number in [] if first.task.has_label_sets else _shown_maps(first):
+    for number in [] if first.task.has_label_sets else spread_evenly(range(len(first.groups))):
         maps = [run.groups[number] for run in runs]
         heading = "" if len(first.groups) == 1 else maps[0].stores[0].scene
         groups.append(_map_panels(first, maps, names, decimation, (heading, split, colors, scale)))
     legend = {} if scale or first.task.has_label_sets else dict(zip(first.names, colors, strict=True))
     return ComparedPanels(groups, legend, decimation.step * pixel_metres(frame.cells[0].grid)[0])
-
-
-def _shown_maps(run: EvaluationData) -> list[int]:
-    """The numbers of at most six maps, spread evenly."""
-    count = len(run.groups)
-    return sorted({round(n) for n in np.linspace(0, count - 1, min(count, MAX_MAPS))})
 
 
 def _scale_of(run: EvaluationData, split: str) -> ValueScale:

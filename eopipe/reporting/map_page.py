@@ -146,6 +146,8 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
     trained_on = TileProperties.read(model["trained_on"], inputs.model) if "trained_on" in model else None
     values, scores = values_of_bands(quality), model_item(inputs.model).parent / TEST_SCORES
     areas = [] if scale else [class_areas(file, stores_of_maps[file.scene], model) for file in of_maps]
+    named = {"weights of the model": weights_file(inputs.model), "model": inputs.model}
+    named |= {"scores": inputs.metrics} if inputs.metrics else {}
     return MapRun(
         title=title,
         attribution=attribution,
@@ -172,7 +174,7 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
         metrics=_of_classes(read_finished_metrics(tested), tested, classes) if (tested := inputs.metrics) else None,
         test_scores=_of_classes(read_metrics(scores), scores, classes) if scores.is_file() else None,
         days=_days_of(inputs.model),
-        digests=data_tables.digest_rows(_named_files(inputs), of_maps, stores, []),
+        digests=data_tables.digest_rows(named, of_maps, stores, []),
     )
 
 
@@ -188,11 +190,6 @@ def _days_of(model: Path) -> str:
     properties = read_item(model_item(model))["properties"]
     moments = [properties.get(f"{end}_datetime") or properties.get("datetime") for end in ("start", "end")]
     return describe_days([str(moment)[:10] for moment in moments if moment])
-
-
-def _named_files(inputs: MapInputs) -> dict[str, Path]:
-    scores = {"scores": inputs.metrics} if inputs.metrics else {}
-    return {"weights of the model": weights_file(inputs.model), "model": inputs.model} | scores
 
 
 def values_of_bands(quality: DataQuality) -> dict[str, AnyArray]:
@@ -325,22 +322,18 @@ def _main_scores(metrics: AnyMetrics) -> str:
 
 def score_sections(metrics: FinishedMetrics) -> dict[str, Any]:
     """Captions, heads and rows of the tables of scores, and notes below them."""
-    classes, matrix = metrics.classes, metrics.model.confusion
+    scores, ends = metrics.model, metrics.intervals.model
+    rows = [(title, format_score(scores.score(key)), format_interval(ends.get(key))) for key, title in MEASURES]
     level = f"{100 * (metrics.intervals.level or 0.95):.0f} %"
-    confusion = [(name, *map(format_count, row)) for name, row in zip(classes, matrix, strict=True)]
+    confusion = [(name, *map(format_count, row)) for name, row in zip(metrics.classes, scores.confusion, strict=True)]
     return {
         "tables": [
-            (f"Scores on {scored_size(metrics)}", ["Score", "Value", f"{level} interval"], _score_rows(metrics)),
+            (f"Scores on {scored_size(metrics)}", ["Score", "Value", f"{level} interval"], rows),
             _class_table("Scores of each class, with their intervals", metrics),
-            ("Test pixels by label (rows) and map (columns)", ["Label ↓ Map →", *classes], confusion),
+            ("Test pixels by label (rows) and map (columns)", ["Label ↓ Map →", *metrics.classes], confusion),
         ],
         "notes": [f"{TESTED} {ELSEWHERE}", _interval_note(metrics), calibration_text(metrics)],
     }
-
-
-def _score_rows(metrics: FinishedMetrics) -> list[TextRow]:
-    scores, ends = metrics.model, metrics.intervals.model
-    return [(title, format_score(scores.score(key)), format_interval(ends.get(key))) for key, title in MEASURES]
 
 
 def _class_table(caption: str, metrics: AnyMetrics) -> Table:

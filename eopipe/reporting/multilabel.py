@@ -10,7 +10,7 @@ from eopipe.arrays import UInt8Array
 from eopipe.evaluation.metrics_document import LabelMetrics
 from eopipe.reporting.panels import UNTESTED, EncodedImage, encode_photo, stretch_contrast
 from eopipe.reporting.rasters import MapView
-from eopipe.reporting.scores import LABEL_MEASURES, TableCell, TableRow, known_scores, named_methods, with_intervals
+from eopipe.reporting.scores import LABEL_MEASURES, TableRow, compared_rows, named_methods, share_cell
 from eopipe.reporting.verdict import majority_text
 from eopipe.reporting.wording import BASELINES, format_count, format_percent, format_score, plural
 
@@ -49,21 +49,7 @@ def label_sections(metrics: LabelMetrics, maps: list[MapView], chip: int, step: 
 def label_method_rows(metrics: LabelMetrics) -> list[TableRow]:
     """Model, baselines and most frequent labels, and the gains; the best of each measure is highlighted."""
     methods = named_methods(metrics, "Most frequent labels", f"always predicts {majority_text(metrics)}")
-    best: dict[str, float | None] = {
-        # A low loss is the better one.
-        key: (min if key == "hamming_loss" else max)(known_scores(metrics, key), default=None)
-        for key, _ in LABEL_MEASURES
-    }
-    rows = [
-        TableRow(name, note, [_score_cell(scores.score(key), best[key]) for key, _ in LABEL_MEASURES])
-        for name, note, scores in methods
-    ]
-    return with_intervals(metrics, rows, LABEL_MEASURES)
-
-
-def _score_cell(value: float | None, best: float | None) -> TableCell:
-    is_best = value is not None and best is not None and round(value, 3) == round(best, 3)
-    return TableCell(format_score(value), value or 0.0, is_best)
+    return compared_rows(metrics, methods, LABEL_MEASURES)
 
 
 def label_rows(metrics: LabelMetrics) -> list[tuple[str, ...]]:
@@ -81,13 +67,8 @@ def cooccurrence_rows(classes: list[str], counts: list[list[int]]) -> list[Table
     """One row for each class: the chips that also have each class, as share of those with the class of the row."""
     rows = []
     for number, (name, row) in enumerate(zip(classes, counts, strict=True)):
-        total = row[number]
-        shares = [count / total if total else None for count in row]
-        cells = [
-            TableCell(format_percent(share), share or 0.0, note=format_count(count))
-            for share, count in zip(shares, row, strict=True)
-        ]
-        rows.append(TableRow(name, plural(total, "chip"), cells))
+        cells = [share_cell(count, row[number]) for count in row]
+        rows.append(TableRow(name, plural(row[number], "chip"), cells))
     return rows
 
 

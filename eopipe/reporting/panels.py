@@ -101,7 +101,11 @@ def _class_panels(view: MapView, classes: tuple[str, ...], colors: tuple[str, ..
     if tested.any():
         share = format_percent(float((label != mapped)[tested].mean()))
         alt = f"Test pixels where map and label differ: {share} of the pixels in this image."
-        panels.append(ImagePanel("Errors in the test area", alt, encode_errors(label, mapped, tested)))
+        # Correct (0), incorrect (1) and outside the test areas (2).
+        outcome = np.where(tested, (label != mapped).astype(np.uint8), 2)
+        outcome = np.where(mapped == NO_LABEL, NO_LABEL, outcome).astype(np.uint8)
+        errors = encode_classes(outcome, (CORRECT, INCORRECT, UNTESTED))
+        panels.append(ImagePanel("Errors in the test area", alt, errors))
     return panels
 
 
@@ -224,13 +228,6 @@ def encode_ramp(values: FloatArray, low: float) -> EncodedImage:
     level = (np.where(known, values, 0) - low) / (1 - low) * RAMP_LEVELS
     level = np.clip(level, 0, RAMP_LEVELS - 1).astype(np.uint8)
     return encode_classes(np.where(known, level, NO_LABEL).astype(np.uint8), confidence_ramp())
-
-
-def encode_errors(label: UInt8Array, classes: UInt8Array, tested: BoolArray) -> EncodedImage:
-    """Where the map is correct (0), incorrect (1) and outside the test areas (2)."""
-    outcome = np.where(tested, (label != classes).astype(np.uint8), 2)
-    outcome = np.where(classes == NO_LABEL, NO_LABEL, outcome).astype(np.uint8)
-    return encode_classes(outcome, (CORRECT, INCORRECT, UNTESTED))
 
 
 def stretch_contrast(bands: FloatArray, has_data: BoolArray) -> UInt8Array:

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # Tiles and labels of each scene.
 Pairs = list[tuple[Tiles, Tiles]]
 MAX_MAPS = 6
+Shown = TypeVar("Shown")
 MAX_QUICKLOOK_SCENES = 5
 LONGEST_EDGE, LONGEST_EDGE_OF_MANY = 800, 640
 
@@ -252,9 +253,9 @@ def select_maps(files: list[MapFile], split: Split) -> list[MapFile]:
     return files[:MAX_MAPS] if len(files) <= MAX_MAPS or not pool else spread_evenly(pool)
 
 
-def spread_evenly(files: list[MapFile]) -> list[MapFile]:
+def spread_evenly(maps: Sequence[Shown]) -> list[Shown]:
     """At most six of some maps."""
-    return [files[n] for n in sorted({round(n) for n in np.linspace(0, len(files) - 1, min(len(files), MAX_MAPS))})]
+    return [maps[n] for n in sorted({round(n) for n in np.linspace(0, len(maps) - 1, min(len(maps), MAX_MAPS))})]
 
 
 def page_decimation(files: list[MapFile], stores: Sequence[Tiles]) -> Decimation:

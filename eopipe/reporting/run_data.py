@@ -120,7 +120,7 @@ class MappedRun(ABC):
     @property
     def extent(self) -> str:
         """Size of the grid and of a pixel, CRS and bounds, as text."""
-        return describe_cells(self.frame) + self.decimation
+        return "; ".join(map(_extent_of, self.frame.cells)) + self.decimation
 
     @property
     def decimation(self) -> str:
@@ -226,11 +226,6 @@ def describe_days(days: list[str]) -> str:
     return f"{min(days)} to {max(days)}" if days else "unknown dates"
 
 
-def describe_cells(frame: Frame) -> str:
-    """Size of each cell and of a pixel, CRS and bounds, as text."""
-    return "; ".join(map(_extent_of, frame.cells))
-
-
 def _extent_of(cell: Cell) -> str:
     (width, height), (rows, cols) = pixel_metres(cell.grid), cell.shape
     size = f"{format_length(cols * width)}{TIMES}{format_length(rows * height)}"
@@ -243,9 +238,9 @@ def read_run(
     inputs: ReportInputs, title: str, attribution: str, colors: tuple[str, ...], statements: AuthorStatements
 ) -> RunData:
     """Read everything; raises BadInputError where parts do not belong together."""
-    metrics, split = read_metrics(inputs.metrics), read_split(inputs.chips)
-    model = read_model_card(inputs.model)
-    folds = {_fold_name(path): read_metrics(path) for path in inputs.fold_metrics}
+    metrics, split, model = read_metrics(inputs.metrics), read_split(inputs.chips), read_model_card(inputs.model)
+    # `metrics-fold-0.json` has the scores of `fold 0`.
+    folds = {path.stem.removeprefix("metrics-").replace("-", " "): read_metrics(path) for path in inputs.fold_metrics}
     of_run = {"split": split.classes, "scores": metrics.classes, "model": model["classes"]}
     classes = _common_classes(of_run | {name: fold.classes for name, fold in folds.items()})
     pairs, items = pair_stores(inputs.tiles, inputs.labels), read_items(inputs.scenes)
@@ -302,11 +297,6 @@ def _common_classes(classes: dict[str, list[str]]) -> tuple[str, ...]:
         names = join_words([*classes])
         raise BadInputError(f"{names} have different classes ({listed}); use files of one run")
     return tuple(classes["split"])
-
-
-def _fold_name(path: Path) -> str:
-    """`metrics-fold-0.json` -> `fold 0`."""
-    return path.stem.removeprefix("metrics-").replace("-", " ")
 
 
 def views_of_cells(view: MapView, heading: str, frame: Frame, step: int) -> Iterator[tuple[str, MapView]]:

@@ -33,7 +33,7 @@ from eopipe.reporting.wording import (
     format_value,
     plural,
 )
-from eopipe.tasks import HAVE_UNIT, TASKS
+from eopipe.tasks import HAVE_UNIT, LOWER_IS_BETTER, TASKS
 from eopipe.tasks.task import ClassMeasure, Measure
 
 MAX_POINTS = 200
@@ -77,18 +77,21 @@ def named_methods(metrics: ComparedMetrics[M], simple: str, note: str) -> list[t
 
 def method_rows(metrics: ClassMetrics) -> list[TableRow]:
     """Model, baselines and majority class, and the gains; the best of each measure is highlighted."""
-    best = {key: max(known_scores(metrics, key), default=None) for key, _ in MEASURES}
+    methods = named_methods(metrics, "Majority class", f"always predicts “{metrics.simple.name}”")
+    return compared_rows(metrics, methods, MEASURES)
+
+
+def compared_rows(metrics: RunMetrics, methods: list[tuple[str, str, M]], measures: NamedMeasures) -> list[TableRow]:
+    """Rows of scores from 0 to 1 of some methods, and the gains; the best of each measure is highlighted."""
+    best = dict[Measure, float | None]()
+    for key, _ in measures:
+        known = [value for scores in metrics.methods.values() if (value := scores.score(key)) is not None]
+        best[key] = (min if key in LOWER_IS_BETTER else max)(known, default=None)
     rows = [
-        TableRow(name, note, [_score_cell(scores.score(key), best[key]) for key, _ in MEASURES])
-        for name, note, scores in named_methods(metrics, "Majority class", f"always predicts “{metrics.simple.name}”")
+        TableRow(name, note, [_score_cell(scores.score(key), best[key]) for key, _ in measures])
+        for name, note, scores in methods
     ]
-    return with_intervals(metrics, rows, MEASURES)
-
-
-def known_scores(metrics: RunMetrics, measure: Measure) -> list[float]:
-    """A score of every method for which it is defined."""
-    values = (scores.score(measure) for scores in metrics.methods.values())
-    return [value for value in values if value is not None]
+    return with_intervals(metrics, rows, measures)
 
 
 def _score_cell(value: float | None, best: float | None) -> TableCell:
@@ -232,18 +235,17 @@ def _score_text(value: float | None, key: Measure, metrics: MetricsDocument) -> 
 
 def confusion_rows(metrics: ClassMetrics) -> list[TableRow]:
     """One row for each class of the labels: share and count of each predicted class; the diagonal is highlighted."""
-    return [
-        TableRow(
-            name, plural(sum(row), metrics.sample), [_confusion_cell(row, n, n == number) for n in range(len(row))]
-        )
-        for number, (name, row) in enumerate(zip(metrics.classes, metrics.model.confusion, strict=True))
-    ]
+    rows = []
+    for number, (name, row) in enumerate(zip(metrics.classes, metrics.model.confusion, strict=True)):
+        cells = [share_cell(count, sum(row), n == number) for n, count in enumerate(row)]
+        rows.append(TableRow(name, plural(sum(row), metrics.sample), cells))
+    return rows
 
 
-def _confusion_cell(row: list[int], column: int, is_correct: bool) -> TableCell:
-    total = sum(row)
-    share = row[column] / total if total else None
-    return TableCell(format_percent(share), share or 0.0, is_correct, format_count(row[column]))
+def share_cell(count: int, total: int, is_highlighted: bool = False) -> TableCell:
+    """A count as a share of a total; the count itself is the note."""
+    share = count / total if total else None
+    return TableCell(format_percent(share), share or 0.0, is_highlighted, format_count(count))
 
 
 def class_rows(metrics: ClassMetrics) -> list[TableRow]:
@@ -261,11 +263,11 @@ def class_rows(metrics: ClassMetrics) -> list[TableRow]:
 def training_charts(history: dict[str, Any]) -> list[Markup]:
     """Training loss and validation scores over the steps."""
     validations = history["validations"]
+    # The second score selects the best weights: mIoU of pixels, macro F1 of chips.
+    scores = _known_score(validations, "f1_micro", "accuracy"), _known_score(validations, "f1_macro", "miou")
     curves = [
         Series(title, color, _validation_curve(validations, key))
-        for (key, title), color in zip(
-            [_first_score(validations), _selection_score(validations)], (ONE, TWO), strict=True
-        )
+        for (key, title), color in zip(scores, (ONE, TWO), strict=True)
     ]
     return [*filter(None, [_loss_chart(history), _chart("Validation", "validation score", validations, curves)])]
 
@@ -285,16 +287,10 @@ def _chart(title: str, axis: str, validations: list[dict[str, Any]], curves: lis
     return line_chart(alt, ("step", axis), (first, max(numbers)), curves, *included)
 
 
-def _first_score(validations: list[dict[str, Any]]) -> tuple[str, str]:
-    """Key and name of the score beside the selecting one: accuracy, or micro F1 of several labels."""
-    key: Measure = "f1_micro" if any("f1_micro" in (row["val"] or {}) for row in validations) else "accuracy"
-    return key, dict(MEASURES + LABEL_MEASURES)[key]
-
-
-def _selection_score(validations: list[dict[str, Any]]) -> tuple[str, str]:
-    """Key and name of the score that selects the best weights: mIoU of pixels, macro F1 of chips."""
-    key: Measure = "f1_macro" if any("f1_macro" in (row["val"] or {}) for row in validations) else "miou"
-    return key, dict(MEASURES + LABEL_MEASURES)[key]
+def _known_score(validations: list[dict[str, Any]], key: Measure, otherwise: Measure) -> tuple[str, str]:
+    """Key and name of a score, or of another one where no validation has the first."""
+    chosen = key if any(key in (row["val"] or {}) for row in validations) else otherwise
+    return chosen, dict(MEASURES + LABEL_MEASURES)[chosen]
 
 
 def _loss_chart(history: dict[str, Any]) -> Markup:
@@ -340,7 +336,7 @@ def _curves_text(title: str, curves: list[Series]) -> str:
 
 def best_validation(history: dict[str, Any]) -> str:
     """The step with the highest mIoU, or macro F1 of chips, in the validation areas, as a sentence."""
-    key, title = _selection_score(history["validations"])
+    key, title = _known_score(history["validations"], "f1_macro", "miou")
     validated = [row for row in history["validations"] if row["val"] and row["val"][key] is not None]
     if not validated:
         return ""

@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, some_of
 from eopipe.fetch.signing import redact_href
 from eopipe.publish import sha256, write_json
 from eopipe.scenes.item import Item, safe_href, scene_name, scheme
@@ -25,7 +25,6 @@ Missing = Literal["fail", "skip"]
 # Dates in one window of time give the same text.
 WINDOWS = {"all": "all", "year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d"}
 # Scenes that an error names.
-NAMED = 10
 LINKS = ("license", "cite-as", "derived_from", "via", "self")
 # Sentinel-2 product names: https://sentiwiki.copernicus.eu/web/s2-products
 PRODUCT = re.compile(
@@ -60,7 +59,8 @@ class Ranking:
             ranked = sorted([(self._rank(unit, unknown), unit) for unit in units], key=lambda pair: pair[0])
             chosen += [item for _, unit in ranked[: self.count] for item in unit]
             for place, (rank, unit) in enumerate(ranked[self.count :], self.count + 1):
-                dropped += [_not_best(item, window, place, rank[0]) for item in unit]
+                reason = {"reason": "not best", "window": window, "place": place, "cloud": rank[0]}
+                dropped += [{"id": item["id"]} | reason for item in unit]
         return chosen, dropped
 
     def _units(self, items: list[Item]) -> list[tuple[date, list[Item]]]:
@@ -102,10 +102,6 @@ def _not_clear(unit: list[Item], clouds: list[float], area: "BaseGeometry") -> f
         clear += (100 - cloud) * part.difference(covered).area
         covered = covered.union(part)
     return 100 - clear / area.area if area.area else min(clouds)
-
-
-def _not_best(item: Item, window: str, place: int, percent: float) -> Dropped:
-    return {"id": item["id"], "reason": "not best", "window": window, "place": place, "cloud": percent}
 
 
 @dataclass(frozen=True)
@@ -167,16 +163,10 @@ def _with_assets(items: list[Item], assets: tuple[str, ...], on_missing: Missing
         available = ", ".join(sorted(set().union(*(item["assets"] for item in items))))
         lacking = sorted({tuple(missing[name]) for name in incomplete})
         groups = ((assets, [name for name in incomplete if tuple(missing[name]) == assets]) for assets in lacking)
-        details = "; ".join(f"no {', '.join(assets)} in {_some(names)}" for assets, names in groups)
+        details = "; ".join(f"no {', '.join(assets)} in {some_of(names)}" for assets, names in groups)
         raise BadInputError(f"{len(incomplete)} of {len(items)} scenes lack assets: {details} (there are {available})")
     complete = [item for item in items if not missing[item["id"]]]
     return complete, [{"id": name, "reason": "missing asset", "assets": missing[name]} for name in incomplete]
-
-
-def _some(names: list[str]) -> str:
-    """The first names of a long list, and how many follow."""
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _frozen(item: Item, assets: tuple[str, ...]) -> Item:
@@ -210,7 +200,10 @@ def newest(items: list[Item]) -> tuple[list[Item], list[Dropped]]:
     """The newest version of each scene, and the others with the reason; the order of the list does not matter."""
     unique, dropped = _without_copies(items)
     chosen: list[Item] = []
-    for group in _by_acquisition(unique):
+    by_acquisition: dict[Any, list[Item]] = {}
+    for item in unique:
+        by_acquisition.setdefault(_acquisition(item) or item["id"], []).append(item)
+    for group in by_acquisition.values():
         current: list[Item] = []
         for item in sorted(group, key=_age, reverse=True):
             newer = next((other for other in current if _covers(other, item)), None)
@@ -232,13 +225,6 @@ def _without_copies(items: list[Item]) -> tuple[list[Item], list[Dropped]]:
             updated = item["properties"].get("updated")
             dropped[_text(item)] = {"id": item["id"], "reason": "duplicate", "updated": updated}
     return list(unique.values()), list(dropped.values())
-
-
-def _by_acquisition(items: list[Item]) -> list[list[Item]]:
-    groups: dict[Any, list[Item]] = {}
-    for item in items:
-        groups.setdefault(_acquisition(item) or item["id"], []).append(item)
-    return list(groups.values())
 
 
 def _acquisition(item: Item) -> tuple[str, ...] | None:

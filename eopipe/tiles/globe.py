@@ -61,13 +61,15 @@ def short_way(part: "BaseGeometry", crossing: float = CIRCLE / 2) -> "BaseGeomet
     import numpy as np
     import shapely
 
-    rings = _rings(part) if part.geom_type == "Polygon" else [shapely.get_coordinates(part)]
+    is_area = part.geom_type == "Polygon"
+    # Of a polygon the outer ring is the first.
+    rings = [shapely.get_coordinates(ring) for ring in (shapely.get_rings(part) if is_area else [part])]
     if not any((np.abs(np.diff(ring[:, 0])) > crossing).any() for ring in rings):
         return part
     unrolled = [np.column_stack([np.unwrap(ring[:, 0], period=CIRCLE), ring[:, 1]]) for ring in rings]
-    drawn = _ring_areas(unrolled) if part.geom_type == "Polygon" else shapely.LineString(unrolled[0])
+    drawn = _ring_areas(unrolled) if is_area else shapely.LineString(unrolled[0])
     # A ring without a width was drawn along 180 degrees on both sides.
-    return drawn if drawn.area > 0 or part.geom_type != "Polygon" else part
+    return drawn if drawn.area > 0 or not is_area else part
 
 
 def join(area: "BaseGeometry") -> "BaseGeometry":
@@ -164,13 +166,6 @@ def _around_poles(area: "BaseGeometry", crs: str) -> "Iterable[BaseGeometry]":
             columns, rows = ((west, x), (x, east)), ((south, y), (y, north))
             return [area.intersection(box(left, low, right, high)) for left, right in columns for low, high in rows]
     return [area]
-
-
-def _rings(part: "BaseGeometry") -> "list[Float64Array]":
-    """The rings (n, 2) of a polygon, the outer one first."""
-    import shapely
-
-    return [shapely.get_coordinates(ring) for ring in shapely.get_rings(part)]
 
 
 def _edges_in_degrees(ring: "BaseGeometry", crs: str) -> "Float64Array":
