@@ -45,7 +45,7 @@ DIRECT_S = TESTS_S / 2
 # What a file of tests takes to import.
 FILE_S = 0.1
 # These read every file of the package, whatever they import.
-READERS = tuple(f"tests/contract/test_{name}.py" for name in ("house", "versions", "words"))
+READERS = tuple(f"tests/contract/test_{name}.py" for name in ("house", "one_owner", "versions", "words"))
 CHECKS = (
     ["ruff", "check", "--quiet", "."],
     ["ruff", "format", "--quiet", "--check", "."],

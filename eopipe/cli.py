@@ -166,7 +166,9 @@ def run_command(name: str, argv: list[str]) -> int:
     below = {row.name: row.summary for key, row in known.items() if key}
     if word not in known:
         if not argv or argv[0] in ("-h", "--help"):
-            print("\n".join([f"usage: eopipe {name} COMMAND ...", "", *help_lines(below)]))
+            width = max(map(len, below))
+            lines = [f"  eopipe {command:<{width}}  {summary}" for command, summary in below.items()]
+            print("\n".join([f"usage: eopipe {name} COMMAND ...", "", *lines]))
             return 0
         similar = get_close_matches(argv[0], known, 1)
         hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(known)}"
@@ -174,12 +176,6 @@ def run_command(name: str, argv: list[str]) -> int:
     argv = argv[1:] if word else argv
     values = parse(known[word], expand_lists(known[word], argv), {} if word else below)
     return int(known[word].run(**values) or 0)
-
-
-def help_lines(commands: dict[str, str]) -> list[str]:
-    """Commands with their summaries, a line each."""
-    width = max(map(len, commands))
-    return [f"  eopipe {name:<{width}}  {text}" for name, text in commands.items()]
 
 
 def completion(

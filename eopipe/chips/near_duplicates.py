@@ -259,8 +259,10 @@ def find_pairs(fingerprints: ChipFingerprints, first: str, second: str, is_searc
     least = SMALL_CORRELATION if fingerprints.table.chip < SMALL else CANDIDATE_CORRELATION
     for chosen in (searched[begin : begin + BLOCK] for begin in range(0, len(searched), BLOCK)):
         overlaps = fingerprints.table.overlapping(rows[first], rows[second][chosen])
+        originals = fingerprints.vectors[second][chosen]
         for symmetry in SYMMETRIES:
-            vectors = _turn(fingerprints.vectors[second][chosen], symmetry)
+            turned = apply_symmetry(originals.reshape(len(originals), -1, CELLS, CELLS), symmetry)
+            vectors = np.ascontiguousarray(turned).reshape(originals.shape)
             # Chips that share a place are alike in any case.
             is_possible = symmetry == 0 and not fingerprints.shares_places
             minimum = SAME_PLACE_CORRELATION if is_possible else np.inf
@@ -297,9 +299,3 @@ def _best_partners(
     best = best[np.lexsort((index[best], -correlation[best], rank[best]))][:MAX_ALIGNED]
     arrays = (index, partner, correlation, rank, is_overlap)
     return list(zip(*(array[best].tolist() for array in arrays), strict=True))
-
-
-def _turn(vectors: FloatArray, symmetry: int) -> FloatArray:
-    """Vectors (n, features) of chips to which a symmetry of the square is applied."""
-    turned = apply_symmetry(vectors.reshape(len(vectors), -1, CELLS, CELLS), symmetry)
-    return np.ascontiguousarray(turned).reshape(vectors.shape)

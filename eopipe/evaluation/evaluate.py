@@ -100,7 +100,10 @@ def _pixel_tally(data: EvaluationData, baselines: Baselines, constant: float | N
 
 
 def _segmentation_metrics(data: EvaluationData, baselines: Baselines) -> dict[str, Any]:
-    majority = None if data.only_tests else int(_truth_counts(data, "train").argmax())
+    majority = None
+    if not data.only_tests:
+        counts = [np.bincount(pixels.truth, minlength=len(data.names)) for pixels in data.pixels("train")]
+        majority = int(np.sum(counts, axis=0).argmax())
     tally = _pixel_tally(data, baselines, majority)
     metrics = _metrics(data, tally, baselines) | {"test_pixels": int(tally.by_unit["model"].sum())}
     if majority is not None:
@@ -187,11 +190,6 @@ def _scene_scores(data: EvaluationData, tally: Tally) -> dict[str, Any]:
         if sizes[number]
     ]
     return {"scenes": sorted(scenes, key=lambda scene: (scene["date"], scene["scene"]))}
-
-
-def _truth_counts(data: EvaluationData, name: str) -> IntArray:
-    counts = [np.bincount(pixels.truth, minlength=len(data.names)) for pixels in data.pixels(name)]
-    return np.asarray(np.sum(counts, axis=0), np.int64)
 
 
 def change_metrics(data: EvaluationData, confusions: dict[str, IntArray], max_pixels: int, seed: int) -> dict[str, Any]:

@@ -149,7 +149,9 @@ def rank_trials(
         _check_maps(trial, runs[-1])
     key = _score_of(runs[0].task.name, score)
     tables = PairedTables.read(runs, [trial.name for trial in trials], PLACES)
-    losses = [_loss(scores[key], key) for scores in tables.scores()]
+    # What is lower the better a score is; infinite where that is not defined.
+    sign, values = 1 if key in LOWER_IS_BETTER else -1, [rounded(scores[key]) for scores in tables.scores()]
+    losses = [math.inf if value is None else sign * value for value in values]
     if not any(math.isfinite(loss) for loss, trial in zip(losses, trials, strict=True) if not trial.stopped):
         raise BadInputError(f"{key} is not defined for any trial in the validation places; choose another score")
     order = sorted(range(len(trials)), key=lambda n: (trials[n].stopped, losses[n], trials[n].weights, n))
@@ -183,9 +185,3 @@ def _score_of(task: str, score: str | None) -> str:
     if score and score not in options:
         raise UsageError(f"task {task} does not have the score {score}; choose by {', '.join(options)}")
     return score or options[0]
-
-
-def _loss(value: float, key: str) -> float:
-    """What is lower the better a score is; infinite where that is not defined."""
-    digits = rounded(value)
-    return math.inf if digits is None else digits if key in LOWER_IS_BETTER else -digits

@@ -254,6 +254,8 @@ def _config_text(
     """The template with values; JSON strings and lists are YAML, so nothing needs quotes by hand."""
     is_small = area is not None and area.square_kilometres < SMALL_KM2
     fetch = ["", "fetch:", "  windows: true                    # only the blocks of the files that the area needs", ""]
+    suffix = Path(options.labels).suffix.lower()
+    kind = "points" if suffix in POINTS else "polygons" if suffix in VECTORS else "raster"
     if not TASKS[options.task].has_classes:
         legend = [f"  measure: {json.dumps(options.measure or 'value')}", "  attribute: value"]
     else:
@@ -272,17 +274,11 @@ def _config_text(
         block=split.block,
         comment=split.comment,
         chip=split.chip,
-        sparse=SPARSE.get(_kind_of_labels(Path(options.labels)), ""),
+        sparse=SPARSE.get(kind, ""),
         task=options.task,
         model=json.dumps(model_of_project(options.model, options.folder)),
         title=json.dumps(f"Map of {options.folder.resolve().name}"),
     )
-
-
-def _kind_of_labels(source: Path) -> str:
-    """What a label file has, by its name."""
-    suffix = source.suffix.lower()
-    return "points" if suffix in POINTS else "polygons" if suffix in VECTORS else "raster"
 
 
 def _stacks_seasons(source: SceneSource, dates: str | None, model: str) -> bool:

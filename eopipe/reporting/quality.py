@@ -102,16 +102,12 @@ def _histograms(name: str, scenes: list[SceneSummary]) -> BandHistograms | None:
         return None
     low, first_quartile, third_quartile, high = np.percentile(pooled, (0.5, 25, 75, 99.5))
     low, high = (low, high) if high > low else (low - 0.5, low + 0.5)
-    shares = np.stack([_bin_shares(scene.values[name], low, high) for scene in scenes])
+    # Values outside of the range count in the first or last bin.
+    counts = [np.histogram(np.clip(scene.values[name], low, high), BINS, (low, high))[0] for scene in scenes]
+    shares = np.stack([count / max(scene.values[name].size, 1) for count, scene in zip(counts, scenes, strict=True)])
     spread = max(third_quartile - first_quartile, (high - low) / BINS)
     shift = distances([scene.values[name] for scene in scenes]) / spread
     return BandHistograms(name, float(low), float(high), shares, shift)
-
-
-def _bin_shares(values: Float64Array, low: float, high: float) -> Float64Array:
-    """Share of the values in each bin; values outside of the range count in the first or last bin."""
-    counts, _ = np.histogram(np.clip(values, low, high), BINS, (low, high))
-    return counts / max(values.size, 1)
 
 
 def distances(samples: list[Float64Array]) -> Float64Array:

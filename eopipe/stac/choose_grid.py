@@ -82,7 +82,8 @@ def choose_grid(
     grid = make_grid(bounds, chosen, step, origin)
     if 0 in grid.shape:
         raise BadInputError(f"the area is smaller than one pixel of {step:g} units of {chosen}")
-    pixel = f"{_pixel_size(step, chosen)} ({'search.resolution' if resolution else f'asset {finest}'})"
+    unit = "degrees" if grid.crs is not None and grid.crs.geographic else "m"
+    pixel = f"{step:g} {unit} ({'search.resolution' if resolution else f'asset {finest}'})"
     log.info("event=grid crs=%s pixel=%r shape='%d x %d'", chosen, pixel, *grid.shape)
     if warning := scale_warning(grid):
         log.warning("event=scale_of_crs reason=%r", warning)
@@ -295,12 +296,6 @@ def check_crs(crs: str) -> None:
     """Raise UsageError for a CRS that does not exist."""
     if not _exists(crs):
         raise UsageError(f"search.crs: there is no CRS {crs}; write the EPSG code of a projection, such as EPSG:32633")
-
-
-def _pixel_size(step: float, crs: str) -> str:
-    from pyproj import CRS
-
-    return f"{step:g} {'degrees' if CRS(crs).is_geographic else 'm'}"
 
 
 def _choose_crs(codes: list[str], items: list[Item], geometry: Geometry | None) -> str:

@@ -40,7 +40,10 @@ def unwrap(geometry: Geometry) -> "BaseGeometry":
     from shapely.geometry import shape
 
     parts = [short_way(part) for part in shapely.get_parts(shape(geometry))]
-    return join(shapely.union_all([valid(part) for part in parts]))
+    area = shapely.union_all([valid(part) for part in parts])
+    # What is cut at 180 degrees is in one piece, if that is narrower.
+    moved = [_shift(part, CIRCLE) if part.centroid.x < 0 else part for part in shapely.get_parts(area)]
+    return min(area, shapely.union_all(moved), key=lambda whole: whole.bounds[2] - whole.bounds[0])
 
 
 def valid(area: "BaseGeometry") -> "BaseGeometry":
@@ -70,15 +73,6 @@ def short_way(part: "BaseGeometry", crossing: float = CIRCLE / 2) -> "BaseGeomet
     drawn = _ring_areas(unrolled) if is_area else shapely.LineString(unrolled[0])
     # A ring without a width was drawn along 180 degrees on both sides.
     return drawn if drawn.area > 0 or not is_area else part
-
-
-def join(area: "BaseGeometry") -> "BaseGeometry":
-    """An area that is cut at 180 degrees in one piece, if that is narrower."""
-    import shapely
-
-    parts = shapely.get_parts(area)
-    moved = shapely.union_all([_shift(part, CIRCLE) if part.centroid.x < 0 else part for part in parts])
-    return moved if _width(moved) < _width(area) else area
 
 
 def split(geometry: "BaseGeometry") -> "BaseGeometry":
@@ -277,10 +271,6 @@ def _shift(geometry: "BaseGeometry", degrees: float) -> "BaseGeometry":
     from shapely.affinity import translate
 
     return translate(geometry, xoff=degrees) if degrees and not geometry.is_empty else geometry
-
-
-def _width(geometry: "BaseGeometry") -> float:
-    return float(geometry.bounds[2] - geometry.bounds[0])
 
 
 def common_bounds(bounds: Sequence[Sequence[float]]) -> tuple[float, float, float, float]:

@@ -187,7 +187,8 @@ class DeterministicReduce(GradientSync):
             self._reset(before)
             seed(shard)
             yield part
-            gradients.append(self._flat_gradients())
+            slopes = [torch.zeros_like(w) if w.grad is None else w.grad for w in self.weights]
+            gradients.append(torch.cat([t.flatten() for t in (*slopes, *(b / self.shards for b in self.buffers))]))
         self._set_gradients(sum_in_order(gradients, self.shards, self.world))
 
     def total(self, sums: list[Tensor]) -> Tensor:
@@ -199,10 +200,6 @@ class DeterministicReduce(GradientSync):
             weight.grad = None
         for buffer, value in zip((*self.buffers, *self.counters), before, strict=True):
             buffer.copy_(value)
-
-    def _flat_gradients(self) -> Tensor:
-        gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in self.weights]
-        return torch.cat([t.flatten() for t in (*gradients, *(b / self.shards for b in self.buffers))])
 
     def _set_gradients(self, total: Tensor) -> None:
         parts = torch.split(total, [t.numel() for t in (*self.weights, *self.buffers)])

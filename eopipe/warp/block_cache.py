@@ -138,7 +138,8 @@ class BlockCache:
         if values.dtype.kind == "f":
             finite = np.isfinite(values)
             # NaN that is declared as nodata is not counted.
-            undeclared = ~finite & ~np.isnan(values) if _is_nan(self._nodata) else ~finite
+            is_declared = self._nodata is not None and np.isnan(self._nodata)
+            undeclared = ~finite & ~np.isnan(values) if is_declared else ~finite
             non_finite = int(undeclared.sum())
             valid = finite if valid is None else valid & finite
         return DecodedBlock(values, None if valid is None or valid.all() else valid, non_finite)
@@ -161,10 +162,6 @@ def _edges(block: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
     rows, columns = (max(1, -(-MIN_EDGE // edge)) * edge for edge in block)
     rows, columns = min(rows, shape[0]), min(columns, shape[1])
     return (rows, columns) if rows * columns <= MAX_EDGE**2 else (min(rows, MAX_EDGE // 2), min(columns, MAX_EDGE // 2))
-
-
-def _is_nan(nodata: float | None) -> bool:
-    return nodata is not None and bool(np.isnan(nodata))
 
 
 def _overlap(window: PixelWindow, corner: tuple[int, int], shape: tuple[int, ...]) -> tuple[PixelWindow, PixelWindow]:

@@ -20,6 +20,7 @@ from eopipe.models.model_folder import model_id
 from eopipe.publish import read_json, write_json
 
 SETTINGS = {"bands": ["vv", "vh"], "mask": "none", "decibel": True}
+LABEL = {"source": "labels.gpkg", "classes": ["land", "water"]}
 AREA = {"type": "Polygon", "coordinates": [[[14.9, 46.0], [15.1, 46.0], [15.1, 46.1], [14.9, 46.1], [14.9, 46.0]]]}
 
 
@@ -58,7 +59,7 @@ class Finished:
             assert self.run("search", *words).code == 0
 
     def write_config(self, name: str = "config.yaml", **changes: Any) -> None:
-        (self.project / name).write_text(yaml.safe_dump({"preprocess": SETTINGS} | changes))
+        (self.project / name).write_text(yaml.safe_dump({"preprocess": SETTINGS, "label": LABEL} | changes))
 
     def init(self, *arguments: object) -> Completed:
         """The next project, written from the folder above `jo`."""
