@@ -16,6 +16,7 @@ from eopipe.config_file import read_config
 from eopipe.contract import STAGES, Input, annotated, is_option, stage, summary
 from eopipe.errors import UsageError
 from eopipe.models.model_folder import MOST_MEMBERS
+from eopipe.needs import unmet
 from eopipe.provenance.redact import redact_for_terminal
 from eopipe.trial_settings import Trials
 
@@ -48,10 +49,7 @@ RULES = {
 # The settings beside the sections of the stages, each with its type.
 GENERAL: dict[str, Any] = {
     "results": (str, Field("results", pattern=r"^[\w./-]+$", description="folder of all results")),
-    "state": (
-        str,
-        Field("state", pattern=r"^[\w./-]+$", description="folder of checkpoints and downloads"),
-    ),
+    "state": (str, Field("state", pattern=r"^[\w./-]+$", description="folder of checkpoints and downloads")),
     "chip_set": (
         str | None,
         Field(
@@ -75,10 +73,7 @@ GENERAL: dict[str, Any] = {
         str | None,
         Field(None, description="permission to run the code of that model, if it is a custom one: module:Class"),
     ),
-    "folds": (
-        int,
-        Field(0, ge=0, description="folds of a cross-validation beside the model, at least 3; 0: none"),
-    ),
+    "folds": (int, Field(0, ge=0, description="folds of a cross-validation beside the model, at least 3; 0: none")),
     "trials": (
         Trials,
         Field(
@@ -87,11 +82,11 @@ GENERAL: dict[str, Any] = {
         ),
     ),
     "members": (
-        Annotated[int, Field(ge=1, le=MOST_MEMBERS)] | Annotated[list[dict[str, Any]], Field(max_length=MOST_MEMBERS)],
+        Annotated[int, Field(ge=0, le=MOST_MEMBERS)] | Annotated[list[dict[str, Any]], Field(max_length=MOST_MEMBERS)],
         Field(
-            1,
+            0,
             description="trainings with other seeds, the mean of whose maps is the map; or a list with the options of "
-            "train of each, such as {architecture: forest}; 1: none",
+            "train of each, such as {architecture: forest}; 0: none",
         ),
     ),
     "map_parts": (
@@ -218,6 +213,8 @@ def _with_conflicts(
         *urls_as_paths(config),
         *conflicts(config, wrong_sections),
     ]
+    # Of settings that fit together.
+    sentences = sentences or unmet(config)[0]
     for name in ("chip_set", "model", "calibration"):
         config[name] = config[name] and str(Path(config[name]))
     # The grid follows the pixels of the bands, not of masks and labels.

@@ -39,14 +39,14 @@ def conflicts(config: dict[str, Any], wrong_sections: Collection[str] = ()) -> l
         if not {*sections} & {*wrong_sections}
         and not (config["chip_set"] and function in OF_SCENES)
         and not (config["model"] and function in OF_TRAINING)
-        and not (config["model"] and function is _label_conflicts and not has_label_settings(config["label"]))
+        and not (config["model"] and function is _label_conflicts and not has_settings("label", config["label"]))
         for sentence in function(*(config[name] for name in sections))
     ]
 
 
-def has_label_settings(label: dict[str, Any]) -> bool:
-    """Whether a section `label` has any setting: beside a finished model, whether the map is tested."""
-    return any(label[port.name] != port.default for port in stage("label").settings)
+def has_settings(name: str, section: dict[str, Any]) -> bool:
+    """Whether a section has any setting: of `label` beside a finished model, whether the map is tested."""
+    return any(section[port.name] != port.default for port in stage(name).settings)
 
 
 def refusal(call: Callable[[], object], setting: str = "") -> list[str]:
@@ -59,9 +59,7 @@ def refusal(call: Callable[[], object], setting: str = "") -> list[str]:
 
 
 def _import_conflicts(section: dict[str, Any]) -> list[str]:
-    if all(section[port.name] == port.default for port in stage("import").settings):
-        return []
-    return refusal_of_import(lambda: refuse_contradictions(section))
+    return refusal_of_import(lambda: refuse_contradictions(section)) if has_settings("import", section) else []
 
 
 def refusal_of_import(call: Callable[[], object]) -> list[str]:
@@ -226,7 +224,7 @@ def _member_conflicts(
 
 
 def _training_conflicts(train: dict[str, Any], split: dict[str, Any], label: dict[str, Any]) -> list[str]:
-    return _train_conflicts(train, label) + _chip_conflicts(split, train) + _crop_conflicts(split, train)
+    return _train_conflicts(train, label) + _chip_conflicts(split, train, label) + _crop_conflicts(split, train)
 
 
 def plan_of(split: dict[str, Any]) -> SplitPlan:
@@ -235,21 +233,14 @@ def plan_of(split: dict[str, Any]) -> SplitPlan:
     return SplitPlan(**{field.name: values[field.name] for field in fields(SplitPlan)})
 
 
-def _chip_conflicts(split: dict[str, Any], train: dict[str, Any]) -> list[str]:
+def _chip_conflicts(split: dict[str, Any], train: dict[str, Any], label: dict[str, Any]) -> list[str]:
     if split["chip"] % 2 ** train["depth"]:
         return [f"split.chip {split['chip']} cannot be halved {train['depth']} times (train.depth)"]
     if TASKS[train["task"]].is_of_chips and split["by"] == "polygon":
         return [f"split.by polygon masks pixels of chips, so it cannot be used with train.task {train['task']}"]
-    return []
-
-
-def _area_conflicts(search: dict[str, Any], split: dict[str, Any]) -> list[str]:
-    bbox, resolution = search["bbox"], search["resolution"]
-    if len(bbox) == 4 and resolution:
-        # A degree of latitude is 111 km; in a geographic CRS the resolution is in degrees itself.
-        height = (bbox[3] - bbox[1]) * (111_000 if resolution > 0.1 else 1) / resolution
-        if 0 < height < split["chip"]:
-            return [f"split.chip {split['chip']} is larger than the area, which is {height:.0f} pixels high"]
+    has_shapes = str(label["source"]).lower().endswith(VECTORS) and not label["measure"]
+    if split["by"] == "polygon" and (label["source"] or label["asset"]) and not has_shapes:
+        return ["split.by polygon needs shapes: set label.source to a vector file with several shapes of each class"]
     return []
 
 
@@ -298,17 +289,6 @@ def _predict_conflicts(predict: dict[str, Any]) -> list[str]:
     return refusal(lambda: check_symmetries(predict["symmetries"]), "predict.symmetries")
 
 
-def _product_conflicts(
-    is_on: bool, products: dict[str, Any], label: dict[str, Any], train: dict[str, Any]
-) -> list[str]:
-    if not is_on or products["zones"] or not (label["measure"] or TASKS[train["task"]].has_label_sets):
-        return []
-    return [
-        "with_products of values, or of several labels for each chip, has only the statistics of zones; set "
-        "products.zones, a vector file of polygons, or remove with_products"
-    ]
-
-
 # Each function with the sections that it compares.
 CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _import_conflicts: ("import",),
@@ -321,30 +301,20 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _fold_conflicts: ("folds", "split"),
     _member_conflicts: ("members", "trials", "folds", "train", "split", "label"),
     _trial_conflicts: ("trials", "folds", "train", "split", "label"),
-    _area_conflicts: ("search", "split"),
-    _chip_conflicts: ("split", "train"),
+    _chip_conflicts: ("split", "train", "label"),
     _crop_conflicts: ("split", "train"),
     _train_conflicts: ("train", "label"),
     _color_conflicts: ("report", "label"),
     _predict_conflicts: ("predict",),
-    _product_conflicts: ("with_products", "products", "label", "train"),
 }
 # A chip set has images, labels and classes of its own.
 OF_SCENES = {
-    *(_search_conflicts, _asset_conflicts, _tile_conflicts, _composite_conflicts, _label_conflicts, _area_conflicts),
+    *(_search_conflicts, _asset_conflicts, _tile_conflicts, _composite_conflicts, _label_conflicts),
     _color_conflicts,
     _crop_conflicts,
 }
 # A finished model has classes and chips of its own.
 OF_TRAINING = {
-    *(
-        _split_conflicts,
-        _fold_conflicts,
-        _trial_conflicts,
-        _member_conflicts,
-        _area_conflicts,
-        _chip_conflicts,
-        _crop_conflicts,
-    ),
-    *(_train_conflicts, _color_conflicts, _product_conflicts),
+    *(_split_conflicts, _fold_conflicts, _trial_conflicts, _member_conflicts, _chip_conflicts, _crop_conflicts),
+    *(_train_conflicts, _color_conflicts),
 }

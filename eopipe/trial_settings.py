@@ -187,7 +187,7 @@ def member_settings(members: int | Sequence[Settings], first_seed: int) -> dict[
 
     Raises UsageError for a setting that there is not, that is the same for all, or has another type.
     """
-    if members == 1:
+    if members in (0, 1):
         return {}
     trainings = [{}] * members if isinstance(members, int) else members
     if len(trainings) < 2:

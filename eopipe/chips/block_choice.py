@@ -7,15 +7,7 @@ import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.assign import splits_of_chips
-from eopipe.chips.splits import (
-    COLUMN_STRIPS,
-    NO_SPLIT,
-    SPLITS,
-    STRIPS,
-    SplitPlan,
-    chip_corners,
-    split_zones,
-)
+from eopipe.chips.splits import COLUMN_STRIPS, NO_SPLIT, SPLITS, STRIPS, SplitPlan, chip_corners, split_zones
 
 # `split.block` and `split.chip` are at least this, and a chip is a multiple of the second.
 SMALLEST, CHIP_STEP = 8, 4
@@ -140,11 +132,12 @@ def wants_validation(plan: SplitPlan) -> bool:
 
 
 def describe_missing_validation(shape: tuple[int, int] | None, plan: SplitPlan) -> str:
-    """Why the val split of this plan has no chip, what cannot work without it, and what would fit.
-
-    `shape` is None for a chip set, which has no grid.
-    """
-    head = NO_VALIDATION
+    """Why the val split of this plan has no chip, and what gives it one; `shape` is None for a chip set: no grid."""
+    if plan.method == "group" and plan.test_groups and not plan.val_groups:
+        return "split.test_groups are given and split.val_groups are not; name some of the others"
+    if not wants_validation(plan):
+        cure = "name two split.dates" if plan.method == "temporal" else "raise the second of split.fractions"
+        return f"the split asks for none; {cure}"
     is_geometric = shape is not None and plan.by_place and plan.method != "group"
     if shape is None or not is_geometric or "val" not in empty_splits(shape, plan):
         more = {
@@ -154,10 +147,10 @@ def describe_missing_validation(shape: tuple[int, int] | None, plan: SplitPlan) 
             "a larger split.fractions for val": plan.method != "temporal" and not (plan.folds or plan.val_groups),
         }
         cures = ["a smaller split.min_valid or split.chip", *(cure for cure, helps in more.items() if helps)]
-        return f"{head}: no chip of val has enough usable, labelled pixels; choose {' or '.join(cures)}"
+        return f"no chip of val has enough usable, labelled pixels; choose {' or '.join(cures)}"
     if plan.method in BLOCKED:
-        return f"{head}: {_describe_blocks(shape, plan)}"
-    return f"{head}: {_describe_strip(shape, plan)}"
+        return _describe_blocks(shape, plan)
+    return _describe_strip(shape, plan)
 
 
 def _describe_strip(shape: tuple[int, int], plan: SplitPlan) -> str:
@@ -202,11 +195,10 @@ def plan_warnings(
 
     `splits` is the split of each candidate chip, 255 for none; `shape` the grid's shape, None for a chip set.
     """
-    if len(samples) and not (splits == SPLITS.index("val")).any():
-        if wants_validation(plan):
-            yield describe_missing_validation(shape, plan)
-        elif plan.method == "group" and plan.test_groups:
-            yield f"{NO_VALIDATION}: split.test_groups are given and split.val_groups are not; name some of the others"
+    # Without named groups it may be meant.
+    is_wanted = wants_validation(plan) or (plan.method == "group" and plan.test_groups)
+    if is_wanted and len(samples) and not (splits == SPLITS.index("val")).any():
+        yield f"{NO_VALIDATION}: {describe_missing_validation(shape, plan)}"
     if plan.method in BLOCKED and plan.block % plan.chip:
         fitting = plan.block // plan.chip * plan.chip
         instead = f"; {max(fitting, plan.chip)} or {fitting + plan.chip} would be" if fitting else ""

@@ -17,13 +17,7 @@ from eopipe.labels.classes import Legend, Overlap, shape_classes
 from eopipe.labels.shape_counts import NOT_COUNTED
 from eopipe.labels.source_values import SourceValues
 from eopipe.labels.vector_files import number_of, read_file
-from eopipe.labels.vectors import (
-    ShapeParts,
-    read_features,
-    to_grid,
-    warn_without_value,
-    without_value,
-)
+from eopipe.labels.vectors import ShapeParts, read_features, to_grid, warn_without_value, without_value
 from eopipe.labels.write import (
     INTERPOLATING,
     ClassSource,
@@ -126,14 +120,7 @@ def _shape_numbers(source: Path, values: Sequence[Any], quantity: Quantity, attr
 
 
 def write_values(
-    target: Path,
-    frame: Frame,
-    quantity: Quantity,
-    band: SceneBand,
-    *,
-    scene: str,
-    options: ReadOptions,
-    layout: Layout,
+    target: Path, frame: Frame, quantity: Quantity, band: SceneBand, *, scene: str, options: ReadOptions, layout: Layout
 ) -> None:
     """Publish `label` (float32) and `valid` (y, x).
 

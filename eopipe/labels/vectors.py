@@ -25,11 +25,7 @@ CROSSING_DEGREES = 340.0
 
 
 def read_features(
-    source: Path,
-    attribute: str,
-    layer: str | None = None,
-    setting: str = "label.layer",
-    dates: str | None = None,
+    source: Path, attribute: str, layer: str | None = None, setting: str = "label.layer", dates: str | None = None
 ) -> Features:
     """Read a vector file of one layer, or the named layer; `setting` is the one that names it, for errors.
 

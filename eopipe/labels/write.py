@@ -229,12 +229,7 @@ class ClassSource:
             return
         names = self.options.attribute, self.options.layer
         shapes = ClassShapes(
-            self.band.path,
-            cell.grid,
-            self.legend,
-            *names,
-            numbers_of_file=bool(cell.id),
-            dates=self.options.dates,
+            self.band.path, cell.grid, self.legend, *names, numbers_of_file=bool(cell.id), dates=self.options.dates
         )
         # A feature is on the grid where it is in any of the cells.
         shapes.is_on_grid |= self.shapes.is_on_grid if self.shapes else False

@@ -16,9 +16,9 @@ from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.import_set import files_of_import
 from eopipe.chips.splits import SPLITS, chip_corners
-from eopipe.composites.periods import day_of, part_of, period_of
+from eopipe.composites.periods import part_of, period_of
 from eopipe.config import URL_AS_PATH, validate
-from eopipe.config_conflicts import has_label_settings, plan_of, refusal, refusal_of_import
+from eopipe.config_conflicts import has_settings, plan_of, refusal, refusal_of_import
 from eopipe.config_file import read_config
 from eopipe.contract import STAGES, stage
 from eopipe.contract import is_path as is_path_port
@@ -26,16 +26,18 @@ from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
 from eopipe.labels.values import check_label_file, label_warnings
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
+from eopipe.needs import Known, unmet
 from eopipe.planning.chip_forecast import split_arguments
-from eopipe.planning.frozen_scenes import Config, find_scenes, is_up_to_date
+from eopipe.planning.frozen_scenes import Config, FrozenScenes, changed_options, find_scenes, is_up_to_date
 from eopipe.ports import ConfigFile
 from eopipe.provenance.record import record_path
+from eopipe.publish import read_json
 from eopipe.run.finished_model import SMALLEST_METRES, check_grid, finished_model_mistakes
 from eopipe.run.images import missing_parts
 from eopipe.run.locate import chip_stores, has_chips, imports_chips, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
-from eopipe.tiles.cells import Frame, read_frame
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import check_init_folder
 from eopipe.trial_settings import configs_of_trainings
@@ -70,27 +72,23 @@ def check_file(path: Path) -> Config:
     """
     config, settings, wrong_sections = validate(read_config(path))
     inputs = [*missing_files(config, wrong_sections)]
-    inputs += [] if inputs and imports_chips(config) else chip_set_mistakes(config)
+    if not imports_chips(config):
+        inputs += refusal(lambda: chip_stores(config))
+    elif not inputs:
+        inputs += refusal_of_import(lambda: files_of_import(config["import"]))
     if config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "predict", "report"}:
         settings += finished_model_mistakes(config)
     elif not config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "train"}:
         settings += model_mistakes(config)
     if not settings and not inputs and not config["chip_set"]:
         inputs = scene_mistakes(config)
-    if not settings and not inputs and has_chips(config):
-        settings = refusal(lambda: split_of_chip_set(config), "split")
+    if not settings and not inputs:
+        settings = refusal(lambda: split_of_chip_set(config), "split") or unmet(config, known_of(config))[0]
     mistakes = [*settings, *inputs]
     if not mistakes:
         return config
     text = mistakes[0] if len(mistakes) == 1 else f"{len(mistakes)} mistakes\n  " + "\n  ".join(mistakes)
     raise UsageError(f"{path}: {text}") if settings else BadInputError(f"{path}: {text}")
-
-
-def chip_set_mistakes(config: Config) -> list[str]:
-    """Why there is no chip set, or none can be packed from the files of an import; nothing of a run on scenes."""
-    if imports_chips(config):
-        return refusal_of_import(lambda: files_of_import(config["import"]))
-    return refusal(lambda: chip_stores(config))
 
 
 def missing_files(config: Config, wrong_sections: set[str]) -> Iterator[str]:
@@ -128,9 +126,7 @@ def _missing(setting: str, path: Path, kind: str) -> Iterator[str]:
 
 def model_mistakes(config: Config) -> list[str]:
     """Why the model cannot be imported or built, or does not take a chip; there is no memory for its weights."""
-    if not all(Path(path).is_file() for path in config["train"]["model_files"]) or (
-        config["chip_set"] and not has_chips(config)
-    ):
+    if not all(Path(path).is_file() for path in config["train"]["model_files"]) or unpacked(config):
         # Listed among the missing files; what an import packs has its size and bands then.
         return []
     depth, slot = config["train"]["depth"], read_index(Path(config["chip_set"]))["slot"] if config["chip_set"] else 0
@@ -172,10 +168,9 @@ def image_bands(config: Config) -> tuple[str, ...]:
         return tuple(bands)
     parts = dict.fromkeys(composite["parts"])
     try:
-        if not parts and (config["search"]["catalog"] or is_up_to_date(config, Path(config["results"]))):
-            items = find_scenes(config).items
+        if not parts and (scenes := known_scenes(config)):
             by_period: dict[str, dict[str, None]] = {}
-            for day in sorted(day_of(item["properties"], f"scene {name}") for name, item in items.items()):
+            for day in scenes.days:
                 by_period.setdefault(period_of(day, composite["period"], stack).name, {})[part_of(day, stack)] = None
             first, *others = by_period.values()
             parts = first if all(other == first for other in others) else {}
@@ -185,11 +180,30 @@ def image_bands(config: Config) -> tuple[str, ...]:
     return tuple(f"{band}_{part}" for part in parts for band in bands)
 
 
-def split_of_chip_set(config: Config) -> list[str]:
-    """The warnings of the split of a chip set, all of whose chips are usable.
+def unpacked(config: Config) -> str:
+    """Why the run will have other chips than its chip set has now; empty where it will not, and for scenes."""
+    folder, is_there, changed = Path(config["chip_set"] or ""), has_chips(config), list[str]()
+    if (record := record_path(folder)).is_file() and is_there and imports_chips(config):
+        changed = changed_options(read_json(record), "import", config["import"])
+    if not config["chip_set"] or (is_there and not changed):
+        return ""
+    reason = f"is packed again by the run, for {' and '.join(changed)} changed" if changed else "is not packed yet"
+    return f"{folder} {reason}, so its split is unchecked; `eopipe run {record}` packs it alone"
+
+
+def known_of(config: Config) -> Known:
+    """What is known of the run of a valid config without a server."""
+    scenes = known_scenes(config) if config["label"]["dates"] or config["with_products"] else None
+    return Known(split_of_chip_set(config)[0], *((scenes.days, scenes.frame) if scenes else ((), None)))
+
+
+def split_of_chip_set(config: Config) -> tuple[dict[str, int], list[str]]:
+    """The chips of each split of a chip set, all of which are usable, and warnings; none where they are not known.
 
     Raises UsageError or BadInputError for a split that the places and columns of the set do not allow.
     """
+    if not config["chip_set"] or unpacked(config):
+        return {}, []
     split, folder = config["split"], Path(config["chip_set"])
     places = ChipPlaces.of([Tiles(folder / f"tiles/{name}.zarr") for name in chip_stores(config)])
     if places is None:
@@ -197,31 +211,20 @@ def split_of_chip_set(config: Config) -> list[str]:
     plan, request = split_arguments(split)
     plan = places.plan(plan)
     splits = assign_splits(ChipTable.of_set(places), plan, request)
-    for name in SPLITS:
-        if name != "val" and not (splits == SPLITS.index(name)).any():
-            raise BadInputError(f"split: no chip of {folder} is in the {name} split")
-    return [*plan_warnings(plan, places.samples, splits, None)]
+    counts = {name: int((splits == number).sum()) for number, name in enumerate(SPLITS)}
+    if empty := [name for name, count in counts.items() if name != "val" and not count]:
+        raise BadInputError(f"split: no chip of {folder} is in the {empty[0]} split")
+    return counts, [*plan_warnings(plan, places.samples, splits, None)]
 
 
 def warnings_of(config: Config) -> Iterator[str]:
     """Sentences about a valid config that may not do what its user expects, here or at all."""
-    if has_chips(config):
-        yield from split_of_chip_set(config)
-    elif config["chip_set"]:
-        record = record_path(Path(config["chip_set"]))
-        yield f"{config['chip_set']} is not packed yet, so its split is unchecked; `eopipe run {record}` packs it alone"
-    label, composite = config["label"], config["composite"]
-    yield from label_warnings(label)
+    yield from filter(None, [unpacked(config), *split_of_chip_set(config)[1], *label_warnings(config["label"])])
+    yield from unmet(config, known_of(config))[1]
     if config["model"]:
         return
-    if label["before"] and "none" in (composite["method"], composite["stack"]):
-        yield (
-            "label.before gives the change between two dates, and an image has one, unless the bands of an item are of "
-            'both; composite: {method: median, period: all, stack: year, parts: ["2017", "2021"]} makes them one image'
-        )
     for of_training in configs_of_trainings(config).values():
-        is_known = has_chips(config) or not config["chip_set"]
-        if is_known and module_of(of_training["train"]["architecture"]):
+        if not unpacked(config) and module_of(of_training["train"]["architecture"]):
             yield from model_warnings(of_training)
     processes, cores = config["train"]["processes"], os.cpu_count() or 1
     if processes > cores:
@@ -263,8 +266,8 @@ def scene_mistakes(config: Config) -> list[str]:
     """Why no scene, grid, chip or label can come of the config; scenes of a server are not searched for."""
     try:
         frame, mistakes = run_frame(config), part_mistakes(config)
-        if config["model"] and (config["search"]["catalog"] or is_up_to_date(config, Path(config["results"]))):
-            check_grid(config, find_scenes(config).frame)
+        if config["model"] and (scenes := known_scenes(config)):
+            check_grid(config, scenes.frame)
     except EopipeError as error:
         return [f"search: {error}"]
     mistakes += chip_mistakes(frame.shape, config["split"]) if frame and not config["model"] else []
@@ -277,7 +280,7 @@ def label_mistakes(config: Config, frame: Frame | None) -> list[str]:
     Without a frame they are compared with the area in its UTM zone, at search.resolution or 10 m.
     """
     label, cell = config["label"], frame.cells[0] if frame and frame.only else None
-    if config["model"] and not has_label_settings(label):
+    if config["model"] and not has_settings("label", label):
         return []
     search = config["search"]
     geometry = area_geometry(search["area"], search["bbox"])
@@ -299,7 +302,7 @@ def part_mistakes(config: Config) -> list[str]:
     remedy = ", since the model needs it" if config["model"] else ", or remove the part"
     if composite["method"] == "none" or not parts:
         return []
-    if not (search["catalog"] or is_up_to_date(config, Path(config["results"]))):
+    if not (scenes := known_scenes(config)):
         first, last = (moment.date() for moment in parse_interval(search["datetime"] or ""))
         # No interval of more days excludes a part of all years; years are counted from the interval itself.
         days = [first + timedelta(days) for days in range(min((last - first).days + 1, DAYS_OF_A_STACK))]
@@ -309,9 +312,13 @@ def part_mistakes(config: Config) -> list[str]:
         missing = [part for part in parts if part not in observed]
         reason = f"which search.datetime {search['datetime']} excludes; widen it{remedy}"
         return [f"composite.parts has {', '.join(missing)}, {reason}"] if missing else []
-    items = find_scenes(config).items
-    days = [day_of(item["properties"], f"scene {name}") for name, item in items.items()]
-    return missing_parts(config, days, parts)
+    return missing_parts(config, [*scenes.days], parts)
+
+
+def known_scenes(config: Config) -> FrozenScenes | None:
+    """The scenes of the run, where they are known without a server. Raises the errors of search."""
+    is_known = config["search"]["catalog"] or is_up_to_date(config, Path(config["results"]))
+    return find_scenes(config) if is_known else None
 
 
 def run_frame(config: Config) -> Frame | None:
@@ -320,14 +327,12 @@ def run_frame(config: Config) -> Frame | None:
     From the grid that a run froze, from the items of a catalog on disk, or from area and resolution. Raises the
     errors of search.
     """
-    search, results = config["search"], Path(config["results"])
+    search = config["search"]
     if search["crs"] == UTM:
         # Blocks of several cells are not forecast.
         return None
-    if is_up_to_date(config, results):
-        return read_frame(results / "grid.json")
-    if search["catalog"]:
-        return find_scenes(config).frame
+    if scenes := known_scenes(config):
+        return scenes.frame
     geometry, resolution = area_geometry(search["area"], search["bbox"]), search["resolution"]
     # Metres or degrees: without a CRS only the scenes say which.
     if geometry is None or resolution is None or (search["crs"] == "auto" and resolution < SMALLEST_METRES):

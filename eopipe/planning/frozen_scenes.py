@@ -4,10 +4,12 @@ import shlex
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from eopipe.composites.periods import day_of
 from eopipe.contract import Input, Option, stage, to_args
 from eopipe.fetch.sizes import AssetSize
 from eopipe.provenance.redact import redact_for_record
@@ -44,6 +46,11 @@ class FrozenScenes:
         """Height and width of the frame in pixels."""
         return self.frame.shape
 
+    @property
+    def days(self) -> tuple[date, ...]:
+        """The days of the scenes, in order."""
+        return tuple(sorted(day_of(item["properties"], f"scene {name}") for name, item in self.items.items()))
+
     @cached_property
     def footprints(self) -> dict[str, list[CellFootprint]]:
         """The footprints of each scene in the cells."""
@@ -77,12 +84,17 @@ def is_up_to_date(config: Config, results: Path) -> bool:
         return False
     verify(results / "items")
     record, settings, search = read_json(record_path), config["search"], stage("search")
-    options = {port.name: redact_for_record(settings[port.name]) for port in search.of(Option)}
-    if record["status"] != "completed" or any(record["settings"].get(k) != v for k, v in options.items()):
+    if record["status"] != "completed" or changed_options(record, "search", settings):
         return False
     command = shlex.join(record["arguments"])
     inputs = {port.flag: shlex.join(redact_for_record(to_args(port, settings[port.name]))) for port in search.of(Input)}
     return all(argument in command if argument else flag not in command for flag, argument in inputs.items())
+
+
+def changed_options(record: dict[str, Any], name: str, section: dict[str, Any]) -> list[str]:
+    """The options of a stage that its run record has with another value than a config."""
+    options = {port.name: redact_for_record(section[port.name]) for port in stage(name).of(Option)}
+    return [f"{name}.{key}" for key, value in options.items() if record["settings"].get(key) != value]
 
 
 def _read_scenes(config: Config, folder: Path, *, is_frozen: bool) -> FrozenScenes:

@@ -15,13 +15,13 @@ from eopipe.clusters.profile import describe_training
 from eopipe.config import load
 from eopipe.config_conflicts import refusal
 from eopipe.contract import Argument
-from eopipe.errors import BadInputError, NoSpaceError
-from eopipe.evaluation.metrics_document import MIN_PIECES
+from eopipe.errors import BadInputError, NoSpaceError, UsageError
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.models.model_files import module_of
 from eopipe.models.pixel_models import METHOD_NAMES
-from eopipe.planning.check_config import missing_files, model_mistakes
+from eopipe.needs import Known, unmet
+from eopipe.planning.check_config import missing_files, model_mistakes, unpacked
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_chips
 from eopipe.planning.disk_forecast import forecast_folders, forecast_split_folders
 from eopipe.planning.folder_forecast import FolderForecast, Quota, free_space
@@ -75,6 +75,13 @@ class RunForecast:
         return inodes, size, sum(new), sum(max(0, folder.bytes - folder.existing[1]) for folder in self.folders)
 
     @property
+    def known(self) -> Known:
+        """What the needs of stages ask; of chips nothing where none could be placed."""
+        chips, scenes = self.chips, self.scenes
+        places = {name: len(rows) for name, rows in chips.corners.items()} if chips and chips.count("train") else {}
+        return Known(places, *((scenes.days, scenes.frame) if scenes else ((), None)))
+
+    @property
     def unknown(self) -> int:
         """Number of assets of unknown size."""
         return sum(row.unknown for row in self.rows)
@@ -125,7 +132,10 @@ def plan_project(config: Config, target: Path, profile: str | None, quota: Quota
     if forecast.chips:
         stops += forecast.chips.stops
         training.append(length_line(config, forecast.chips))
-        warnings += warnings_of(config, forecast.chips)
+        length = getattr(forecast_length(config, forecast.chips), "warning", "")
+        warnings += filter(None, [*forecast.chips.warnings, length])
+    stopping, weak = unmet(config, forecast.known)
+    stops, warnings = [*stops, *stopping], [*warnings, *weak]
     refused = refusals(config, forecast, quota)
     last = [*training, *(f"warning: {line}" for line in warnings)]
     print("\n".join([*forecast_lines(config, forecast), *(["", *last] if last else [])]))
@@ -148,17 +158,6 @@ def stop_message(sentences: list[str]) -> str:
     """What will stop the run, a line for each reason where there are several."""
     several = "".join(f"\n  {sentence}" for sentence in dict.fromkeys(sentences))
     return f"this will stop the run:{several if len(sentences) > 1 else f' {sentences[0]}'}"
-
-
-def warnings_of(config: Config, chips: ChipForecast) -> list[str]:
-    """What makes a run weak although it ends: chips in no split, a short training, few places for the calibration."""
-    warnings, places = [*chips.warnings], len(chips.corners["val"])
-    if 0 < places < MIN_PIECES and TASKS[config["train"]["task"]].has_classes:
-        warnings.append(
-            f"the val split has {places} {'chip' if places == 1 else 'chips'}: below {MIN_PIECES} independent pieces "
-            "calibrate applies no temperature; give validation more places"
-        )
-    return [*warnings, *filter(None, [getattr(forecast_length(config, chips), "warning", "")])]
 
 
 def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | None:
@@ -193,6 +192,8 @@ def length_line(config: Config, chips: ChipForecast) -> str:
 def forecast_run(config: Config) -> RunForecast:
     """Search and forecast; nothing is downloaded or written to the results."""
     if config["chip_set"]:
+        if sentence := unpacked(config):
+            raise UsageError(sentence)
         of_set = forecast_chip_set(config)
         return RunForecast(None, [], of_set, forecast_split_folders(config, of_set))
     scenes = find_scenes(config)
@@ -241,10 +242,7 @@ def refusals(config: Config, forecast: RunForecast, quota: Quota) -> list[str]:
             f"it needs {format_bytes(new_bytes)} more, {format_bytes(free)} are free for {config['results']}",
         ),
         # Some file systems do not count inodes.
-        (
-            0 < inodes < new,
-            f"it needs {new} more files and folders, {inodes} inodes are free for {config['results']}",
-        ),
+        (0 < inodes < new, f"it needs {new} more files and folders, {inodes} inodes are free for {config['results']}"),
         (
             largest > free_state,
             f"the largest scene is {format_bytes(largest)}, {format_bytes(free_state)} are free for {config['state']}",

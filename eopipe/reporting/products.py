@@ -13,16 +13,13 @@ import numpy as np
 from eopipe.arrays import AnyArray, Float64Array, ObjectArray, UInt8Array, UInt16Array
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.map_files import NO_PROBABILITY, SCALE, MapFormat, new_map
-from eopipe.labels.vectors import read_features, to_grid
+from eopipe.labels.vector_files import Features
+from eopipe.labels.vectors import ShapeParts, read_features, to_grid
 from eopipe.publish import link_or_copy
-from eopipe.reporting.finished_maps import (
-    FinishedMap,
-    open_map,
-    read_part,
-    windows,
-)
+from eopipe.reporting.finished_maps import FinishedMap, open_map, read_part, windows
 from eopipe.reporting.split_maps import write_layer
 from eopipe.text_table import write_csv
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.ground import pixel_hectares, shape_hectares
 from eopipe.tiles.store import NO_LABEL
 
@@ -92,10 +89,7 @@ def write_entropy(path: Path, finished: FinishedMap) -> None:
     from rasterio.windows import Window
 
     layers = MapFormat("uint16", NO_PROBABILITY, ("normalised entropy",), scale=1 / SCALE)
-    with (
-        open_map(finished.probabilities) as source,
-        new_map(path, finished.grid, layers) as target,
-    ):
+    with open_map(finished.probabilities) as source, new_map(path, finished.grid, layers) as target:
         for y, x in windows(source.shape):
             of_classes = read_part(source, y, x)[: len(finished.names)]
             target.write(entropy(of_classes), 1, window=Window.from_slices(y, x))
@@ -188,17 +182,25 @@ def sieved(finished: FinishedMap, minimum_ha: float) -> UInt8Array:
     return np.where(is_mapped, without_patches, NO_LABEL).astype(np.uint8)
 
 
+def read_zones(zones: ZoneFile, frame: Frame | None = None) -> Features:
+    """The polygons of a file of zones, None for other shapes. BadInputError if there are none, or none on the frame."""
+    features = read_features(zones.path, zones.attribute, zones.layer, "products.zone_layer")
+    is_area = np.array([getattr(shape, "geom_type", "").endswith("Polygon") for shape in features.shapes], bool)
+    if not is_area.any():
+        raise BadInputError(f"{zones.path} has no polygons, so it has no zones; give a layer of polygons")
+    features.shapes[~is_area] = None
+    if frame and not any(ShapeParts(to_grid(features, cell.grid)).reach(cell.grid) for cell in frame.cells):
+        raise BadInputError(f"no zone of {zones.path} is in the area of the scenes; give zones in it")
+    return features
+
+
 def write_zones(path: Path, maps: Sequence[FinishedMap], zones: ZoneFile) -> None:
     """Write a table of zones: hectares and share of each class, or mean and deviation of values, by centres of pixels.
 
     There is a row for each zone, and where images have maps of their own, for each of these; maps of cells are one.
     Raises BadInputError for a file without polygons, or wholly outside of the maps.
     """
-    features = read_features(zones.path, zones.attribute, zones.layer, "products.zone_layer")
-    is_area = np.array([getattr(shape, "geom_type", "").endswith("Polygon") for shape in features.shapes], bool)
-    if not is_area.any():
-        raise BadInputError(f"{zones.path} has no polygons, so it has no zones; give a layer of polygons")
-    features.shapes[~is_area] = None
+    features = read_zones(zones)
     sums: dict[str, Float64Array] = {}
     for finished in maps:
         name = finished.image if finished.cell else finished.name
@@ -211,7 +213,7 @@ def write_zones(path: Path, maps: Sequence[FinishedMap], zones: ZoneFile) -> Non
     zone_ha = shape_hectares(features.shapes, CRS.from_user_input(features.crs))
     rows: list[list[Any]] = [["zone", "map", "zone_ha", "mapped_ha", *_columns(maps[0])]]
     for name, of_map in sums.items():
-        for number in np.flatnonzero(is_area).tolist():
+        for number in (number for number, shape in enumerate(features.shapes) if shape is not None):
             areas = f"{zone_ha[number]:.4f}", f"{of_map[number, 0]:.4f}"
             rows.append([features.values[number], name, *areas, *_cells(maps[0], of_map[number])])
     write_csv(path, rows)

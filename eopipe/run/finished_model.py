@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eopipe.config_conflicts import has_label_settings
+from eopipe.config_conflicts import has_settings
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.temperature import read_calibration
 from eopipe.models.input_check import TOLERANCE, TileProperties
@@ -86,7 +86,7 @@ def needed_parts(config: dict[str, Any]) -> tuple[str, ...]:
 
 def _label_mistakes(trained: TrainedModel, label: dict[str, Any]) -> list[str]:
     """Why labels cannot test the map of a model; nothing without labels."""
-    if not has_label_settings(label):
+    if not has_settings("label", label):
         return []
     is_other = trained.task != SEGMENTATION.name
     if is_other or label["before"]:

@@ -9,6 +9,7 @@ from eopipe.ports import AllowCode, AnyModel, Device, Halo, Threads, Window
 # 2: where data end the nearest pixel is repeated, as in predict. 3: what independent pieces prove is applied.
 # 4: groups are pieces where they are split.
 REVISION = 4
+NEEDS = ("places_of_calibration",)
 
 
 def calibrate(

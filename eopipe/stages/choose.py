@@ -7,6 +7,7 @@ from eopipe.contract import Input, Option, Output
 from eopipe.train_options import RankingScore
 
 REVISION = 2  # groups are the pieces of intervals where they are split
+NEEDS = ("validation_places", "score_of_task")
 
 
 def choose(

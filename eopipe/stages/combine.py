@@ -5,6 +5,8 @@ from typing import Annotated
 
 from eopipe.contract import Input, Output
 
+NEEDS = ("different_members",)
+
 
 def combine(
     models: Annotated[

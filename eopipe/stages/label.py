@@ -10,6 +10,7 @@ from eopipe.contract import Input, Option, Output
 # 4: the released versions of the GeoZarr conventions. 5: shards that no shape reaches are left out.
 # 6: the shapes of a vector file by class.
 REVISION = 7
+NEEDS = ("dates_of_labels",)
 
 
 def label(

@@ -6,6 +6,8 @@ from typing import Annotated
 from eopipe.contract import Input, Option, Output
 from eopipe.ports import ProbabilityMaps
 
+NEEDS = ("products_of_maps",)
+
 
 def products(
     classes: Annotated[

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
 
+NEEDS = ("validation_places",)
+
 
 def promote(
     models: Annotated[
@@ -17,8 +19,7 @@ def promote(
     *,
     count: Annotated[int, Option("number of trials that continue", ge=1, of_job=True)],
     previous: Annotated[
-        Path | None,
-        Input("rung before this one; only trials that it promoted continue", format="application/json"),
+        Path | None, Input("rung before this one; only trials that it promoted continue", format="application/json")
     ] = None,
 ) -> None:
     """Name the best trials at a rung of successive halving; the trainings of the others are stopped there.

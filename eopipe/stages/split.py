@@ -31,9 +31,7 @@ def split(
     outlines: Annotated[
         Path,
         Output(
-            "split.gpkg",
-            "chips as polygons, with split, scene and classes",
-            format="application/geopackage+sqlite3",
+            "split.gpkg", "chips as polygons, with split, scene and classes", format="application/geopackage+sqlite3"
         ),
     ],
     *,

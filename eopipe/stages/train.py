@@ -12,6 +12,7 @@ from eopipe.train_options import TrainKnobs, TrainOptions
 # 11: where a chip has no data, its nearest valid pixel is repeated; the model's item says so.
 # 12: linear models are fitted, and see texture.
 REVISION = 12
+NEEDS = ("plausible_training", "validation_places")
 
 
 def train(

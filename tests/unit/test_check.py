@@ -78,6 +78,13 @@ def test_a_change_in_images_of_one_date_is_a_warning(folder: Path, run: Run) -> 
     assert "warning: label.before gives the change between two dates, and an image has one" in run("check").stdout
 
 
+def test_an_area_smaller_than_a_chip_is_refused_before_a_server_is_asked(folder: Path, run: Run) -> None:
+    write(folder, search=SERVER | {"bbox": [26.0, 45.0, 26.001, 45.001], "resolution": 10.0})
+    completed = run("check")
+    assert completed.code == 3
+    assert "a chip of 16 pixels does not fit into a grid of 12 x 9; choose a smaller split.chip" in completed.stderr
+
+
 MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
     # Files.
     ({"label": {"source": "nolabels.gpkg"}}, "label.source nolabels.gpkg is missing: there is no such file", 3),

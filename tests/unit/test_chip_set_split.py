@@ -399,7 +399,9 @@ def test_check_says_that_a_chip_set_has_no_validation_chips(run: Run, project: P
     assert completed.code == 0
     assert "warning: no validation chips" in completed.stdout
     assert "split.val_groups are not; name some of the others" in completed.stdout
-    assert "warning" not in checked(run, project, groups | {"val_groups": ["z02"]}).stdout
+    completed = checked(run, project, groups | {"val_groups": ["z02"]})
+    assert "no validation chips" not in completed.stdout
+    assert "warning: the val split has 1 chip: below 6 independent pieces calibrate applies no" in completed.stdout
 
 
 def test_outlines_drawn_together_are_those_that_are_cut_one_by_one() -> None:
