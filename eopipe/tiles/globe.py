@@ -152,10 +152,10 @@ def _around_poles(area: "BaseGeometry", crs: str) -> "Iterable[BaseGeometry]":
     from shapely import box
     from shapely.geometry import Point
 
-    area, change = valid(area), transformer(DEGREES, crs)
+    area, change = valid(area), to_degrees(crs)
     west, south, east, north = area.bounds
     for latitude in (-90, 90):
-        x, y = change.transform(0, latitude)
+        x, y = change.transform(0, latitude, direction="INVERSE")
         if math.isfinite(x) and math.isfinite(y) and area.intersects(Point(x, y)):
             columns, rows = ((west, x), (x, east)), ((south, y), (y, north))
             return [area.intersection(box(left, low, right, high)) for left, right in columns for low, high in rows]
