@@ -16,6 +16,7 @@ from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, read_json, verify
 from eopipe.run.images import periods
 from eopipe.scenes.item import Item, read_item
+from eopipe.stac.query import cloud_cover
 from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.globe import outline_of
 from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, footprint, grid_extent
@@ -133,7 +134,7 @@ def scene_rows(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> 
         unknown = sum(size.basis == "unknown" for size in assets)
         is_fetched = Path(config["results"], "scenes", name, MANIFEST).is_file()
         total, share = sum(size.bytes for size in assets), round(scenes.masks[name].share, 4)
-        rows.append(SceneRow(name, _day(item), _cloud_cover(item), total, unknown, share, is_fetched))
+        rows.append(SceneRow(name, _day(item), cloud_cover(item), total, unknown, share, is_fetched))
     return sorted(rows, key=lambda row: (row.day, row.name))
 
 
@@ -141,12 +142,6 @@ def _day(item: Item) -> str:
     """The day of a scene; empty if the item has no date."""
     properties = item["properties"]
     return str(properties.get("datetime") or properties.get("start_datetime") or "")[:10]
-
-
-def _cloud_cover(item: Item) -> float | None:
-    """Cloud cover of a scene in percent; None if the item has none."""
-    cover = item["properties"].get("eo:cloud_cover")
-    return float(cover) if isinstance(cover, int | float) else None
 
 
 def clip_sizes(sizes: list[AssetSize], scenes: FrozenScenes) -> list[AssetSize]:

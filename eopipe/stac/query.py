@@ -126,11 +126,9 @@ class Query:
 
 
 def cloud_cover(item: Item) -> float | None:
-    """Cloud cover of a scene in percent, if it states one. Raises BadInputError when it is not a number."""
-    cover = item["properties"].get("eo:cloud_cover")
-    if cover is None or (isinstance(cover, int | float) and not isinstance(cover, bool)):
-        return cover
-    raise BadInputError(f"scene {item['id']} has a cloud cover that is not a number: {cover!r}")
+    """Cloud cover of a scene in percent, if it states one."""
+    cover: float | None = item["properties"].get("eo:cloud_cover")
+    return cover
 
 
 def footprint(item: Item) -> Any:

@@ -276,7 +276,7 @@ def test_a_cloud_cover_that_is_no_number_is_told(three: Catalog, tmp_path: Path,
     three.items[1]["properties"]["eo:cloud_cover"] = "none"
     completed = search(run, tmp_path, three.write())
     assert completed.code == 3
-    assert "scene a has a cloud cover that is not a number" in completed.stderr
+    assert "scene 'a': properties.eo:cloud_cover is 'none': write a number" in completed.stderr
 
 
 SIGNED = {
