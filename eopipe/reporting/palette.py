@@ -36,8 +36,8 @@ SIGHTS = np.array(
     ]
 )
 XYZ = np.array([(0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0177, 0.1095, 0.8729)])
-# The least difference (CIELAB) of two classes of one map.
-DISTINCT = 10.0
+# The least difference (CIELAB) of two classes of one map, and of colours that are clear of each other.
+DISTINCT, CLEAR = 10.0, 20.0
 # Train, val and test.
 SPLIT_COLORS = ("#3b8fd0", "#b06fc4", "#f0a11a")
 # Dark is uncertain, which is what a reader looks for. It differs in lightness, so colour blindness does not matter.
@@ -78,10 +78,11 @@ def _color_by_meaning(name: str) -> str:
 
 
 def _next_color(used: list[str]) -> str:
-    """Of the palette, then of hues that are a golden angle apart, the colour that differs most from those used."""
+    """The first colour of the palette that is clear of those used, else the one that differs most, or another hue."""
     hues = [_hex(colorsys.hls_to_rgb(n * 0.618 % 1, 0.4 + 0.2 * (n % 2), 0.55)) for n in range(512)]
     unused = [color for color in OKABE_ITO if color not in used] or [color for color in hues if color not in used]
-    return max(unused, key=lambda color: min((difference(color, other) for other in used), default=0.0))
+    least = {color: min((difference(color, other) for other in used), default=100.0) for color in unused}
+    return next((color for color in unused if least[color] >= CLEAR), max(unused, key=least.__getitem__))
 
 
 def _hex(color: tuple[float, ...]) -> str:
