@@ -36,7 +36,7 @@ def difference_text(run: RunScores, key: str, unit: str) -> str:
     if not ends:
         return f"{text}, no interval: too few independent places"
     if not value and not any(ends):
-        return f"{text}, on each piece of the test places"
+        return f"{text}, equal on each piece"
     return f"{text} ({format_interval(ends, unit)}){'' if run.is_significant(key) else ', not significant'}"
 
 

@@ -132,11 +132,14 @@ def test_groups_by_a_column_of_the_index_stay_whole(run: Run, tmp_path: Path) ->
     assert len(ids["train"]) == 20
 
 
-def test_groups_by_region_are_those_of_the_polygon_with_the_centre(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("turn", [0, 360])
+def test_groups_by_region_are_those_of_the_polygon_with_the_centre_also_beyond_180_degrees(
+    run: Run, tmp_path: Path, turn: int
+) -> None:
     regions = {"west": [-181, -90], "middle": [-90, -40], "rest": [-40, 20]}
     features = []
     for name, (left, right) in regions.items():
-        ring = [[left, 0], [right, 0], [right, 40], [left, 40], [left, 0]]
+        ring = [[left + turn, 0], [right + turn, 0], [right + turn, 40], [left + turn, 40], [left + turn, 0]]
         geometry = {"type": "Polygon", "coordinates": [ring]}
         features.append({"type": "Feature", "properties": {"region": name}, "geometry": geometry})
     (tmp_path / "r.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))

@@ -223,4 +223,4 @@ def test_runs_are_named_by_the_end_of_their_paths_that_differs_and_one_run_twice
 
 def test_equal_scores_on_each_piece_are_no_interval_of_nothing(tmp_path: Path) -> None:
     same = RunScores({"accuracy": 0.9}, {}, {"accuracy": 0.0}, {"accuracy": [0.0, 0.0]})
-    assert difference_text(same, "accuracy", "") == "0.000, on each piece of the test places"
+    assert difference_text(same, "accuracy", "") == "0.000, equal on each piece"

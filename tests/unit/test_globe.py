@@ -32,6 +32,7 @@ from eopipe.tiles.globe import (
     unwrap,
 )
 from eopipe.tiles.grid import crs_fields, crs_of_fields, make_grid
+from eopipe.warp.footprints import footprint, grid_extent
 
 TENTHS = st.integers(-1800, 1799).map(lambda n: n / 10)
 
@@ -337,3 +338,20 @@ def test_the_crs_of_a_document_is_a_code_or_wkt2(crs: str, code: str | None) -> 
     assert fields["proj:code"] == code
     assert ("proj:wkt2" in fields) == (code is None)
     assert CRS.from_user_input(crs_of_fields(fields)) == CRS.from_user_input(crs)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize(
+    ("crs", "bounds"),
+    [
+        ("EPSG:32701", (170_000, 8_130_000, 190_000, 8_150_000)),
+        ("EPSG:4326", (179.6, -16.8, 180.4, -16.2)),
+        ("EPSG:4326", (-179.9, -16.8, -179.6, -16.2)),
+    ],
+)
+def test_a_scene_across_180_degrees_covers_the_grids_in_it(
+    crs: str, bounds: tuple[float, float, float, float], cut: bool
+) -> None:
+    grid = make_grid(bounds, crs, 10.0 if crs == "EPSG:32701" else 0.01, (0, 0))
+    area = footprint(item(179.5, -17, None) | {"geometry": wrapped(179.5, -17, 1, 1, cut=cut)}, grid)
+    assert area.buffer(1e-9).contains(grid_extent(grid))
