@@ -54,8 +54,8 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Project:
     # The rest of it is checked once the chips are packed.
     sentence = "world is not packed yet, so its split is unchecked; `eopipe run world.run.json` packs it alone"
     assert eopipe(project.folder, "check").stdout == f"warning: {sentence}\nconfig.yaml is valid\n"
-    unknown = eopipe(project.folder, "plan").stderr
-    assert "world has no stores of chips; `eopipe run world.run.json` packs them alone" in unknown
+    unplanned = eopipe(project.folder, "plan")
+    assert (unplanned.returncode, unplanned.stderr) == (2, f"error: {sentence}\n")
     packed = project.run("world.run.json")
     assert packed.returncode == 0, packed.stdout
     assert len([path for path in (project.folder / "world").rglob("*") if path.is_file()]) <= 60
