@@ -46,6 +46,8 @@ NO_VALUE, LARGEST = np.float32(np.nan), float(np.finfo(np.float32).max)
 LEGEND_OPTIONS = ("classes", "bins", "codes", "ignore", "values")
 # Of a raster that is only checked, this many windows of this edge are read, over all of the grid.
 CHECKED_WINDOWS, CHECKED_EDGE = 16, 256
+# The most windows whose values are listed: 100 million pixels.
+LISTED_WINDOWS = 1600
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,27 @@ def _check_shapes(source: Path, kind: Legend | Quantity, options: ReadOptions, c
     shapes = to_grid(features, cell.grid) if cell else features.shapes
     has_shape = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
     return np.asarray(is_labelled & has_shape, bool)
+
+
+def raster_values(source: Path, cell: Cell) -> tuple[list[float], dict[int, str]]:
+    """The stored values of a class raster on a cell, in order, and the colours (#rrggbb) of its colour table.
+
+    Of a large cell some windows are read. Raises BadInputError for a continuous raster, and what reading raises.
+    """
+    import rasterio
+
+    band, options = label_band(source, None, None, None), ReadOptions("", None, "invalid", False, "nearest")
+    # Every value is counted, whatever the legend says of it.
+    counted = SourceValues(Legend(("a", "b"), codes=(0, 1)), f"label {band.name}")
+    parts = windows(cell.shape, CHECKED_EDGE)
+    with ClassSource(band, counted.legend, options, counted).open(cell) as reader:
+        for part in parts[:: -(-len(parts) // LISTED_WINDOWS)]:
+            reader.read(*part)
+    with rasterio.Env(**SETTINGS), open_band(band, f"label {band.name}") as (raster, number):
+        has_table = raster.colorinterp[number - 1].name == "palette"
+        table = raster.colormap(number) if has_table else {}
+    colors = {value: "#{:02x}{:02x}{:02x}".format(*rgba[:3]) for value, rgba in table.items()}
+    return sorted(counted.counts), colors
 
 
 def _check_pixels(band: SceneBand, kind: Legend | Quantity, options: ReadOptions, cell: Cell) -> int:

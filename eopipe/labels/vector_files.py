@@ -101,16 +101,27 @@ def read_file(source: Path, attribute: str, layer: str | None, setting: str, dat
     for a missing attribute, layer or column of dates, and where no feature is of the dates; RefusedError for XML, which
     can read other files.
     """
-    refuse_xml(source)
-    suffix = source.suffix.lower()
-    reader = _from_parquet if suffix in PARQUET else _from_table if suffix in POINTS else _from_gdal
-    shapes, columns, crs = reader(source, attribute, layer, setting, dates)
+    shapes, columns, crs = _content(source, attribute, layer, setting, dates)
     values, rows = [_plain(value, source, attribute) for value in columns[attribute]], np.arange(1, len(shapes) + 1)
     if dates is None:
         return Features(source, shapes, values, crs, rows)
     is_used = _of_dates(source, columns, attribute, dates)
     used, others = ([values[row] for row in np.flatnonzero(part)] for part in (is_used, ~is_used))
     return Features(source, shapes[is_used], used, crs, rows[is_used], tuple(others))
+
+
+def read_columns(source: Path, layer: str | None, setting: str) -> dict[str, list[Any]]:
+    """The values of all columns of a file by their names. Raises as `read_file`."""
+    columns = _content(source, None, layer, setting, None)[1]
+    return {name: [_plain(value, source, name) for value in values] for name, values in columns.items()}
+
+
+def _content(source: Path, attribute: str | None, layer: str | None, setting: str, dates: str | None) -> FileContent:
+    """The shapes of a file with the columns of an attribute and of dates, or without an attribute with all columns."""
+    refuse_xml(source)
+    suffix = source.suffix.lower()
+    reader = _from_parquet if suffix in PARQUET else _from_table if suffix in POINTS else _from_gdal
+    return reader(source, attribute, layer, setting, dates)
 
 
 def _column_choice(dates: str) -> tuple[list[str], Interval]:
@@ -178,8 +189,10 @@ def _of_dates(source: Path, columns: Mapping[str, Sequence[Any]], attribute: str
     return is_used
 
 
-def _columns(source: Path, attribute: str, names: Sequence[str], dates: str | None) -> list[str]:
+def _columns(source: Path, attribute: str | None, names: Sequence[str], dates: str | None) -> list[str]:
     """The columns to read of those that a file has. Raises BadInputError for missing ones."""
+    if attribute is None:
+        return [*names]
     if attribute not in names:
         raise BadInputError(f"{source} has no attribute {attribute}; it has {', '.join(names)}")
     others = [name for name in names if name != attribute]
@@ -196,7 +209,7 @@ def _plain(value: Any, source: Path, attribute: str) -> Any:
     return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
-def _from_gdal(source: Path, attribute: str, layer: str | None, setting: str, dates: str | None) -> FileContent:
+def _from_gdal(source: Path, attribute: str | None, layer: str | None, setting: str, dates: str | None) -> FileContent:
     import pyogrio
     import pyogrio.raw
 
@@ -221,7 +234,9 @@ def _from_gdal(source: Path, attribute: str, layer: str | None, setting: str, da
     return _shapes(wkb, source), columns, str(meta["crs"] or "")
 
 
-def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str, dates: str | None) -> FileContent:
+def _from_parquet(
+    source: Path, attribute: str | None, layer: str | None, setting: str, dates: str | None
+) -> FileContent:
     """Read GeoParquet with pyarrow, since the usual builds of GDAL cannot."""
     import json
 
@@ -250,7 +265,7 @@ def _from_parquet(source: Path, attribute: str, layer: str | None, setting: str,
     return _shapes(wkb, source), columns, json.dumps(crs) if isinstance(crs, dict) else crs or ""
 
 
-def _from_table(source: Path, attribute: str, layer: str | None, setting: str, dates: str | None) -> FileContent:
+def _from_table(source: Path, attribute: str | None, layer: str | None, setting: str, dates: str | None) -> FileContent:
     """Points of a CSV file with a header: longitude, latitude in degrees of WGS 84, and attributes."""
     import shapely
 

@@ -37,7 +37,7 @@ from eopipe.run.images import missing_parts
 from eopipe.run.locate import chip_stores, has_chips, imports_chips, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
-from eopipe.tiles.cells import Frame
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import check_init_folder
 from eopipe.trial_settings import configs_of_trainings
@@ -279,17 +279,22 @@ def label_mistakes(config: Config, frame: Frame | None) -> list[str]:
 
     Without a frame they are compared with the area in its UTM zone, at search.resolution or 10 m.
     """
-    label, cell = config["label"], frame.cells[0] if frame and frame.only else None
+    label, cell = config["label"], label_cell(config, frame)
     if config["model"] and not has_settings("label", label):
         return []
-    search = config["search"]
+    files = [(f"label.{name}", Path(label[name])) for name in ("before", "source") if label[name]]
+    return [text for name, path in files for text in refusal(partial(check_label_file, path, label, cell), name)]
+
+
+def label_cell(config: Config, frame: Frame | None) -> Cell | None:
+    """The grid on which labels are read before the run; without a frame the area in its UTM zone, if there is one."""
+    cell, search = frame.cells[0] if frame and frame.only else None, config["search"]
     geometry = area_geometry(search["area"], search["bbox"])
     if not frame and geometry and search["crs"] != UTM:
         metres = search["resolution"] if (search["resolution"] or 0) >= SMALLEST_METRES else PIXEL
         with suppress(EopipeError):
             cell = Frame.of_grids([choose_grid([], (), geometry, "auto", metres)]).cells[0]
-    files = [(f"label.{name}", Path(label[name])) for name in ("before", "source") if label[name]]
-    return [text for name, path in files for text in refusal(partial(check_label_file, path, label, cell), name)]
+    return cell
 
 
 def part_mistakes(config: Config) -> list[str]:

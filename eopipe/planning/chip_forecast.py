@@ -2,7 +2,7 @@
 
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -104,6 +104,11 @@ def forecast_chips(config: Config, scenes: FrozenScenes) -> ChipForecast:
 
     Labels that the stage refuses count as unknown; the forecast says why.
     """
+    return next(forecast_splits(config, scenes, [config["split"]]))
+
+
+def forecast_splits(config: Config, scenes: FrozenScenes, splits: Iterable[Config]) -> Iterator[ChipForecast]:
+    """The forecast for each of several sections `split`; the labels are put onto the grid once."""
     stops, warnings = list[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as name:
         paths = list[Path]()
@@ -115,8 +120,9 @@ def forecast_chips(config: Config, scenes: FrozenScenes) -> ChipForecast:
         stores = {label.scene: label for label in map(Tiles, paths)}
         images = _images(scenes)
         labels = [stores.get(image.scene) or stores.get("") for image in images]
-        forecast = _forecast_split(config, images, labels, stops, paths)
-    return replace(forecast, warnings=(*warnings, *forecast.warnings))
+        for split in splits:
+            forecast = _forecast_split(config | {"split": split}, images, labels, stops, paths)
+            yield replace(forecast, warnings=(*warnings, *forecast.warnings))
 
 
 def forecast_chip_set(config: Config) -> ChipForecast:
@@ -222,7 +228,9 @@ class PlannedImage:
 
 
 def _images(scenes: FrozenScenes) -> list[PlannedImage]:
-    """The model's inputs by name: the scenes, or composites of them."""
+    """The model's inputs by name: the scenes, or composites of them; one that is everywhere before they are known."""
+    if not scenes.items:
+        return [PlannedImage("", {}, Coverage.whole(scenes.frame))]
     if scenes.periods:
         unions = {
             name: Coverage.union(scenes.frame, [scenes.masks[scene] for scene in members])

@@ -1,6 +1,5 @@
 """`eopipe init --from`: a project that maps with the model of a finished run, or with a model that was given away."""
 
-import json
 import logging
 import os
 import re
@@ -22,12 +21,15 @@ from eopipe.models.model_folder import CARD, TEST_SCORES, model_id, read_model_c
 from eopipe.own_files import write_files
 from eopipe.planning.check_config import check_file
 from eopipe.planning.project_settings import (
+    MAX_CLOUD,
     SMALL_KM2,
     InitOptions,
     ProjectArea,
     from_project,
     source_of,
+    title_of,
 )
+from eopipe.planning.project_text import project_text
 from eopipe.publish import RECORD, digest, link_or_copy, publish, read_json, visible_files
 from eopipe.run.locate import NAMES, project_folder
 from eopipe.run.project import SNAKEFILE
@@ -49,14 +51,6 @@ STACKED = {"season": r"DJF|MAM|JJA|SON", "year": r"\d{4}", "month": r"\d\d"}
 # Settings that a reader looks for, also where they are the defaults.
 SHOWN = ("assets", "bands", "mask")
 UTM_ZONE = re.compile(r"EPSG:32[67]\d\d")
-HEAD = """\
-# Config of an eopipe run that maps with a finished model: there are no labels, no split and no training.
-# `eopipe check` reports mistakes; `eopipe predict --help` and
-# https://github.com/eopipe/eopipe/blob/main/docs/stages.md list all settings.
-
-results: results                   # all outputs
-state: state                       # unfinished downloads; kept after failures
-"""
 
 
 @dataclass(frozen=True)
@@ -263,7 +257,8 @@ def _sections(run: FinishedRun, options: InitOptions, area: ProjectArea | None) 
         "preprocess": tiles,
         "composite": composite,
         "predict": run.settings.get("predict", {}),
-        "report": {"title": f"Map of {options.folder.resolve().name}", "colors": colors},
+        "report": {"title": title_of(options), "colors": colors},
+        "crate": {"author": options.author, "license": options.license},
     }
     return {name: _changed(name, values) for name, values in sections.items()}
 
@@ -276,13 +271,10 @@ def _search_of_source(run: FinishedRun, options: InitOptions, area: ProjectArea 
         raise UsageError("init needs --area or --bbox for the scenes of a STAC API")
     source = source_of(options, area, bands, run.settings.get("search", {}).get("collections", ()))
     source = replace(source, mask=tiles.get("mask", source.mask))
-    search: dict[str, Any] = {"collections": [*source.collections], "assets": [*source.assets]}
+    search = source.search(run.settings.get("search", {}).get("max_cloud", MAX_CLOUD))
     if source.catalog:
         return search | {"catalog": from_project(source.catalog, options.folder)}
-    search |= {"url": source.url, "on_missing": "skip" if source.skip_missing else "fail"}
-    if source.has_clouds:
-        search["max_cloud"] = run.settings.get("search", {}).get("max_cloud", 30.0)
-    return search
+    return {"on_missing": None} | search
 
 
 def _masks(run: FinishedRun, search: dict[str, Any]) -> dict[str, Any]:
@@ -320,22 +312,12 @@ def _changed(name: str, values: dict[str, Any]) -> dict[str, Any]:
 def _config_text(run: FinishedRun, sections: dict[str, dict[str, Any]], options: InitOptions) -> str:
     import yaml
 
-    lines = ["model: model                       # " + model_id(run.model)]
-    if run.calibration:
-        lines.append("calibration: calibration.json      # temperature of its probabilities")
-    if options.allow_code:
-        lines.append(f"allow_code: {json.dumps(options.allow_code)}")
-    for name, values in sections.items():
-        if values:
-            lines += ["", f"{name}:", *(f"  {key}: {_yaml(value)}" for key, value in values.items())]
-    text = "\n".join([HEAD, *lines, ""])
+    general = {"results": "results", "state": "state", "model": "model"}
+    general |= {"calibration": "calibration.json"} if run.calibration else {}
+    general |= {"allow_code": options.allow_code} if options.allow_code else {}
+    notes = {"model": model_id(run.model), "calibration": "temperature of its probabilities"}
+    text = project_text(general | sections, notes)
     _, mistakes, _ = validate(yaml.safe_load(text))
     if mistakes:
         raise UsageError("; ".join(mistakes))
     return text
-
-
-def _yaml(value: Any) -> str:
-    import yaml
-
-    return yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6).removesuffix("...\n").strip()

@@ -42,6 +42,11 @@ class FrozenScenes:
     is_frozen: bool
     periods: dict[str, list[str]]
 
+    @classmethod
+    def unknown(cls, frame: Frame) -> "FrozenScenes":
+        """Scenes that only a server knows, on a grid that is known."""
+        return cls({}, frame, 0, 0, is_frozen=False, periods={})
+
     @property
     def shape(self) -> tuple[int, int]:
         """Height and width of the frame in pixels."""

@@ -1,35 +1,41 @@
 """`eopipe init`: a project folder with a commented config that `eopipe check` accepts."""
 
 import json
+import logging
+import shlex
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from eopipe.chips.chip_places import read_index
 from eopipe.composites.periods import period_of
 from eopipe.config import validate
 from eopipe.errors import BadInputError, UsageError
-from eopipe.labels.vector_files import POINTS, VECTORS
 from eopipe.models.model_files import module_of
 from eopipe.own_files import write_files
-from eopipe.planning.check_config import chip_mistakes, missing_files, model_mistakes, run_frame
-from eopipe.planning.chip_set_project import chip_set_project
+from eopipe.planning.check_config import known_scenes, label_cell, missing_files, model_mistakes, run_frame
+from eopipe.planning.chip_forecast import forecast_chip_set, forecast_splits
 from eopipe.planning.finished_project import map_project
+from eopipe.planning.frozen_scenes import Config, FrozenScenes
+from eopipe.planning.project_labels import choose_split, labels_of, splits_of_chips, splits_of_grid
 from eopipe.planning.project_settings import (
     CLASSES,
     DATES,
-    FRACTIONS,
+    MAX_CLOUD,
     SMALL_KM2,
     InitOptions,
     ProjectArea,
     SceneSource,
-    SplitChoice,
-    choose_split,
     from_project,
     model_of_project,
     read_area,
     shipped,
     source_of,
+    title_of,
 )
+from eopipe.planning.project_text import project_text
 from eopipe.publish import visible_files
 from eopipe.run.project import SNAKEFILE
 from eopipe.stac.query import area_geometry, parse_interval
@@ -37,6 +43,10 @@ from eopipe.tasks import TASKS
 
 # Options of scenes, which chips and the sample have.
 OF_SCENES = ("area", "bbox", "catalog", "url", "collection", "datetime", "bands")
+OF_LABELS, STATED = ("labels", "attribute", "layer", "classes", "measure"), ("title", "author", "license")
+# Where labels are put, and the grid of an area whose scenes only a server knows.
+LABELS, UNKNOWN_SHAPE = "labels.gpkg", (8192, 8192)
+SEASONS = {"method": "median", "stack": "season"}
 # The configs of the embedded sample, by task.
 SAMPLES = {
     "segmentation": "config/config.yaml",
@@ -44,66 +54,18 @@ SAMPLES = {
     "multilabel": "config/examples/tree-cover-labels.yaml",
     "regression": "config/examples/tree-cover-values.yaml",
 }
-TEMPLATE = """\
-# Config of an eopipe run. `eopipe check` reports mistakes; `eopipe train --help` and
-# https://github.com/eopipe/eopipe/blob/main/docs/stages.md list all settings.
-
-results: results                   # all outputs
-state: state                       # checkpoints and unfinished downloads; kept after failures
-{products}
-search:
-{search}
-{fetch}
-preprocess:
-  bands: {bands}   # channel order of the model
-  mask: {mask}
-{decibel}{composite}
-label:
-  source: {labels}                 # raster or vector file; for vectors, `attribute` is the field of the class name
-{legend}
-split:
-  method: blocks                   # spatial blocks go to train, val or test as a whole, never single chips
-  fractions: {fractions}
-  block: {block}                       # {comment}
-  chip: {chip}
-{sparse}\
-
-train:
-  task: {task}
-  architecture: {model}
-  processes: 1                     # torchrun workers
-
-report:
-  title: {title}
-"""
-COMPOSITE = """
-composite:
-  method: median                   # of the clear observations of each season
-  stack: season                    # as bands red_MAM, red_JJA, … of one image
-"""
-# Some polygons cross the edge of a block.
-ANY_PIXEL = "  min_valid: 0                     # any labelled pixel makes a chip usable (of rasters: half of a chip)\n"
-SPARSE = {
-    "polygons": ANY_PIXEL
-    + """\
-  # by: polygon                    # with `method: group`: each polygon is in one split, where some cross blocks
-""",
-    "points": ANY_PIXEL,
-}
-PRODUCTS = "# with_products: true              # of the map: polygons, a QGIS style, the entropy, a table of zones\n"
-BEST = """\
-  # best: 3                        # only the three clearest days of each month, with all their scenes
-  # per: month
-  # group: solar-day\
-"""
 
 
 @dataclass(frozen=True)
 class ProjectFiles:
-    """The files of a new project: texts by name, of which its config is the first, and whether it has the sample."""
+    """The files of a new project: texts by name, of which its config is the first, and whether it has the sample.
+
+    `sentence` says what its settings follow from.
+    """
 
     texts: dict[str, str]
     has_sample: bool = False
+    sentence: str = ""
 
     def write(self, folder: Path) -> None:
         sample = shipped("sample")
@@ -130,13 +92,17 @@ def init(options: InitOptions) -> None:
         )
         # Nothing was written before all of it was right.
         project.write(folder)
-        text = "" if options.sample or options.chips else f"; put your labels at {folder / options.labels}"
-    print(f"wrote {folder / 'config.yaml'}{text}, then:\n\n  cd {folder}\n  eopipe check\n  eopipe plan\n  eopipe run")
+        is_without = not (options.sample or options.chips or options.labels)
+        text = f"; put your labels at {folder / LABELS}" if is_without else project.sentence
+    if not (options.sample or (options.author and options.license)):
+        print("who to cite and under which licence is not stated yet: --author and --license, or crate in the config")
+    commands = f"  cd {shlex.quote(str(folder))}\n  eopipe check\n  eopipe plan\n  eopipe run"
+    print(f"wrote {folder / 'config.yaml'}{text}, then:\n\n{commands}")
 
 
 def _init_from(results: Path, options: InitOptions) -> str:
     """Write a project that maps with a finished model; what to say of it."""
-    if used := _used(options, ("bands", "task", "classes", "measure", "model", "labels", "chips", "sample")):
+    if used := _used(options, (*OF_LABELS, "bands", "task", "model", "chips", "sample")):
         raise UsageError(
             f"the model of --from has its own bands and classes, and needs no labels; omit {', '.join(used)}"
         )
@@ -148,7 +114,7 @@ def _init_from(results: Path, options: InitOptions) -> str:
 
 def _sample_project(options: InitOptions) -> ProjectFiles:
     """The demo as a project of its own, whose folder has a copy of the sample."""
-    if used := _used(options, (*OF_SCENES, "classes", "measure", "model", "labels", "chips")):
+    if used := _used(options, (*OF_SCENES, *OF_LABELS, *STATED, "model", "chips")):
         raise UsageError(f"--sample has a config of its own, to be edited; omit {', '.join(used)}")
     lines = shipped(SAMPLES[options.task]).read_text(encoding="utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if not line.startswith("# yaml-language-server"))
@@ -157,11 +123,32 @@ def _sample_project(options: InitOptions) -> ProjectFiles:
 
 def _chip_set_project(chips: Path, options: InitOptions) -> ProjectFiles:
     """A project for chips that exist, with their bands, labels and places."""
-    if used := _used(options, (*OF_SCENES, "classes", "measure", "labels")):
+    if used := _used(options, (*OF_SCENES, *OF_LABELS)):
         raise UsageError(f"the chips of --chips have their bands, labels and places; omit {', '.join(used)}")
-    if not TASKS[options.task].has_classes:
+    if options.is_measured:
         raise UsageError("--task regression is not for chip sets, whose masks are classes")
-    text = chip_set_project(chips, options.folder, options.task, options.model)
+    rows: list[dict[str, Any]] = read_index(chips)["chips"]
+    is_of_chips = TASKS[options.task].is_of_chips or any("mask" in row for row in rows)
+    settings: dict[str, Any] = {
+        "results": "results",
+        "state": "state",
+        "chip_set": str(chips),
+        "split": {},
+        # Chips of folders or of labels of windows have one class for all of their pixels.
+        "train": {
+            "task": options.task if is_of_chips else "classification",
+            "architecture": options.model,
+            "processes": 1,
+        },
+        **_stated(options),
+    }
+    sections = splits_of_chips(rows)
+    config = _checked(settings)
+    forecasts = (forecast_chip_set(config | {"split": config["split"] | section}) for section in sections)
+    settings["split"] = choose_split(sections, forecasts)
+    _checked(settings)
+    notes = {"chip_set": f"{len(rows)} chips, by `eopipe import`"}
+    text = project_text(_in_project(settings, options), notes, ["trials", "members"])
     return ProjectFiles({"config.yaml": text, "Snakefile": SNAKEFILE})
 
 
@@ -172,22 +159,42 @@ def _used(options: InitOptions, names: tuple[str, ...]) -> list[str]:
 
 
 def _area_project(options: InitOptions) -> ProjectFiles:
-    """Validate the options, choose settings from collection, catalog and grid, and check the resulting config."""
+    """Validate the options, and choose settings by collection, catalog, labels and grid."""
     _refuse_contradictions(options)
     dates = options.datetime or (None if options.catalog else DATES)
     parse_interval(dates or "")
     area = _area(options)
     source = source_of(options, area, options.bands)
     outline = _outline(options, area)
+    settings, notes, sentence = _settings(options, source, area, dates), dict[str, str](), ""
     with tempfile.TemporaryDirectory(prefix="eopipe-init-") as name:
         if outline is not None:
             Path(name, "area.geojson").write_text(outline, encoding="utf-8")
-        shape = _checked_shape(_config_text(options, source, area, dates, choose_split(None)), Path(name), options)
-        split = choose_split(shape)
-        text = _config_text(options, source, area, dates, split)
-        _checked_shape(text, Path(name), options, check_chips=True)
+        config = _draft(settings, Path(name))
+        scenes = known_scenes(config)
+        frame = scenes.frame if scenes else run_frame(config)
+        labels = labels_of(options, label_cell(config, frame)) if options.labels else None
+        if labels:
+            settings["label"] = labels.settings
+            settings["report"] |= {"colors": labels.colors} if labels.colors else {}
+            sentence = f", for {options.labels}: {labels.sentence()}"
+        sections = splits_of_grid(frame.shape if frame else UNKNOWN_SHAPE, labels)
+        notes["split.chip"] = "pixels; `eopipe plan` shows whether every split has chips"
+        if frame:
+            config = _draft(settings, Path(name))
+            # Before they are there, labels may be anywhere.
+            config["label"] |= {} if labels else {"source": Path(name, LABELS)}
+            splits = (config["split"] | section for section in sections)
+            forecasts = forecast_splits(config, scenes or FrozenScenes.unknown(frame), splits)
+            settings["split"] = choose_split(sections, forecasts, labels)
+            notes["split.chip"] = f"pixels, on the grid of {frame.shape[0]} x {frame.shape[1]}"
+        else:
+            settings["split"] = sections[0]
+        _draft(settings, Path(name))
+    examples = ["search", "trials", "members", *(["with_products"] if TASKS[options.task].maps_classes else [])]
+    text = project_text(_in_project(settings, options), notes, examples)
     files = {"config.yaml": text, "Snakefile": SNAKEFILE}
-    return ProjectFiles(files if outline is None else files | {"area.geojson": outline})
+    return ProjectFiles(files if outline is None else files | {"area.geojson": outline}, sentence=sentence)
 
 
 def _refuse_contradictions(options: InitOptions) -> None:
@@ -199,10 +206,9 @@ def _refuse_contradictions(options: InitOptions) -> None:
         raise UsageError("init takes --catalog (a folder) or --url, not both")
     if options.area and not options.area.is_file():
         raise BadInputError(f"there is no file {options.area}; give the area as GeoJSON, GeoPackage or Shapefile")
-    has_classes = TASKS[options.task].has_classes
-    if options.measure and has_classes:
+    if options.measure and not options.is_measured:
         raise UsageError("--measure is for --task regression; name --classes for the other tasks")
-    if options.classes and not has_classes:
+    if options.classes and options.is_measured:
         raise UsageError(f"--task {options.task} has no classes; name the quantity of the labels with --measure")
 
 
@@ -223,62 +229,70 @@ def _outline(options: InitOptions, area: ProjectArea | None) -> str | None:
     return json.dumps({"type": "FeatureCollection", "features": [feature]}, indent=1, ensure_ascii=False)
 
 
-def _checked_shape(
-    text: str, folder: Path, options: InitOptions, *, check_chips: bool = False
-) -> tuple[int, int] | None:
-    """The shape of the grid where it is known; raises what `eopipe check` would say, apart from missing labels."""
-    import yaml
-
-    # Files of the user are looked for from here.
-    train = {"task": options.task, "architecture": options.model}
-    config, mistakes, wrong_sections = validate(yaml.safe_load(text) | {"train": train})
-    config["search"] |= {"area": config["search"]["area"] and folder / "area.geojson", "catalog": options.catalog}
+def _draft(settings: Mapping[str, Any], folder: Path) -> Config:
+    """The config with defaults, whose paths start in the working folder; `folder` has the file `area.geojson`."""
+    search = settings["search"] | ({"area": str(folder / "area.geojson")} if "area" in settings["search"] else {})
     # Results of another project that is run in this folder do not belong to the new one.
-    config["results"] = str(folder / "results")
-    if not check_chips:
-        mistakes = [line for line in mistakes if not line.startswith("split.")]
+    return _checked({**settings, "search": search}) | {"results": str(folder / "results")}
+
+
+def _checked(settings: Mapping[str, Any]) -> Config:
+    """The config with defaults.
+
+    Raises UsageError with what `eopipe check` would say of settings, missing files and the model, without the labels.
+    """
+    # Stages that take part log what they read.
+    logging.getLogger("eopipe").setLevel(logging.ERROR)
+    config, mistakes, wrong_sections = validate(dict(settings))
     if not mistakes:
         mistakes = [line for line in missing_files(config, wrong_sections) if not line.startswith("label.source")]
         mistakes += [] if mistakes else model_mistakes(config)
     if mistakes:
         raise UsageError("; ".join(mistakes))
-    shape = frame.shape if (frame := run_frame(config)) else None
-    if check_chips and shape and (errors := chip_mistakes(shape, config["split"])):
-        raise UsageError("; ".join(errors))
-    return shape
+    return config
 
 
-def _config_text(
-    options: InitOptions, source: SceneSource, area: ProjectArea | None, dates: str | None, split: SplitChoice
-) -> str:
-    """The template with values; JSON strings and lists are YAML, so nothing needs quotes by hand."""
+def _settings(options: InitOptions, source: SceneSource, area: ProjectArea | None, dates: str | None) -> dict[str, Any]:
+    """The settings of a project without its split, whose paths start in the working folder."""
     is_small = area is not None and area.square_kilometres < SMALL_KM2
-    fetch = ["", "fetch:", "  windows: true                    # only the blocks of the files that the area needs", ""]
-    suffix = Path(options.labels).suffix.lower()
-    kind = "points" if suffix in POINTS else "polygons" if suffix in VECTORS else "raster"
-    if not TASKS[options.task].has_classes:
-        legend = [f"  measure: {json.dumps(options.measure or 'value')}", "  attribute: value"]
-    else:
-        legend = [f"  classes: {json.dumps(list(options.classes or CLASSES))}", "  attribute: class"]
-    return TEMPLATE.format(
-        products=PRODUCTS if TASKS[options.task].maps_classes else "",
-        search="\n".join(_search_lines(source, area, dates, options)),
-        fetch="\n".join(fetch if is_small and source.windows else [""]),
-        bands=json.dumps(source.bands),
-        mask=json.dumps(source.mask),
-        decibel="  decibel: true                    # 10 log10 of the power\n" if source.decibel else "",
-        composite=COMPOSITE if _stacks_seasons(source, dates, options.model) else "",
-        labels=json.dumps(options.labels),
-        legend="\n".join([*legend, ""]),
-        fractions=json.dumps(FRACTIONS),
-        block=split.block,
-        comment=split.comment,
-        chip=split.chip,
-        sparse=SPARSE.get(kind, ""),
-        task=options.task,
-        model=json.dumps(model_of_project(options.model, options.folder)),
-        title=json.dumps(f"Map of {options.folder.resolve().name}"),
-    )
+    legend: dict[str, Any] = {"classes": options.classes or CLASSES, "attribute": "class"}
+    if options.is_measured:
+        legend = {"measure": options.measure or "value", "attribute": "value"}
+    search = source.search(MAX_CLOUD) | {
+        "bbox": area.bbox if area else (),
+        "area": "area.geojson" if area and not area.bbox else None,
+        "datetime": dates if source.has_dates else None,
+        "crs": area.utm_crs if area and source.utm else None,
+        "resolution": source.resolution,
+    }
+    return {
+        "results": "results",
+        "state": "state",
+        "search": {name: value for name, value in search.items() if value},
+        "fetch": {"windows": True} if is_small and source.windows else {},
+        "preprocess": {"bands": source.bands, "mask": source.mask} | ({"decibel": True} if source.decibel else {}),
+        "composite": SEASONS if _stacks_seasons(source, dates, options.model) else {},
+        "label": {"source": LABELS, **legend},
+        "split": {},
+        "train": {"task": options.task, "architecture": options.model, "processes": 1},
+        **_stated(options),
+    }
+
+
+def _stated(options: InitOptions) -> dict[str, dict[str, Any]]:
+    """The sections of what only a person knows."""
+    crate = {"title": title_of(options), "author": options.author, "license": options.license}
+    return {"report": {"title": title_of(options)}, "crate": {name: value for name, value in crate.items() if value}}
+
+
+def _in_project(settings: Mapping[str, Any], options: InitOptions) -> dict[str, Any]:
+    """The settings with paths that start in the new folder, and without empty ones."""
+    named = {name: dict(value) if isinstance(value, Mapping) else value for name, value in settings.items()}
+    named["train"]["architecture"] = model_of_project(options.model, options.folder)
+    paths = {"catalog": options.catalog, "source": options.labels, "chip_set": options.chips}
+    for section in (named, *(value for value in named.values() if isinstance(value, dict))):
+        section |= {key: from_project(path, options.folder) for key, path in paths.items() if path and key in section}
+    return named
 
 
 def _stacks_seasons(source: SceneSource, dates: str | None, model: str) -> bool:
@@ -287,20 +301,3 @@ def _stacks_seasons(source: SceneSource, dates: str | None, model: str) -> bool:
         return False
     first, last = (moment.date() for moment in parse_interval(dates))
     return len({period_of(day, "season").name for day in (first, last)}) > 1
-
-
-def _search_lines(source: SceneSource, area: ProjectArea | None, dates: str | None, options: InitOptions) -> list[str]:
-    place = f"  bbox: {json.dumps(area.bbox)}" if area and area.bbox else "  area: area.geojson" if area else ""
-    lines = [
-        f"  catalog: {json.dumps(from_project(source.catalog, options.folder))}" if source.catalog else "",
-        f"  url: {json.dumps(source.url)}" if source.url else "",
-        f"  collections: {json.dumps(source.collections)}" if source.collections else "",
-        place,
-        f"  datetime: {json.dumps(dates)}" if dates and source.has_dates else "",
-        "  max_cloud: 30                    # percent" if source.has_clouds and not source.catalog else "",
-        f"  assets: {json.dumps(source.assets)}",
-        "  on_missing: skip                 # scenes without these assets" if source.skip_missing else "",
-        f"  crs: {area.utm_crs}" if area and source.utm else "",
-        f"  resolution: {source.resolution:g}                   # pixel size of the grid" if source.resolution else "",
-    ]
-    return [*filter(None, lines), BEST]

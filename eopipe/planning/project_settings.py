@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from eopipe.chips.block_choice import BlockChoice, choose_block
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vector_files import refuse_xml
@@ -17,6 +16,7 @@ from eopipe.scenes.item import Item
 from eopipe.scenes.products import STANDARD
 from eopipe.stac.geoparquet import from_disk
 from eopipe.stac.query import Query, area_geometry, explain_no_match, warn_of_repair
+from eopipe.tasks import TASKS
 from eopipe.tiles.globe import Geometry, from_crs, unwrap, valid
 from eopipe.tiles.grid import utm_crs
 from eopipe.train_options import TaskName
@@ -26,10 +26,9 @@ SENTINEL_2, SENTINEL_2_METRES = "sentinel-2-l2a", 10.0
 # A scene of Sentinel-2 or Landsat covers more than twice this area in square kilometres.
 SMALL_KM2 = 5000.0
 KM_PER_DEGREE = 111.0
-# Edges of chips to choose from, blocks in them, and the minimum number of blocks that can hold a chip.
-CHIPS, CHIPS_PER_BLOCK, BLOCKS, FEWEST_BLOCKS = (128, 64, 32, 16), (4, 2), 9, 3
-FRACTIONS = (0.7, 0.15, 0.15)
 DATES, CLASSES = "2024-05-01/2024-09-30", ("other", "forest")
+# Scenes with more clouds, in percent, are left out.
+MAX_CLOUD = 30.0
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,24 @@ class InitOptions:
     bands: Annotated[tuple[str, ...], Argument("asset names, in channel order [the collection's]")] = ()
     task: Annotated[TaskName, Argument("learning task")] = "segmentation"
     classes: Annotated[
-        tuple[str, ...], Argument(f"class names, in the order of the class numbers [{', '.join(CLASSES)}]")
+        tuple[str, ...],
+        Argument(f"class names, in the order of the class numbers [the values of --labels, else {', '.join(CLASSES)}]"),
     ] = ()
-    measure: Annotated[str | None, Argument("quantity of the labels, for --task regression [value]")] = None
+    measure: Annotated[str | None, Argument("quantity of the labels, for --task regression [their column]")] = None
     model: Annotated[str, Argument("unet, convnext, temporal, linear, or file.py:Class of your own")] = "unet"
-    labels: Annotated[str, Argument("label file, relative to the folder", value="FILE")] = "labels.gpkg"
+    labels: Annotated[
+        Path | None,
+        Argument("labels: polygons or points of any vector format, a CSV table, or a raster [labels.gpkg in FOLDER]"),
+    ] = None
+    attribute: Annotated[
+        str | None, Argument("column of --labels with the class or the value [the only one that can be]", value="NAME")
+    ] = None
+    layer: Annotated[str | None, Argument("layer of --labels, where it has several", value="NAME")] = None
+    title: Annotated[str | None, Argument("title of map, model and crate [Map of FOLDER]", value="TEXT")] = None
+    author: Annotated[str, Argument("your name, to be cited with the map", value="NAME")] = ""
+    license: Annotated[
+        str, Argument("licence of map and model: SPDX identifier such as CC-BY-4.0, or URL", value="ID")
+    ] = ""
     from_: Annotated[
         Path | None,
         Argument(
@@ -74,10 +86,20 @@ class InitOptions:
     )
     sample: Annotated[bool, Argument("the embedded sample with its labels, ready to run, instead of an area")] = False
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether labels of the task are values of a quantity, instead of classes."""
+        return not TASKS[self.task].has_classes
+
 
 def from_project(path: str | Path, folder: Path) -> str:
     """A path of the working folder as the config in `folder` names it; an absolute one as it is."""
     return str(path) if Path(path).is_absolute() else os.path.relpath(path, folder.resolve())
+
+
+def title_of(options: InitOptions) -> str:
+    """The title of map, model and crate."""
+    return options.title or f"Map of {options.folder.resolve().name}"
 
 
 def model_of_project(model: str, folder: Path) -> str:
@@ -114,10 +136,18 @@ class SceneSource:
     skip_missing: bool = False
     decibel: bool = False
 
-    @property
-    def assets(self) -> tuple[str, ...]:
-        """The assets to fetch: bands, and the mask."""
-        return tuple(dict.fromkeys([*self.bands, *([] if self.mask == "none" else [self.mask])]))
+    def search(self, max_cloud: float) -> dict[str, Any]:
+        """The settings of search for it; scenes with more clouds are left out where its items have a cloud cover."""
+        assets = tuple(dict.fromkeys([*self.bands, *([] if self.mask == "none" else [self.mask])]))
+        settings = {
+            "catalog": self.catalog,
+            "url": self.url,
+            "collections": self.collections,
+            "assets": assets,
+            "on_missing": "skip" if self.skip_missing else None,
+            "max_cloud": max_cloud if self.has_clouds and not self.catalog else None,
+        }
+        return {name: value for name, value in settings.items() if value}
 
 
 def example_sources() -> Iterator[SceneSource]:
@@ -203,39 +233,6 @@ def known_assets(items: list[Item], bands: tuple[str, ...]) -> tuple[tuple[str, 
         raise UsageError(f"the scenes {lacking}; name --bands of {', '.join(sorted(common))}")
     masks = sorted(name for name in common if name.lower() in STANDARD and name not in chosen)
     return chosen, masks[0] if masks else "none"
-
-
-@dataclass(frozen=True)
-class SplitChoice:
-    """Edges of chips and blocks in pixels for a grid, and how it was chosen."""
-
-    chip: int
-    block: int
-    comment: str
-
-
-def choose_split(shape: tuple[int, int] | None) -> SplitChoice:
-    """The largest chips and blocks with which every split of a grid (height, width) gets chips.
-
-    Raises UsageError for a grid that is too small.
-    """
-    if shape is None:
-        return SplitChoice(128, 512, "pixels; `eopipe plan` shows whether every split has chips")
-    for count, factor in ((BLOCKS, CHIPS_PER_BLOCK[1]), (FEWEST_BLOCKS, 1)):
-        for chip in CHIPS:
-            choice = _choice(shape, chip, count)
-            if choice and choice.block >= factor * chip:
-                comment = f"pixels: {choice.count} blocks on the grid of {shape[0]} x {shape[1]}"
-                return SplitChoice(chip, choice.block, comment)
-    raise UsageError(
-        f"the area is {shape[0]} x {shape[1]} pixels, too small for three blocks of chips; choose a larger one"
-    )
-
-
-def _choice(shape: tuple[int, int], chip: int, count: int) -> BlockChoice | None:
-    if chip > min(shape):
-        return None
-    return choose_block(shape, chip, FRACTIONS, largest=CHIPS_PER_BLOCK[0] * chip, min_blocks=count)
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,11 @@ class Coverage:
                 parts.append(((y, x), union))
         return cls(frame, tuple(parts))
 
+    @classmethod
+    def whole(cls, frame: Frame) -> "Coverage":
+        """All pixels of the cells."""
+        return cls(frame, tuple((cell.window, np.broadcast_to(np.True_, cell.shape)) for cell in frame.cells))
+
     @cached_property
     def pixels(self) -> int:
         """Number of covered pixels."""

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import pyogrio.raw
 import pytest
+import rasterio
 import shapely
 import yaml
 from chip_files import EDGE, import_set, write_chip, write_world
+from rasterio.transform import from_origin
 from scenery import CRS, LEFT, TOP, Catalog, Run
 
 from eopipe.chips.block_choice import empty_splits
-from eopipe.config import load
+from eopipe.config import check, load
 from eopipe.config_conflicts import plan_of
 from eopipe.planning.check_config import run_frame
+from eopipe.tiles.globe import transformer
 
 ROOT = Path(__file__).parents[2]
 # 4 x 4 km: at 10 m the grid has about 400 x 400 pixels.
@@ -231,10 +234,152 @@ def test_products_are_offered_where_a_map_has_classes_and_the_settings_by_an_add
     assert check_project(folder / "area", run, monkeypatch)["with_products"] == has_line
 
 
-def test_of_labels_that_are_drawn_any_pixel_makes_a_chip_usable(folder: Path, run: Run) -> None:
-    for labels, fraction in (("fields.gpkg", 0), ("cover.tif", None)):
-        assert run("init", labels, "--bbox", *BOX, "--labels", labels).code == 0
-        assert config_of(folder / labels)["split"]["min_valid"] == fraction
+def write_polygons(path: Path, columns: dict[str, list[Any]], *, edge: float = 40, layer: str | None = None) -> None:
+    """Squares of `edge` metres, 80 metres apart and 15 in a row, from the corner of the scenes of `scene_of_bands`."""
+    corners = [(LEFT + 20 + 80 * (n % 15), TOP - 20 - 80 * (n // 15)) for n in range(len(next(iter(columns.values()))))]
+    shapes = np.array([shapely.to_wkb(shapely.box(x, y - edge, x + edge, y)) for x, y in corners], object)
+    fields = {"fields": [*columns], "field_data": [np.array(values) for values in columns.values()]}
+    options: dict[str, Any] = {"layer": layer, "append": True} if layer else {}
+    pyogrio.raw.write(path, shapes, **fields, crs=CRS, geometry_type="Polygon", **options)
+
+
+@pytest.fixture
+def scenes(folder: Path, catalog: Catalog) -> Path:
+    """The folder with a catalog of one scene of 128 x 160 pixels of 10 m."""
+    catalog.add("scene", {"blue": np.full((128, 160), 4, np.uint8)}, shape=(128, 160))
+    catalog.write()
+    return folder
+
+
+CROPS = [("field", "grove", "water")[n % 3] for n in range(150)]
+
+
+def planned(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The config of a project that is checked and planned as it is."""
+    monkeypatch.chdir(folder)
+    for command in ("check", "plan"):
+        done = run(command)
+        assert done.code == 0, done.stderr
+    return load(Path("config.yaml"))
+
+
+def test_polygons_of_the_working_folder_decide_column_classes_and_split(
+    scenes: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"plot {number}" for number in range(150)]
+    write_polygons(scenes / "own.gpkg", {"name": names, "landcover": CROPS, "year": [2020] * 150})
+    done = run("init", "a/b", "--catalog", "catalog", "--bands", "blue", "--labels", "own.gpkg")
+    assert done.code == 0, done.stderr
+    assert yaml.safe_load((scenes / "a/b/config.yaml").read_text())["label"]["source"] == "../../own.gpkg"
+    config = planned(run, scenes / "a/b", monkeypatch)
+    assert (config["label"]["attribute"], config["label"]["classes"]) == ("landcover", ("field", "grove", "water"))
+    assert (config["split"]["method"], config["split"]["by"], config["split"]["min_valid"]) == (
+        "group",
+        "polygon",
+        None,
+    )
+
+
+def test_points_and_numbers_are_split_so_that_each_part_has_each_class(
+    scenes: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to_degrees = transformer(CRS, "EPSG:4326")
+    rows = ["lon,lat,code,remark"]
+    for number in range(600):
+        # The third class is in a strip at the edge alone.
+        x, y = LEFT + 5 + 10 * (number * 7 % 160), TOP - 5 - 10 * (number * 11 % 128)
+        degrees = to_degrees.transform(x, y)
+        rows.append(f"{degrees[0]:.7f},{degrees[1]:.7f},{30 if x < LEFT + 160 else 10 + number % 2},")
+    (scenes / "points.csv").write_text("\n".join(rows))
+    assert run("init", "p", "--catalog", "catalog", "--bands", "blue", "--labels", "points.csv").code == 0
+    config = planned(run, scenes / "p", monkeypatch)
+    assert (config["label"]["attribute"], config["label"]["classes"]) == ("code", ("10", "11", "30"))
+    assert config["split"]["method"] == "blocks"
+
+
+def test_a_raster_decides_classes_codes_and_colours(scenes: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.resize(np.array([2, 5, 9], np.uint8), (128, 160))
+    profile = {"driver": "GTiff", "width": 160, "height": 128, "count": 1, "dtype": "uint8", "crs": CRS}
+    with rasterio.open(scenes / "cover.tif", "w", **profile, transform=from_origin(LEFT, TOP, 10, 10)) as raster:
+        raster.write(values, 1)
+        raster.write_colormap(1, {2: (255, 0, 0, 255), 5: (0, 128, 0, 255), 9: (0, 0, 255, 255)})
+    init = ("--catalog", "catalog", "--bands", "blue", "--labels", "cover.tif")
+    assert run("init", "r", *init).code == 0
+    named = run("init", "two", *init, "--classes", "a", "b")
+    assert (named.code, "has the 3 values 2, 5, 9 in the area, and --classes names 2" in named.stderr) == (3, True)
+    assert run("init", "three", *init, "--classes", "a", "b", "c").code == 0
+    assert config_of(scenes / "three")["label"]["classes"] == ("a", "b", "c")
+    config = planned(run, scenes / "r", monkeypatch)
+    assert (config["label"]["classes"], config["label"]["codes"]) == (("2", "5", "9"), (2, 5, 9))
+    assert config["report"]["colors"] == ("#ff0000", "#008000", "#0000ff")
+
+
+def test_labels_of_a_measure_name_it(scenes: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_polygons(scenes / "trees.gpkg", {"species": CROPS, "height": [n / 9 for n in range(150)]})
+    init = ("--catalog", "catalog", "--bands", "blue", "--labels", "trees.gpkg", "--task", "regression")
+    assert run("init", "m", *init).code == 0
+    config = planned(run, scenes / "m", monkeypatch)
+    assert (config["label"]["attribute"], config["label"]["measure"]) == ("height", "height")
+
+
+def test_an_area_whose_scenes_only_a_server_knows_is_split_by_its_labels(folder: Path, run: Run) -> None:
+    write_polygons(folder / "own.gpkg", {"class": CROPS})
+    west, south, east, north = transformer(CRS, "EPSG:4326").transform_bounds(LEFT, TOP - 2000, LEFT + 2000, TOP)
+    box = [str(degrees) for degrees in (west, south, east, north)]
+    done = run("init", "p", "--bbox", *box, "--labels", "own.gpkg")
+    assert (done.code, "150 polygons of 3 classes by the column class" in done.stdout) == (0, True), done.stderr
+    split = config_of(folder / "p")["split"]
+    assert (split["by"], split["chip"]) == ("polygon", 32)
+
+
+def test_labels_that_leave_a_choice_or_cannot_be_split_are_refused_in_a_sentence(scenes: Path, run: Run) -> None:
+    write_polygons(scenes / "two.gpkg", {"crop": CROPS, "owner": [*reversed(CROPS)]})
+    rare = ["rare" if n in (3, 70) else name for n, name in enumerate(CROPS)]
+    write_polygons(scenes / "rare.gpkg", {"class": rare})
+    write_polygons(scenes / "layers.gpkg", {"class": CROPS}, layer="a")
+    write_polygons(scenes / "layers.gpkg", {"class": CROPS}, layer="b")
+    write_polygons(scenes / "one.gpkg", {"class": ["field"] * 20})
+    sentences = {
+        ("none.gpkg",): "there is no file none.gpkg; give the labels as a vector file",
+        ("two.gpkg",): "two.gpkg has the columns crop, owner; name the one of the labels with --attribute",
+        ("two.gpkg", "--attribute", "plot"): "two.gpkg has no column plot; it has crop, owner",
+        ("rare.gpkg",): "each class needs 3 polygons or more, and rare has 2",
+        ("layers.gpkg",): "layers.gpkg has the layers a, b; choose one with --layer",
+        ("one.gpkg",): "one.gpkg has one value in the column class, and a model needs two classes",
+    }
+    for options, sentence in sentences.items():
+        done = run("init", "p", "--catalog", "catalog", "--bands", "blue", "--labels", *options)
+        assert sentence in done.stderr, done.stderr
+        assert (done.code in (2, 3), done.stderr.count("\n")) == (True, 1)
+        assert not (scenes / "p").exists()
+    assert (
+        run("init", "p", "--catalog", "catalog", "--bands", "blue", "--labels", "layers.gpkg", "--layer", "b").code == 0
+    )
+    assert config_of(scenes / "p")["label"]["layer"] == "b"
+
+
+def test_examples_in_comments_are_settings(folder: Path, run: Run) -> None:
+    assert run("init", "area", "--bbox", *BOX).code == 0
+    text = (folder / "area/config.yaml").read_text()
+    head, *rest = text.split("\nresults:")
+    with_examples = "\nresults:".join([head, *rest[:1]]).replace("\n  # ", "\n  ")
+    for line in re.findall(r"^# (\w+: .+)$", text, re.MULTILINE):
+        assert check(yaml.safe_load(f"{with_examples}\n{line}\n"))
+    assert text.count("\n# ") >= 4
+
+
+def test_title_author_and_licence_are_stated_once_or_asked_for(folder: Path, run: Run) -> None:
+    bare = run("init", "a", "--bbox", *BOX)
+    assert "who to cite and under which licence is not stated yet: --author and --license" in bare.stdout
+    stated = ("--title", "Woods", "--author", "Ada Lovelace", "--license", "CC-BY-4.0")
+    done = run("init", "b", "--bbox", *BOX, *stated)
+    assert "not stated" not in done.stdout
+    config = config_of(folder / "b")
+    assert (config["report"]["title"], config["crate"]["author"], config["crate"]["license"]) == (
+        "Woods",
+        "Ada Lovelace",
+        "CC-BY-4.0",
+    )
 
 
 def test_a_catalog_on_disk_decides_collection_bands_mask_and_blocks(
@@ -338,7 +483,7 @@ def test_a_project_for_a_chip_set_splits_its_groups(folder: Path, run: Run, monk
     assert Path(config["chip_set"]).resolve() == folder / "set"
 
 
-@pytest.mark.parametrize(("step", "block_km"), [(200_000, 50), (6_000, 5), (400, 0.2)])
+@pytest.mark.parametrize(("step", "block_km"), [(200_000, 20), (6_000, 5), (400, 0.2)])
 def test_a_project_for_chips_by_class_has_blocks_of_their_scale(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, step: int, block_km: float
 ) -> None:
