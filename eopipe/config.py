@@ -17,6 +17,7 @@ from eopipe.contract import STAGES, Input, annotated, is_option, stage, summary
 from eopipe.errors import UsageError
 from eopipe.models.model_folder import MOST_MEMBERS
 from eopipe.needs import unmet
+from eopipe.provenance.contextual_entities import CrateDescription
 from eopipe.provenance.redact import redact_for_terminal
 from eopipe.trial_settings import Trials
 
@@ -219,6 +220,7 @@ def _with_conflicts(
         config[name] = config[name] and str(Path(config[name]))
     # The grid follows the pixels of the bands, not of masks and labels.
     config["search"]["grid_assets"] = config["search"]["grid_assets"] or config["preprocess"]["bands"]
+    _share_statements(config)
     # The user named the host of the catalog, so its items may name it too.
     config["fetch"]["private_hosts"] = (*config["fetch"]["private_hosts"], *_catalog_host(config["search"]["url"]))
     for name in (name for name in STAGES if name not in wrong_sections):
@@ -230,6 +232,16 @@ def _with_conflicts(
         # The permission of a training is its own setting. The files come from the model folder, none of this one.
         config["train"]["architecture"] = config["allow_code"]
     return config, sentences, wrong_sections
+
+
+def _share_statements(config: dict[str, Any]) -> None:
+    """Give catalog, crate and cards the title and the authors that are stated for one of them, where they have none."""
+    for name in ("catalog", "crate"):
+        if config[name]["title"] == section(name).model_fields["title"].default:
+            config[name]["title"] = config["report"]["title"]
+    crate = config["crate"]
+    people = CrateDescription(crate["title"], "", "", crate["author"], coauthors=crate["coauthors"]).people
+    config["report"]["author"] = config["report"]["author"] or ", ".join(people)
 
 
 def _catalog_host(url: str | None) -> tuple[str, ...]:

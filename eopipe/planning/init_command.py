@@ -281,7 +281,7 @@ def _settings(options: InitOptions, source: SceneSource, area: ProjectArea | Non
 
 def _stated(options: InitOptions) -> dict[str, dict[str, Any]]:
     """The sections of what only a person knows."""
-    crate = {"title": title_of(options), "author": options.author, "license": options.license}
+    crate = {"author": options.author, "license": options.license}
     return {"report": {"title": title_of(options)}, "crate": {name: value for name, value in crate.items() if value}}
 
 

@@ -523,3 +523,14 @@ def test_chips_too_near_to_each_other_are_no_project(folder: Path, run: Run) -> 
     assert "the chips are in 1 blocks of 0.1 km, and at least 3 are needed; import them with --group" in done.stderr
     assert run("init", "project", "--chips", "elsewhere").code == 3
     assert not (folder / "project").exists()
+
+
+def test_title_and_authors_are_stated_once_for_report_catalog_and_crate() -> None:
+    people = {"author": "Ada Lovelace", "coauthors": ["Jo March 0000-0002-1825-0097; Orchard House"]}
+    scenes = {"search": {"catalog": "catalog"}, "label": {"source": "labels.gpkg"}}
+    config = check(scenes | {"report": {"title": "Woods"}, "crate": people})
+    assert (config["catalog"]["title"], config["crate"]["title"]) == ("Woods", "Woods")
+    assert config["report"]["author"] == "Ada Lovelace, Jo March"
+    other = {"report": {"title": "Woods", "author": "A."}, "crate": {"title": "Crate"}, "catalog": {"title": "Maps"}}
+    config = check(scenes | other)
+    assert (config["catalog"]["title"], config["crate"]["title"], config["report"]["author"]) == ("Maps", "Crate", "A.")
