@@ -15,7 +15,7 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.classes import nfc
 from eopipe.labels.shape_counts import kind_of_shapes
 from eopipe.labels.values import raster_values
-from eopipe.labels.vector_files import VECTORS, number_of, read_columns, read_file
+from eopipe.labels.vector_files import VECTORS, number_of, read_columns, read_file, source_conflicts
 from eopipe.planning.chip_forecast import ChipForecast
 from eopipe.planning.project_settings import CLASSES, InitOptions
 from eopipe.tiles.cells import Cell
@@ -62,15 +62,23 @@ def labels_of(options: InitOptions, cell: Cell | None) -> Labels:
     Named classes keep their names and order; others are the values of the file. Raises UsageError where a column has
     to be chosen, BadInputError for a file that cannot be read, or whose values are not as many as the named classes.
     """
-    source, classes = Path(options.labels or ""), options.classes
+    source = Path(options.labels or "")
     if not source.is_file():
-        raise BadInputError(f"there is no file {source}; give the labels as a vector file, a CSV table or a raster")
+        problem = f"{source} is a folder" if source.is_dir() else f"there is no file {source}"
+        raise BadInputError(f"{problem}; give the labels as a vector file, a CSV table or a raster")
+    if conflicts := source_conflicts(source, None, None):
+        raise UsageError(conflicts[0].replace("label.source", "--labels"))
     if source.suffix.lower() in VECTORS:
         return _labels_of_shapes(source, options)
+    return _labels_of_raster(source, options, cell)
+
+
+def _labels_of_raster(source: Path, options: InitOptions, cell: Cell | None) -> Labels:
     if unused := [name for name, value in (("--attribute", options.attribute), ("--layer", options.layer)) if value]:
         raise UsageError(f"{source} is a raster, which has no columns and layers; omit {' and '.join(unused)}")
     if options.is_measured:
         return Labels({"source": source, "measure": options.measure or "value"})
+    classes = options.classes
     if cell is None:
         return Labels({"source": source, "classes": classes or CLASSES})
     values, table = raster_values(source, cell)
@@ -110,7 +118,8 @@ def _labels_of_shapes(source: Path, options: InitOptions) -> Labels:
         return Labels(section | {"measure": options.measure or name}, kind, {"": len(values)})
     counts = Counter(nfc(str(value)) for value in values)
     if len(counts) < 2:
-        raise BadInputError(f"{source} has one value in the column {name}, and a model needs two classes")
+        only = f"only the value {next(iter(counts))}" if counts else "no value"
+        raise BadInputError(f"{source} has {only} in the column {name}, and a model needs two classes")
     ordered = sorted(counts, key=lambda text: (number_of(text) is None, number_of(text) or 0.0, text))
     section["classes"] = options.classes or tuple(ordered)
     return Labels(section, kind, {text: counts[text] for text in ordered})
@@ -125,7 +134,10 @@ def _column(source: Path, columns: Mapping[str, Sequence[Any]], usual: str, is_f
     for names in (named, texts, fitting):
         if len(names) == 1:
             return names[0]
-    raise UsageError(f"{source} has the columns {', '.join(columns)}; name the one of the labels with --attribute")
+    cure = "name the one of the labels with --attribute"
+    if is_fitting is _is_measure and not fitting:
+        cure = "none of them has only numbers, which --task regression needs"
+    raise UsageError(f"{source} has the columns {', '.join(columns)}; {cure}")
 
 
 def _is_class(values: Sequence[Any]) -> bool:

@@ -339,13 +339,17 @@ def test_labels_that_leave_a_choice_or_cannot_be_split_are_refused_in_a_sentence
     write_polygons(scenes / "layers.gpkg", {"class": CROPS}, layer="a")
     write_polygons(scenes / "layers.gpkg", {"class": CROPS}, layer="b")
     write_polygons(scenes / "one.gpkg", {"class": ["field"] * 20})
+    (scenes / "own.kml").touch()
     sentences = {
         ("none.gpkg",): "there is no file none.gpkg; give the labels as a vector file",
         ("two.gpkg",): "two.gpkg has the columns crop, owner; name the one of the labels with --attribute",
         ("two.gpkg", "--attribute", "plot"): "two.gpkg has no column plot; it has crop, owner",
         ("rare.gpkg",): "each class needs 3 polygons or more, and rare has 2",
         ("layers.gpkg",): "layers.gpkg has the layers a, b; choose one with --layer",
-        ("one.gpkg",): "one.gpkg has one value in the column class, and a model needs two classes",
+        ("one.gpkg",): "one.gpkg has only the value field in the column class, and a model needs two classes",
+        ("one.gpkg", "--task", "regression"): "none of them has only numbers, which --task regression needs",
+        ("catalog",): "catalog is a folder; give the labels as a vector file",
+        ("own.kml",): "--labels own.kml is KML, which is not read; give a vector file",
     }
     for options, sentence in sentences.items():
         done = run("init", "p", "--catalog", "catalog", "--bands", "blue", "--labels", *options)
