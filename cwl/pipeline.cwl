@@ -679,7 +679,7 @@ inputs:
     - 'null'
     - int
     label: train.epochs
-    doc: number of epochs, passes over the training chips; in place of steps
+    doc: number of epochs, passes over the pixels of the training chips; in place of steps
   train_batch:
     type:
     - 'null'

@@ -253,7 +253,7 @@ inputs:
     - 'null'
     - int
     label: epochs
-    doc: number of epochs, passes over the training chips; in place of steps
+    doc: number of epochs, passes over the pixels of the training chips; in place of steps
     inputBinding:
       prefix: --epochs
   batch:

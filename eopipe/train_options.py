@@ -94,7 +94,7 @@ class TrainOptions:
         ),
     ] = None
     epochs: Annotated[
-        int | None, Option("number of epochs, passes over the training chips; in place of steps", ge=1)
+        int | None, Option("number of epochs, passes over the pixels of the training chips; in place of steps", ge=1)
     ] = None
     batch: Annotated[
         int | None,

@@ -172,8 +172,9 @@ def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | Non
     crop = train["crop"]
     if crop is None and not module_of(train["architecture"]):
         crop = default_crop(chip)
-    drawn *= (crop / chip) ** 2 if crop else 1
-    return training_length(train, count, *((count, 1.0) if TASKS[train["task"]].is_of_chips else (labelled, drawn)))
+    part = (crop / chip) ** 2 if crop else 1.0
+    of_labels = (count, 1.0) if TASKS[train["task"]].is_of_chips else (labelled, drawn, part)
+    return training_length(train, count, *of_labels)
 
 
 def length_line(config: Config, chips: ChipForecast) -> str:

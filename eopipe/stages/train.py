@@ -10,8 +10,8 @@ from eopipe.train_options import TrainKnobs, TrainOptions
 # framework in the metadata of the weights. 5: the head of the built-in models sees the spectrum. 6: length in steps.
 # 7: random crops. 8: passes over the labelled pixels. 10: months, sensors and ranges of values of the training.
 # 11: where a chip has no data, its nearest valid pixel is repeated; the model's item says so.
-# 12: linear models are fitted, and see texture.
-REVISION = 12
+# 12: linear models are fitted, and see texture. 13: an epoch with crops has the pixels of the chips.
+REVISION = 13
 NEEDS = ("plausible_training", "validation_places")
 
 

@@ -187,8 +187,8 @@ class TrainingData:
         labels = [label for _, label in self.pairs]
         labelled = labelled_ground_pixels(labels, samples, self.split.chip, self.split.polygons)
         per_chip = sum(self.split.pixels["train"].values()) / max(1, len(samples))
-        per_chip *= (crop / self.split.chip) ** 2 if crop else 1
-        return training_length(vars(settings), len(samples), labelled, per_chip)
+        part = (crop / self.split.chip) ** 2 if crop else 1.0
+        return training_length(vars(settings), len(samples), labelled, per_chip, part)
 
     def _check(self, job: Job) -> None:
         """Check what can be checked before any worker starts."""

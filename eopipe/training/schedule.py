@@ -34,21 +34,24 @@ def default_steps(labelled: int) -> int:
     return min(max(round(STEPS_PER_ROOT * math.sqrt(labelled)), FEWEST_STEPS), MOST_STEPS)
 
 
-def training_length(train: Mapping[str, Any], chips: int, labelled: int, labelled_per_chip: float) -> TrainingLength:
+def training_length(
+    train: Mapping[str, Any], chips: int, labelled: int, labelled_per_chip: float, part: float = 1.0
+) -> TrainingLength:
     """The length of a training that the values of the stage `train` describe, of `chips` training chips.
 
     Its batch must be set. `labelled_per_chip` is the mean number of labelled pixels of a chip, with each date; of a
-    task with labels for whole chips `labelled` is their number, and this 1.
+    task with labels for whole chips `labelled` is their number, and this 1. `part` is how much of a chip a step takes,
+    by area: with crops an epoch has as many pixels as without them, and more steps.
     """
     batch, is_chipwise = min(train["batch"], max(1, chips)), TASKS[train["task"]].is_of_chips
     if train["epochs"]:
-        validate_every = steps_per_epoch(chips, batch)
+        validate_every = round(steps_per_epoch(chips, batch) / part)
         steps = train["epochs"] * validate_every
     else:
         enough = max(FEWEST_STEPS, math.ceil(CHIP_PASSES * chips / batch)) if is_chipwise else default_steps(labelled)
         steps = train["steps"] or enough
         validate_every = math.ceil(steps / VALIDATIONS)
-    passes = steps * batch * labelled_per_chip / max(1, labelled)
+    passes = steps * batch * labelled_per_chip * part / max(1, labelled)
     unit = "chips" if is_chipwise else "labelled pixels"
     return TrainingLength(steps, validate_every, labelled, passes, unit)
 

@@ -145,7 +145,7 @@ def test_the_settings_of_every_example_config_are_valid(path: Path) -> None:
 
 
 def changed(section: str, **values: Any) -> dict[str, Any]:
-    return DEMO | {section: DEMO[section] | values}
+    return DEMO | {section: DEMO.get(section, {}) | values}
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,21 @@ def test_a_training_stops_after_so_many_validations_without_a_better_one(scores:
     assert stops_early(history(*scores), patience) == late
 
 
+@given(st.integers(1, 300), st.integers(1, 40), st.sampled_from([16, 32, 64, 128, 256]), st.integers(1, 5))
+@settings(max_examples=60, deadline=None)
+def test_an_epoch_is_a_pass_over_the_labelled_pixels_whatever_a_step_takes_of_a_chip(
+    chips: int, batch: int, crop: int, epochs: int
+) -> None:
+    part, pixels = (crop / 256) ** 2, 256**2
+    train = {"task": "segmentation", "batch": batch, "epochs": epochs, "steps": None}
+    length = training_length(train, chips, chips * pixels, pixels, part)
+    # Chips beyond whole batches are left out.
+    whole = epochs * (chips // batch * batch / chips if chips > batch else 1)
+    assert length.passes == pytest.approx(whole, rel=0.5 * part)
+    assert length.steps % epochs == 0
+    assert length.validate_every == length.steps // epochs
+
+
 def test_the_average_follows_its_formula_and_can_be_resumed() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
