@@ -1,10 +1,12 @@
-"""The picture of a chip set run: its worst, median and best test chips, and where on Earth they are.
+"""The picture of runs on a chip set: worst, median and best chips of a split, and where on Earth they are.
 
 Chips are beside each other in their stores, but not on the ground, so that a map of a store would be a false one.
 """
 
-from collections.abc import Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -34,6 +36,8 @@ from eopipe.reporting.wording import format_percent, plural
 from eopipe.scenes.products import true_colour_bands
 from eopipe.tasks.label_sets import label_sets
 from eopipe.tasks.task import without_spread
+from eopipe.tiles.cells import Frame
+from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -51,9 +55,9 @@ DOT = 9
 
 @dataclass(frozen=True)
 class SheetChip:
-    """A test chip: red, green and blue (y, x, 3), numbers of its label and map (y, x), and its share of errors.
+    """A chip: red, green and blue (y, x, 3), numbers of its label and of each map by its name (y, x).
 
-    `number` is that in `ChipPlaces`; `has_data` (y, x) is where the image is valid.
+    `number` is that in `ChipPlaces`, `error` of the first map; `has_data` (y, x) is where the image is valid.
     """
 
     number: int
@@ -61,7 +65,7 @@ class SheetChip:
     pixels: UInt8Array
     has_data: BoolArray
     label: UInt8Array
-    mapped: UInt8Array
+    mapped: dict[str, UInt8Array]
 
 
 @dataclass(frozen=True)
@@ -79,35 +83,43 @@ class ChipSheet:
         """The chips of all groups in their order."""
         return [chip for group in self.groups.values() for chip in group]
 
+    @property
+    def alt(self) -> str:
+        """The picture in a sentence, for readers who cannot see it."""
+        count = plural(len(self.chips), "chip")
+        return f"{count} with image, label, map and errors, from the worst to the best, and a map of all places"
 
-def read_chip_sheet(files: Sequence[MapFile], pairs: Pairs, split: Split, min_share: float | None) -> ChipSheet | None:
-    """The test chips of a chip set with the most, median and fewest errors; None where scenes are mapped.
 
-    A chip without a labelled and mapped pixel has no errors to be counted, so it is not among them. `min_share` is
-    the setting for several labels for each chip, None for classes of pixels.
+def read_chip_sheet(
+    maps: dict[str, list[MapFile]], pairs: Pairs, split: Split, min_share: float | None, places: str = "test"
+) -> ChipSheet | None:
+    """The chips of a split in which the first of some maps has the most, median and fewest errors.
+
+    None where scenes are mapped. A chip without a labelled and mapped pixel has no errors to be counted, so it is not
+    among them. `min_share` is the setting for several labels for each chip, None for classes of pixels.
     """
-    places = ChipPlaces.of([tiles for tiles, _ in pairs])
-    if places is None:
+    chips = ChipPlaces.of([tiles for tiles, _ in pairs])
+    if chips is None:
         return None
-    splits = np.full(len(places.records), NO_SPLIT, np.uint8)
+    splits = np.full(len(chips.records), NO_SPLIT, np.uint8)
     for number, name in enumerate(SPLITS):
-        splits[places.indices(split.samples[name])] = number
-    reader = _ChipReader(files, pairs, places, min_share)
-    errors = dict(reader.errors(np.flatnonzero(splits == SPLITS.index("test"))))
+        splits[chips.indices(split.samples[name])] = number
+    reader = _ChipReader(maps, pairs, chips, min_share)
+    errors = dict(reader.errors(np.flatnonzero(splits == SPLITS.index(places))))
     worst_first = sorted(errors, key=lambda number: (-errors[number], number))
     groups = {
         name: [reader.read(number, errors[number]) for number in numbers]
-        for name, numbers in choose_groups(worst_first).items()
+        for name, numbers in choose_groups(worst_first, TITLES[places].lower()).items()
     }
     names = reader.bands
     image_name = "True colour" if len(names) == 3 else f"Band {names[0]}"
-    return ChipSheet(places, splits, groups, reader.min_share is not None, image_name)
+    return ChipSheet(chips, splits, groups, reader.min_share is not None, image_name)
 
 
-def choose_groups(worst_first: list[int]) -> dict[str, list[int]]:
+def choose_groups(worst_first: list[int], places: str = "test") -> dict[str, list[int]]:
     """Three chips at the start, in the middle and at the end; all in one group where there are no more than these."""
     if len(worst_first) <= len(GROUPS) * OF_A_GROUP:
-        return {"All test chips, the worst first": worst_first}
+        return {f"All {places} chips, the worst first": worst_first}
     middle = (len(worst_first) - OF_A_GROUP) // 2
     starts = (0, middle, len(worst_first) - OF_A_GROUP)
     return {name: worst_first[start : start + OF_A_GROUP] for name, start in zip(GROUPS, starts, strict=True)}
@@ -115,9 +127,9 @@ def choose_groups(worst_first: list[int]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True)
 class _ChipReader:
-    """Reads chips and their maps; `min_share` is for several labels for each chip, None for classes of pixels."""
+    """Reads chips and maps, by names; `min_share` is for several labels for each chip, None for classes of pixels."""
 
-    files: Sequence[MapFile]
+    maps: dict[str, list[MapFile]]
     pairs: Pairs
     places: ChipPlaces
     min_share: float | None
@@ -133,7 +145,8 @@ class _ChipReader:
         for number in numbers.tolist():
             store, window = self._window(number)
             label = self._label(store, window)
-            with open_maps(self._file(store).classes.values(), self.pairs[store][0].frame) as source:
+            first = self._file(store, next(iter(self.maps)))
+            with open_maps(first.classes.values(), self.pairs[store][0].frame) as source:
                 mapped = source.read(*window)
             tested = (label != NO_LABEL) & (mapped[0] != NO_LABEL)
             if not tested.any():
@@ -148,23 +161,27 @@ class _ChipReader:
     def read(self, number: int, error: float) -> SheetChip:
         """A chip with its image, label and map."""
         store, window = self._window(number)
-        tiles, file = self.pairs[store][0], self._file(store)
+        tiles = self.pairs[store][0]
         image = tiles.read("image", *window)[[tiles.names.index(name) for name in self.bands]]
         has_data = tiles.valid(*window)
         pixels = stretch_contrast(np.asarray(image, np.float32), has_data)
+        mapped = {name: self._mapped(self._file(store, name), tiles.frame, window) for name in self.maps}
+        return SheetChip(number, error, pixels, has_data, self._label(store, window), mapped)
+
+    def _mapped(self, file: MapFile, frame: Frame, window: PixelWindow) -> UInt8Array:
         maps = file.classes if self.min_share is None else file.probabilities
-        with open_maps(maps.values(), tiles.frame) as source:
+        with open_maps(maps.values(), frame) as source:
             stored = source.read(*window)[: len(without_spread(source.first.descriptions))]
             mapped = stored[0] if self.min_share is None else _most_probable(stored, source.first.nodata)
-        return SheetChip(number, error, pixels, has_data, self._label(store, window), mapped.astype(np.uint8))
+        return mapped.astype(np.uint8)
 
-    def _window(self, number: int) -> tuple[int, tuple[slice, slice]]:
+    def _window(self, number: int) -> tuple[int, PixelWindow]:
         """The store of a chip, and its rows and columns there without the padding of its slot."""
         (store, row, column), chip = self.places.samples[number].tolist(), self.places.records[number]
         return store, (slice(row, row + chip["height"]), slice(column, column + chip["width"]))
 
-    def _file(self, store: int) -> MapFile:
-        names = {file.scene: file for file in self.files}
+    def _file(self, store: int, name: str) -> MapFile:
+        names = {file.scene: file for file in self.maps[name]}
         return names.get(self.pairs[store][0].scene) or names[""]
 
     def _label(self, store: int, window: tuple[slice, slice]) -> UInt8Array:
@@ -209,6 +226,14 @@ def draw_chip_sheet(
         save_png(figure, target)
 
 
+def sheet_uri(sheet: ChipSheet | None, texts: tuple[str, str, str], legend: dict[str, str]) -> str:
+    """A sheet as a data URI; empty for None."""
+    if sheet is None:
+        return ""
+    draw_chip_sheet(buffer := BytesIO(), sheet, texts, legend)
+    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"
+
+
 def _columns(sheet: ChipSheet) -> tuple[float, list[float]]:
     """The edge of a picture and the left of each column, in inches."""
     count, groups = len(GROUPS) * OF_A_GROUP, [len(chips) for chips in sheet.groups.values()]
@@ -229,12 +254,15 @@ def _rows(sheet: ChipSheet, legend: dict[str, str]) -> dict[str, list[UInt8Array
         sheet.image_name: [np.where(c.has_data[..., None], c.pixels, colors[NO_LABEL]) for c in sheet.chips],
         "Label": [colors[chip.label] for chip in sheet.chips],
     }
-    if sheet.has_label_sets:
-        return rows | {"Most probable class": [colors[chip.mapped] for chip in sheet.chips]}
-    rows["Map"] = [colors[chip.mapped] for chip in sheet.chips]
-    tested = [(chip.label != NO_LABEL) & (chip.mapped != NO_LABEL) for chip in sheet.chips]
-    pairs = zip(sheet.chips, tested, strict=True)
-    rows["Errors"] = [outcomes[np.where(is_tested, chip.label != chip.mapped, 2)] for chip, is_tested in pairs]
+    for name in sheet.chips[0].mapped if sheet.chips else ():
+        of_run, pairs = f" of {name}" if name else "", [(chip.label, chip.mapped[name]) for chip in sheet.chips]
+        rows["Most probable class" if sheet.has_label_sets else f"Map{of_run}"] = [
+            colors[mapped] for _, mapped in pairs
+        ]
+        if not sheet.has_label_sets:
+            rows[f"Errors{of_run}"] = [
+                outcomes[np.where(np.maximum(*pair) == NO_LABEL, 2, np.not_equal(*pair))] for pair in pairs
+            ]
     return rows
 
 
@@ -292,7 +320,7 @@ def _draw_locator(figure: "Figure", sheet: ChipSheet, box: Box, window: tuple[fl
         axes.scatter(longitude[chosen], latitude[chosen], DOT, color, linewidths=0)
     for number, chip in enumerate(sheet.chips, 1):
         place = (longitude[chip.number], latitude[chip.number])
-        axes.scatter(*place, DOT, SPLIT_COLORS[SPLITS.index("test")], edgecolors=INK, linewidths=0.6)
+        axes.scatter(*place, DOT, SPLIT_COLORS[sheet.splits[chip.number]], edgecolors=INK, linewidths=0.6)
         # Around the dot, so that the numbers of neighbours are not above each other.
         angle = 2.4 * number
         offset = (7 * np.cos(angle), 7 * np.sin(angle))

@@ -12,12 +12,13 @@ from eopipe.evaluation.intervals import LEVEL
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.paired import RunComparison
 from eopipe.evaluation.trials import PLACES, RankedTrials
+from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet, sheet_uri
 from eopipe.reporting.decimation import Decimation, decimate, read_centres, windows_of_stores
 from eopipe.reporting.leaderboard import Leaderboard, difference_text, value_text
 from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import ImagePanel, PanelGroup, encode_classes, outline
-from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, bounding_window, read_map_image, spread_evenly
+from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MapFile, bounding_window, read_map_image, spread_evenly
 from eopipe.reporting.scores import OF_CLASS, measures_of
 from eopipe.reporting.wording import plural
 from eopipe.tasks import HAVE_UNIT
@@ -45,11 +46,15 @@ BIAS = (
 
 
 class ComparedPanels(NamedTuple):
-    """The maps of runs side by side, the colours of the classes, and metres of a pixel of the images."""
+    """The maps of runs side by side, the colours of the classes, and metres of a pixel of the images.
+
+    Of a chip set its sheet instead, since neighbours in a store are none on the ground.
+    """
 
     groups: list[PanelGroup]
     legend: dict[str, str]
     pixel_m: float
+    sheet: ChipSheet | None = None
 
 
 def size_text(comparison: RunComparison, data: EvaluationData, split: str) -> str:
@@ -78,15 +83,26 @@ def score_table(comparison: RunComparison, names: Sequence[str], data: Evaluatio
 def read_panels(runs: Sequence[EvaluationData], names: Sequence[str], split: str) -> ComparedPanels:
     """The maps of runs with their places of a split; none of several labels for each chip. At most six of each run."""
     first, groups = runs[0], list[PanelGroup]()
+    if first.task.has_label_sets:
+        return ComparedPanels([], {}, 0.0)
     frame, decimation = first.frame, decimate(first.frame.shape, LONGEST_EDGE_OF_MANY)
     scale = None if first.task.has_classes else _scale_of(first, split)
     colors = scale.colors if scale else class_colors(first.names, ())
-    for number in [] if first.task.has_label_sets else spread_evenly(range(len(first.groups))):
+    if sheet := _read_sheet(runs, names, split):
+        return ComparedPanels([], dict(zip(first.names, colors, strict=True)), 0.0, sheet)
+    for number in spread_evenly(range(len(first.groups))):
         maps = [run.groups[number] for run in runs]
         heading = "" if len(first.groups) == 1 else maps[0].stores[0].scene
         groups.append(_map_panels(first, maps, names, decimation, (heading, split, colors, scale)))
-    legend = {} if scale or first.task.has_label_sets else dict(zip(first.names, colors, strict=True))
+    legend = {} if scale else dict(zip(first.names, colors, strict=True))
     return ComparedPanels(groups, legend, decimation.step * pixel_metres(frame.cells[0].grid)[0])
+
+
+def _read_sheet(runs: Sequence[EvaluationData], names: Sequence[str], split: str) -> ChipSheet | None:
+    """The sheet of a chip set with the maps of runs; None where scenes are mapped."""
+    pairs = [(group.stores[0], group.label) for group in runs[0].groups]
+    files = [[MapFile(group.stores[0].scene, group.paths, {}) for group in run.groups] for run in runs]
+    return read_chip_sheet(dict(zip(names, files, strict=True)), pairs, runs[0].split, None, split)
 
 
 def _scale_of(run: EvaluationData, split: str) -> ValueScale:
@@ -139,11 +155,14 @@ def render_comparison(
 
 def panels_context(panels: ComparedPanels, first: str) -> dict[str, Any]:
     """What a template needs for the maps of runs, the first of which has this name, and for its head and foot."""
+    texts = "Worst, median and best chips", f"In the order of the errors of {first}.", ""
     outcomes = ("both right", f"only {first} right", "only the other right", "both wrong", "other places")
     return {
         "version": __version__,
         "style": page_source(STYLE),
         "groups": panels.groups,
+        "sheet": panels.sheet,
+        "sheet_uri": sheet_uri(panels.sheet, texts, panels.legend),
         "legend": panels.legend,
         "outcomes": dict(zip(outcomes, OUTCOME_COLORS, strict=True)) if panels.legend else {},
         "scale_bar": partial(scale_bar, panels.pixel_m),

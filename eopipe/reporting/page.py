@@ -1,9 +1,7 @@
 """The page as HTML: everything inline, nothing from the network, no script."""
 
-from base64 import b64encode
 from functools import partial
 from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +16,7 @@ from eopipe.reporting import data_tables, scores
 from eopipe.reporting.cards import Card
 from eopipe.reporting.change import change_sections
 from eopipe.reporting.charts import error_charts, reliability_chart, ridge_chart
-from eopipe.reporting.chip_sheet import draw_chip_sheet
+from eopipe.reporting.chip_sheet import draw_chip_sheet, sheet_uri
 from eopipe.reporting.multilabel import label_sections
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, PanelGroup
@@ -63,16 +61,11 @@ def write_picture(target: Path | BinaryIO, run: RunData) -> None:
     if run.sheet is None:
         run.write_map(target)
     else:
-        legend = dict(zip(run.classes, run.colors, strict=True))
-        draw_chip_sheet(target, run.sheet, (run.title, run.subtitle, run.attribution), legend)
+        draw_chip_sheet(target, run.sheet, *_sheet_texts(run))
 
 
-def _sheet_uri(run: RunData) -> str:
-    """The sheet of a chip set as a data URI; empty for other runs."""
-    if run.sheet is None:
-        return ""
-    write_picture(buffer := BytesIO(), run)
-    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"
+def _sheet_texts(run: RunData) -> tuple[tuple[str, str, str], dict[str, str]]:
+    return (run.title, run.subtitle, run.attribution), dict(zip(run.classes, run.colors, strict=True))
 
 
 def page_source(name: str) -> str:
@@ -93,7 +86,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "unit": run.metrics.sample,
         "split_unit": data_tables.split_unit(run.split),
         "legend": {} if run.scale else dict(zip(run.classes, run.colors, strict=True)),
-        "sheet_uri": _sheet_uri(run),
+        "sheet_uri": sheet_uri(run.sheet, *_sheet_texts(run)),
         "scale_bar": partial(scale_bar, run.step * run.pixel[0]),
         "confidence_colors": ", ".join(CONFIDENCE_COLORS),
         "split_legend": dict(zip(("train", "validation", "test"), SPLIT_COLORS, strict=True)),

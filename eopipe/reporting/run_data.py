@@ -256,7 +256,7 @@ def read_run(
         roles = split_roles(split, pairs, decimation, file.scene)
         parts = [tiles for tiles, _ in in_map], in_map[0][1], roles
         maps.append(read_map(file, *parts, decimation, split.chip, scale))
-    sheet = read_chip_sheet(files, pairs, split, metrics.min_share if isinstance(metrics, LabelMetrics) else None)
+    sheet = read_chip_sheet({"": files}, pairs, split, metrics.min_share if isinstance(metrics, LabelMetrics) else None)
     if sheet and title == DEFAULT_TITLE:
         title = pairs[0][0].attributes.get("collection") or title
     return RunData(

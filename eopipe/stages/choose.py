@@ -6,7 +6,8 @@ from typing import Annotated
 from eopipe.contract import Input, Option, Output
 from eopipe.train_options import RankingScore
 
-REVISION = 2  # groups are the pieces of intervals where they are split
+# 2: groups are the pieces of intervals where they are split. 3: maps of a chip set are a sheet of its chips.
+REVISION = 3
 NEEDS = ("validation_places", "score_of_task")
 
 

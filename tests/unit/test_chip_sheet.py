@@ -12,7 +12,16 @@ from scenery import Run
 
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.splits import SPLITS
-from eopipe.reporting.chip_sheet import LOCATOR, ChipSheet, choose_groups, draw_chip_sheet, locator_box, read_chip_sheet
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.reporting.chip_sheet import (
+    LOCATOR,
+    ChipSheet,
+    choose_groups,
+    draw_chip_sheet,
+    locator_box,
+    read_chip_sheet,
+)
+from eopipe.reporting.compare_page import read_panels, render_comparison
 from eopipe.reporting.palette import SPLIT_COLORS, rgb
 from eopipe.reporting.panels import INCORRECT
 from eopipe.reporting.rasters import MapFile
@@ -57,7 +66,7 @@ def sheet_of(
     classes = write_map(folder / "classes.tif", both if task else mapped[None], tiles.grid, task=task)
     min_share = 0.05 if task else None
     sheet = read_chip_sheet(
-        [MapFile("", {"": classes}, {"": path})], [(tiles, labels)], made_split(samples=samples), min_share
+        {"": [MapFile("", {"": classes}, {"": path})]}, [(tiles, labels)], made_split(samples=samples), min_share
     )
     assert sheet is not None
     return sheet, places
@@ -72,7 +81,7 @@ def test_the_worst_median_and_best_test_chips_are_on_the_sheet(run: Run, tmp_pat
         assert chip.error == pytest.approx(chip.number / EDGE**2)
         with rasterio.open(tmp_path / places.records[chip.number]["mask"]) as mask:
             assert (chip.label == mask.read(1)).all()
-        assert np.flatnonzero(chip.label != chip.mapped).tolist() == [*range(chip.number)]
+        assert np.flatnonzero(chip.label != chip.mapped[""]).tolist() == [*range(chip.number)]
         assert chip.has_data.all()
         assert chip.pixels.shape == (EDGE, EDGE, 3)
 
@@ -83,7 +92,7 @@ def test_the_spread_of_an_ensemble_is_no_class_of_the_sheet(run: Run, tmp_path: 
     plain, _ = sheet_of(run, tmp_path / "plain", task="multilabel")
     other, _ = sheet_of(run, tmp_path / "spread", task="multilabel", spread=9)
     for first, second in zip(plain.chips, other.chips, strict=True):
-        np.testing.assert_array_equal(first.mapped, second.mapped)
+        np.testing.assert_array_equal(first.mapped[""], second.mapped[""])
 
 
 def test_few_test_chips_are_all_on_the_sheet_once() -> None:
@@ -133,3 +142,29 @@ def test_the_map_of_the_places_is_around_all_chips_and_on_earth(
     # As long on the ground in both directions.
     shrink = np.cos(np.radians(np.mean(latitudes)))
     assert width / (east - west) == pytest.approx(shrink * height / (north - south))
+
+
+@pytest.mark.parametrize("places", ["test", "val"])
+def test_maps_of_compared_runs_of_a_chip_set_are_a_sheet_and_no_mosaic(run: Run, tmp_path: Path, places: str) -> None:
+    sheet, _ = sheet_of(run, tmp_path)
+    tiles, labels = (Tiles(tmp_path / f"set/{kind}/chips-0000.zarr") for kind in ("tiles", "labels"))
+    truth = labels.read("label")
+    exact = write_map(tmp_path / "exact.tif", truth[None], tiles.grid)
+    # Chips of the sheet are of the places that are compared.
+    samples = {name: sheet.places.samples[:12] if name == places else sheet.places.samples[12:13] for name in SPLITS}
+    split = made_split(samples=samples)
+    runs = [
+        EvaluationData([EvaluatedMap(0, {"": path}, [tiles], labels)], tuple(LEGEND), split)
+        for path in (tmp_path / "classes.tif", exact)
+    ]
+    panels = read_panels(runs, ["best", "other"], places)
+    assert panels.groups == []
+    assert panels.sheet is not None
+    assert [chip.number for chip in panels.sheet.chips] == [11, 10, 9, 7, 6, 5, 2, 1, 0]
+    for chip in panels.sheet.chips:
+        assert (chip.mapped["best"] != chip.label).sum() == chip.number
+        assert (chip.mapped["other"] == chip.label).all()
+    page = render_comparison(["best", "other"], ("Scores", [("Score", "best", "other")]), [], panels)
+    assert page.count("<img ") == 1
+    assert 'class="scalebar"' not in page
+    assert 'href="#maps"' in page
