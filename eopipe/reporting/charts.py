@@ -15,6 +15,8 @@ CHART, RIDGES_WIDTH = (4.6, 2.8), 3.6
 RIDGE, OVERLAP, MAX_LABELS = 0.15, 2.4, 30
 # Cells and bars of the charts of errors; a level of fewer pixels has no quantiles.
 CELLS, BARS, ERROR_LEVELS, MIN_LEVEL_PIXELS = 48, 41, 10, 20
+# The standard error of an accuracy of fewer may be above 0.07.
+MIN_BIN_SAMPLES = 50
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,15 @@ def line_chart(
 
 
 def reliability_chart(calibration: ProbabilityScores) -> Markup:
-    """Accuracy over confidence in the test areas, beside the diagonal of perfect calibration.
+    """Accuracy over confidence in the test areas, beside the diagonal of perfect calibration; empty without a bin.
 
-    A dot for each bin; its area is the bin's share of the samples.
+    A dot for each bin that is not too small; its area is the bin's share of the samples.
     """
-    bins = calibration.bins
+    bins = [row for row in calibration.bins if row.samples >= MIN_BIN_SAMPLES]
+    if not bins:
+        return Markup("")
     confidence, accuracy = [row.confidence for row in bins], [row.accuracy for row in bins]
-    total = sum(row.samples for row in bins)
+    total = sum(row.samples for row in calibration.bins)
     points = ", ".join(f"{x:.2f}: {y:.2f}" for x, y in zip(confidence, accuracy, strict=True))
     alt = f"Reliability curve, accuracy by confidence: {points}."
     with figure_style(salt=alt):

@@ -15,7 +15,7 @@ from eopipe.labels.shape_counts import shape_sentences
 from eopipe.reporting import data_tables, scores
 from eopipe.reporting.cards import Card
 from eopipe.reporting.change import change_sections
-from eopipe.reporting.charts import error_charts, reliability_chart, ridge_chart
+from eopipe.reporting.charts import MIN_BIN_SAMPLES, error_charts, reliability_chart, ridge_chart
 from eopipe.reporting.chip_sheet import draw_chip_sheet, sheet_uri
 from eopipe.reporting.multilabel import label_sections
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
@@ -117,7 +117,7 @@ def _scores(run: RunData) -> dict[str, Any]:
             "error_legend": {},
             "error_charts": error_charts(*_tested_values(run), run.classes[0], metrics.unit),
             "class_balance": [],
-            "reliability": "",
+            "calibration_text": "",
         }
     return _training(run) | {
         "methods": scores.method_rows(metrics),
@@ -139,6 +139,7 @@ def _training(run: RunData) -> dict[str, Any]:
         "class_balance": data_tables.class_balance(run.split, run.colors),
         "calibration_text": calibration_text(run.metrics),
         "reliability": reliability_chart(run.metrics.calibration) if run.metrics.calibration else "",
+        "min_bin": MIN_BIN_SAMPLES,
     }
 
 

@@ -700,3 +700,32 @@ def test_folds_of_another_run_are_refused(tmp_path: Path, capsys: pytest.Capture
     assert code == 3
     assert "split, scores, model and fold 0 have different classes" in capsys.readouterr().err
     assert not picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("samples", "dots", "text"),
+    [
+        ([50, 400], 2, "share of its pixels. "),
+        ([49, 50, 400], 2, "share of its pixels; 1 bin of fewer than 50 pixels has no dot. "),
+        ([40, 41, 42, 40, 41], 0, "There is no curve: no bin has 50 pixels. "),
+    ],
+)
+def test_a_bin_of_few_pixels_has_no_dot_of_calibration(
+    tmp_path: Path, samples: list[int], dots: int, text: str
+) -> None:
+    bins = [
+        {"samples": count, "confidence": 0.5 + 0.1 * n, "accuracy": 0.4 + 0.1 * n} for n, count in enumerate(samples)
+    ]
+    calibration = {"ece": 0.1, "brier": 0.1, "nll": 0.2, "confidence": 0.9, "accuracy": 0.9, "description": "none"}
+    calibration |= {
+        "bins": bins,
+        "intervals": {"ece": [0.0, 0.2], "brier": None, "nll": None, "level": 0.95, "pieces": 9},
+    }
+    run = finish(tmp_path / "run")
+    run.edit("metrics", lambda metrics: metrics.update(calibration=calibration))
+    code, page, _ = run.report()
+    assert code == 0
+    assert "expected calibration error (ECE) 0.100 (0.000 to 0.200)" in page
+    assert text + "Confidence intervals of 95 %" in page
+    curves = re.findall(r"Reliability curve, accuracy by confidence: ([^<\"]*)\.\"", page)
+    assert [len(curve.split(", ")) for curve in curves] == [dots] * bool(dots)
