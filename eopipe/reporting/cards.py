@@ -19,10 +19,12 @@ from eopipe.reporting.verdict import seeds_text, verdict, weak_classes
 from eopipe.reporting.wording import (
     BASELINES,
     DASH,
+    EQUAL,
     baseline_text,
     calibration_text,
     describe_test,
     format_count,
+    format_difference,
     format_length,
     format_percent,
     format_setting,
@@ -285,7 +287,8 @@ def _overall_table(run: RunData) -> CardTable:
         model = (_figures(metrics.model.score(key)), _interval(metrics.intervals.model.get(key)))
         of_members = [_figures(value) for value in score_tables.member_spread(run.metrics, key)] * has_members
         scores = [_figures(baseline.score(key)) for baseline in metrics.baselines.values()]
-        of_gains = [_interval(metrics.gains(baseline).get(key)) for baseline in metrics.compared]
+        gains = [metrics.gains(baseline).get(key) for baseline in metrics.compared]
+        of_gains = [EQUAL if format_difference(ends) == EQUAL else _interval(ends) for ends in gains]
         rows.append((name, *model, *of_members, *scores, *of_gains))
     others = [BASELINES[key].capitalize() for key in metrics.baselines]
     others += [f"Model minus {BASELINES[key]}" for key in metrics.compared]

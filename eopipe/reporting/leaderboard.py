@@ -10,7 +10,9 @@ from eopipe.evaluation.paired import RunScores
 from eopipe.reporting.scores import measures_of
 from eopipe.reporting.wording import (
     DASH,
+    EQUAL,
     format_count,
+    format_difference,
     format_gain,
     format_interval,
     format_score,
@@ -32,12 +34,12 @@ def difference_text(run: RunScores, key: str, unit: str) -> str:
     value, ends = (run.differences or {}).get(key, np.nan), run.paired.get(key)
     if not np.isfinite(value):
         return DASH
-    text = format_value(value, unit) if unit else format_gain(value)
+    text = format_gain(value, unit)
     if not ends:
         return f"{text}, no interval: too few independent places"
-    if not value and not any(ends):
-        return f"{text}, equal on each piece"
-    return f"{text} ({format_interval(ends, unit)}){'' if run.is_significant(key) else ', not significant'}"
+    if (interval := format_difference(ends, unit)) == EQUAL:
+        return f"{text}, {EQUAL}"
+    return f"{text} ({interval}){'' if run.is_significant(key) else ', not significant'}"
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class Leaderboard:
             f"{few} of {plural(len(others), 'other trial')}{self._whole} {verb} not significantly different from it: "
             "the paired interval of the difference contains 0."
         )
+        if equal := [(row["intervals_of_differences"] or {}).get(key) for row in others].count([0, 0]):
+            sentence += f" {equal} of them {'is' if equal == 1 else 'are'} {EQUAL}."
         if unknown:
             sentence += f" For {unknown} of them the difference has no interval: too few places are independent."
         return sentence

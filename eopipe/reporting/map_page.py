@@ -24,12 +24,7 @@ from eopipe.reporting.palette import CONFIDENCE_COLORS, ValueScale, class_colors
 from eopipe.reporting.panels import map_panels
 from eopipe.reporting.quality import DataQuality, read_quality
 from eopipe.reporting.rasters import MapFile, map_files, open_maps, page_decimation, read_map, spread_evenly
-from eopipe.reporting.run_data import (
-    MappedRun,
-    describe_days,
-    map_heading,
-    views_of_cells,
-)
+from eopipe.reporting.run_data import MappedRun, describe_days, map_heading, views_of_cells
 from eopipe.reporting.scores import MEASURES, OF_CLASS, no_interval_text
 from eopipe.reporting.verdict import Tone, Verdict, verdict_measures, weak_classes
 from eopipe.reporting.wording import (

@@ -26,11 +26,7 @@ from eopipe.reporting.figures import (
     wrapped,
 )
 from eopipe.reporting.palette import ValueScale, rgb
-from eopipe.reporting.wording import (
-    TIMES,
-    format_length,
-    round_length,
-)
+from eopipe.reporting.wording import TIMES, format_length, round_length
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.globe import to_degrees
 from eopipe.tiles.ground import pixel_metres

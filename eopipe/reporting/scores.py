@@ -25,6 +25,7 @@ from eopipe.reporting.wording import (
     BASELINES,
     DASH,
     format_count,
+    format_difference,
     format_gain,
     format_interval,
     format_measured,
@@ -112,7 +113,7 @@ def with_intervals(metrics: RunMetrics, rows: list[TableRow], measures: NamedMea
             TableCell(
                 _gain_text(metrics.model.score(key), metrics.methods[baseline].score(key), unit[key]),
                 share=None,
-                note=format_interval(metrics.gains(baseline).get(key), unit[key]),
+                note=format_difference(metrics.gains(baseline).get(key), unit[key]),
             )
             for key, _ in measures
         ]
@@ -139,9 +140,7 @@ def _member_summary(metrics: RunMetrics, measures: NamedMeasures) -> list[TableR
 
 
 def _gain_text(score: float | None, baseline: float | None, unit: str) -> str:
-    if score is None or baseline is None:
-        return DASH
-    return format_value(score - baseline, unit) if unit else format_gain(score - baseline)
+    return DASH if score is None or baseline is None else format_gain(score - baseline, unit)
 
 
 def no_interval_text(intervals: ScoreIntervals) -> str:

@@ -21,7 +21,9 @@ from eopipe.evaluation.metrics_document import (
 )
 from eopipe.reporting.wording import (
     BASELINES,
+    EQUAL,
     THIN_SPACE,
+    format_difference,
     format_gain,
     format_percent,
     format_score,
@@ -201,10 +203,10 @@ def _gain_note(metrics: RunMetrics, key: Method, measure: Measure) -> str:
     """The gain with its interval: `gain -0.004, 95 %: -0.022 to 0.010`."""
     interval, gain = metrics.gains(key).get(measure), _difference(metrics, key, measure)
     title = "" if measure == "accuracy" else f" of {dict(verdict_measures(metrics.task))[measure]}"
-    text, form = f"gain{title} {format_gain(gain)}", format_gain
-    if measure == "rmse":
-        text, form = f"difference in RMSE {format_value(gain, metrics.unit)}", "{:.4g}".format
-    return f"{text}, 95 %: {form(interval[0])} to {form(interval[1])}" if interval else text
+    name, unit = ("difference in RMSE", metrics.unit) if measure == "rmse" else (f"gain{title}", "")
+    text = f"{name} {format_gain(gain, unit)}"
+    ends = format_difference(interval, unit)
+    return f"{text}, {'' if ends == EQUAL else '95 %: '}{ends}" if ends else text
 
 
 def _joined(comparisons: list[Comparison]) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 THIN_SPACE = "\u202f"
 DASH, TIMES = "\u2013", " \u00d7 "
+EQUAL = "equal on each piece"
 # The baselines by their keys in a metrics file.
 BASELINES: dict[Method, str] = {
     "extra_trees": "extra trees on bands",
@@ -30,9 +31,9 @@ def format_score(value: float | None) -> str:
     return DASH if value is None else f"{value:.3f}"
 
 
-def format_gain(difference: float) -> str:
-    """A difference of two scores with three digits; never a negative zero."""
-    return f"{round(difference, 3) + 0.0:.3f}"
+def format_gain(difference: float, unit: str = "") -> str:
+    """A difference of two scores with three digits, four significant ones with a unit; never a negative zero."""
+    return format_value(difference, unit) if unit else f"{round(difference, 3) + 0.0:.3f}"
 
 
 def format_interval(ends: list[float] | None, unit: str = "") -> str:
@@ -40,6 +41,11 @@ def format_interval(ends: list[float] | None, unit: str = "") -> str:
     if not ends:
         return ""
     return f"{ends[0]:.4g} to {ends[1]:.4g} {unit}".strip() if unit else " to ".join(map(format_gain, ends))
+
+
+def format_difference(ends: list[float] | None, unit: str = "") -> str:
+    """The ends of the interval of a difference; what is equal has none."""
+    return EQUAL if ends and not any(ends) else format_interval(ends, unit)
 
 
 def format_percent(share: float | None) -> str:

@@ -17,7 +17,7 @@ from eopipe.ports import FrozenItems, ProbabilityMaps
 # 13: metres on the ground; gains without an interval, and classes that are never right or hardly mapped; the verdict is
 # on the baseline that evaluate chose.
 # 14: the architectures of the members of an ensemble.
-# 15: no dot of calibration for few samples; the picture of a chip set says in words what it shows.
+# 15: no dot of calibration for few samples; equal scores are called equal; marks of sparse labels are enlarged.
 REVISION = 15
 
 

@@ -19,6 +19,7 @@ from eopipe.reporting import scores
 from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
 from eopipe.reporting.palette import DISTINCT, class_colors, difference
 from eopipe.reporting.panels import outline
+from eopipe.reporting.scores import method_rows
 from eopipe.reporting.verdict import Verdict, verdict
 from eopipe.reporting.wording import baseline_text, format_length, join_words, round_length
 from eopipe.run.project import summary
@@ -123,6 +124,17 @@ def test_the_verdict_goes_by_the_intervals_of_the_gains(gains: Gains, simple: Ga
 def test_a_difference_that_may_be_chance_is_not_counted_in_errors() -> None:
     assert "% fewer errors" in verdict_on(compared((UP, UP), (UP, UP))).text
     assert "errors" not in verdict_on(compared((AROUND, UP), (UP, UP))).text
+
+
+def test_equal_scores_on_each_piece_have_no_interval_of_nothing() -> None:
+    document = compared(([0.0, 0.0], [0.0, 0.0]), (UP, UP), (0.9, 0.8))
+    equal = (
+        f"The model cannot be told apart from {PIXEL} (gain 0.000, equal on each piece), but is better than {ALWAYS}."
+    )
+    assert verdict_on(document).headline == equal
+    rows = method_rows(KINDS["segmentation"].model_validate(document))
+    of_model = {row.name: [cell.note for cell in row.cells[:2]] for row in rows}
+    assert of_model["Model minus boosted trees on bands"] == ["equal on each piece"] * 2
 
 
 def test_a_small_but_certain_difference_is_called_slight() -> None:
@@ -241,8 +253,8 @@ def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
         "The model is worse than the boosted trees on bands, but is better than the mean of the labels."
     )
     assert headline([-0.1, 0.4], 1.8) == (
-        "The model cannot be told apart from the boosted trees on bands (difference in RMSE 0.2 m, 95 %: -0.1 to 0.4), "
-        "but is better than the mean of the labels."
+        "The model cannot be told apart from the boosted trees on bands (difference in RMSE 0.2 m, 95 %: -0.1 to "
+        "0.4 m), but is better than the mean of the labels."
     )
 
 

@@ -330,6 +330,18 @@ def test_the_page_names_settings_and_trials_that_are_not_significantly_different
     assert page.count("<img ") == 6
 
 
+def test_equal_trials_are_called_equal_on_the_page(tmp_path: Path) -> None:
+    truth = classes()
+    trials, mapped = Trials(tmp_path, truth), with_errors(truth, 0.2, 1)
+    for number in range(3):
+        trials.add(f"equal-{number}", mapped, seed=number)
+    assert trials.choose(tmp_path / "out") == 0
+    page = (tmp_path / "out/trials.html").read_text()
+    assert "0.000, equal on each piece" in page
+    assert "not significant<" not in page
+    assert "2 of them are equal on each piece." in page
+
+
 def test_the_maps_of_at_most_four_trials_are_side_by_side(tmp_path: Path) -> None:
     truth = classes()
     trials = Trials(tmp_path, truth)
