@@ -44,7 +44,7 @@ and times. No run needs a network. The pictures have the colours of the reports.
 Scores are of test areas without training chips, with 95 % confidence intervals where the test areas have enough
 independent pieces for one. "model minus" is the paired difference: where its interval contains 0, the model cannot be
 told apart from that baseline (of an error such as RMSE, the smaller is the better). Times are wall times; other work on
-the machine makes them longer, so CPU time and the load average at the start are beside them. {made_up} have
+the machine makes them longer, so each example has its CPU time and the load average at the start too. {made_up} have
 made-up scenes, by the makers of the tests.
 
 *Pictures of the embedded sample: {credit}.*"""
@@ -67,7 +67,7 @@ def run_all(names: Sequence[str], cache: Path) -> None:
 def page(records: dict[str, Any]) -> str:
     """The text of docs/gallery.md."""
     made_up = " and ".join(f"`{example.name}`" for example in SHOWN if MADE_UP in example.data)
-    heads = ("example", "sensor", "task", "score of the model", "best baseline", f"time on {CORES} cores", "CPU time")
+    heads = ("example", "task", "score of the model", "best baseline", f"time on {CORES} cores")
     rows = [_summary(example, records[example.name]) for example in SHOWN]
     unshown = [
         (f"[{name}](../config/examples/{name}.yaml)", first_sentence(EXAMPLES / f"{name}.yaml"), reason)
@@ -87,16 +87,16 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _summary(example: Example, record: dict[str, Any]) -> list[str]:
-    row = [f"[{example.name}](#{example.name})", example.sensor, record["task"]]
-    times = (duration(record["wall_s"]), duration(record["cpu_s"]))
+    # Few columns: the page of the site cuts what is wider.
+    row = [f"[{example.name}](#{example.name})", f"{record['task']}, {example.sensor}"]
     if not record["measures"]:
-        return [*row, "not scored", "", *times]
+        return [*row, "not scored", "", duration(record["wall_s"])]
     main = record["measures"][0]
     values = {method: values for method, measure, *values in record["scores"] if measure == main}
     baselines = {m: v for m, v in values.items() if m != "model" and not m.startswith("model minus")}
     best = (min if record["task"] == "regression" else max)(baselines, key=lambda method: baselines[method][0])
     model, baseline = (f"{main} {score(*values[method])}" for method in ("model", best))
-    return [*row, model, f"{baseline}, {best}", *times]
+    return [*row, model, f"{baseline}, {best}", duration(record["wall_s"])]
 
 
 def _card(example: Example, record: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from eopipe.reporting.scores import measures_of
 from eopipe.reporting.wording import (
     DASH,
     EQUAL,
+    THIN_SPACE,
     format_count,
     format_difference,
     format_gain,
@@ -57,9 +58,10 @@ class Leaderboard:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        percent = f"{100 * LEVEL:.0f} %"
-        scores = ("Trial", f"{self.title} ({percent})", f"Difference to the best ({percent})")
-        return (*scores, *self.document["trials"][0]["settings"], "Steps", "Weights")
+        percent = f"{100 * LEVEL:.0f}{THIN_SPACE}%"
+        scores = f"{self.title} ({percent})", f"Difference to the best ({percent})"
+        # One column for all settings, of which there may be any number.
+        return ("Trial", *scores, "Settings that differ", "Steps", "Weights")
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -71,9 +73,9 @@ class Leaderboard:
             ends = format_interval(run.intervals.get(key), unit)
             score = value_text(run.scores[key], unit) + (f" ({ends})" if ends else "")
             difference = DASH if run.differences is None else difference_text(run, key, unit)
-            steps = _steps_text(row)
-            texts = map(format_setting, row["settings"].values())
-            rows.append((f"{rank}. {row['name']}", score, difference, *texts, steps, format_count(row["weights"])))
+            settings = "; ".join(f"{name} {format_setting(value)}" for name, value in row["settings"].items()) or DASH
+            texts = score, difference, settings, _steps_text(row), format_count(row["weights"])
+            rows.append((f"{rank}. {row['name']}", *texts))
         return rows
 
     @property

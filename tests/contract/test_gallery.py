@@ -82,3 +82,8 @@ def test_an_example_runs_to_its_picture_and_record(tmp_path: Path, monkeypatch: 
     assert record["scores"][0][2] > 0.95
     with Image.open(tmp_path / "pictures/two-zones.png") as picture:
         assert picture.width == 360
+
+
+def test_no_table_has_more_columns_than_the_page_shows_at_1400_pixels() -> None:
+    widths = {line.count(" | ") + 1 for line in PAGE.splitlines() if line.startswith("| ")}
+    assert max(widths) <= 5

@@ -23,6 +23,7 @@ from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.publish import MANIFEST, publish, read_json, write_json
 from eopipe.reporting.compare_page import render_trials
 from eopipe.reporting.leaderboard import Leaderboard
+from eopipe.reporting.page import STYLE, page_source
 from eopipe.tasks import LOWER_IS_BETTER, TASKS
 from eopipe.tasks.task import Task
 
@@ -340,6 +341,19 @@ def test_equal_trials_are_called_equal_on_the_page(tmp_path: Path) -> None:
     assert "0.000, equal on each piece" in page
     assert "not significant<" not in page
     assert "2 of them are equal on each piece." in page
+
+
+def test_any_number_of_settings_is_one_column_that_wraps(tmp_path: Path) -> None:
+    truth = classes()
+    trials = Trials(tmp_path, truth)
+    for number in range(2):
+        values = {"learning_rate": 0.1 + number, "width": 8 + number, "seed": number, "schedule": f"s{number}"}
+        trials.add(f"trial-{number}", with_errors(truth, 0.1 + number / 10, 1), **values)
+    heads, first, _ = rows_of(trials.rank())
+    assert heads[3:] == ("Settings that differ", "Steps", "Weights")
+    assert first[3] == "learning_rate 0.1; schedule s0; seed 0; width 8"
+    assert len(heads) == len(first) == 6
+    assert "nowrap" not in "".join(re.findall(r"\.numeric [^}]*}", page_source(STYLE)))
 
 
 def test_the_maps_of_at_most_four_trials_are_side_by_side(tmp_path: Path) -> None:
