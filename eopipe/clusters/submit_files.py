@@ -87,12 +87,10 @@ class JobRequests:
         int | None, Argument("memory in MB that each GPU has at least (gpus_minimum_memory), such as 40000", ge=1)
     ] = None
     gpu_capability: Annotated[
-        str | None,
-        Argument("compute capability of each GPU, at least (gpus_minimum_capability)", value="X.Y"),
+        str | None, Argument("compute capability of each GPU, at least (gpus_minimum_capability)", value="X.Y")
     ] = None
     require_gpus: Annotated[
-        str | None,
-        Argument("ClassAd expression that holds for each GPU, such as of its DeviceName", value="EXPR"),
+        str | None, Argument("ClassAd expression that holds for each GPU, such as of its DeviceName", value="EXPR")
     ] = None
     requirements: Annotated[str | None, Argument("ClassAd expression that holds for the machine", value="EXPR")] = None
     image: Annotated[str | None, Argument("container image with eopipe, for nodes without it", value="IMAGE")] = None

@@ -56,9 +56,7 @@ class JobUsage:
     gpu_mb: float | None = None
 
 
-def usage(
-    results: Annotated[Path, Argument("results folder of the run", positional=True)] = Path("results"),
-) -> None:
+def usage(results: Annotated[Path, Argument("results folder of the run", positional=True)] = Path("results")) -> None:
     """Show the memory, time, CPUs and GPUs that the jobs of each rule requested and used."""
     jobs, accounting = with_accounting(read_jobs(results))
     print("\n".join([*table(jobs), "", *notes(jobs, accounting)]))

@@ -15,14 +15,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, Float64Array, UInt8Array
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.fetch.download import mark_complete
-from eopipe.fetch.range_reader import (
-    MAX_BLOCK,
-    RangeCache,
-    RangeReader,
-    gdal_text,
-    open_geotiff,
-    open_range_reader,
-)
+from eopipe.fetch.range_reader import MAX_BLOCK, RangeCache, RangeReader, gdal_text, open_geotiff, open_range_reader
 from eopipe.fetch.retry import FetchSession
 from eopipe.publish import publish, sha256
 from eopipe.scenes.item import StatedRaster

@@ -142,11 +142,6 @@ def srun_command(nodes: NodeRange, cpus: int) -> list[str]:
     When the first task ends, the others have half a minute to end too: the end of one task must not cut short what
     another one saves, and a task that waits for a dead one waits in vain.
     """
-    size = [
-        f"--nodes={nodes.maximum}",
-        f"--ntasks={nodes.maximum}",
-        "--ntasks-per-node=1",
-        f"--cpus-per-task={cpus}",
-    ]
+    size = [f"--nodes={nodes.maximum}", f"--ntasks={nodes.maximum}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}"]
     endings = ["--no-kill", "--wait=0"] if nodes.is_elastic else ["--wait=30"]
     return ["srun", "--overlap", *size, "--mem=0", "--kill-on-bad-exit=0", *endings]

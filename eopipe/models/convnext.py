@@ -14,11 +14,7 @@ from eopipe.models import SPECTRAL_HEAD
 from eopipe.models.unet import PixelNorm, head_input, head_layers
 
 # Channels of the first downsampled level, and blocks of each level, of which the first `depth` are used.
-SIZES = {
-    "atto": (40, (2, 2, 6, 2, 2, 2)),
-    "tiny": (96, (3, 3, 9, 3, 3, 3)),
-    "small": (96, (3, 3, 27, 3, 3, 3)),
-}
+SIZES = {"atto": (40, (2, 2, 6, 2, 2, 2)), "tiny": (96, (3, 3, 9, 3, 3, 3)), "small": (96, (3, 3, 27, 3, 3, 3))}
 KERNEL = 7
 
 

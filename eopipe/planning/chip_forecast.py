@@ -2,8 +2,8 @@
 
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.audit import ChipSplit, parse_allowed, raise_findings
 from eopipe.chips.block_choice import describe_unvalidated, plan_warnings
 from eopipe.chips.candidates import MappedImage
+from eopipe.chips.chip_blocks import blocks_of, covered_pixels
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import pair_stores
 from eopipe.chips.label_leaks import find_split_polygons
 from eopipe.chips.make_split import check_complete, place_chips
-from eopipe.chips.polygons import labelled_ground_pixels, split_polygons
+from eopipe.chips.polygons import labelled_ground_pixels, split_polygons, splits_of_pixels
 from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest
 from eopipe.chips.used_shapes import used_shapes
 from eopipe.config_conflicts import plan_of
@@ -50,7 +51,7 @@ class ChipForecast:
     Without labels there is one class, `unknown`; `ground_pixels` are the labelled pixels of the training chips, each
     once for all chips and dates. `stops` says why labels or chips will end the run, `warnings` what
     is wasted; `label_lines` is a table of the source values of the labels with their classes. `has_slots`: the chips
-    belong to a chip set, each at a place of its own.
+    belong to a chip set, each at a place of its own. `polygons` are outlines (row, column) of split polygons.
     """
 
     plan: SplitPlan
@@ -65,6 +66,7 @@ class ChipForecast:
     warnings: tuple[str, ...] = ()
     label_lines: tuple[str, ...] = ()
     has_slots: bool = False
+    polygons: Mapping[str, Sequence[IntArray]] = field(default_factory=dict)
 
     @property
     def has_labels(self) -> bool:
@@ -86,6 +88,12 @@ class ChipForecast:
         by_split = {name: self.samples[self.role == n] for n, name in enumerate(SPLITS)}
         places = {name: rows if self.has_slots else rows[:, 1:] for name, rows in by_split.items()}
         return {name: np.unique(rows, axis=0) for name, rows in places.items()}
+
+    def outlines(self, split: str) -> Sequence[IntArray]:
+        """Outlines (n, row and column) of the polygons of a split, or of its chips where each place is in one split."""
+        if not self.plan.by_place:
+            return self.polygons.get(split, ())
+        return list(self.corners[split][:, None] + np.array([(0, 0), (0, 1), (1, 1), (1, 0)]) * self.plan.chip)
 
     def main_split(self, scene: str) -> str:
         """The split of most chips of a scene; train for a scene without chips."""
@@ -179,8 +187,27 @@ def _forecast_split(
     if stores and len(train):
         ground = labelled_ground_pixels([label for label in labels if label], train, plan.chip, polygons)
     texts = tuple(stops), tuple(warnings), label_lines
-    has_slots = places is not None
-    return ChipForecast(plan, names, samples, role, pixels, classes, label_bytes, ground, *texts, has_slots)
+    outlines = _polygon_outlines(stores, polygons, samples, role, plan.chip) if polygons else {}
+    counts = pixels, classes, label_bytes, ground
+    return ChipForecast(plan, names, samples, role, *counts, *texts, places is not None, outlines)
+
+
+def _polygon_outlines(
+    labels: list[Tiles], polygons: dict[str, list[int]], samples: IntArray, role: UInt8Array, chip: int
+) -> dict[str, list[IntArray]]:
+    """Outlines (n, row and column) of the polygons of each split, as far as they are in its chips."""
+    from rasterio.features import shapes
+
+    outlines: dict[str, list[IntArray]] = {name: [] for name in SPLITS}
+    for label in labels:
+        for y, x in blocks_of(label.windows):
+            splits = splits_of_pixels(label, polygons, y, x)
+            for number, name in enumerate(SPLITS):
+                area = covered_pixels(samples[role == number, 1:], chip, (y, x)) & (splits == number)
+                for shape, _ in shapes(area.astype(np.uint8), area):
+                    ring = np.array(shape["coordinates"][0], np.int64)
+                    outlines[name].append(ring[:, ::-1] + (y.start, x.start))
+    return outlines
 
 
 def _check_complete(
@@ -197,7 +224,7 @@ def _check_complete(
 def split_arguments(settings: dict[str, Any]) -> tuple[SplitPlan, SplitRequest]:
     """Plan and request of the settings of a split, without its stores."""
     values = settings | {"tiles": (), "labels": ()}
-    return plan_of(settings), SplitRequest(**{field.name: values[field.name] for field in fields(SplitRequest)})
+    return plan_of(settings), SplitRequest(**{entry.name: values[entry.name] for entry in fields(SplitRequest)})
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eopipe.arrays import Float64Array
+from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.splits import SPLITS
 from eopipe.planning.chip_forecast import ChipForecast
 from eopipe.planning.frozen_scenes import FrozenScenes, SceneRow
@@ -108,30 +108,26 @@ def _draw_map(axes: "Axes", scenes: FrozenScenes, chips: ChipForecast | None, ou
     alpha = max(0.04, 0.75 / max(1, len(outlines)))
     axes.add_collection(PolyCollection(outlines, facecolors=COVERAGE, edgecolors="none", alpha=alpha))
     axes.add_collection(PolyCollection(outlines, facecolors="none", edgecolors="white", linewidths=0.4))
-    if chips and chips.plan.by_place:
+    if chips:
         for color, split in zip(SPLIT_COLORS, SPLITS, strict=True):
-            # Chips that overlap show as one area.
-            edge = "white" if chips.plan.stride >= chips.plan.chip else color
-            squares = PolyCollection(list(_squares(scenes.frame, chips, split)), facecolors=color, edgecolors=edge)
-            squares.set(linewidths=0.2, antialiaseds=False)
-            axes.add_collection(squares)
+            # Chips that overlap show as one area, and polygons of few pixels by their edges.
+            edge = "white" if chips.plan.by_place and chips.plan.stride >= chips.plan.chip else color
+            shapes = [_on_map(scenes.frame, outline) for outline in chips.outlines(split)]
+            areas = PolyCollection(shapes, facecolors=color, edgecolors=edge)
+            areas.set(linewidths=1.2 if chips.plan.by_polygon else 0.2, antialiaseds=False)
+            axes.add_collection(areas)
     grid = PolyCollection(exterior_rings(_extents(scenes.frame)), facecolors="none", edgecolors=INK, linewidths=1)
     axes.add_collection(grid)
 
 
-def _squares(frame: Frame, chips: ChipForecast, split: str) -> Float64Array:
-    """Corners (n, 4, 2) of the chips of a split, in the CRS of the first cell."""
-    corners, parts = chips.corners[split].astype(float), []
-    steps = np.array([(0, 0), (0, 1), (1, 1), (1, 0)]) * chips.plan.chip
-    for cell in frame.cells:
-        columns, affine = cell.window[1], cell.grid.affine
-        in_cell = corners[(corners[:, 1] >= columns.start) & (corners[:, 1] < columns.stop)] - (0, cell.column)
-        rows, cols = np.moveaxis(in_cell[:, None] + steps, -1, 0)
-        x, y = affine.c + affine.a * cols, affine.f + affine.e * rows
-        if cell is not frame.cells[0]:
-            x, y = transformer(str(cell.grid.crs), str(frame.cells[0].grid.crs)).transform(x, y)
-        parts.append(np.stack([x, y], -1))
-    return np.concatenate(parts)
+def _on_map(frame: Frame, outline: IntArray) -> Float64Array:
+    """An outline (n, row and column) within one cell in the CRS of the first."""
+    cell = next(cell for cell in frame.cells if outline[:, 1].min() < cell.window[1].stop)
+    affine, (rows, cols) = cell.grid.affine, (outline - (0, cell.column)).T
+    x, y = affine.c + affine.a * cols, affine.f + affine.e * rows
+    if cell is not frame.cells[0]:
+        x, y = transformer(str(cell.grid.crs), str(frame.cells[0].grid.crs)).transform(x, y)
+    return np.stack([x, y], -1)
 
 
 def _draw_timeline(axes: "Axes", rows: list[SceneRow], chips: ChipForecast | None) -> None:
@@ -141,7 +137,7 @@ def _draw_timeline(axes: "Axes", rows: list[SceneRow], chips: ChipForecast | Non
         days = np.array([row.day for row in dated], "datetime64[D]")
         cloud = np.array([row.cloud or 0 for row in dated])
         colors = [
-            TIMELINE if not chips or chips.plan.by_place else SPLIT_COLORS[SPLITS.index(chips.main_split(r.name))]
+            SPLIT_COLORS[SPLITS.index(chips.main_split(r.name))] if chips and chips.plan.by_scene else TIMELINE
             for r in dated
         ]
         faces = [color if row.cloud is not None else "white" for row, color in zip(dated, colors, strict=True)]

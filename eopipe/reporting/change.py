@@ -46,12 +46,7 @@ def change_sections(change: ChangeScores | None) -> dict[str, Any]:
 
 def _method_row(name: str, scores: ScoresOfChange) -> tuple[str, ...]:
     values = (scores.f1, scores.precision, scores.recall, scores.kappa)
-    return (
-        name,
-        *map(format_score, values),
-        format_percent(scores.correct_transitions),
-        format_count(scores.pixels),
-    )
+    return (name, *map(format_score, values), format_percent(scores.correct_transitions), format_count(scores.pixels))
 
 
 def transition_rows(classes: list[str], hectares: list[list[float]]) -> list[TableRow]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CRISP_EDGE = 400
 # Brightness to which the tone curve lifts the median pixel.
 MEDIAN_TONE = 0.3
+# The share of labelled test pixels below which they do not show as they are: polygons and points in a large area.
+SPARSE = 0.02
 CORRECT, INCORRECT, UNTESTED = "#a9c7dc", "#d1490c", "#e9e9e6"
 
 
@@ -101,12 +103,25 @@ def _class_panels(view: MapView, classes: tuple[str, ...], colors: tuple[str, ..
     if tested.any():
         share = format_percent(float((label != mapped)[tested].mean()))
         alt = f"Test pixels where map and label differ: {share} of the pixels in this image."
-        # Correct (0), incorrect (1) and outside the test areas (2).
-        outcome = np.where(tested, (label != mapped).astype(np.uint8), 2)
-        outcome = np.where(mapped == NO_LABEL, NO_LABEL, outcome).astype(np.uint8)
-        errors = encode_classes(outcome, (CORRECT, INCORRECT, UNTESTED))
-        panels.append(ImagePanel("Errors in the test area", alt, errors))
+        title = "Errors in the test area" + ", its pixels enlarged" * bool(tested.mean() < SPARSE)
+        panels.append(ImagePanel(title, alt, _error_image(view, label != mapped)))
     return panels
+
+
+def _error_image(view: MapView, differs: BoolArray) -> EncodedImage:
+    """Correct and incorrect test pixels; few of them enlarged, over the image in grey, since they would not show."""
+    from scipy.ndimage import maximum_filter
+
+    tested, has_data = view.tested[view.window], view.quicklook.has_data[view.window]
+    if tested.mean() >= SPARSE:
+        outcome = np.where(tested, differs, 2)
+        outcome = np.where(view.classes[view.window] == NO_LABEL, NO_LABEL, outcome).astype(np.uint8)
+        return encode_classes(outcome, (CORRECT, INCORRECT, UNTESTED))
+    pixels = stretch_contrast(view.quicklook.bands[:, *view.window], has_data)
+    pixels = np.repeat(pixels.mean(-1, keepdims=True).astype(np.uint8), 3, axis=-1)
+    for color, chosen in ((CORRECT, tested & ~differs), (INCORRECT, tested & differs)):
+        pixels[maximum_filter(chosen, max(3, max(tested.shape) // 80))] = rgb(color)
+    return encode_photo(pixels, has_data)
 
 
 def _label_panels(

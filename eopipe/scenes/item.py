@@ -17,12 +17,7 @@ import numpy as np
 from eopipe.errors import BadInputError, RefusedError
 from eopipe.publish import read_json
 from eopipe.scenes.products import BandScaling
-from eopipe.scenes.radiometry import (
-    is_offset_applied,
-    is_offset_unapplied,
-    offset_doubt,
-    product_scaling,
-)
+from eopipe.scenes.radiometry import is_offset_applied, is_offset_unapplied, offset_doubt, product_scaling
 from eopipe.tiles.grid import crs_of_fields
 
 log = logging.getLogger("eopipe")

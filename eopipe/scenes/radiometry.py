@@ -8,14 +8,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from eopipe.scenes.products import (
-    BASELINE,
-    SENTINEL2_NAME,
-    BandScaling,
-    is_esa_product,
-    product_of,
-    sentinel2_names,
-)
+from eopipe.scenes.products import BASELINE, SENTINEL2_NAME, BandScaling, is_esa_product, product_of, sentinel2_names
 
 APPLIED = ("earthsearch:boa_offset_applied", "sentinel:boa_offset_applied")
 FALSE = (False, "false", "False")

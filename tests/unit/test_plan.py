@@ -21,6 +21,7 @@ from shapely.geometry import box, mapping
 
 from eopipe import cli
 from eopipe.arrays import AnyArray
+from eopipe.chips import splits
 from eopipe.cli import report_error
 from eopipe.clusters.profile import JobShape
 from eopipe.config import check, load
@@ -35,6 +36,7 @@ from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_r
 from eopipe.planning.plan_figure import figure_bounds
 from eopipe.planning.trial_store import sample_size
 from eopipe.publish import files, write_json
+from eopipe.reporting.palette import SPLIT_COLORS, rgb
 from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout, store_files
@@ -576,3 +578,36 @@ def test_polygons_that_the_split_divides_stop_the_run_before_it_begins(folder: P
     assert "split.by: polygon keeps each whole" in completed.stderr
     write(folder, label=label, split={"allow": ["polygon: each field has several soils"]})
     assert run("plan", "config.yaml").code == 0
+
+
+def test_the_map_of_a_plan_shows_split_polygons(folder: Path, run: Run) -> None:
+    # Polygons of four pixels, of two classes by turns.
+    transform = Transformer.from_crs(CRS, "EPSG:4326", always_xy=True)
+    corners = [(LEFT + STEP * col, TOP - STEP * row) for row in range(8, 90, 16) for col in range(8, 150, 16)]
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"class": "ab"[number % 2]},
+            "geometry": mapping(
+                shapely.transform(box(x, y - 2 * STEP, x + 2 * STEP, y), transform.transform, interleaved=False)
+            ),
+        }
+        for number, (x, y) in enumerate(corners)
+    ]
+    (folder / "labels.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    label, by_polygon = {"source": "labels.geojson", "attribute": "class"}, {"method": "group", "by": "polygon"}
+    config = write(folder, label=label, split=by_polygon)
+    forecast = forecast_chips(config, find_scenes(config))
+    assert not forecast.stops
+    # Each polygon is drawn where it is, once.
+    pixels = {
+        (int(row), int(col)) for name in splits.SPLITS for row, col in (o.min(0) for o in forecast.outlines(name))
+    }
+    assert pixels == {(round((TOP - y) / STEP), round((x - LEFT) / STEP)) for x, y in corners}
+    planned(run, folder)
+    with Image.open(folder / "plan/plan.png") as picture:
+        colors = np.asarray(picture.convert("RGB"))
+    # Without the legend at the right.
+    drawn = colors[:, : colors.shape[1] // 2]
+    for name, color in zip(splits.SPLITS, SPLIT_COLORS, strict=True):
+        assert (drawn == rgb(color)).all(-1).sum() > 30, name

@@ -1,5 +1,6 @@
 """The parts of the report: colours, decimation, outlines, lengths, wording."""
 
+from io import BytesIO
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from affine import Affine
 from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
+from PIL import Image
 
 from eopipe.chips.splits import read_samples
 from eopipe.errors import BadInputError, UsageError
@@ -17,8 +19,9 @@ from eopipe.evaluation.metrics_document import KINDS, read_metrics
 from eopipe.publish import write_json
 from eopipe.reporting import scores
 from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
-from eopipe.reporting.palette import DISTINCT, class_colors, difference
-from eopipe.reporting.panels import outline
+from eopipe.reporting.palette import DISTINCT, class_colors, difference, rgb
+from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, map_panels, outline
+from eopipe.reporting.rasters import MapView, Quicklook
 from eopipe.reporting.scores import method_rows
 from eopipe.reporting.verdict import Verdict, verdict
 from eopipe.reporting.wording import baseline_text, format_length, join_words, round_length
@@ -27,7 +30,7 @@ from eopipe.tiles.grid import make_grid
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
 
 MEANINGS = ("field", "built", "water", "forest", "orchard", "bare soil", "meadow", "snow", "cloud", "shadow", "reef")
 Gains = tuple[list[float] | None, list[float] | None]
@@ -401,3 +404,24 @@ def test_a_model_that_is_fitted_at_once_has_no_steps_in_its_report() -> None:
         "Highest mIoU in the validation areas: 0.600 after its fit.",
         "Highest mIoU in the validation areas: 0.700 after step 2 of 2.",
     ]
+
+
+@pytest.mark.parametrize("step", [1, 20])
+def test_few_test_pixels_are_enlarged_over_the_image(step: int) -> None:
+    size, blank = 200, np.full((200, 200), NO_LABEL, np.uint8)
+    label, mapped = blank.copy(), np.zeros((size, size), np.uint8)
+    label[::step, ::step] = np.arange(len(label[::step]))[:, None] % 2
+    bands = np.random.default_rng(0).random((1, size, size)).astype(np.float32)
+    quicklook = Quicklook(bands, np.ones((size, size), bool), False)
+    confidence, role = np.ones((size, size), np.float32), np.full((size, size), 2, np.uint8)
+    everything = slice(0, size), slice(0, size)
+    view = MapView("", quicklook, label, mapped, confidence, role, label != NO_LABEL, everything)
+    panel = map_panels(view, "", ("a", "b"), ("#000000", "#ffffff")).panels[-1]
+    assert panel.title == "Errors in the test area" + (", its pixels enlarged" if step > 1 else "")
+    with Image.open(BytesIO(panel.image.data)) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    for color in (CORRECT, INCORRECT):
+        of_color = (pixels == rgb(color)).all(-1)
+        # Half of the test pixels each: nine image pixels for one, but at the edge.
+        assert of_color.sum() == size**2 / 2 if step == 1 else 8 * 50 < of_color.sum() <= 9 * 50
+    assert ((pixels == rgb(UNTESTED)).all(-1)).sum() == 0
