@@ -7,8 +7,8 @@ from eopipe.contract import Input, Option, Output
 from eopipe.ports import FrozenItems
 
 # 2: no licence and no author where none are stated. 3: the README escapes text; container images, media types,
-# descriptions of parameters.
-REVISION = 3
+# descriptions of parameters. 4: cells of tables wrap.
+REVISION = 4
 ORCID = r"^(https://orcid\.org/)?\d{4}-\d{4}-\d{4}-\d{3}[\dX]$"
 ROR = r"^(https://ror\.org/)?0[a-z0-9]{8}$"
 
