@@ -144,7 +144,7 @@ inputs:
   license:
     type: string
     label: license
-    doc: 'licence of maps and tiles: SPDX identifier such as CC-BY-4.0, or URL'
+    doc: 'licence of model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL'
     default: ''
     inputBinding:
       prefix: --license

@@ -150,6 +150,20 @@ inputs:
     default: []
     inputBinding:
       prefix: --colors
+  author:
+    type: string
+    label: author
+    doc: author to cite for the map
+    default: ''
+    inputBinding:
+      prefix: --author
+  license:
+    type: string
+    label: license
+    doc: 'licence of model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL'
+    default: ''
+    inputBinding:
+      prefix: --license
   mem_mb:
     type: int
     label: memory

@@ -211,7 +211,7 @@ inputs:
   license:
     type: string
     label: license
-    doc: 'licence of model and tiles: SPDX identifier such as CC-BY-4.0, or URL'
+    doc: 'licence of model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL'
     default: ''
     inputBinding:
       prefix: --license

@@ -14,6 +14,7 @@ from eopipe.reporting.map_page import MapInputs, read_map_run
 from eopipe.reporting.maps import NO_DATA, MapContent, add_legend, cell_panels
 from eopipe.reporting.palette import ValueScale, rgb
 from eopipe.reporting.rasters import map_files, page_decimation, read_map
+from eopipe.reporting.run_data import AuthorStatements
 from eopipe.reporting.scores import scale_of
 from eopipe.tasks import TASKS
 
@@ -61,7 +62,7 @@ def read_content(folder: Path, model: Path) -> MapContent:
     stores = sorted((results / "composites").glob("*.zarr")) or sorted((results / "tiles").glob("*.zarr"))
     inputs = MapInputs(model, classes, probabilities, tuple(stores), tuple(sorted(results.glob("items/*.geojson"))))
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    run = read_map_run(inputs, "", "", tuple(config.get("report", {}).get("colors", ())))
+    run = read_map_run(inputs, "", "", tuple(config.get("report", {}).get("colors", ())), AuthorStatements())
     views, scale = run.maps, run.scale
     if scale and (results / "metrics.json").is_file():
         # The report's scale is from the labels, while a model alone knows their mean and deviation.

@@ -20,6 +20,14 @@ Halo = Annotated[
 ]
 Window = Annotated[int, Option("edge of a window in pixels; memory grows with its square", ge=64, advanced=True)]
 Device = Annotated[Literal["auto", "cpu", "cuda"], Knob("device to compute on")]
+License = Annotated[
+    str,
+    Option(
+        "licence of model, maps and tiles: SPDX identifier such as CC-BY-4.0, or URL",
+        section="crate",
+        pattern=r"^(https?://\S+|[\w.+-]*)$",
+    ),
+]
 AllowCode = Annotated[
     str | None,
     Knob(

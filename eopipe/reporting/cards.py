@@ -117,8 +117,7 @@ def _licence_text(run: RunData, product: str) -> Iterator[str]:
 
 def _citation_text(run: RunData) -> Iterator[str]:
     """How to cite the run and its data."""
-    author = run.statements.author or "Author not stated (set report.author in the config)"
-    yield f"{author}: {run.title}. Produced with eopipe {__version__}; weights sha256 {run.digests[0][1]}."
+    yield run.citation
     yield "If the crate of the run is published, cite that: it holds the full provenance."
     for citation in data_tables.citations(run.items):
         yield f"Data: {citation.text} {citation.address}".strip()

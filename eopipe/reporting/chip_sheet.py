@@ -226,10 +226,8 @@ def draw_chip_sheet(
         save_png(figure, target)
 
 
-def sheet_uri(sheet: ChipSheet | None, texts: tuple[str, str, str], legend: dict[str, str]) -> str:
-    """A sheet as a data URI; empty for None."""
-    if sheet is None:
-        return ""
+def sheet_uri(sheet: ChipSheet, texts: tuple[str, str, str], legend: dict[str, str]) -> str:
+    """A sheet as a data URI."""
     draw_chip_sheet(buffer := BytesIO(), sheet, texts, legend)
     return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"
 

@@ -162,7 +162,7 @@ def panels_context(panels: ComparedPanels, first: str) -> dict[str, Any]:
         "style": page_source(STYLE),
         "groups": panels.groups,
         "sheet": panels.sheet,
-        "sheet_uri": sheet_uri(panels.sheet, texts, panels.legend),
+        "sheet_uri": sheet_uri(panels.sheet, texts, panels.legend) if panels.sheet else "",
         "legend": panels.legend,
         "outcomes": dict(zip(outcomes, OUTCOME_COLORS, strict=True)) if panels.legend else {},
         "scale_bar": partial(scale_bar, panels.pixel_m),

@@ -24,7 +24,7 @@ from eopipe.reporting.palette import CONFIDENCE_COLORS, ValueScale, class_colors
 from eopipe.reporting.panels import map_panels
 from eopipe.reporting.quality import DataQuality, read_quality
 from eopipe.reporting.rasters import MapFile, map_files, open_maps, page_decimation, read_map, spread_evenly
-from eopipe.reporting.run_data import MappedRun, describe_days, map_heading, views_of_cells
+from eopipe.reporting.run_data import AuthorStatements, MappedRun, describe_days, map_heading, views_of_cells
 from eopipe.reporting.scores import MEASURES, OF_CLASS, no_interval_text
 from eopipe.reporting.verdict import Tone, Verdict, verdict_measures, weak_classes
 from eopipe.reporting.wording import (
@@ -123,7 +123,13 @@ class MapRun(MappedRun):
         ]
 
 
-def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[str, ...]) -> MapRun:
+def read_map_run(
+    inputs: MapInputs,
+    title: str,
+    attribution: str,
+    colors: tuple[str, ...],
+    statements: AuthorStatements,
+) -> MapRun:
     """Read everything. Raises BadInputError where maps, model and tiles do not belong together."""
     model, items = read_model_card(inputs.model), read_items(inputs.scenes)
     stores = sorted(map(Tiles, inputs.tiles), key=lambda store: store.scene)
@@ -169,6 +175,7 @@ def read_map_run(inputs: MapInputs, title: str, attribution: str, colors: tuple[
         metrics=_of_classes(read_finished_metrics(tested), tested, classes) if (tested := inputs.metrics) else None,
         test_scores=_of_classes(read_metrics(scores), scores, classes) if scores.is_file() else None,
         days=_days_of(inputs.model),
+        statements=statements,
         digests=data_tables.digest_rows(named, of_maps, stores, []),
     )
 

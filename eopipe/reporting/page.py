@@ -86,7 +86,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "unit": run.metrics.sample,
         "split_unit": data_tables.split_unit(run.split),
         "legend": {} if run.scale else dict(zip(run.classes, run.colors, strict=True)),
-        "sheet_uri": sheet_uri(run.sheet, *_sheet_texts(run)),
+        "sheet_uri": sheet_uri(run.sheet, *_sheet_texts(run)) if run.sheet else "",
         "scale_bar": partial(scale_bar, run.step * run.pixel[0]),
         "confidence_colors": ", ".join(CONFIDENCE_COLORS),
         "split_legend": dict(zip(("train", "validation", "test"), SPLIT_COLORS, strict=True)),

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from eopipe import __version__
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import pair_stores
 from eopipe.chips.make_split import check_scenes
@@ -94,6 +95,7 @@ class MappedRun(ABC):
     classes: tuple[str, ...]
     colors: tuple[str, ...]
     scale: ValueScale | None = None
+    statements: AuthorStatements = AuthorStatements()
     items: list[Item]
     stores: list[Tiles]
     quality: DataQuality
@@ -111,6 +113,14 @@ class MappedRun(ABC):
     def pixel(self) -> tuple[float, float]:
         """Width and height of a pixel in metres."""
         return pixel_metres(self.frame.cells[0].grid)
+
+    @property
+    def citation(self) -> str:
+        """How to cite the map and its model."""
+        author = self.statements.author or "Author not stated (set crate.author in the config)"
+        rights = f" {self.statements.license}." if self.statements.license else ""
+        made_by = f"Produced with eopipe {__version__}; weights sha256 {self.digests[0][1]}."
+        return f"{author}: {self.title}.{rights} {made_by}"
 
     @property
     @abstractmethod
@@ -162,7 +172,6 @@ class RunData(MappedRun):
     pairs: Pairs
     split_panel: PanelGroup | None
     sheet: ChipSheet | None
-    statements: AuthorStatements
     folds: dict[str, RunMetrics]
     leaderboard: Leaderboard | None = None
 

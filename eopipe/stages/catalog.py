@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
-from eopipe.ports import FrozenItems, ProbabilityMaps
+from eopipe.ports import FrozenItems, License, ProbabilityMaps
 
 # 2: colours and names of the classes; no licence where none is stated. 3: links of the model, its ONNX file, renders.
 REVISION = 4
@@ -26,14 +26,7 @@ def catalog(
     description: Annotated[str, Option("description of the catalog", min_length=1)] = (
         "Model, maps and tiles that eopipe made from satellite scenes."
     ),
-    license: Annotated[  # noqa: A002 - the word of STAC
-        str,
-        Option(
-            "licence of maps and tiles: SPDX identifier such as CC-BY-4.0, or URL",
-            section="crate",
-            pattern=r"^(https?://\S+|[\w.+-]*)$",
-        ),
-    ] = "",
+    license: License = "",  # noqa: A002 - the word of STAC
 ) -> None:
     """Export model, maps and tiles as a self-contained STAC catalog.
 

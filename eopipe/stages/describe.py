@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
-from eopipe.ports import AnyModel, ProbabilityMaps
+from eopipe.ports import AnyModel, License, ProbabilityMaps
 
 # 2: hectares and metres on the ground; test scores of the model, and classes that are never right or hardly mapped.
 # 3: why no temperature was applied. 4: cells of tables wrap; few test pixels are enlarged.
@@ -33,6 +33,8 @@ def describe(
             pattern=r"^#[0-9A-Fa-f]{6}$",
         ),
     ] = (),
+    author: Annotated[str, Option("author to cite for the map", section="crate")] = "",
+    license: License = "",  # noqa: A002 - the word of every catalogue
 ) -> None:
     """Write the report of maps that a finished model made of scenes other than its training scenes, and a map sheet.
 
@@ -46,9 +48,11 @@ def describe(
     from eopipe.evaluation.maps import check_whole
     from eopipe.publish import publish
     from eopipe.reporting.map_page import MapInputs, read_map_run, render_map
+    from eopipe.reporting.run_data import AuthorStatements
 
     check_whole(classes)
-    run = read_map_run(MapInputs(model, classes, probabilities, tiles, scenes, metrics), title, attribution, colors)
+    inputs = MapInputs(model, classes, probabilities, tiles, scenes, metrics)
+    run = read_map_run(inputs, title, attribution, colors, AuthorStatements(author=author, license=license))
     with publish(page) as page_draft, publish(picture) as picture_draft:
         page_draft.write_text(render_map(run), encoding="utf-8")
         run.write_map(picture_draft)

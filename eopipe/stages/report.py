@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
-from eopipe.ports import FrozenItems, ProbabilityMaps
+from eopipe.ports import FrozenItems, License, ProbabilityMaps
 
 # 3: maps have axes in degrees, and figures are drawn by matplotlib. 4: calibration of the probabilities.
 # 5: verdict by the intervals of the gains, scores of each test scene.
@@ -54,14 +54,7 @@ def report(
     use: Annotated[str, Option("intended use of the model, for the model card")] = "",
     limits: Annotated[tuple[str, ...], Option("known limits and unsuitable uses, for the model card")] = (),
     author: Annotated[str, Option("authors to cite for the model")] = "",
-    license: Annotated[  # noqa: A002 - the word of every catalogue
-        str,
-        Option(
-            "licence of model and tiles: SPDX identifier such as CC-BY-4.0, or URL",
-            section="crate",
-            pattern=r"^(https?://\S+|[\w.+-]*)$",
-        ),
-    ] = "",
+    license: License = "",  # noqa: A002 - the word of every catalogue
     colors: Annotated[
         tuple[str, ...],
         Option(

@@ -627,11 +627,13 @@ def test_statements_of_the_authors_are_in_the_card(run_: Finished) -> None:
         "--author",
         "Ada Lovelace",
     )
-    run_.report(*options, name="stated")
+    _, page, _ = run_.report(*options, "--license", "CC-BY-4.0", name="stated")
     model, _ = cards_of(run_, "stated")
+    cited = "Ada Lovelace: eopipe run. CC-BY-4.0. Produced with eopipe"
+    assert f"<dt>How to cite this map</dt><dd>{cited}" in page
     assert "Use: Screening of plots." in model
     assert "- Not for payments\n- not in winter\n" in model
-    assert "Ada Lovelace: eopipe run." in model
+    assert cited in model
 
 
 def test_intervals_of_scores_classes_and_quarters_are_in_the_card(tmp_path: Path) -> None:
