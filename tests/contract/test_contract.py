@@ -390,7 +390,7 @@ def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
 def test_one_licence_of_the_config_goes_to_every_stage_that_states_one() -> None:
     config = check(changed("crate", license="CC-BY-4.0"))
     stating = [name for name in STAGES if any(port.name == "license" for port in stage(name).ports)]
-    assert stating == ["report", "catalog", "crate"]
+    assert stating == ["report", "describe", "catalog", "crate"]
     assert all("--license CC-BY-4.0" in options(config, name) for name in stating)
     assert all("--license ''" in options(check(DEMO), name) for name in stating), "by default none is stated"
     defaults = {port.default for name in stating for port in stage(name).ports if port.name == "license"}
