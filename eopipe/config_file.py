@@ -16,11 +16,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
     try:
         text = path.read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if _expanded(root, {}) > MAX_VALUES:
-            raise UsageError(f"{path} has aliases that expand to more than {MAX_VALUES} values; write them out")
-        duplicates = sorted(_duplicate_keys(root))
-        values = yaml.safe_load(text)
+        values = parse_yaml(text)
+        duplicates = sorted(_duplicate_keys(yaml.compose(text, Loader=yaml.SafeLoader)))
+    except TooManyValuesError as error:
+        raise UsageError(f"{path} {error}") from error
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except RecursionError as error:
@@ -34,6 +33,19 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(values or {}, dict):
         raise UsageError(f"{path} is not a config: write sections such as `search:` with `name: value` lines below")
     return values or {}
+
+
+class TooManyValuesError(ValueError):
+    """A YAML text is short, and what it means does not fit into memory."""
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text, which may be a stranger's. Raises yaml.YAMLError, ValueError or RecursionError."""
+    import yaml
+
+    if _expanded(yaml.compose(text, Loader=yaml.SafeLoader), {}) > MAX_VALUES:
+        raise TooManyValuesError(f"has aliases that expand to more than {MAX_VALUES} values; write them out")
+    return yaml.safe_load(text)
 
 
 def _expanded(node: Any, known: dict[int, int]) -> int:

@@ -254,7 +254,7 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 def read_json(path: Path) -> Any:
     """Read a JSON file. Raises BadInputError with its path if it cannot be read or parsed."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"{path} is not valid JSON: {error}") from error
     except OSError as error:

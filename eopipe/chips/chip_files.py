@@ -19,10 +19,11 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.documents import read_document
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
 from eopipe.scenes.item import SceneBand, file_scaling
+from eopipe.tiles.geotiff import SETTINGS
 from eopipe.tiles.globe import bounds_of, outline_of, to_degrees
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.ground import pixel_metres
-from eopipe.warp.open_raster import SETTINGS, only_band, open_raster, physical, read_window
+from eopipe.warp.open_raster import only_band, open_raster, physical, read_window
 from eopipe.warp.validity import data_bands, valid_pixels
 
 # Of larger images a folder of scenes is made, not a chip set.

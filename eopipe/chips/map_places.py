@@ -13,6 +13,7 @@ from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.scenes.item import tagged_scenes
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -164,12 +165,6 @@ def _has_pixels(part: Tiles, frame: Frame) -> bool:
 
 def tags_of_map(path: Path) -> dict[str, str]:
     """The tags of a map. Raises BadInputError for a file that is not one."""
-    import rasterio
-    from rasterio.errors import RasterioIOError
-
-    try:
-        with rasterio.open(path) as file:
-            tags: dict[str, str] = file.tags()
-    except RasterioIOError as error:
-        raise BadInputError(f"{path} cannot be read as a map: {error}") from error
+    with open_map(path) as file:
+        tags: dict[str, str] = file.tags()
     return tags

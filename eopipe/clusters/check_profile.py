@@ -8,6 +8,7 @@ from typing import Any
 from eopipe.clusters.executor_patches import lost_jobs, profile_file, site_profiles, user_profiles
 from eopipe.clusters.profile import EXECUTOR_GRES, STATUS_INTERVAL_S, job_shape
 from eopipe.clusters.slurm import Partition, Site
+from eopipe.config_file import parse_yaml
 from eopipe.errors import UsageError
 from eopipe.launch.environment import parse_nodes
 
@@ -46,8 +47,8 @@ def read_profile(file: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        settings = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
+        settings = parse_yaml(file.read_text())
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
     if not isinstance(settings, dict):
         raise UsageError(f"{file} is not a profile: it has no settings")

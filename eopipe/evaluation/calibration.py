@@ -24,6 +24,7 @@ from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.evaluation.units import choose_units
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.geotiff import open_map
 
 BINS, EDGE = 15, 1024
 # Stored probabilities are multiples of 1/10000, so 0 means less than half of that.
@@ -132,9 +133,7 @@ def test_samples(data: EvaluationData) -> Iterator[EvaluatedSamples]:
 
 def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> None:
     """Raise BadInputError for a map of probabilities of another grid, or of other classes."""
-    import rasterio
-
-    with rasterio.open(path) as file:
+    with open_map(path) as file:
         cell = frame.cell(file.tags().get("cell", ""))
         if file.shape != cell.shape or without_spread(file.descriptions) != names:
             bands = ", ".join(str(name) for name in file.descriptions)
@@ -148,10 +147,9 @@ def read_probabilities(
     path: Path, samples: EvaluatedSamples, left: int
 ) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
     """Probabilities (class, n) of samples, window by window of a map that begins at the column `left` of the frame."""
-    import rasterio
     from rasterio.windows import Window
 
-    with rasterio.open(path) as file:
+    with open_map(path) as file:
         columns, bands = -(-file.shape[1] // EDGE), [*range(1, 1 + len(without_spread(file.descriptions)))]
         scales = np.asarray(file.scales)[: len(bands)]
         window = samples.rows // EDGE * columns + (samples.cols - left) // EDGE

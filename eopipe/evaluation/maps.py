@@ -25,6 +25,7 @@ from eopipe.tasks.classes import majority_class
 from eopipe.tasks.label_sets import label_sets
 from eopipe.tasks.task import Task
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.geotiff import keep_open, open_map
 from eopipe.tiles.grid import PixelWindow, blocks_around
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -90,9 +91,7 @@ class EvaluatedMap:
 @lru_cache(maxsize=64)
 def _opened(path: Path) -> tuple[Any, bool]:
     """A map and whether it has several labels for each chip; each opening reads the table of all blocks of the file."""
-    import rasterio
-
-    file = rasterio.open(path)
+    file = keep_open(path)
     return file, task_of_map(file.tags(), path).has_label_sets
 
 
@@ -345,9 +344,7 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> Task:
 
 def _check_map(path: Path, stores: list[Tiles], names: tuple[str, ...]) -> None:
     """Raise BadInputError for a map of another place, of other scenes, or of other labels."""
-    import rasterio
-
-    with rasterio.open(path) as file:
+    with open_map(path) as file:
         tags = file.tags()
         cell = stores[0].frame.cell(tags.get("cell", ""))
         if file.shape != cell.shape or not file.transform.almost_equals(cell.grid.affine):

@@ -22,6 +22,7 @@ from eopipe.tasks import TASKS
 from eopipe.tasks.label_sets import PRESENCE
 from eopipe.tasks.task import SPREAD
 from eopipe.tiles.cells import Cell
+from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.grid import PixelWindow, within
 from eopipe.tiles.store import NO_LABEL
 
@@ -182,11 +183,10 @@ def _write(files: Sequence[Any], window: PixelWindow, layers: Sequence[AnyArray]
 
 def _copy_part(part: MapPart, windows: Sequence[PixelWindow], written: Sequence[Any]) -> None:
     """Copy the windows of a part into the files of the map."""
-    import rasterio
     from rasterio.windows import Window
 
     with ExitStack() as stack:
-        files = [stack.enter_context(rasterio.open(path)) for path in part.files]
+        files = [stack.enter_context(open_map(path)) for path in part.files]
         for window in windows:
             _write(written, window, [file.read(window=Window.from_slices(*window)) for file in files])
 
@@ -209,9 +209,7 @@ def read_parts(paths: Sequence[Path]) -> list[MapPart]:
 
 
 def _tags_of(path: Path) -> dict[str, str]:
-    import rasterio
-
-    with rasterio.open(path) as file:
+    with open_map(path) as file:
         return {k: v for k, v in file.tags().items() if k != "AREA_OR_POINT"} | {"size": str(file.shape)}
 
 

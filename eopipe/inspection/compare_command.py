@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 from eopipe.arguments import parse
 from eopipe.config import load
 from eopipe.contract import STAGES, Argument, Knob, stage
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.paired import RunComparison, compare_runs
 from eopipe.evaluation.trials import LEADERBOARD, TRIAL
 from eopipe.own_files import refuse_foreign_file
 from eopipe.provenance.jobs import RecordedJob, read_jobs
-from eopipe.publish import RECORD, publish, read_json, write_json
+from eopipe.publish import RECORD, digest, publish, read_json, write_json
 from eopipe.reporting.compare_page import NOTE, read_panels, render_comparison, score_table, size_text
 from eopipe.reporting.wording import DASH, format_setting
 from eopipe.run.locate import NAMES
@@ -60,6 +60,9 @@ class FinishedResults:
         record = next(job.record for job in self.jobs if job.stage == "evaluate")
         values = parse(stage("evaluate"), record.arguments[2:])
         maps, tiles, labels = (tuple(map(self._existing, values[name])) for name in ("classes", "tiles", "labels"))
+        evaluated = {data.sha256 for data in record.inputs if data.port == "classes"}
+        if others := [path for path in maps if digest(path) not in evaluated]:
+            raise IntegrityError(f"{others[0]} is not the map that was evaluated, by the record; run evaluate again")
         chips, model = (values[name] and self._existing(values[name]) for name in ("chips", "tested_model"))
         return EvaluationData.read(maps, tiles, labels, chips, model)
 

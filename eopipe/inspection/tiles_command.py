@@ -15,6 +15,7 @@ from eopipe.own_files import refuse_foreign_file
 from eopipe.publish import is_draft
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.text_table import message_line
+from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.grid import windows
 from eopipe.tiles.store import CHIP_SET, NO_LABEL, Tiles
 
@@ -155,11 +156,10 @@ def export_map(target: Path, source: Path, chip: dict[str, Any]) -> tuple[str, .
 
     Raises BadInputError for a file without this slot.
     """
-    import rasterio
     from rasterio.windows import Window
 
     grid, (y, x) = grid_of(chip), slot_of(chip)
-    with rasterio.open(source) as file:
+    with open_map(source) as file:
         if NOT_A_PLACE not in file.crs.to_wkt() or y.stop > file.height or x.stop > file.width:
             raise BadInputError(f"{source} is not a map of the store with chip {chip['id']}, {chip['store']}")
         pixels, tags = file.read(window=Window.from_slices(y, x)), file.tags() | WRITTEN_BY | {"chip": chip["id"]}

@@ -33,10 +33,11 @@ from eopipe.labels.write import (
 )
 from eopipe.scenes.item import SceneBand
 from eopipe.tiles.cells import Cell, Frame
+from eopipe.tiles.geotiff import SETTINGS
 from eopipe.tiles.grid import windows
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL
-from eopipe.warp.open_raster import SETTINGS, compare_with_item, open_band, physical, read_window, warped
+from eopipe.warp.open_raster import compare_with_item, open_band, physical, read_window, warped
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

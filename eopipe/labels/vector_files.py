@@ -1,6 +1,8 @@
 """Formats of vector files: the shapes with attributes of each, and points in a table of longitudes and latitudes."""
 
 import csv
+import glob
+import json
 import logging
 import math
 import re
@@ -14,12 +16,20 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import BoolArray, IntArray, ObjectArray
+from eopipe.documents import read_document
 from eopipe.errors import BadInputError, RefusedError, UsageError
 from eopipe.stac.query import Interval, parse_interval
+from eopipe.text_table import format_bytes
 
 PARQUET = (".parquet", ".geoparquet")
+GEOJSON = (".geojson", ".json")
+GEOJSON_TYPES = ("FeatureCollection", "Feature", "Polygon", "MultiPolygon", "Point", "MultiPoint", "GeometryCollection")
+# Texts are read as a whole, in about five times their bytes; of GeoParquet what its columns have when decoded.
+MAX_TEXT, MAX_DECODED, MAX_FEATURES = 1 << 29, 1 << 32, 20_000_000
+# What binary formats begin with.
+HEADS = {".gpkg": b"SQLite format 3\0", ".shp": b"\0\0\x27\x0a", ".fgb": b"fgb\x03fgb"}
 POINTS = (".csv",)
-VECTORS = (".geojson", ".json", ".gpkg", ".shp", ".fgb", *PARQUET, *POINTS)
+VECTORS = (*GEOJSON, *HEADS, *PARQUET, *POINTS)
 # Formats that users have labels in and that are not read, with what their files are.
 OTHER_FORMATS = {
     **dict.fromkeys((".tsv", ".txt"), "a text table"),
@@ -72,11 +82,44 @@ def source_conflicts(source: Path | None, dates: str | None, before: Path | None
     ]
 
 
-def refuse_xml(source: Path) -> None:
-    """Refuse what GDAL could open as a virtual dataset, which reads other files. Raises RefusedError."""
+def _gdal_source(source: Path) -> Path | bytes:
+    """What GDAL reads in the place of a vector file, such that it can only be of the format of its suffix.
+
+    GDAL takes a file for a virtual dataset, a web service or a pipeline by words anywhere in its head; these read other
+    files and ask servers. Binary formats have a zero byte before any words, and of GeoJSON it gets a copy without `<`.
+    Raises BadInputError for other content, RefusedError for parts of a Shapefile that are links out of its folder.
+    """
+    suffix = source.suffix.lower()
     with source.open("rb") as file:
-        if file.read(64).lstrip()[:1] == b"<":
-            raise RefusedError(f"{source} is XML, which can read other files; give GeoJSON, GeoPackage or a Shapefile")
+        head = file.read(16)
+    if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"<":
+        raise RefusedError(f"{source} is XML, which can read other files; give GeoJSON, GeoPackage or a Shapefile")
+    if suffix in GEOJSON:
+        return _plain_geojson(source)
+    if suffix not in HEADS:
+        raise BadInputError(f"{source} cannot be read as a vector file; give a GeoPackage, GeoJSON or Shapefile")
+    if not head.startswith(HEADS[suffix]) or b"\0" not in head:
+        raise BadInputError(f"{source} cannot be read as a vector file: its content is not of the format {suffix}")
+    folder = source.resolve().parent
+    for part in folder.glob(f"{glob.escape(source.resolve().stem)}.*") if suffix == ".shp" else ():
+        if not part.resolve().is_relative_to(folder):
+            raise RefusedError(f"{part} is a link out of the folder of {source.name}; copy the file there")
+    return source
+
+
+def _refuse_size(source: Path, size: int, most: int) -> None:
+    if size > most:
+        limit = f"at most {format_bytes(most)} of such a file are read; give a GeoPackage, or a part of it"
+        raise RefusedError(f"{source} has {format_bytes(size)}, and {limit}")
+
+
+def _plain_geojson(source: Path) -> bytes:
+    """The content of a GeoJSON file as JSON without `<`; it has a name, by which its layer is called."""
+    _refuse_size(source, source.stat().st_size, MAX_TEXT)
+    value = read_document(source, dict[str, Any], "GeoJSON")
+    if value.get("type") not in GEOJSON_TYPES:
+        raise BadInputError(f"{source} cannot be read as a vector file: it is not GeoJSON")
+    return json.dumps({"name": source.stem} | value).replace("<", "\\u003c").encode()
 
 
 @dataclass(frozen=True)
@@ -110,6 +153,12 @@ def read_file(source: Path, attribute: str, layer: str | None, setting: str, dat
     return Features(source, shapes[is_used], used, crs, rows[is_used], tuple(others))
 
 
+def read_shapes(source: Path) -> tuple[ObjectArray, str]:
+    """The shapes of a file of one layer, and their CRS, empty where it has none. Raises as `read_file`."""
+    shapes, _, crs = _content(source, None, None, "a file of that layer alone", None)
+    return shapes, crs
+
+
 def read_columns(source: Path, layer: str | None, setting: str) -> dict[str, list[Any]]:
     """The values of all columns of a file by their names. Raises as `read_file`."""
     columns = _content(source, None, layer, setting, None)[1]
@@ -118,7 +167,8 @@ def read_columns(source: Path, layer: str | None, setting: str) -> dict[str, lis
 
 def _content(source: Path, attribute: str | None, layer: str | None, setting: str, dates: str | None) -> FileContent:
     """The shapes of a file with the columns of an attribute and of dates, or without an attribute with all columns."""
-    refuse_xml(source)
+    if not source.is_file():
+        raise BadInputError(f"{source} is not a file")
     suffix = source.suffix.lower()
     reader = _from_parquet if suffix in PARQUET else _from_table if suffix in POINTS else _from_gdal
     return reader(source, attribute, layer, setting, dates)
@@ -214,16 +264,19 @@ def _from_gdal(source: Path, attribute: str | None, layer: str | None, setting: 
     import pyogrio.raw
 
     # GDAL would make dates of texts that look like dates.
-    options = {"DATE_AS_STRING": "YES"} if source.suffix.lower() in (".geojson", ".json") else {}
+    options = {"DATE_AS_STRING": "YES"} if source.suffix.lower() in GEOJSON else {}
+    content = _gdal_source(source)
     try:
-        layers = [str(name) for name in pyogrio.list_layers(source)[:, 0]]
+        layers = [str(name) for name in pyogrio.list_layers(content)[:, 0]]
         if layer is None and len(layers) > 1:
             raise BadInputError(f"{source} has the layers {', '.join(layers)}; choose one with {setting}")
         if layer is not None and layer not in layers:
             raise BadInputError(f"{source} has no layer {layer}; it has {', '.join(layers)}")
-        info = pyogrio.read_info(source, layer=layer, **options)
+        info = pyogrio.read_info(content, layer=layer, **options)
+        if info["features"] > MAX_FEATURES:
+            raise RefusedError(f"{source} has {info['features']:,} features, more than fit into memory; give a part")
         names = _columns(source, attribute, info["fields"].tolist(), dates)
-        meta, _, wkb, fields = pyogrio.raw.read(source, layer=layer, columns=names, **options)
+        meta, _, wkb, fields = pyogrio.raw.read(content, layer=layer, columns=names, **options)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
         raise BadInputError(f"{source} cannot be read as a vector file: {error}") from error
     # Dates as text: Python has none with the nanoseconds of numpy's.
@@ -238,10 +291,8 @@ def _from_parquet(
     source: Path, attribute: str | None, layer: str | None, setting: str, dates: str | None
 ) -> FileContent:
     """Read GeoParquet with pyarrow, since the usual builds of GDAL cannot."""
-    import json
-
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, Table, parquet
     except ImportError as error:
         raise UsageError(
             f"{source} is GeoParquet, which needs pyarrow: pip install 'eopipe[parquet]', or give a GeoPackage"
@@ -249,12 +300,18 @@ def _from_parquet(
     if layer is not None:
         raise UsageError(f"{source} is GeoParquet, which has no layers; omit {setting}")
     try:
-        schema = parquet.read_schema(source)
+        file = parquet.ParquetFile(source)
+        schema = file.schema_arrow
         metadata = json.loads((schema.metadata or {})[b"geo"])
         column = metadata["primary_column"]
         geometry, encoding = metadata["columns"][column], metadata["columns"][column]["encoding"]
         names = _columns(source, attribute, [name for name in schema.names if name != column], dates)
-        table = parquet.read_table(source, columns=[*names, column])
+        batches, size = list[Any](), 0
+        for batch in file.iter_batches(1024, columns=[*names, column]):
+            # Repeated values have few bytes in the file.
+            _refuse_size(source, size := size + batch.nbytes, MAX_DECODED)
+            batches.append(batch)
+        table = Table.from_batches(batches, schema=None if batches else schema)
     except (ArrowException, KeyError, TypeError, ValueError) as error:
         raise BadInputError(f"{source} is not a GeoParquet file: {error}") from error
     if encoding != "WKB":
@@ -299,6 +356,7 @@ def _from_table(source: Path, attribute: str | None, layer: str | None, setting:
 
 def _table_rows(source: Path) -> Iterator[tuple[int, list[str]]]:
     """Lines of a table with their numbers, without empty ones; the first line decides on the delimiter."""
+    _refuse_size(source, source.stat().st_size, MAX_TEXT)
     try:
         text = source.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.config import validate
-from eopipe.config_file import read_config
+from eopipe.config_file import parse_yaml, read_config
 from eopipe.contract import Knob, stage
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.models.model_folder import CARD, TEST_SCORES, model_id, read_model_card
@@ -30,7 +30,17 @@ from eopipe.planning.project_settings import (
     title_of,
 )
 from eopipe.planning.project_text import project_text
-from eopipe.publish import RECORD, digest, link_or_copy, publish, read_json, visible_files
+from eopipe.publish import (
+    MANIFEST,
+    RECORD,
+    damage_message,
+    digest,
+    find_damage,
+    link_or_copy,
+    publish,
+    read_json,
+    visible_files,
+)
 from eopipe.run.locate import NAMES, project_folder
 from eopipe.run.project import SNAKEFILE
 
@@ -192,7 +202,7 @@ def _write(run: FinishedRun, folder: Path, outline: str | None) -> None:
     """Write all but the config."""
     folder.mkdir(parents=True)
     with publish(folder / "model", folder=True) as draft:
-        for path in visible_files(run.model):
+        for path in _files_of_model(run.model):
             link_or_copy(path, draft / path.relative_to(run.model), link=False)
         if run.scores:
             shutil.copyfile(run.scores, draft / TEST_SCORES)
@@ -203,11 +213,27 @@ def _write(run: FinishedRun, folder: Path, outline: str | None) -> None:
     (folder / "Snakefile").write_text(SNAKEFILE, encoding="utf-8")
 
 
+def _files_of_model(folder: Path) -> list[Path]:
+    """The files of a model folder, which may be a stranger's: what its manifest lists, with the content that it lists.
+
+    Raises IntegrityError for other content, RefusedError for a link out of a folder without a manifest.
+    """
+    files, others = visible_files(folder), set[Path | None]()
+    if (folder / MANIFEST).is_file():
+        damage = find_damage(folder, map)
+        if changed := [entry for entry in damage if entry.extra is None]:
+            raise IntegrityError(damage_message(folder, changed))
+        others = {entry.extra for entry in damage}
+    elif links := [path for path in files if not path.resolve().is_relative_to(folder.resolve())]:
+        raise RefusedError(f"{links[0]} is a link out of the folder of the model; a copy would publish another file")
+    return [path for path in files if path not in others]
+
+
 def _check(draft: Path, target: Path, text: str) -> None:
     """Raise what `eopipe check` would say; the catalog is named from the folder that the project will be in."""
     import yaml
 
-    values = yaml.safe_load(text)
+    values = parse_yaml(text)
     if catalog := values["search"].get("catalog"):
         values["search"]["catalog"] = str((target / catalog).resolve())
     # Stages that take part log what they read.
@@ -310,14 +336,12 @@ def _changed(name: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _config_text(run: FinishedRun, sections: dict[str, dict[str, Any]], options: InitOptions) -> str:
-    import yaml
-
     general = {"results": "results", "state": "state", "model": "model"}
     general |= {"calibration": "calibration.json"} if run.calibration else {}
     general |= {"allow_code": options.allow_code} if options.allow_code else {}
     notes = {"model": model_id(run.model), "calibration": "temperature of its probabilities"}
     text = project_text(general | sections, notes)
-    _, mistakes, _ = validate(yaml.safe_load(text))
+    _, mistakes, _ = validate(parse_yaml(text))
     if mistakes:
         raise UsageError("; ".join(mistakes))
     return text

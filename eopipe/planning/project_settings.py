@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
+from eopipe.config_file import read_config
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, UsageError
-from eopipe.labels.vector_files import refuse_xml
+from eopipe.labels.vector_files import GEOJSON, read_shapes
 from eopipe.scenes.item import Item
 from eopipe.scenes.products import STANDARD
 from eopipe.stac.geoparquet import from_disk
@@ -152,10 +153,8 @@ class SceneSource:
 
 def example_sources() -> Iterator[SceneSource]:
     """What the example configs say of the collections of known providers."""
-    import yaml
-
     for path in sorted(shipped("config/examples").glob("*.yaml")):
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = read_config(path)
         search, tiles = values["search"], values["preprocess"]
         if "url" not in search:
             continue
@@ -262,26 +261,17 @@ def read_area(path: Path) -> Geometry:
     GeoJSON is in degrees by definition; other formats are reprojected. Raises BadInputError for what has no polygons
     or no CRS.
     """
-    import pyogrio
-    import pyogrio.raw
-    from shapely import from_wkb, union_all
-    from shapely.errors import ShapelyError
+    from shapely import union_all
     from shapely.geometry import mapping
 
-    if path.suffix.lower() in (".geojson", ".json"):
+    if path.suffix.lower() in GEOJSON:
         return area_geometry(path, ()) or {}
-    refuse_xml(path)
-    try:
-        meta, _, wkb, _ = pyogrio.raw.read(path, columns=[])
-        shapes = [shape for shape in from_wkb(wkb) if shape is not None]
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ShapelyError, TypeError) as error:
-        raise BadInputError(
-            f"{path} cannot be read as an area; give polygons as GeoJSON, GeoPackage or Shapefile"
-        ) from error
-    if not meta["crs"]:
+    shapes, crs = read_shapes(path)
+    if not crs:
         raise BadInputError(f"{path} has no CRS, so the area cannot be located")
-    warn_of_repair(path, shapes)
-    whole = union_all([valid(shape) for shape in shapes])
+    polygons = [shape for shape in shapes if shape is not None]
+    warn_of_repair(path, polygons)
+    whole = union_all([valid(shape) for shape in polygons])
     if whole.is_empty or not whole.area:
         raise BadInputError(f"{path} has no polygons; give the outline of the area")
-    return dict(mapping(from_crs(whole, meta["crs"])))
+    return dict(mapping(from_crs(whole, crs)))

@@ -10,10 +10,11 @@ import numpy as np
 
 from eopipe.chips.chip_set import NOT_A_PLACE
 from eopipe.chips.splits import SPLITS, read_split
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import UsageError
 from eopipe.provenance.jobs import RecordedJob
 from eopipe.provenance.lineage_graph import LineageGraph
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
@@ -55,18 +56,12 @@ def locate(path: Path, position: str) -> MapPixel:
     Raises UsageError for a position in another notation or outside of the map, BadInputError for a file that is not
     a map.
     """
-    import rasterio
-    from rasterio.errors import RasterioIOError
-
     match = re.fullmatch(rf"(pixel=)?({NUMBER}),({NUMBER})", position)
     if not match:
         raise UsageError(f"{position} is not a position in a map; write #x,y in its CRS, or #pixel=column,row")
-    try:
-        with rasterio.open(path) as file:
-            transform, (height, width), crs = file.transform, file.shape, str(file.crs)
-            cell = str(file.tags().get("cell", ""))
-    except RasterioIOError as error:
-        raise BadInputError(f"{path} is not a map, so it has no pixels; give a GeoTIFF that predict made") from error
+    with open_map(path) as file:
+        transform, (height, width), crs = file.transform, file.shape, str(file.crs)
+        cell = str(file.tags().get("cell", ""))
     first, second = float(match[2]), float(match[3])
     column, row = (first, second) if match[1] else ~transform * (first, second)
     if not (0 <= column < width and 0 <= row < height):
@@ -77,11 +72,10 @@ def locate(path: Path, position: str) -> MapPixel:
 
 def map_values(maps: list[Path], pixel: MapPixel) -> Iterator[str]:
     """The values of maps at the pixel, a line per band."""
-    import rasterio
     from rasterio.windows import Window
 
     for path in maps:
-        with rasterio.open(path) as file:
+        with open_map(path) as file:
             classes = str(file.tags().get("classes", "")).split(", ")
             legend = dict(entry.split("=", 1) for entry in classes if "=" in entry)
             values = file.read(window=Window.from_slices(*pixel.window))[:, 0, 0]

@@ -15,6 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from eopipe.config_file import parse_yaml
+
 URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
 # A path that leads out of the working folder. It follows neither a word character nor another slash, so that 1/2,
 # http://host and the date range ../2020-05-01 do not match.
@@ -117,8 +119,8 @@ def redact_config(text: str) -> str:
     import yaml
 
     try:
-        values = _strings(yaml.safe_load(text))
-    except yaml.YAMLError:
+        values = _strings(parse_yaml(text))
+    except (yaml.YAMLError, ValueError, RecursionError):
         values = set()
     for path in sorted((value for value in values if value.startswith(("/", "~/"))), key=len, reverse=True):
         text = text.replace(path, PurePosixPath(path).name)

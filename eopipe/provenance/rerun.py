@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import yaml
 
 from eopipe import __version__
+from eopipe.config_file import parse_yaml
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, read_crate
@@ -132,7 +133,7 @@ def find_user_inputs(crate: RunCrate, folder: Path, jobs: Sequence[RecordedJob])
 def _config_strings(crate: RunCrate) -> Iterator[str]:
     """Every string of the crate's config. Raises BadInputError for a config that is not YAML."""
     try:
-        pending: list[Any] = [yaml.safe_load(crate.config.read_text(encoding="utf-8"))] if crate.config else []
+        pending: list[Any] = [parse_yaml(crate.config.read_text(encoding="utf-8"))] if crate.config else []
     except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise BadInputError(f"{crate.config}, the config of the crate, is not valid YAML: {reason}") from error

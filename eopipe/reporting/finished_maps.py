@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from eopipe.errors import BadInputError
 from eopipe.reporting.rasters import grid_of
 from eopipe.tasks import task_of_map
 from eopipe.tasks.task import Task, without_spread
+from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.grid import PixelWindow, same_grid
 from eopipe.tiles.store import NO_LABEL
 
@@ -105,20 +105,6 @@ def _read_pair(classes: Path, probabilities: Path) -> FinishedMap:
     # It becomes the name of files and layers.
     name = re.sub(r"[^\w.-]", "_", ".".join(filter(None, [image, cell])) or classes.stem)
     return FinishedMap(name, image, cell, classes, probabilities, grid, task, tuple(map(str, names)), colors)
-
-
-@contextmanager
-def open_map(path: Path) -> Iterator[Any]:
-    """Open a map with rasterio; raises BadInputError for a file that is not a raster."""
-    import rasterio
-    from rasterio.errors import RasterioIOError
-
-    try:
-        file = rasterio.open(path)
-    except RasterioIOError as error:
-        raise BadInputError(f"{path} cannot be read as a map: {error}") from error
-    with file:
-        yield file
 
 
 def read_part(file: Any, y: slice, x: slice) -> AnyArray:

@@ -16,10 +16,11 @@ from eopipe.inference.map_files import NO_PROBABILITY, SCALE, MapFormat, new_map
 from eopipe.labels.vector_files import Features
 from eopipe.labels.vectors import ShapeParts, read_features, to_grid
 from eopipe.publish import link_or_copy
-from eopipe.reporting.finished_maps import FinishedMap, open_map, read_part, windows
+from eopipe.reporting.finished_maps import FinishedMap, read_part, windows
 from eopipe.reporting.split_maps import write_layer
 from eopipe.text_table import write_csv
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.ground import pixel_hectares, shape_hectares
 from eopipe.tiles.store import NO_LABEL
 

@@ -19,6 +19,7 @@ from eopipe.scenes.products import true_colour_bands
 from eopipe.tasks import TASKS, task_of_map
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.grid import PixelWindow, same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -63,16 +64,10 @@ class FrameRaster:
 @contextmanager
 def open_maps(paths: Iterable[Path], frame: Frame) -> Iterator[FrameRaster]:
     """Open the maps of cells with rasterio; raises BadInputError for a file that is not a map of its cell."""
-    import rasterio
-    from rasterio.errors import RasterioIOError
-
     with ExitStack() as stack:
         maps: dict[str, Any] = {}
         for path in paths:
-            try:
-                source = stack.enter_context(rasterio.open(path))
-            except RasterioIOError as error:
-                raise BadInputError(f"{path} cannot be read as a map: {error}") from error
+            source = stack.enter_context(open_map(path))
             task_of_map(source.tags(), path)
             cell = frame.cell(source.tags().get("cell", ""))
             if cell.id in maps or not same_grid(grid_of(source), cell.grid):

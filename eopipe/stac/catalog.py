@@ -42,6 +42,7 @@ from eopipe.stac.write import (
     link,
 )
 from eopipe.tasks import TASKS
+from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.store import CHIP_SET, NO_LABEL, Tiles
 
 if TYPE_CHECKING:
@@ -307,9 +308,7 @@ def _add_renders(item: "pystac.Item") -> None:
 
 def _colors(file: Path) -> dict[int, str]:
     """The colours of a map's numbers as rrggbb; none where it has no colour table."""
-    import rasterio
-
-    with rasterio.open(file) as source:
+    with open_map(file) as source:
         try:
             table = source.colormap(1)
         except ValueError:
@@ -319,13 +318,8 @@ def _colors(file: Path) -> dict[int, str]:
 
 def _sources(path: Path, stores: dict[str, Tiles]) -> tuple[list[str], str]:
     """The scenes that a map names, and its cell. Raises BadInputError for a map of others than those given."""
-    import rasterio
-
-    try:
-        with rasterio.open(path) as source:
-            tags = source.tags()
-    except rasterio.errors.RasterioIOError as error:
-        raise BadInputError(f"{path} is not a map that can be read: {error}") from error
+    with open_map(path) as source:
+        tags = source.tags()
     scenes = tagged_scenes(tags, sorted(stores))
     if not scenes or (missing := sorted(set(scenes) - stores.keys())):
         reason = f"is made from {', '.join(missing)}, whose tiles are not given" if scenes else "names no scenes"
@@ -336,13 +330,11 @@ def _sources(path: Path, stores: dict[str, Tiles]) -> tuple[list[str], str]:
 
 
 def _raster(file: Path, key: str, resolution: float) -> "pystac.Asset":
-    import rasterio
-
     title = {"classes": "class of each pixel", "values": "value of each pixel", "labels": "labels of each chip"}.get(
         key, key
     )
     raster = asset(f"./{file.name}", COG, title, ("data",), file)
-    with rasterio.open(file) as source:
+    with open_map(file) as source:
         add_raster_bands(raster, [_band(source, n, resolution) for n in range(source.count)])
     return raster
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.errors import BadInputError, IntegrityError, OutsideGridError, RefusedError
+from eopipe.errors import BadInputError, IntegrityError, OutsideGridError
 from eopipe.scenes.item import SceneBand, file_scaling
 from eopipe.scenes.item_comparison import compare_bands, compare_place
+from eopipe.tiles.geotiff import SETTINGS, refuse_huge, refuse_other_content
 from eopipe.tiles.grid import Bounds, PixelWindow
 from eopipe.warp.separable import Resampling
 from eopipe.warp.validity import data_bands, has_mask, single_band_vrt, valid_pixels
@@ -22,16 +23,6 @@ if TYPE_CHECKING:
 
 # Only GeoTIFF and these formats are opened: a text file that GDAL takes for a raster (VRT, WMS) can read other files.
 DRIVERS = {".jp2": "JP2OpenJPEG"}
-MAX_PIXELS = 2**33
-# Bytes of the largest block, which GDAL decodes as a whole.
-MAX_BLOCK = 1 << 28
-# One thread: with more, a truncated JPEG 2000 file reads as zeros without an error. `BlockCache` keeps the blocks.
-SETTINGS: dict[str, Any] = {
-    "GDAL_NUM_THREADS": "1",
-    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
-    "GDAL_VRT_ENABLE_PYTHON": "NO",
-    "GDAL_CACHEMAX": 64 << 20,
-}
 
 
 @contextmanager
@@ -137,16 +128,7 @@ def open_raster(band: SceneBand, name: str) -> Any:
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning, RasterioIOError
 
-    try:
-        if not band.path.is_file():
-            raise BadInputError(f"{name} is missing: {band.path} does not exist")
-        with band.path.open("rb") as file:
-            start = file.read(64).lstrip()
-    except OSError as error:
-        # Such as a name that is too long, or a lack of permission.
-        raise BadInputError(f"{name} cannot be read: {error.strerror}") from error
-    if start[:1] == b"<":
-        raise RefusedError(f"{name} ({band.path.name}) is XML, which can read other files; only rasters are opened")
+    refuse_other_content(band.path, name)
     try:
         with warnings.catch_warnings():
             # A file without georeference is refused below.
@@ -156,20 +138,12 @@ def open_raster(band: SceneBand, name: str) -> Any:
         raise IntegrityError(f"{name} ({band.path.name}) cannot be read: {error}") from error
     if source.crs is None or source.transform.is_identity:
         raise BadInputError(f"{name} ({band.path.name}) is not georeferenced: it has no CRS or no geotransform")
-    if source.width * source.height > MAX_PIXELS:
-        raise RefusedError(f"{name} declares {source.width} x {source.height} pixels, more than any scene has")
     if source.dtypes[0].startswith("complex"):
         raise BadInputError(
             f"{name} ({band.path.name}) has complex numbers ({source.dtypes[0]}), of which a model takes none; write "
             f"their amplitude, such as gdal_translate DERIVED_SUBDATASET:AMPLITUDE:{band.path.name} amplitude.tif"
         )
-    rows, columns = source.block_shapes[0]
-    block = rows * columns * np.dtype(source.dtypes[0]).itemsize
-    if block > MAX_BLOCK and source.driver == "GTiff":
-        raise RefusedError(
-            f"{name} ({band.path.name}) has blocks of {rows} x {columns} pixels, which do not fit into memory; "
-            "rewrite it in tiles with gdal_translate -of COG"
-        )
+    refuse_huge(source, f"{name} ({band.path.name})")
     return source
 
 

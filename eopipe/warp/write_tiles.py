@@ -15,11 +15,12 @@ from eopipe.scenes.item import Item, SceneBand, scene_name, time_attributes
 from eopipe.scenes.masks import Mask
 from eopipe.scenes.radiometry import origin_attributes
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.geotiff import SETTINGS
 from eopipe.tiles.grid import PixelWindow, within
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, crop_cell, shard_regions
 from eopipe.tiles.store import LEFT_OUT, CellPart, add_array, declare_nodata, new_cell_stores
 from eopipe.warp.footprints import covered_window
-from eopipe.warp.open_raster import SETTINGS, check_location, compare_with_item, open_band
+from eopipe.warp.open_raster import check_location, compare_with_item, open_band
 from eopipe.warp.readers import BandOpener, BandReader
 from eopipe.warp.separable import Resampling
 

@@ -14,6 +14,19 @@ OWNERS = {
     "make_valid": "eopipe/tiles/globe.py",
     # The CRS of a document.
     "to_authority": "eopipe/tiles/grid.py",
+    # Files of strangers: one opener for each kind, with its bounds.
+    "list_layers": "eopipe/labels/vector_files.py",
+    "read_info": "eopipe/labels/vector_files.py",
+    "safe_load": "eopipe/config_file.py",
+}
+# What reads a raster through a driver that it names, or has written it.
+OPENERS = {
+    "eopipe/tiles/geotiff.py",
+    "eopipe/warp/open_raster.py",
+    "eopipe/fetch/cog_window.py",
+    "eopipe/fetch/range_reader.py",
+    "eopipe/fetch/zarr_array.py",
+    "eopipe/inference/map_files.py",
 }
 
 
@@ -60,6 +73,45 @@ def test_a_rule_is_used_through_its_owner(path: Path) -> None:
     name = str(path.relative_to(ROOT))
     others = [rule for rule in copies(path.read_text(encoding="utf-8")) if OWNERS[rule] != name]
     assert not others, f"{others} have owners: {[OWNERS[rule] for rule in others]}"
+
+
+def opened_rasters(source: str) -> list[ast.AST]:
+    """The places that open a raster with rasterio, by whatever name it has there."""
+    tree = ast.parse(source)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    aliases = {
+        alias.asname or alias.name.partition(".")[0]
+        for node in imports
+        for alias in node.names
+        if isinstance(node, ast.Import) and alias.name.partition(".")[0] == "rasterio"
+    }
+    by_name = [
+        node
+        for node in imports
+        if isinstance(node, ast.ImportFrom)
+        and node.module == "rasterio"
+        and {"open", "*"} & {a.name for a in node.names}
+    ]
+    by_attribute = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "open" and getattr(node.value, "id", "") in aliases
+    ]
+    return [*by_name, *by_attribute]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_raster_is_opened_as_the_format_that_it_should_be(path: Path) -> None:
+    places = opened_rasters(path.read_text(encoding="utf-8"))
+    assert not places or str(path.relative_to(ROOT)) in OPENERS, "ask eopipe.tiles.geotiff.open_map"
+
+
+@pytest.mark.parametrize(
+    "copy", ["import rasterio\nrasterio.open(a)", "import rasterio as r\nf = r.open", "from rasterio import open as o"]
+)
+def test_an_opened_raster_is_found_however_it_comes(copy: str) -> None:
+    assert opened_rasters(copy)
+    assert not opened_rasters("import rasterio\nopen(a)")
 
 
 def test_each_owner_has_its_rule() -> None:

@@ -11,13 +11,20 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyogrio.raw
 import pytest
+import rasterio
+import shapely
 import torch
 from loopback import Loopback
+from pyarrow import parquet
+from rasterio.transform import from_origin
 from remote_assets import item_of
 from safetensors.torch import save_file
 from scenery import Catalog, Completed, Run
@@ -26,7 +33,9 @@ from stores import make_scene
 import eopipe
 from eopipe.chips.chips import Normaliser
 from eopipe.contract import stage, to_args
-from eopipe.errors import RefusedError
+from eopipe.errors import BadInputError, RefusedError
+from eopipe.labels import vector_files
+from eopipe.labels.vector_files import read_file
 from eopipe.launch.failures import read_failure
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, read_weights, write_model_folder
@@ -37,6 +46,7 @@ from eopipe.provenance.preview import readme
 from eopipe.provenance.record import commit
 from eopipe.provenance.rerun_jobs import CrateRerun
 from eopipe.publish import publish, sha256, write_manifest
+from eopipe.tiles.geotiff import open_map
 
 BANDS, CLASSES = ("red", "nir"), ("x", "y", "z")
 NET = """\
@@ -505,6 +515,112 @@ def fetch_of(catalog: Catalog, run: Run, name: str) -> Completed:
     assert run(*search(source.parent), "--catalog", source).code == 0
     scene = f"results/items/{name}.geojson"
     return run("fetch", "--item", scene, "--catalog", source, "--scene", "results/scene", "--deadline", "20")
+
+
+POINT = {"type": "Point", "coordinates": [15, 46]}
+SECRET = {"type": "Feature", "properties": {"class": "SECRET"}, "geometry": POINT}
+PRIVATE = {"type": "FeatureCollection", "features": [SECRET]}
+# What may be before the words by which GDAL knows a virtual dataset.
+HEADS = ["", "\ufeff", "x", " ", '{"type": "FeatureCollection", "features": [], "a": "', "fgb\x03fgb"]
+
+
+def virtual_dataset(source: str) -> str:
+    """A dataset of GDAL that reads another one, which may be an address."""
+    layer = f'<OGRVRTLayer name="private"><SrcDataSource>{source}</SrcDataSource></OGRVRTLayer>'
+    return f"<OGRVRTDataSource>{layer}</OGRVRTDataSource>"
+
+
+@pytest.mark.parametrize("suffix", [".geojson", ".json", ".gpkg", ".shp", ".fgb"])
+@pytest.mark.parametrize("head", HEADS)
+def test_a_vector_file_is_read_as_the_format_of_its_suffix_alone(
+    suffix: str, head: str, folder: Path, web: Loopback, tmp_path: Path
+) -> None:
+    (tmp_path / "private.geojson").write_text(json.dumps(PRIVATE))
+    end = '"}' if head.startswith("{") else ""
+    for source in (str(tmp_path / "private.geojson"), f"/vsicurl/{web.url}/private.geojson"):
+        (folder / f"labels{suffix}").write_text(head + virtual_dataset(source).replace('"', "'") + end)
+        with suppress(BadInputError, RefusedError):
+            assert "SECRET" not in read_file(folder / f"labels{suffix}", "class", None, "label.layer").values
+    assert not web.received
+
+
+@pytest.mark.parametrize("command", ["gdal vector pipeline ! read PRIVATE", "gdal vector convert PRIVATE"])
+def test_a_pipeline_of_gdal_in_geojson_reads_no_other_file(command: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "private.geojson").write_text(json.dumps(PRIVATE))
+    pipeline = {
+        "type": "gdal_streamed_alg",
+        "command_line": command.replace("PRIVATE", str(tmp_path / "private.geojson")),
+    }
+    text = json.dumps(pipeline | {"relative_paths_relative_to_this_file": False})
+    for content in (text, text[:-1] + ', "type": "FeatureCollection", "features": []}'):
+        (folder / "labels.geojson").write_text(content)
+        with pytest.raises(BadInputError):
+            read_file(folder / "labels.geojson", "class", None, "label.layer")
+
+
+def test_text_in_labels_stays_as_it_is(folder: Path) -> None:
+    rows = [{"type": "Feature", "properties": {"class": name}, "geometry": POINT} for name in ("a < b", "Ü", "\\u003c")]
+    (folder / "labels.geojson").write_text("\ufeff" + json.dumps({"type": "FeatureCollection", "features": rows}))
+    assert read_file(folder / "labels.geojson", "class", None, "label.layer").values == ["a < b", "Ü", "\\u003c"]
+
+
+def test_the_parts_of_a_shapefile_are_in_its_folder(folder: Path, tmp_path: Path) -> None:
+    shape, columns = np.array([shapely.to_wkb(shapely.Point(15, 46))], object), [np.array(["SECRET"])]
+    pyogrio.raw.write(tmp_path / "p.shp", shape, columns, ["class"], crs="EPSG:4326", geometry_type="Point")
+    for path in tmp_path.glob("p.*"):
+        (folder / path.name).symlink_to(path) if path.suffix == ".dbf" else shutil.copy(path, folder / path.name)
+    with pytest.raises(RefusedError, match=r"p\.dbf is a link out of the folder of p\.shp"):
+        read_file(folder / "p.shp", "class", None, "label.layer")
+
+
+@pytest.mark.parametrize("name", ["labels.gpkg", "labels.csv", "labels.geojson", "labels.parquet"])
+def test_a_pipe_in_the_place_of_labels_is_not_waited_for(name: str, folder: Path) -> None:
+    os.mkfifo(folder / name)
+    with pytest.raises(BadInputError, match="is not a file"):
+        read_file(folder / name, "class", None, "label.layer")
+
+
+def test_labels_that_do_not_fit_into_memory_are_refused_before_they_are_decoded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"MAX_TEXT": 1000, "MAX_DECODED": 1000, "MAX_FEATURES": 50}
+    for name, most in limits.items():
+        monkeypatch.setattr(vector_files, name, most)
+    shapes, columns = np.array([shapely.to_wkb(shapely.Point(15, 46))] * 100, object), [np.array(["a"] * 100)]
+    for name in ("l.gpkg", "l.geojson"):
+        pyogrio.raw.write(folder / name, shapes, columns, ["class"], crs="EPSG:4326", geometry_type="Point")
+    (folder / "l.csv").write_text("lon,lat,class\n" + "15,46,a\n" * 200)
+    geo = {"primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB"}}}
+    table = pa.table({"class": ["a"] * 1000, "geometry": [b""] * 1000})
+    parquet.write_table(
+        table.replace_schema_metadata({"geo": json.dumps(geo)}), folder / "l.parquet", compression="zstd"
+    )
+    for name in ("l.gpkg", "l.geojson", "l.csv", "l.parquet"):
+        with pytest.raises(RefusedError):
+            read_file(folder / name, "class", None, "label.layer")
+
+
+def test_a_map_is_opened_as_geotiff_whatever_it_says(folder: Path, web: Loopback) -> None:
+    band = f"<SimpleSource><SourceFilename>/vsicurl/{web.url}/x.tif</SourceFilename></SimpleSource>"
+    bands = f'<VRTRasterBand dataType="Byte" band="1">{band}</VRTRasterBand>'
+    for head in ("", " ", "II*\0"):
+        (folder / "classes.tif").write_text(f'{head}<VRTDataset rasterXSize="9" rasterYSize="9">{bands}</VRTDataset>')
+        with pytest.raises((RefusedError, BadInputError)), open_map(folder / "classes.tif"):
+            pass
+    assert not web.received
+
+
+def test_the_overviews_of_a_map_are_its_own(folder: Path, web: Loopback) -> None:
+    profile = {"driver": "GTiff", "width": 64, "height": 64, "count": 1, "dtype": "uint8"}
+    with rasterio.open(folder / "m.tif", "w", **profile, crs="EPSG:32633", transform=from_origin(0, 0, 10, 10)) as file:
+        file.update_tags(ns="OVERVIEWS", OVERVIEW_FILE=f"/vsicurl/{web.url}/x.ovr")
+        file.write(np.ones((1, 64, 64), np.uint8))
+    entry = f'<Metadata domain="OVERVIEWS"><MDI key="OVERVIEW_FILE">/vsicurl/{web.url}/x.ovr</MDI></Metadata>'
+    (folder / "m.tif.aux.xml").write_text(f"<PAMDataset>{entry}</PAMDataset>")
+    with open_map(folder / "m.tif") as file:
+        assert file.read(1, out_shape=(8, 8)).all()
+        assert file.overviews(1) == []
+    assert not web.received
 
 
 @pytest.mark.parametrize("root", ["VRTDataset rasterXSize='1'", "OGRVRTDataSource", "GDAL_WMS", "GDAL_WCS"])

@@ -194,19 +194,36 @@ def test_init_from_what_is_no_model_or_with_options_of_a_training_writes_nothing
     assert not (folder / "project").exists()
 
 
-def test_of_a_model_folder_the_visible_files_are_copied(folder: Path, run: Run) -> None:
+SOURCE = ("--url", "https://stac.example.org", "--collection", "sentinel-1", "--datetime", "2024-06-01")
+
+
+def test_of_a_model_folder_the_files_of_its_manifest_are_copied(folder: Path, run: Run) -> None:
+    original = {path.relative_to(folder / "model").as_posix() for path in files(folder / "model")}
     (folder / "model/parts").mkdir()
     for name in ("parts/code.py", "README.md", ".env", "parts/.key"):
         (folder / "model" / name).write_text(name)
     os.mkfifo(folder / "model/pipe")
-    os.mkfifo(folder / "model/parts/pipe")
-    source = ("--url", "https://stac.example.org", "--collection", "sentinel-1", "--datetime", "2024-06-01")
-    completed = run("init", "project", "--from", "model", "--bbox", *BOX, *source)
+    (folder / "id_rsa").write_text("a private key")
+    (folder / "model/LICENSE").symlink_to(folder / "id_rsa")
+    (folder / "model/more").symlink_to(folder)
+    completed = run("init", "project", "--from", "model", "--bbox", *BOX, *SOURCE)
     assert completed.code == 0, completed.stderr
     copied = {path.relative_to(folder / "project/model").as_posix() for path in files(folder / "project/model")}
-    original = {path.relative_to(folder / "model").as_posix() for path in files(folder / "model")}
-    assert copied == original - {".env", "parts/.key"}
-    assert {"parts/code.py", "README.md"} <= copied
+    assert copied == original
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_a_link_in_a_model_folder_publishes_no_other_file(folder: Path, run: Run, has_manifest: bool) -> None:
+    history = folder / "model/history.json"
+    (folder / "id_rsa").write_bytes(b"a" * (history.stat().st_size if history.exists() else 9))
+    history.unlink(missing_ok=True)
+    history.symlink_to(folder / "id_rsa")
+    if not has_manifest:
+        (folder / "model/manifest.json").unlink()
+    completed = run("init", "project", "--from", "model", "--bbox", *BOX, *SOURCE)
+    expected = (4, "history.json") if has_manifest else (8, "is a link out of the folder of the model")
+    assert (completed.code, expected[1] in completed.stderr) == (expected[0], True), completed.stderr
+    assert not (folder / "project").exists()
 
 
 def test_a_damaged_model_is_one_sentence(folder: Path, run: Run) -> None:

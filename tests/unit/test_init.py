@@ -134,7 +134,11 @@ def test_blocks_are_chosen_for_every_size_of_area(folder: Path, run: Run, edge: 
         (("--bbox", *BOX, "--url", "https://stac.example.org"), "name --bands", 2),
         (("--bbox", "15.0", "46.0", "15.0005", "46.0005"), "too small for three blocks of chips", 2),
         (("--area", "nowhere.gpkg"), "there is no file nowhere.gpkg", 3),
-        (("--area", "notes.txt"), "notes.txt cannot be read as an area", 3),
+        (
+            ("--area", "notes.txt"),
+            "notes.txt cannot be read as a vector file; give a GeoPackage, GeoJSON or Shapefile",
+            3,
+        ),
         (("--area", "notes.geojson"), "notes.geojson is not valid JSON", 3),
         (("--catalog", "nowhere"), "nowhere has no catalog.json", 3),
     ],

@@ -25,6 +25,7 @@ from eopipe.chips.chips import apply_symmetry
 from eopipe.chips.fill import fill_nearest
 from eopipe.cli import main
 from eopipe.errors import BadInputError, UsageError
+from eopipe.publish import sha256
 
 CLIENT = """\
 import numpy as np
@@ -306,6 +307,12 @@ def test_two_runs_are_compared_by_their_settings_and_on_the_pixels_that_both_tes
         file.update_tags(**tags)
     page, table = tmp_path / "compared.html", tmp_path / "compared.json"
     runs = [str(finished.folder), str(results)]
+    assert main(["compare", *runs]) == 4
+    sentence = "is not the map that was evaluated, by the record; run evaluate again"
+    assert f"{mapped} {sentence}" in capsys.readouterr().err
+    for row in evaluation["inputs"]:
+        row["sha256"] = sha256(mapped) if row["port"] == "classes" else row["sha256"]
+    (results / "metrics.json.run.json").write_text(json.dumps(evaluation))
     assert main(["compare", *runs, "--page", str(page), "--json", str(table)]) == 0
     output, document = capsys.readouterr().out, json.loads(table.read_text())
     metrics = json.loads((finished.folder / "results/metrics.json").read_text())

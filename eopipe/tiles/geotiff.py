@@ -1,0 +1,76 @@
+"""Files of maps, opened as GeoTIFF whatever their content says that they are: other formats read other files."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eopipe.errors import BadInputError, RefusedError
+
+MAX_PIXELS = 2**33
+# Bytes of the largest block, which GDAL decodes as a whole.
+MAX_BLOCK = 1 << 28
+# One thread: with more, a truncated JPEG 2000 file reads as zeros without an error. `BlockCache` keeps the blocks.
+SETTINGS: dict[str, Any] = {
+    "GDAL_NUM_THREADS": "1",
+    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
+    "GDAL_VRT_ENABLE_PYTHON": "NO",
+    "GDAL_CACHEMAX": 64 << 20,
+}
+
+
+@contextmanager
+def open_map(path: Path) -> Iterator[Any]:
+    """Open a map with rasterio, to be read in the block; raises as `keep_open`."""
+    import rasterio
+
+    # Of these settings one keeps GDAL from overviews in other files, which a tag of the map may name.
+    with rasterio.Env(**SETTINGS), keep_open(path) as source:
+        yield source
+
+
+def keep_open(path: Path) -> Any:
+    """Open a map of which each pixel is read as it is, without overviews.
+
+    Raises BadInputError for a file that is missing or no GeoTIFF, RefusedError for XML and for sizes that no map has.
+    """
+    import rasterio
+    from rasterio.errors import RasterioIOError
+
+    refuse_other_content(path, "map")
+    try:
+        with rasterio.Env(**SETTINGS):
+            source = rasterio.open(path, driver="GTiff")
+    except RasterioIOError as error:
+        raise BadInputError(f"{path} cannot be read as a map: {error}") from error
+    refuse_huge(source, f"map {path}")
+    return source
+
+
+def refuse_huge(source: Any, name: str) -> None:
+    """Raise RefusedError for a raster of more pixels than any scene has, or with blocks that do not fit into memory."""
+    if source.width * source.height > MAX_PIXELS:
+        raise RefusedError(f"{name} declares {source.width} x {source.height} pixels, more than any scene has")
+    rows, columns = source.block_shapes[0]
+    block = rows * columns * np.dtype(source.dtypes[0]).itemsize
+    if block > MAX_BLOCK and source.driver == "GTiff":
+        raise RefusedError(
+            f"{name} has blocks of {rows} x {columns} pixels, which do not fit into memory; rewrite it in tiles with "
+            "gdal_translate -of COG"
+        )
+
+
+def refuse_other_content(path: Path, name: str) -> None:
+    """Refuse a path without a file (BadInputError), and XML (RefusedError); `name` is what it is called in errors."""
+    try:
+        if not path.is_file():
+            raise BadInputError(f"{name} is missing: {path} does not exist")
+        with path.open("rb") as file:
+            start = file.read(64).lstrip()
+    except OSError as error:
+        # Such as a name that is too long, or a lack of permission.
+        raise BadInputError(f"{name} cannot be read: {error.strerror}") from error
+    if start[:1] == b"<":
+        raise RefusedError(f"{name} ({path.name}) is XML, which can read other files; only rasters are opened")
