@@ -12,6 +12,8 @@ LINK = re.compile(r"(?<=\]\()(\.\.?/[^)#\s]+|examples/[^)#\s]+)((?:#[^)\s]*)?)(?
 # Files of the repository's root that are pages too, and their links.
 ROOT_PAGES = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
 ROOT_LINK = re.compile(r"(?<=\]\()(?!https?:|#)")
+# The plugin offline has it from another server.
+SHIM = "https://unpkg.com/iframe-worker/shim"
 NOTEBOOK = re.compile(r"(?<=\]\()(notebooks/[\w-]+)\.ipynb(?=\))")
 
 
@@ -49,6 +51,16 @@ def notebook_page(path: Path) -> str:
                 parts.append(f"```text\n{data.get('text/plain') or ''.join(output.get('text', ()))}\n```")
     parts.append(f"This page is a notebook: [{path.name}](../../docs/notebooks/{path.name}).")
     return "\n\n".join(parts) + "\n"
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Load what the search of pages in a folder needs from the site itself."""
+    return output.replace(SHIM, relpath("iframe-worker.js", PurePosixPath(page.url).parent))
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """The same in the page for addresses that there are not."""
+    return output_content.replace(SHIM, "iframe-worker.js")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:

@@ -16,8 +16,8 @@ from dev.cwl_repeated import composites, image_map
 from dev.cwl_steps import tools
 from dev.cwl_variants import as_text, built
 from dev.registries import registered
-from eopipe.cli import COMMANDS, PASSED_ON, definitions
-from eopipe.contract import STAGES, Argument, Command, Input, Knob, Option, Output, Port, is_path, stage, summary
+from eopipe.cli import COMMANDS, PASSED_ON, definitions, groups
+from eopipe.contract import STAGES, Argument, Command, Input, Knob, Option, Output, Port, is_path, stage
 from eopipe.errors import BY_CODE
 
 DEMO = "config/config.yaml"
@@ -90,10 +90,7 @@ def commands_page() -> str:
     """The page that lists every command with its arguments, and every exit code with what to do about it."""
     lines = ["<!-- Derived from the signatures in eopipe by `make sync`; do not edit. -->"]
     lines += ["# Commands and exit codes", "", "`eopipe COMMAND --help` shows the arguments of a command.", ""]
-    stages = {name: summary(name) for name in STAGES}
-    groups = {"stages, in pipeline order": stages}
-    groups |= {title: {name: line for name, (_, line) in rows.items()} for title, rows in COMMANDS.items()}
-    for title, rows in groups.items():
+    for title, rows in groups().items():
         lines += [f"## {title.capitalize()}", "", "| command | what it does |", "|---|---|"]
         lines += [f"| `eopipe {name}` | {line} |" for name, line in rows.items()] + [""]
     lines += ["## Exit codes", "", "| code | meaning | error |", "|---:|---|---|", "| 0 | It is done. | |"]

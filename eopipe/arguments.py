@@ -8,7 +8,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,7 +26,7 @@ from eopipe.contract import (
     is_path,
     to_args,
 )
-from eopipe.errors import BadInputError, UsageError, some_of
+from eopipe.errors import BadInputError, UsageError, did_you_mean, some_of
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -75,8 +74,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _hint(word: str, known: Sequence[str]) -> str:
-    similar = get_close_matches(word, known, 1)
-    return f" (did you mean {similar[0]}?)" if similar else ""
+    hint = did_you_mean(word, known, "")
+    return f" ({hint})" if hint else ""
 
 
 def parser_of(definition: Command, others: Mapping[str, str]) -> Parser:

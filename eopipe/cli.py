@@ -6,7 +6,6 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +13,17 @@ from typing import Annotated, Any, Literal
 from eopipe import __version__
 from eopipe.arguments import check_inputs, expand_lists, expand_settings, parse
 from eopipe.contract import STAGES, Argument, Command, Stage, command, stage, summary
-from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError, is_full, model_code_error, no_space
+from eopipe.errors import (
+    BadInputError,
+    EopipeError,
+    ModelCodeError,
+    UsageError,
+    did_you_mean,
+    is_full,
+    model_code_error,
+    no_space,
+)
+from eopipe.planning.topics import TOPICS, text_of
 from eopipe.telemetry.progress import log_to_stderr
 from eopipe.text_table import message_line, printable_output
 
@@ -32,39 +41,38 @@ OF_WINDOWS = ("calibrate", "predict")
 # Each command beside the stages with its function, or functions by the word after its name, and its line in `eopipe
 # --help`. A module is imported when its command runs.
 COMMANDS = {
-    "planning and running": {
+    "a project, from its first line to its report": {
         "init": ("eopipe.planning.init_command:init", "Write a commented config for an area of interest."),
         "check": ("eopipe.planning.check_config:check_command", "Find every mistake in a config that needs no images."),
         "plan": ("eopipe.planning.plan_command:plan", "Estimate downloads, files, chips and disk use of a run."),
-        "cwl": ("eopipe.run.cwl:CWL", "Write a config as a job of CWL engines, with workflow and tools."),
         "run": ("eopipe.clusters.running:run", "Run the whole pipeline with Snakemake, or resume it."),
-        "command": ("eopipe.run.job_logs:command", "Print the command of a stage's jobs, to run one of them by hand."),
-        "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPUs that jobs requested and used."),
-    },
-    "training": {
         "follow": ("eopipe.telemetry.follow:follow", "Show a training in TensorBoard, MLflow or Prometheus."),
     },
-    "results": {
+    "its results": {
         "compare": (
             "eopipe.inspection.compare_command:compare",
             "Compare finished runs: settings, paired scores, maps side by side.",
         ),
-        "tiles": ("eopipe.inspection.tiles_command:TILES", "Describe, check or export tile stores."),
         "verify": ("eopipe.verify:verify", "Find removed, truncated or changed files; rebuild them."),
         "lineage": ("eopipe.provenance.lineage:lineage", "Trace a file or map pixel to chips, scenes and code."),
         "rerun": ("eopipe.provenance.rerun:rerun", "Run the jobs of a crate again and compare digests."),
+        "tiles": ("eopipe.inspection.tiles_command:TILES", "Describe, check or export tile stores."),
     },
-    "shell": {
-        "completion": ("eopipe.cli:completion", "Print the tab completion of eopipe for bash, zsh or fish."),
-    },
-    "clusters": {
+    "clusters and other engines": {
         "profile": ("eopipe.clusters.profile_command:PROFILE", "Write or check a Snakemake profile for a cluster."),
+        "usage": ("eopipe.clusters.usage:usage", "Show the memory, time and CPUs that jobs requested and used."),
+        "cwl": ("eopipe.run.cwl:CWL", "Write a config as a job of CWL engines, with workflow and tools."),
         "condor": (
             "eopipe.clusters.htcondor:CONDOR",
             "Write HTCondor submit files for a training, for trials or a map.",
         ),
     },
+    "single jobs, and the shell": {
+        "command": ("eopipe.run.job_logs:command", "Print the command of a stage's jobs, to run one of them by hand."),
+        "completion": ("eopipe.cli:completion", "Print the tab completion of eopipe for bash, zsh or fish."),
+    },
 }
+STAGES_TITLE = "stages, which run calls in this order"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -117,6 +125,9 @@ def dispatch(argv: list[str]) -> int:
     """Run the command that the first argument names, with the others."""
     commands = {name: target for group in COMMANDS.values() for name, (target, _) in group.items()}
     if argv and argv[0] in ("-h", "--help", "help"):
+        if argv[1:] and argv[1] in TOPICS:
+            print(text_of(argv[1]))
+            return 0
         # `eopipe help train` is `eopipe train --help`.
         argv = [*argv[1:2], "--help"] if argv[1:] else []
     if not argv:
@@ -131,19 +142,25 @@ def dispatch(argv: list[str]) -> int:
         return int(_import(commands[argv[0]])(argv[1:]))
     if argv[0] in commands:
         return run_command(argv[0], argv[1:])
-    similar = get_close_matches(argv[0], [*STAGES, *commands], 1)
-    hint = f"did you mean {similar[0]}?" if similar else "see eopipe --help"
+    if argv[0] in TOPICS:
+        raise UsageError(f"there is no command {argv[0]}; see eopipe help {argv[0]}")
+    hint = did_you_mean(argv[0], [*STAGES, *commands], "see eopipe --help")
     raise UsageError(f"there is no command {argv[0]}; {hint}")
+
+
+def groups() -> dict[str, dict[str, str]]:
+    """All commands with a line on each, in groups by purpose: what users type first, and stages last."""
+    others = {title: {name: text for name, (_, text) in group.items()} for title, group in COMMANDS.items()}
+    return others | {STAGES_TITLE: {name: summary(name) for name in STAGES}}
 
 
 def overview() -> str:
     """What `eopipe --help` prints."""
-    groups = {"stages, in pipeline order": {name: summary(name) for name in STAGES}}
-    groups |= {title: {name: text for name, (_, text) in group.items()} for title, group in COMMANDS.items()}
     lines = ["usage: eopipe COMMAND ..."]
-    for title, group in groups.items():
+    for title, group in groups().items():
         lines += ["", f"{title}:", *(f"  {name:<11} {text}" for name, text in group.items())]
-    return "\n".join([*lines, "", "eopipe COMMAND --help shows the arguments of a command."])
+    lines += ["", "eopipe COMMAND --help shows the arguments of a command, eopipe help TOPIC how to begin with one of"]
+    return "\n".join([*lines, f"{', '.join(TOPICS)}."])
 
 
 def _import(target: str) -> Any:
@@ -170,8 +187,7 @@ def run_command(name: str, argv: list[str]) -> int:
             lines = [f"  eopipe {command:<{width}}  {summary}" for command, summary in below.items()]
             print("\n".join([f"usage: eopipe {name} COMMAND ...", "", *lines]))
             return 0
-        similar = get_close_matches(argv[0], known, 1)
-        hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(known)}"
+        hint = did_you_mean(argv[0], [*known], f"there are {', '.join(known)}")
         raise UsageError(f"there is no command {name} {argv[0]}; {hint}")
     argv = argv[1:] if word else argv
     values = parse(known[word], expand_lists(known[word], argv), {} if word else below)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from datetime import date
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from eopipe.config_conflicts import conflicts
 from eopipe.config_file import read_config
 from eopipe.contract import STAGES, Input, annotated, is_option, stage, summary
-from eopipe.errors import UsageError
+from eopipe.errors import UsageError, did_you_mean
 from eopipe.models.model_folder import MOST_MEMBERS
 from eopipe.needs import unmet
 from eopipe.provenance.contextual_entities import CrateDescription
@@ -327,13 +326,16 @@ def _sentence(error: Any) -> str:
             return f"{'.'.join(keys)} has no value; write one, or remove the line"
         return f"{'.'.join(keys)} is {redact_for_terminal(repr(error['input']))}: {_rule(error)}"
     owner, name = ".".join(keys[:-1]), keys[-1]
-    for port in stage(owner).ports if owner in STAGES else ():
+    ports = stage(owner).ports if owner in STAGES else ()
+    for port in ports:
         if port.name == name and port.section:
             return f"{owner} has no setting {name} of its own; set {port.section}.{port.setting}, which is for all"
     sections: dict[str, type[BaseModel]] = {"": model(), "trials": Trials}
     known = list((sections[owner] if owner in sections else section(owner)).model_fields)
-    similar = get_close_matches(name, known, 1, 0.5)
-    hint = f"did you mean {similar[0]}?" if similar else f"it has {', '.join(known)}"
+    # Words that a setting is described by, as early_stopping for patience.
+    described = [port.name for port in ports if name.replace("_", " ").lower() in port.mark.doc.lower()]
+    otherwise = f"did you mean {described[0]}?" if described else f"it has {', '.join(known)}"
+    hint = did_you_mean(name, known, otherwise, 0.5)
     return f"{owner or 'the config'} has no setting {name}; {hint}"
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import traceback
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 # The modules of a custom model are imported into packages with this prefix (models/import_copy.py).
@@ -84,6 +85,12 @@ class PreemptedError(EopipeError):
 
 
 BY_CODE = {kind.code: kind for kind in EopipeError.__subclasses__()}
+
+
+def did_you_mean(name: str, known: Sequence[str], otherwise: str, likeness: float = 0.6) -> str:
+    """A hint about a name that does not exist: the known one most like it, or else another hint."""
+    similar = get_close_matches(name, known, 1, likeness)
+    return f"did you mean {similar[0]}?" if similar else otherwise
 
 
 def some_of(names: Sequence[str], most: int = 10, separator: str = ", ") -> str:

@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from itertools import product
@@ -20,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eopipe.arrays import Float64Array
 from eopipe.contract import Port, adapter, stage, to_args
-from eopipe.errors import UsageError, some_of
+from eopipe.errors import UsageError, did_you_mean, some_of
 
 Settings = dict[str, Any]
 # What makes scores of trials incomparable, or shapes their jobs, which is the same for all.
@@ -272,8 +271,7 @@ def _port(place: str, name: str) -> Port:
         raise UsageError(f"{place} has {name}, which is the same for all trainings; set train.{name}")
     if name not in ports:
         possible = [option for option in ports if option not in FIXED]
-        similar = get_close_matches(name, possible, 1)
-        hint = f"did you mean {similar[0]}?" if similar else f"it has {some_of(possible, 40)}"
+        hint = did_you_mean(name, possible, f"it has {some_of(possible, 40)}")
         raise UsageError(f"{place} has {name}, which is not an option of train; {hint}")
     return ports[name]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from eopipe.config import load
 from eopipe.contract import STAGES, Argument, is_path, stage
-from eopipe.errors import UsageError
+from eopipe.errors import UsageError, did_you_mean
 from eopipe.run.locate import find_config, project_folder
 
 Config = dict[str, Any]
@@ -33,7 +33,8 @@ def command(
 ) -> None:
     """Print the command of each finished or failed job of a stage; pasted, it runs the job again."""
     if stage_name not in STAGES:
-        raise UsageError(f"there is no stage {stage_name}; the stages are {', '.join(STAGES)}")
+        hint = did_you_mean(stage_name, STAGES, f"the stages are {', '.join(STAGES)}")
+        raise UsageError(f"there is no stage {stage_name}; {hint}")
     config = find_config(configfile)
     # The lines are relative to the project folder, where they are pasted.
     logs = project_folder(config) / load(config)["results"] / "logs"

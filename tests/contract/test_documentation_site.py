@@ -70,6 +70,14 @@ def test_the_threat_model_and_the_changes_are_pages_with_links_among_pages(site:
     assert (site / "changelog.html").is_file()
 
 
+def test_the_search_works_on_pages_that_are_opened_from_a_folder(site: Path) -> None:
+    assert 'src="../iframe-worker.js"' in (site / "concepts/splits.html").read_text()
+    assert "IFrameWorker" in (site / "iframe-worker.js").read_text()
+    assert (site / "search/search_index.js").read_text().startswith("var __index")
+    pages = {path: path.read_text() for path in site.rglob("*.html")}
+    assert [path for path, text in pages.items() if re.search(r'<script[^>]*src="?(https?:)?//', text)] == []
+
+
 def test_links_to_files_beside_the_docs_lead_to_the_repository(site: Path) -> None:
     assert 'href="https://github.com/eopipe/eopipe/blob/main/benchmarks/RESULTS.md' in (
         site / "features.html"

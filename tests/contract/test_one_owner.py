@@ -18,6 +18,8 @@ OWNERS = {
     "list_layers": "eopipe/labels/vector_files.py",
     "read_info": "eopipe/labels/vector_files.py",
     "safe_load": "eopipe/config_file.py",
+    # A hint about a name that does not exist.
+    "get_close_matches": "eopipe/errors.py",
 }
 # What reads a raster through a driver that it names, or has written it.
 OPENERS = {

@@ -14,9 +14,13 @@ from scenery import Run
 
 from eopipe import cli
 from eopipe.arguments import expand_lists, parse
+from eopipe.config import validate
 from eopipe.contract import STAGES, Input, Output, stage
+from eopipe.planning.topics import TOPICS
 from eopipe.run.locate import find_config, project_folder
 from eopipe.telemetry.progress import LineFormatter
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +93,47 @@ def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             cli.main(["help", name])
         assert capsys.readouterr().out.startswith(f"usage: eopipe {name} ")
+
+
+def test_help_begins_with_what_users_type_first_and_ends_with_stages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["help"]) == 0
+    text = capsys.readouterr().out
+    places = [text.index(f"\n  {name} ") for name in ("init", "check", "plan", "run", "compare", "profile", *STAGES)]
+    assert places == sorted(places)
+    assert all(topic in text.splitlines()[-1] for topic in TOPICS)
+
+
+def test_a_setting_is_found_by_the_words_that_describe_it() -> None:
+    config = {"search": {"catalog": "catalog"}, "label": {"source": "labels.gpkg"}, "train": {"early_stopping": 3}}
+    assert validate(config)[1] == ["train has no setting early_stopping; did you mean patience?"]
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_topic_is_the_beginning_of_its_page_with_an_example(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["help", topic]) == 0
+    text = capsys.readouterr().out
+    page = (ROOT / "docs" / TOPICS[topic]).read_text()
+    assert text.startswith(page.partition("\n")[0].removeprefix("# "))
+    example = re.search(r"^```\w+\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert example is not None
+    assert example[1] in text
+    assert text.rstrip().endswith(f"docs/{TOPICS[topic]}")
+    assert f'"docs/{TOPICS[topic]}"' in (ROOT / "pyproject.toml").read_text(), "a wheel has it too"
+    assert not re.search(r"```|<!--|\]\(", text)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["trials"], "there is no command trials; see eopipe help trials"),
+        (["trian"], "there is no command trian; did you mean train?"),
+        (["help", "trian"], "there is no command trian; did you mean train?"),
+        (["command", "trian"], "there is no stage trian; did you mean train?"),
+    ],
+)
+def test_a_word_that_is_no_command_has_a_hint(words: list[str], hint: str, run: Run) -> None:
+    done = run(*words)
+    assert (done.code, done.stderr) == (2, f"error: {hint}\n")
 
 
 @pytest.mark.parametrize(
