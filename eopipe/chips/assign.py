@@ -52,7 +52,7 @@ def assign_splits(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> U
     elif plan.method in STRIPS:
         splits = strips_of(order_along(table.ground.degrees, plan.method), plan)
     else:
-        splits = _splits_of_units(_units(table, plan, request), plan, request.block_km)
+        splits = _splits_of_units(units_of_chips(table, plan, request), plan, request.block_km)
     # Zones of one grid keep their chips apart; tiles overlap at their edges, and so do grids.
     needs_gaps = len(table.cells) != 1 or (plan.method == "group" and plan.by == "tile")
     return table.keep_apart(splits, plan.buffer) if plan.by_place and needs_gaps else splits
@@ -84,8 +84,11 @@ def splits_of_chips(corners: IntArray, zones: SplitZones, plan: SplitPlan) -> UI
     return splits
 
 
-def _units(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> list[Any]:
-    """The unit of each chip that is assigned as a whole; None of a chip in none."""
+def units_of_chips(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> list[Any]:
+    """The unit of each chip that is assigned as a whole; None of a chip in none.
+
+    On a grid a chip belongs to the region around its centre.
+    """
     if plan.method == "blocks":
         return [tuple(block) for block in equal_area_blocks(table.ground.degrees, request.block_km).tolist()]
     if plan.method == "group" and plan.by == "column":

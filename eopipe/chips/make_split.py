@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array
-from eopipe.chips.assign import assign_splits
+from eopipe.chips.assign import assign_splits, units_of_chips
 from eopipe.chips.audit import ChipSplit, audit, parse_allowed
 from eopipe.chips.block_choice import describe_empty_split, plan_warnings
 from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates, usable_share
@@ -85,6 +85,9 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     } | ({"polygons": polygons} if polygons else {})
     if used := used_shapes(stores, [label for _, label in pairs], candidates.samples, splits, plan.chip, polygons):
         document["shapes"] = used
+    if plan.method == "group" and not (plan.by_polygon or document["by_scene"]):
+        units = ["" if unit is None else str(unit) for unit in units_of_chips(table, plan, request)]
+        document["groups"] = {split: [units[n] for n in of_split.tolist()] for split, of_split in rows.items()}
     if places:
         document["chip_set"] = {"block_km": request.block_km, "pixel_m": round(table.ground.pixel_m, 6)}
     split = Split.model_validate(document)

@@ -114,7 +114,7 @@ class Split(Samples):
     """A split file: what the stage split writes, and all that others read of it; sizes in pixels.
 
     `pixels` and `chips` count pixels, and chips with such pixels, by split and class; `grid` is the document of the
-    frame, `chip_set` the blocks of a split of a chip set.
+    frame, `chip_set` the blocks of a split of a chip set, `groups` the group of each sample of a split by group.
     """
 
     scenes: Annotated[list[str], Field(min_length=1)]
@@ -130,6 +130,7 @@ class Split(Samples):
     by_scene: bool = False
     warnings: list[str] = []
     chip_set: _Blocks | None = None
+    groups: Annotated[dict[str, list[str]] | None, _EachSplit] = None
     shapes: UsedShapes | None = None
 
     @property
@@ -387,6 +388,8 @@ def read_split(path: Path) -> Split:
     split = read_model(path, Split, "a split file", "samples")
     if any(len(rows) and rows[:, 0].max() >= len(split.scenes) for rows in split.samples.values()):
         raise BadInputError(f"{path} is not a split file: it has samples of more scenes than it names")
+    if any(len(groups) != len(split.samples[name]) for name, groups in (split.groups or {}).items()):
+        raise BadInputError(f"{path} is not a split file: it has groups of more or fewer samples than it has")
     return split
 
 

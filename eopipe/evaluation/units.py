@@ -1,11 +1,8 @@
 """The units of the places of a split, which are the pieces of intervals: what the split keeps whole, or squares."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from eopipe.arrays import IntArray
-from eopipe.chips.assign import tile_of
 from eopipe.chips.chip_blocks import chips_in
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import ChipTable, equal_area_blocks
@@ -19,8 +16,10 @@ from eopipe.tiles.grid import PixelWindow
 def choose_units(data: EvaluationData, places: str = "test") -> SamplingUnits:
     """Choose the units of the places of a split: polygons, points, groups or scenes where these are split.
 
-    Else, and of fewer than `MIN_PIECES` groups or scenes, on which no interval rests, blocks of the Earth of a chip
-    set, whose slots are not places, or squares over all maps, whose measured correlation says how many are independent.
+    Else, and of fewer than `MIN_PIECES` dates, blocks of the Earth of a chip set, whose slots are not places, or
+    squares over all maps, whose measured correlation says how many are independent; so also where a split file has no
+    groups, as before revision 9. No interval rests on fewer groups: squares would count what is alike in a group as
+    often as there are squares in it.
     """
     split = data.split
     if split.polygons:
@@ -28,13 +27,13 @@ def choose_units(data: EvaluationData, places: str = "test") -> SamplingUnits:
     of_set = ChipPlaces.of([group.stores[0] for group in data.groups]) if split.chip_set else None
     if split.chip_set and of_set is None:
         raise BadInputError("the split is of a chip set, but the tiles are not; give the tiles that were split")
-    if split.plan.method == "group" and not split.by_scene and (units := _groups(data, places, of_set)):
-        return units
+    if split.groups and len(samples := split.samples[places]):
+        return _groups(data, split.groups[places], samples, of_set)
     if split.chip_set and of_set:
         return _blocks(data, split.samples[places], of_set, split.chip_set.block_km)
     if split.by_scene:
         tested = sorted({group.number for group, _, area in data.areas(places) if area.any()})
-        if len(tested) >= MIN_PIECES:
+        if len(tested) >= MIN_PIECES or split.plan.method == "group":
             return SamplingUnits(0, 0, np.array(tested))
     windows = ((window, area) for _, window, area in data.areas(places))
     # A chip of a classifier is one sample.
@@ -48,34 +47,17 @@ def _blocks(data: EvaluationData, samples: IntArray, of_set: ChipPlaces, edge_km
     return SamplingUnits(0, 0, np.unique(blocks), _by_chip(data, samples, blocks), f"blocks of {edge_km:g} km")
 
 
-def _groups(data: EvaluationData, name: str, of_set: ChipPlaces | None) -> SamplingUnits | None:
-    """The groups of a split with their centres on the Earth; None where too few have places, or they are not known."""
-    split, samples = data.split, np.concatenate([*data.split.samples.values()])
+def _groups(data: EvaluationData, names: list[str], samples: IntArray, of_set: ChipPlaces | None) -> SamplingUnits:
+    """The groups of samples (n, 3) by their names, with their centres on the Earth."""
     if of_set:
         table = ChipTable.of_set(of_set).select(of_set.indices(samples))
     else:
         stores = {store.scene: store for group in data.groups for store in group.stores}
-        table = ChipTable.of_grids([stores[scene] for scene in split.scenes], samples, split.chip)
-    splits = np.repeat([*split.samples], [len(rows) for rows in split.samples.values()])
-    groups, is_chosen = _groups_of_chips(table, split.plan.by, splits.tolist()), splits == name
-    names, numbers = np.unique(np.array(groups)[is_chosen], return_inverse=True)
-    if len(names) < MIN_PIECES:
-        return None
-    centres = table.ground.centres[is_chosen].T / table.ground.pixel_m
+        table = ChipTable.of_grids([stores[scene] for scene in data.split.scenes], samples, data.split.chip)
+    numbers = np.unique(names, return_inverse=True)[1]
+    centres = table.ground.centres.T / table.ground.pixel_m
     sums = np.stack([np.bincount(numbers, axis) for axis in centres], 1)
-    return placed_units(np.bincount(numbers), sums, _by_chip(data, samples[is_chosen], numbers), "groups")
-
-
-def _groups_of_chips(table: ChipTable, by: str, splits: Sequence[str]) -> Sequence[str | None]:
-    """The group of each chip; one for all where regions are split, as their file is unknown here.
-
-    A split does not name its column of the index: it is that with the fewest values, none of which is in two splits.
-    """
-    if by in ("scene", "tile"):
-        return [tile_of(table.images[n]) if by == "tile" else table.images[n].scene for n in table.scenes]
-    columns = ([row.get(key) for row in table.index] for key in ("group", "date", "crs") if by == "column")
-    whole = [row for row in columns if None not in row and len({*zip(row, splits, strict=True)}) == len({*row})]
-    return min(whole, key=lambda column: len({*column}), default=[""] * len(splits))
+    return placed_units(np.bincount(numbers), sums, _by_chip(data, samples, numbers), "groups")
 
 
 def _by_chip(data: EvaluationData, samples: IntArray, numbers: IntArray) -> UnitOf:

@@ -7,8 +7,8 @@ from eopipe.contract import Input, Option, Output
 from eopipe.ports import AllowCode, AnyModel, Device, Halo, Threads, Window
 
 # 2: where data end the nearest pixel is repeated, as in predict. 3: what independent pieces prove is applied.
-# 4: groups are pieces where they are split.
-REVISION = 4
+# 4: groups are pieces where they are split. 5: also regions, and where there are few.
+REVISION = 5
 NEEDS = ("places_of_calibration",)
 
 

@@ -11,8 +11,8 @@ from eopipe.contract import Input, Option, Output
 # 6: classes that the map never has. 9: a chip at the border of a zone has the class of its mapped pixels.
 # 10: hectares on the ground; pixels of each class on the map; extra trees and linear models as baselines, one chosen
 # without the test places. 11: baselines are models of pixels as `train` fits them, also where pixels have no data.
-# 12: groups are the pieces of intervals where they are split.
-REVISION = 12
+# 12: groups are the pieces of intervals where they are split. 13: also regions, and where there are few.
+REVISION = 13
 
 
 def evaluate(

@@ -1,19 +1,21 @@
 """The pieces of an interval are what the split kept whole: groups, where enough have places, and points."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from affine import Affine
-from chip_files import EDGE, import_set, made_split, write_world
+from chip_files import EDGE, import_set, made_split, write_regions, write_world
 from odc.geo.geobox import GeoBox
-from scenery import Run
+from scenery import Run, split_outputs
 
 from benchmarks.coverage import Coverage
 from eopipe.arrays import AnyArray, Float64Array
 from eopipe.chips.chip_places import ChipPlaces
-from eopipe.chips.splits import Split
+from eopipe.chips.splits import Split, read_split
+from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import Correlation, SamplingUnits, placed_units
 from eopipe.evaluation.intervals import Tally, correlated_pieces, intervals, measure_pieces
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
@@ -111,6 +113,7 @@ def split_of_world(places: ChipPlaces, tested: int, **plan: Any) -> tuple[Split,
         samples={name: places.samples[chosen] for name, chosen in rows.items()},
         chip=places.slot,
         chip_set={"block_km": 50.0},
+        groups={name: [group_of[n] for n in chosen] for name, chosen in rows.items()},
         plan={"method": "group", "min_valid": 0.0} | plan,
     )
     return split, {name: [group_of[n] for n in chosen] for name, chosen in rows.items()}
@@ -127,9 +130,10 @@ def of_stores(tiles: list[Tiles], labels: list[Tiles], split: Split) -> Evaluati
     return EvaluationData(groups, tuple(split.classes), split)
 
 
-def test_groups_of_a_chip_set_are_pieces_where_six_of_them_test(world: World) -> None:
+@pytest.mark.parametrize("by", ["scene", "tile", "region", "column"])
+def test_groups_of_a_chip_set_are_pieces_whatever_they_are(world: World, by: str) -> None:
     tiles, labels, places = world
-    split, zones = split_of_world(places, 6, by="column")
+    split, zones = split_of_world(places, 6, by=by)
     data = of_stores(tiles, labels, split)
     units = choose_units(data)
     assert (units.kind, len(units.used)) == ("groups", 6)
@@ -138,27 +142,54 @@ def test_groups_of_a_chip_set_are_pieces_where_six_of_them_test(world: World) ->
     # Chips of a zone are along a meridian, up to 40 degrees of latitude apart; zones are 30 degrees apart.
     assert units.centres is not None
     assert np.hypot.reduce(units.centres[0] - units.centres[1]) == pytest.approx(3_000_000 / 10, rel=0.2)
-    assert len(choose_units(data, "train").used) == 4 * 3, "four training zones are too few, and blocks of 50 km more"
-    # The two validation zones are too few, and so are five test zones: blocks, as without groups.
-    for few, name in ((split, "val"), (split_of_world(places, 5, by="column")[0], "test")):
-        blocks = choose_units(of_stores(tiles, labels, few), name)
-        assert blocks.kind == "blocks of 50 km"
-        assert len(set(pieces_of_chips(blocks, few, name))) == len(blocks.used) == len(few.samples[name])
 
 
-def test_files_are_pieces_where_they_are_split_and_regions_are_not_known(world: World) -> None:
+def test_no_interval_rests_on_few_groups_or_on_what_they_consist_of(world: World) -> None:
     tiles, labels, places = world
-    for by, kind in (("scene", "groups"), ("region", "blocks of 50 km")):
-        split, _ = split_of_world(places, 7, by=by)
-        units = choose_units(of_stores(tiles, labels, split))
-        assert (units.kind, len(units.used)) == (kind, 21)
-        assert sorted(pieces_of_chips(units, split)) == list(range(21))
-        split.samples["val"] = split.samples["val"][:0]
-        assert len(choose_units(of_stores(tiles, labels, split), "val").used) == 0
+    split, _ = split_of_world(places, 5, by="column")
+    for name, count in (("test", 5), ("val", 2), ("train", 5)):
+        units = choose_units(of_stores(tiles, labels, split), name)
+        assert (units.kind, len(units.used)) == ("groups", count)
+        tables = tables_of(np.random.default_rng(8).beta(2, 8, count))
+        result = Tally(units, MEASURES, {"model": tables}, tables[:1]).uncertainty(1, "linear")["intervals"]
+        assert result["model"]["accuracy"] is None
+    split.samples["val"] = split.samples["val"][:0]
+    assert len(choose_units(of_stores(tiles, labels, split), "val").used) == 0
+
+
+def test_a_split_file_without_its_groups_has_blocks_as_pieces(world: World) -> None:
+    tiles, labels, places = world
+    split, _ = split_of_world(places, 7, by="region")
+    split.groups = None
+    units = choose_units(of_stores(tiles, labels, split))
+    assert (units.kind, len(units.used)) == ("blocks of 50 km", 21)
+    assert sorted(pieces_of_chips(units, split)) == list(range(21))
+
+
+def test_a_split_says_the_group_of_each_chip(tmp_path: Path, run: Run) -> None:
+    write_world(tmp_path, GROUPS, 3)
+    stores = import_set(run, tmp_path)
+    write_regions(tmp_path / "regions.geojson", GROUPS)
+    for by, options in (
+        ("column", ("--attribute", "group")),
+        ("region", ("--regions", tmp_path / "regions.geojson", "--attribute", "name")),
+    ):
+        done = run("split", *stores, *split_outputs(tmp_path), "--method", "group", "--by", by, *options)
+        assert done.code == 0, done.stderr
+        split = read_split(tmp_path / "split.json")
+        assert split.groups is not None
+        of_splits = [set(names) for names in split.groups.values()]
+        assert sum(map(len, of_splits)) == GROUPS, "each group is in one split"
+        document = json.loads((tmp_path / "split.json").read_text())
+        document["groups"]["test"].pop()
+        (tmp_path / "split.json").write_text(json.dumps(document))
+        with pytest.raises(BadInputError, match="it has groups of more or fewer samples"):
+            read_split(tmp_path / "split.json")
+        (tmp_path / "split.json").unlink()
 
 
 @pytest.mark.parametrize("tested", [5, 6])
-def test_tiles_are_pieces_where_six_of_them_test_and_else_squares(tmp_path: Path, tested: int) -> None:
+def test_tiles_are_pieces_on_a_grid(tmp_path: Path, tested: int) -> None:
     shape, chip = (32, 256), 16
     grid = GeoBox(shape, Affine(10, 0, 500_000, 0, -10, 5_000_000), "EPSG:32633")
     scenes = [f"S2A_33T{letter}L_2023081{day}_0_L2A" for letter in "UVWXYZ"[:tested] for day in (5, 7)]
@@ -173,15 +204,13 @@ def test_tiles_are_pieces_where_six_of_them_test_and_else_squares(tmp_path: Path
         samples={"train": [], "val": [], "test": rows},
         chip=chip,
         scenes=scenes,
+        groups={"train": [], "val": [], "test": [f"tile {n // 2:02}" for n, _, _ in rows]},
         plan={"method": "group", "by": "tile", "min_valid": 0.0},
     )
     data = EvaluationData([EvaluatedMap(0, {}, stores, stores[0])], ("land",), split)
     units, (y, x) = choose_units(data), np.indices((32, 32 * tested)).reshape(2, -1)
-    if tested < 6:
-        assert (units.kind, units.edge, len(units.used)) == ("maps", 4, 8 * 8 * tested)
-    else:
-        assert (units.kind, units.edge, len(units.used)) == ("groups", 0, tested)
-        assert (units.index_of(0, y, x) == x // 32).all()
-        assert units.centres is not None
-        assert np.hypot.reduce(units.centres[3] - units.centres[1]) == pytest.approx(64, rel=0.01)
-        assert units.index_of(0, y[:0], x[:0]).tolist() == []
+    assert (units.kind, units.edge, len(units.used)) == ("groups", 0, tested)
+    assert (units.index_of(0, y, x) == x // 32).all()
+    assert units.centres is not None
+    assert np.hypot.reduce(units.centres[3] - units.centres[1]) == pytest.approx(64, rel=0.01)
+    assert units.index_of(0, y[:0], x[:0]).tolist() == []

@@ -98,8 +98,9 @@ def test_each_chip_is_mapped_by_itself_and_scored_at_its_place(mapped: Project) 
     expected = accuracy_of_maps(maps, stores(mapped, "labels"), mapped.results / "split.json")
     assert 0.95 < metrics["model"]["accuracy"] == pytest.approx(expected, abs=1e-6)
     assert metrics["test_pixels"] == 2 * CHIPS * EDGE**2
-    assert "blocks of 50 km" in metrics["intervals"]["method"]
-    assert metrics["intervals"]["pieces"] == 2 * CHIPS
+    assert "whole groups" in metrics["intervals"]["method"]
+    assert metrics["intervals"]["pieces"] == 2, "two test zones are too few for an interval"
+    assert metrics["intervals"]["model"]["accuracy"] is None
     trained = read_trained_model(mapped.results / "model")
     model, store = trained.build(mapped.results / "model").eval(), Tiles(tiles)
     image, valid = store.read("image"), store.read("valid") > 0
@@ -112,7 +113,8 @@ def test_each_chip_is_mapped_by_itself_and_scored_at_its_place(mapped: Project) 
     calibration = json.loads((mapped.results / "calibration.json").read_text())
     assert (calibration["maps"], calibration["pixels"]) == ("each image", 2 * CHIPS * EDGE**2)
     with rasterio.open(maps[0].with_name("probabilities.tif")) as file:
-        assert float(file.tags()["temperature"]) == calibration["temperature"] != 1
+        # Two validation zones are too few to say that probabilities are wrong.
+        assert float(file.tags()["temperature"]) == calibration["temperature"] == 1
         # The third band is the spread of the members.
         stored = file.read([1, 2]) / 10_000
     published = np.stack([stored[:, *slot] for slot in slots])
