@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from eopipe import __version__
 from eopipe.arguments import check_inputs, expand_lists, expand_settings, parse
-from eopipe.contract import STAGES, Argument, Command, Stage, command, stage, summary
+from eopipe.contract import IN_WORKFLOW, STAGES, Argument, Command, Stage, command, stage, summary
 from eopipe.errors import (
     BadInputError,
     EopipeError,
@@ -30,8 +30,6 @@ from eopipe.text_table import message_line, printable_output
 log = logging.getLogger("eopipe")
 # The command that passes all its arguments on, to Snakemake.
 PASSED_ON = "run"
-# Set by the workflow for its jobs.
-IN_WORKFLOW = "EOPIPE_WORKFLOW"
 # OpenMP, as its libraries read it when they are loaded: how threads wait, and how many there are.
 WAIT_POLICY, OPENMP_THREADS = "OMP_WAIT_POLICY", "OMP_NUM_THREADS"
 # GDAL's cache of blocks: by default 5 % of the memory of the machine, whatever the job has.
@@ -142,9 +140,9 @@ def dispatch(argv: list[str]) -> int:
         return int(_import(commands[argv[0]])(argv[1:]))
     if argv[0] in commands:
         return run_command(argv[0], argv[1:])
-    if argv[0] in TOPICS:
-        raise UsageError(f"there is no command {argv[0]}; see eopipe help {argv[0]}")
-    hint = did_you_mean(argv[0], [*STAGES, *commands], "see eopipe --help")
+    # A topic is asked for as one, whether a command or help was meant.
+    words = {name: name for name in (*STAGES, *commands)} | {topic: f"eopipe help {topic}" for topic in TOPICS}
+    hint = f"see {words[argv[0]]}" if argv[0] in TOPICS else did_you_mean(argv[0], words, "see eopipe --help")
     raise UsageError(f"there is no command {argv[0]}; {hint}")
 
 

@@ -43,6 +43,8 @@ STAGES = (
     "catalog",
     "crate",
 )
+# Set by the workflow for its jobs.
+IN_WORKFLOW = "EOPIPE_WORKFLOW"
 # The module and function of a stage whose name Python reserves.
 FUNCTIONS = {"import": "import_chips"}
 

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -87,10 +87,10 @@ class PreemptedError(EopipeError):
 BY_CODE = {kind.code: kind for kind in EopipeError.__subclasses__()}
 
 
-def did_you_mean(name: str, known: Sequence[str], otherwise: str, likeness: float = 0.6) -> str:
-    """A hint about a name that does not exist: the known one most like it, or else another hint."""
-    similar = get_close_matches(name, known, 1, likeness)
-    return f"did you mean {similar[0]}?" if similar else otherwise
+def did_you_mean(name: str, known: Sequence[str] | Mapping[str, str], otherwise: str, likeness: float = 0.6) -> str:
+    """A hint about a name that does not exist: the known one most like it, as it is written, or else another hint."""
+    similar = get_close_matches(name, list(known), 1, likeness)
+    return f"did you mean {known[similar[0]] if isinstance(known, Mapping) else similar[0]}?" if similar else otherwise
 
 
 def some_of(names: Sequence[str], most: int = 10, separator: str = ", ") -> str:

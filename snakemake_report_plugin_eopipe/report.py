@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.config import check
-from eopipe.contract import Option, stage
+from eopipe.contract import IN_WORKFLOW, Option, stage
 from eopipe.errors import BadInputError
 from eopipe.publish import read_json
-from eopipe.run.rules import IN_WORKFLOW, pinned, records
+from eopipe.run.rules import pinned, records
 from eopipe.stages.crate import crate
 
 # The outputs of these stages are identified by their digests: they are large, or the crate itself.

@@ -14,6 +14,7 @@ from typing import Any
 
 from eopipe.chips.chip_files import ChipFile, chip_pairs, chip_windows, class_folders, folder_of, refuse_outside
 from eopipe.chips.chip_set import INDEX, ImportOptions, write_chip_set
+from eopipe.contract import IN_WORKFLOW
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.classes import Legend
 
@@ -136,7 +137,7 @@ def import_set(target: Path, values: Mapping[str, Any], options: ImportOptions) 
     Raises UsageError for options that exclude each other and where a run reads the set, BadInputError for chips that
     are not a set, RefusedError for files outside of the folders that may be read.
     """
-    with _named_by_options():
+    with _named_by_users():
         legend, chips = _choose(values)
         with _replacing(target):
             index = write_chip_set(target, chips, legend, options)
@@ -216,13 +217,15 @@ def _can_lock(file: int, kind: int) -> bool:
 
 
 @contextmanager
-def _named_by_options() -> Iterator[None]:
-    """Errors within name the options of the command (`--ignore 255`), not the settings of a config."""
+def _named_by_users() -> Iterator[None]:
+    """Errors within name options of the command (`--ignore 255`), in a run its settings (`import.ignore: [255]`)."""
     try:
         yield
     except (UsageError, BadInputError) as error:
         # Regression is not for chip sets.
         text = str(error).replace(", or set label.measure", "")
+        if IN_WORKFLOW in os.environ:
+            raise type(error)(re.sub(SETTING, r"import.\1", text)) from error
         text = re.sub(rf"{SETTING}: \[(.*?)\]", lambda m: f"--{m[1]} {m[2].replace(',', '')}", text)
         text = re.sub(r"set (?=--)", "give ", re.sub(SETTING, r"--\1", text))
         raise type(error)(text) from error

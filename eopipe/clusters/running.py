@@ -15,6 +15,7 @@ from eopipe.clusters.slurm import query_site
 from eopipe.config import load
 from eopipe.errors import UsageError
 from eopipe.run import project
+from eopipe.run.job_logs import error_in
 from eopipe.run.locate import find_config, project_folder
 from eopipe.text_table import message_line
 
@@ -249,9 +250,7 @@ def _reason(message: str, block: str) -> str:
     if ended and ended[2] in STATES:
         return f"its job {ended[1]} {STATES[ended[2]]}"
     # The first error of the job's own log, which is printed below the message, is the cause of the others.
-    if error := re.search(r"^error: (.*)$", block, re.MULTILINE):
-        return error[1]
-    return f"{' '.join(message.split())}; the log above says more"
+    return error_in(block) or f"{' '.join(message.split())}; the log above says more"
 
 
 def _refusal(output: str) -> str:

@@ -78,7 +78,7 @@ def check_file(path: Path) -> Config:
         inputs += refusal_of_import(lambda: files_of_import(config["import"]))
     if config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "predict", "report"}:
         settings += finished_model_mistakes(config)
-    elif not config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "train"}:
+    elif not config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "train", "trials"}:
         settings += model_mistakes(config)
     if not settings and not inputs and not config["chip_set"]:
         inputs = scene_mistakes(config)

@@ -1,15 +1,17 @@
-"""What `eopipe help TOPIC` prints: the beginning of a page of the docs, up to the end of its first example."""
+"""What `eopipe help TOPIC` prints: the beginning of a page or section of the docs, to the end of its first example."""
 
 import re
 
 PAGES = "https://github.com/eopipe/eopipe/blob/main/docs"
-# The page of each topic, in the order in which users come to them.
+# The page of each topic, or a section of it, in the order in which users come to them.
 TOPICS = {
     "labels": "own-area.md",
+    "points": "own-area.md#points",
     "models": "recipes.md",
     "mapping": "mapping.md",
     "trials": "trials.md",
     "members": "members.md",
+    "ensembles": "members.md",
     "chips": "chip-sets.md",
     "python": "python.md",
     "slurm": "clusters.md",
@@ -18,11 +20,12 @@ TOPICS = {
 
 
 def text_of(topic: str) -> str:
-    """The title, the first paragraphs and the first example of the page of a topic, and where the rest is."""
+    """The title, the first paragraphs and the first example of a topic, and where the rest is."""
     from eopipe.planning.project_settings import shipped
 
-    page = re.sub(r"<!--.*?-->\n", "", shipped(f"docs/{TOPICS[topic]}").read_text(encoding="utf-8"), flags=re.DOTALL)
-    text = re.match(r"# (.*?^```\w+\n.*?^```|.*)", page, re.DOTALL | re.MULTILINE)
+    file, _, section = TOPICS[topic].partition("#")
+    page = re.sub(r"<!--.*?-->\n", "", shipped(f"docs/{file}").read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.search(rf"^#+ ((?i:{section}).*?(?:^```\w+\n.*?^```|\Z))", page, re.DOTALL | re.MULTILINE)
     assert text is not None
     # Links and fences are for a browser.
     plain = re.sub(r"\[([^\]]+)\]\([^)]+\)|^```\w*\n?", lambda match: match[1] or "", text[1], flags=re.MULTILINE)

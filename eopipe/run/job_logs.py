@@ -66,12 +66,14 @@ def first_line(log: Path) -> str:
 
 def first_error(logs: Iterable[str]) -> str:
     """The first error that a job reported in its logs; empty where they have none."""
-    for log in map(Path, logs):
-        if log.is_file():
-            error = re.search(r"^error: (.*)$", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-            if error:
-                return error[1]
-    return ""
+    texts = (log.read_text(encoding="utf-8", errors="replace") for log in map(Path, logs) if log.is_file())
+    return next(filter(None, map(error_in, texts)), "")
+
+
+def error_in(text: str) -> str:
+    """The first error in the text of a log, with the indented lines below it; empty where it has none."""
+    error = re.search(r"^error: (.*(?:\n  .*)*)$", text, re.MULTILINE)
+    return error[1] if error else ""
 
 
 class JobMessages(logging.Filter):

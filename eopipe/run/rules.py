@@ -14,7 +14,7 @@ from eopipe.chips.import_set import state_of_files
 from eopipe.config import check
 from eopipe.config_conflicts import refusal_of_import
 from eopipe.config_file import read_config
-from eopipe.contract import STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
+from eopipe.contract import IN_WORKFLOW, STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
 from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
@@ -41,7 +41,6 @@ SHARED_FILES = {
     "catalog": "catalog/manifest.json",
     "products": "products/manifest.json",
 }
-IN_WORKFLOW = "EOPIPE_WORKFLOW"
 
 
 def checked(values: Config, *sources: str) -> Config:

@@ -294,6 +294,14 @@ def test_a_raster_that_the_label_stage_refuses_is_refused_before_a_download(fold
     assert "labels.tif has no value on the grid" in run("check").stderr
 
 
+def test_a_wrong_sampler_is_named_and_not_the_count_that_fits_it(folder: Path, run: Run) -> None:
+    write_raster(folder / "labels.tif", np.ones(SHAPE, np.uint8))
+    write(folder, trials={"space": {"width": [8, 16, 32]}, "sampler": "tpe", "count": 10})
+    completed = run("check")
+    assert (completed.code, "trials.count" in completed.stderr) == (2, False)
+    assert "trials.sampler is 'tpe': write 'grid', 'random' or 'halton'" in completed.stderr
+
+
 def test_of_a_large_raster_some_windows_all_over_the_grid_are_read(tmp_path: Path) -> None:
     pixels = np.ones((2048, 2560), np.uint8)
     pixels[1024:] = 7

@@ -19,10 +19,12 @@ from scenery import Completed, Run
 
 from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_set import SLOT_CRS, SlotGrid
+from eopipe.contract import IN_WORKFLOW
 from eopipe.errors import BadInputError
 from eopipe.inspection.check_store import find_errors
 from eopipe.inspection.describe_store import describe_store
 from eopipe.publish import digest, find_damage, read_json
+from eopipe.run.job_logs import error_in
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.layout import store_files
 from eopipe.tiles.store import Tiles
@@ -462,6 +464,16 @@ def test_messages_name_the_file_and_the_option(
     assert done.code in (2, 3)
     assert not [sentence for sentence in sentences if sentence not in done.stderr], done.stderr
     assert not {"label.", "chips-0000"} & {word for word in ("label.", "chips-0000") if f" {word}" in done.stderr}
+
+
+def test_a_job_of_a_run_names_settings_of_its_config(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pairs(tmp_path, [(16, 16)] * 2)
+    with rasterio.open(tmp_path / "labels/01_label.tif", "r+") as mask:
+        mask.write(np.full((1, 1), 255, np.int16), 1, window=((0, 1), (0, 1)))
+    monkeypatch.setenv(IN_WORKFLOW, str(tmp_path))
+    error = error_in(import_pairs(run, tmp_path).stderr)
+    assert error.startswith("mask labels/01_label.tif has values that belong to no class:\n")
+    assert error.endswith("set import.ignore: [255]; if not, set import.codes or import.values")
 
 
 def test_patterns_that_the_shell_replaced_by_files_are_to_be_quoted(run: Run, tmp_path: Path) -> None:

@@ -112,13 +112,16 @@ def test_a_setting_is_found_by_the_words_that_describe_it() -> None:
 def test_a_topic_is_the_beginning_of_its_page_with_an_example(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["help", topic]) == 0
     text = capsys.readouterr().out
-    page = (ROOT / "docs" / TOPICS[topic]).read_text()
-    assert text.startswith(page.partition("\n")[0].removeprefix("# "))
-    example = re.search(r"^```\w+\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    file, _, section = TOPICS[topic].partition("#")
+    page = (ROOT / "docs" / file).read_text()
+    title = re.search(rf"^#+ ({section}.*)", page, re.MULTILINE | re.IGNORECASE)
+    assert title is not None
+    assert text.startswith(f"{title[1]}\n")
+    example = re.compile(r"^```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE).search(page, title.end())
     assert example is not None
     assert example[1] in text
     assert text.rstrip().endswith(f"docs/{TOPICS[topic]}")
-    assert f'"docs/{TOPICS[topic]}"' in (ROOT / "pyproject.toml").read_text(), "a wheel has it too"
+    assert f'"docs/{file}"' in (ROOT / "pyproject.toml").read_text(), "a wheel has it too"
     assert not re.search(r"```|<!--|\]\(", text)
 
 
@@ -126,6 +129,8 @@ def test_a_topic_is_the_beginning_of_its_page_with_an_example(topic: str, capsys
     ("words", "hint"),
     [
         (["trials"], "there is no command trials; see eopipe help trials"),
+        (["ensemble"], "there is no command ensemble; did you mean eopipe help ensembles?"),
+        (["help", "member"], "there is no command member; did you mean eopipe help members?"),
         (["trian"], "there is no command trian; did you mean train?"),
         (["help", "trian"], "there is no command trian; did you mean train?"),
         (["command", "trian"], "there is no stage trian; did you mean train?"),
