@@ -97,4 +97,4 @@ def write_change_labels(
         pixels = dict(zip(names, counts.tolist(), strict=True))
         rows = attributes_of([*before.rows(), *after.rows()]) | (NOT_COUNTED if all(map(is_vector, bands)) else {})
         group.update_attributes({"pixels": pixels, FROM_TO: list(legend.classes)} | rows)
-        check_labelled(int(counts.sum()), bands[1], "", "label of both dates")
+        check_labelled(int(counts.sum()), bands[1], "", "label of both dates", frame.cells, options.layer)

@@ -145,7 +145,7 @@ def write_values(
                 low = float(np.min(part.values, where=labelled, initial=low))
                 high = float(np.max(part.values, where=labelled, initial=high))
                 count, conflicts = count + int(labelled.sum()), conflicts + part.conflicts
-        check_labelled(count, band, scene, "value")
+        check_labelled(count, band, scene, "value", frame.cells, options.layer)
         root.attrs["pixels"] = {quantity.name: count}
         root.attrs["range"] = [float(f"{v:.9g}") for v in (low, high)] if count else [0.0, 0.0]
         if is_vector(band):
@@ -232,7 +232,8 @@ def check_label_file(source: Path, label: Mapping[str, Any], cell: Cell | None) 
     else:
         with rasterio.Env(**SETTINGS), open_band(band, f"label {band.name}"):
             return
-    check_labelled(labelled, band, "", "value" if label["measure"] else "label")
+    noun = "value" if label["measure"] else "label"
+    check_labelled(labelled, band, "", noun, [cell] if cell else [], options.layer)
 
 
 def _kind_of(label: Mapping[str, Any]) -> Legend | Quantity:

@@ -153,9 +153,9 @@ def read_file(source: Path, attribute: str, layer: str | None, setting: str, dat
     return Features(source, shapes[is_used], used, crs, rows[is_used], tuple(others))
 
 
-def read_shapes(source: Path) -> tuple[ObjectArray, str]:
-    """The shapes of a file of one layer, and their CRS, empty where it has none. Raises as `read_file`."""
-    shapes, _, crs = _content(source, None, None, "a file of that layer alone", None)
+def read_shapes(source: Path, layer: str | None = None) -> tuple[ObjectArray, str]:
+    """The shapes of a file of one layer, or of that layer, and their CRS, empty without one. Raises as `read_file`."""
+    shapes, _, crs = _content(source, None, layer, "a file of that layer alone", None)
     return shapes, crs
 
 

@@ -1,6 +1,7 @@
 """Shapes of vector files with one attribute, reprojected to the CRS of a grid."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ import numpy as np
 
 from eopipe.arrays import ObjectArray
 from eopipe.errors import BadInputError
-from eopipe.labels.vector_files import Features, read_file
+from eopipe.labels.vector_files import Features, read_file, read_shapes
 from eopipe.tiles.globe import short_way, split, transformer, valid
 
 if TYPE_CHECKING:
@@ -90,6 +91,17 @@ def to_grid(features: Features, grid: "GeoBox") -> ObjectArray:
             reprojected[number] = parts[number] if is_first else _one_shape([reprojected[number], parts[number]])
     _log_clipped(features, area)
     return reprojected
+
+
+def are_swapped(source: Path, layer: str | None, grids: Iterable["GeoBox"]) -> bool:
+    """Whether no shape of a file is on any of the grids, but would be with x and y swapped."""
+    from shapely import box, intersects, transform
+
+    shapes, crs = read_shapes(source, layer)
+    areas = [box(*transformer(str(grid.crs), crs).transform_bounds(*grid.extent.boundingbox)) for grid in grids]
+    swapped = transform(shapes, lambda points: points[:, ::-1])
+    is_there, would_be = (any(intersects(part, area).any() for area in areas) for part in (shapes, swapped))
+    return would_be and not is_there
 
 
 class ShapeParts:

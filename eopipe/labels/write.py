@@ -1,7 +1,7 @@
 """Write labels as a store, window by window, from rasters or vectors."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from eopipe.labels.classes import ClassRaster, ClassShapes, Legend, Overlap, ras
 from eopipe.labels.shape_counts import kind_of_shapes, shape_counts
 from eopipe.labels.source_values import SourceValue, SourceValues, attributes_of, shape_values
 from eopipe.labels.vector_files import VECTORS
+from eopipe.labels.vectors import are_swapped
 from eopipe.scenes.item import Item, SceneBand, bands
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow, windows
@@ -133,7 +134,7 @@ def write_labels(
         group.update_attributes({"pixels": pixels} | attributes_of(rows))
         if is_vector(band):
             group.update_attributes({"conflicts": conflicts} | source.shape_counts())
-        check_labelled(int(counts.sum()), band, scene, "label")
+        check_labelled(int(counts.sum()), band, scene, "label", frame.cells, options.layer)
     _log_pixels(band, pixels, rows, conflicts, options)
 
 
@@ -181,12 +182,17 @@ def write_cell(
     return counts, conflicts
 
 
-def check_labelled(pixels: int, band: SceneBand, scene: str, noun: str) -> None:
+def check_labelled(
+    pixels: int, band: SceneBand, scene: str, noun: str, cells: Iterable[Cell], layer: str | None
+) -> None:
     """Warn of a scene without labels; raise BadInputError where labels of all scenes have no pixel on the grid."""
     if pixels:
         return
     if not scene:
-        raise BadInputError(f"{band.name} has no {noun} on the grid; compare its location and values with the area")
+        cure = "compare its location and values with the area"
+        if is_vector(band) and are_swapped(band.path, layer, [cell.grid for cell in cells]):
+            cure = "longitude and latitude (x and y) seem swapped: the other way round its shapes are there"
+        raise BadInputError(f"{band.name} has no {noun} on the grid; {cure}")
     log.warning("event=scene_without_labels scene=%s asset=%s left_out_by=split", scene, band.name)
 
 

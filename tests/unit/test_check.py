@@ -265,6 +265,12 @@ def test_labels_beside_the_area_are_refused_before_a_download(folder: Path, run:
     completed = run("check")
     assert completed.code == 3
     assert "label.source: shapes.geojson has no label on the grid; compare its location" in completed.stderr
+    write_shapes(folder / "shapes.geojson", "forest")
+    shapes = json.loads((folder / "shapes.geojson").read_text())
+    for feature in shapes["features"]:
+        feature["geometry"]["coordinates"] = [[p[::-1] for p in ring] for ring in feature["geometry"]["coordinates"]]
+    (folder / "shapes.geojson").write_text(json.dumps(shapes))
+    assert "has no label on the grid; longitude and latitude (x and y) seem swapped" in run("check").stderr
     write_raster(folder / "labels.tif", np.ones(SHAPE, np.uint8), left=700000.0)
     write(folder, search=search)
     assert (
