@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -13,6 +14,11 @@ LONGEST_MESSAGE = 20_000
 EXECUTED = re.compile(r"(?!-[\d.]+(e[-+]?\d+)?\Z)[=+\-@\t\n]")
 # Commands of a terminal, characters that reverse the direction of the text after them, and unusual line ends.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def shell_word(value: object) -> str:
+    """A path or name as a shell takes it, for a command that is to be pasted."""
+    return shlex.quote(str(value))
 
 
 def printable(text: str) -> str:

@@ -19,6 +19,7 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.documents import read_document
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
 from eopipe.scenes.item import SceneBand, file_scaling
+from eopipe.text_table import shell_word
 from eopipe.tiles.geotiff import SETTINGS
 from eopipe.tiles.globe import bounds_of, outline_of, to_degrees
 from eopipe.tiles.grid import PixelWindow
@@ -105,7 +106,7 @@ def refuse_outside(chips: Sequence[ChipFile], folders: Sequence[Path]) -> None:
                 continue
             raise RefusedError(
                 f"chip {chip.id} has the {kind} {path}, which is {actual}, outside of {folders[0]}; if files there may "
-                f"be read, add --allow-folder {actual.parent}"
+                f"be read, add --allow-folder {shell_word(actual.parent)}"
             )
 
 
@@ -256,8 +257,8 @@ def _not_geotiff(name: str) -> str:
         return sentence
     return (
         f"{sentence}, each with a place on the ground; write one of each picture, with a world file (.pgw, .jgw) "
-        f"beside it by `gdal_translate -a_srs EPSG:CODE {name} {Path(name).with_suffix('.tif')}`, else with its "
-        "corners too, -a_ullr LEFT TOP RIGHT BOTTOM"
+        f"beside it by `gdal_translate -a_srs EPSG:CODE {shell_word(name)} "
+        f"{shell_word(Path(name).with_suffix('.tif'))}`, else with its corners too, -a_ullr LEFT TOP RIGHT BOTTOM"
     )
 
 

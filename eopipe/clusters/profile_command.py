@@ -25,6 +25,7 @@ from eopipe.contract import Argument
 from eopipe.errors import UsageError
 from eopipe.own_files import write_files
 from eopipe.run.project import snakefile
+from eopipe.text_table import shell_word
 
 # Rules that run beside Snakemake unless the nodes are online.
 LOCAL_RULES = {"search", "fetch"}
@@ -86,7 +87,7 @@ def write(options: SlurmOptions, name: Name = "slurm", show: IsShown = False) ->
     if not show:
         target = _new_folder(name) / "config.yaml"
         _write(target.parent, {target.name: text})
-        print(f"\nwrote {target}; now: snakemake --profile {name}", file=sys.stderr)
+        print(f"\nwrote {target}; now: snakemake --profile {shell_word(name)}", file=sys.stderr)
         print_file(name)
 
 
@@ -101,7 +102,7 @@ def copy_of(engine: str) -> Callable[..., None]:
             return
         target = _new_folder(name)
         _write(target, {file.name: file.read_text() for file in sorted(template.iterdir())})
-        print(f"\nwrote {target}; adapt it, then: snakemake --profile {name}", file=sys.stderr)
+        print(f"\nwrote {target}; adapt it, then: snakemake --profile {shell_word(name)}", file=sys.stderr)
         print_file(name)
 
     return copy

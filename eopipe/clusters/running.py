@@ -17,7 +17,7 @@ from eopipe.errors import UsageError
 from eopipe.run import project
 from eopipe.run.job_logs import error_in
 from eopipe.run.locate import find_config, project_folder
-from eopipe.text_table import message_line
+from eopipe.text_table import message_line, shell_word
 
 LOGS = Path(".snakemake/log")
 # With these nothing is submitted.
@@ -129,8 +129,8 @@ def conclude(argv: Sequence[str], folder: Path) -> int:
     if damaged:
         print(
             f"warning: {len(damaged)} of {total} results were removed or changed since they were made, such as "
-            f"{os.path.relpath(damaged[0])}; `eopipe verify {os.path.relpath(results)}` lists them, with --repair it "
-            "rebuilds them",
+            f"{os.path.relpath(damaged[0])}; `eopipe verify {shell_word(os.path.relpath(results))}` lists them, with "
+            "--repair it rebuilds them",
             file=sys.stderr,
         )
     report = results / "report.html"

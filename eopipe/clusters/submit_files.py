@@ -12,6 +12,7 @@ from eopipe.contract import Argument, Input, stage, to_args
 from eopipe.errors import UsageError, some_of
 from eopipe.own_files import write_files
 from eopipe.provenance.record import record_path
+from eopipe.text_table import shell_word
 
 # `job.sh` ends with this code instead of 75: the state is saved, start the job again.
 RESUME_EXIT_CODE = 85
@@ -152,7 +153,7 @@ def publish_files(folder: Path, texts: dict[str, str], dag: str) -> None:
     """Write the files of a folder and print how to start its DAG."""
     places = {dag: texts[dag].replace("{folder}", str(folder))}
     write_files(folder, texts | places, *MARKS)
-    print(f"wrote {some_of([*texts])} to {folder}; now: condor_submit_dag {folder / dag}")
+    print(f"wrote {some_of([*texts])} to {folder}; now: condor_submit_dag {shell_word(folder / dag)}")
 
 
 def short_job(

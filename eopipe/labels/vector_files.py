@@ -19,7 +19,7 @@ from eopipe.arrays import BoolArray, IntArray, ObjectArray
 from eopipe.documents import read_document
 from eopipe.errors import BadInputError, RefusedError, UsageError
 from eopipe.stac.query import Interval, parse_interval
-from eopipe.text_table import format_bytes
+from eopipe.text_table import format_bytes, shell_word
 
 PARQUET = (".parquet", ".geoparquet")
 GEOJSON = (".geojson", ".json")
@@ -72,7 +72,7 @@ def source_conflicts(source: Path | None, dates: str | None, before: Path | None
             return [f"label.dates: {error}"]
     if source is None or suffix not in OTHER_FORMATS:
         return []
-    command = f"ogr2ogr {source.stem}.gpkg {source.name}"
+    command = f"ogr2ogr {shell_word(source.stem + '.gpkg')} {shell_word(source.name)}"
     if suffix == ".tsv":
         command += " -oo X_POSSIBLE_NAMES=lon* -oo Y_POSSIBLE_NAMES=lat* -a_srs EPSG:4326"
     return [

@@ -37,6 +37,7 @@ from eopipe.run.images import missing_parts
 from eopipe.run.locate import chip_stores, has_chips, imports_chips, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
+from eopipe.text_table import shell_word
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import check_init_folder
@@ -188,7 +189,7 @@ def unpacked(config: Config) -> str:
     if not config["chip_set"] or (is_there and not changed):
         return ""
     reason = f"is packed again by the run, for {' and '.join(changed)} changed" if changed else "is not packed yet"
-    return f"{folder} {reason}, so its split is unchecked; `eopipe run {record}` packs it alone"
+    return f"{folder} {reason}, so its split is unchecked; `eopipe run {shell_word(record)}` packs it alone"
 
 
 def known_of(config: Config) -> Known:

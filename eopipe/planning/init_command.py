@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shlex
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -40,6 +39,7 @@ from eopipe.publish import visible_files
 from eopipe.run.project import SNAKEFILE
 from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tasks import TASKS
+from eopipe.text_table import shell_word
 
 # Options of scenes, which chips and the sample have.
 OF_SCENES = ("area", "bbox", "catalog", "url", "collection", "datetime", "bands")
@@ -96,7 +96,7 @@ def init(options: InitOptions) -> None:
         text = f"; put your labels at {folder / LABELS}" if is_without else project.sentence
     if not (options.sample or (options.author and options.license)):
         print("who to cite and under which licence is not stated yet: --author and --license, or crate in the config")
-    commands = f"  cd {shlex.quote(str(folder))}\n  eopipe check\n  eopipe plan\n  eopipe run"
+    commands = f"  cd {shell_word(folder)}\n  eopipe check\n  eopipe plan\n  eopipe run"
     print(f"wrote {folder / 'config.yaml'}{text}, then:\n\n{commands}")
 
 

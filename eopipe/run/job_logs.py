@@ -11,6 +11,7 @@ from eopipe.config import load
 from eopipe.contract import STAGES, Argument, is_path, stage
 from eopipe.errors import UsageError, did_you_mean
 from eopipe.run.locate import find_config, project_folder
+from eopipe.text_table import shell_word
 
 Config = dict[str, Any]
 # The name of Snakemake's logger; its handler of the plain output, which reports each finished job itself.
@@ -120,7 +121,7 @@ class JobMessages(logging.Filter):
         wildcards = dict(job.get("wildcards") or {}).values()
         self.names[job["jobid"]] = " ".join([str(job["rule_name"]), *map(str, wildcards)])
         if self.is_running and str(job["rule_name"]).startswith("train") and job.get("log"):
-            self.log.info(f"training starts; follow it with: tail -f {job['log'][0]}")
+            self.log.info(f"training starts; follow it with: tail -f {shell_word(job['log'][0])}")
 
     def _count(self, values: dict[str, Any]) -> None:
         # A progress bar replaces sys.stderr.

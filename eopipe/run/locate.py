@@ -10,6 +10,7 @@ from typing import Any
 from eopipe.errors import UsageError
 from eopipe.provenance.record import record_path
 from eopipe.publish import MANIFEST
+from eopipe.text_table import shell_word
 
 # Of a project, and of a checkout.
 NAMES = (Path("config.yaml"), Path("config/config.yaml"))
@@ -86,6 +87,6 @@ def chip_stores(config: dict[str, Any]) -> list[str]:
         elif record.is_file():
             cure = f"remove its record {record}, and the run packs them again"
         else:
-            cure = f"`eopipe run {record}` packs them alone"
+            cure = f"`eopipe run {shell_word(record)}` packs them alone"
         raise UsageError(f"chip_set: {folder} has no stores of chips; {cure}")
     return names

@@ -1,10 +1,11 @@
 """Scenes of a STAC API, or of a static catalog on the web; requests go only to the host that the user named."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from eopipe.errors import BadInputError, EopipeError, RefusedError
+from eopipe.errors import BadInputError, EopipeError, RefusedError, UpstreamError
 from eopipe.scenes.item import Item, as_collection, as_item, scheme
 from eopipe.stac.client import RetryingStacIO
 from eopipe.stac.query import Query
@@ -12,6 +13,8 @@ from eopipe.stac.static import add_credits, hrefs, resolve_assets, walk, without
 from eopipe.tiles.globe import Geometry, split, unwrap
 
 PAGE = 100
+# Each scene is a file of the results, and is compared with the area.
+MAX_ITEMS = 20_000
 # Collections that a message lists.
 MAX_NAMES = 60
 # Degrees: longitudes from here on are nearer to 180 than a scene is wide; how tall a scene is; how wide a line.
@@ -38,9 +41,15 @@ def from_url(url: str, query: Query, deadline: float) -> list[Item]:
             items = _from_api(url, query, stac_io)
         else:
             items = walk(url, stac_io.read_json, urljoin)
-        return [resolve_assets(item, address, urljoin) for address, item in items]
+        found = [resolve_assets(item, address, urljoin) for address, item in islice(items, MAX_ITEMS + 1)]
     except (ValueError, KeyError, TypeError, STACError, APIError, ClientTypeError, PystacClientWarning) as error:
         raise BadInputError(f"{without_secrets(url)} is not a STAC API: {error}") from error
+    if len(found) > MAX_ITEMS:
+        raise BadInputError(
+            f"{without_secrets(url)} has more than {MAX_ITEMS:,} scenes for this search; narrow its dates, area or "
+            "max_cloud, or make a run for each part"
+        )
+    return found
 
 
 def _from_api(url: str, query: Query, stac_io: RetryingStacIO) -> Iterator[tuple[str, Item]]:
@@ -103,7 +112,7 @@ def _items(pages: Iterator[dict[str, Any]], address: str) -> Iterator[Item]:
         items = [as_item(item, address) for item in page["features"]]
         ids = tuple(item["id"] for item in items)
         if ids in earlier:
-            raise BadInputError(
+            raise UpstreamError(
                 f"{address} has a pagination loop: the page that starts with scene {ids[0]} came before"
             )
         earlier.add(ids)

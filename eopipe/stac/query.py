@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.documents import read_document
 from eopipe.errors import BadInputError, UsageError
 from eopipe.scenes.item import Item, acquisition_time, moment_of
+from eopipe.text_table import shell_word
 from eopipe.tiles.globe import CIRCLE, Geometry, intersects, split, unwrap
 
 if TYPE_CHECKING:
@@ -199,7 +200,8 @@ def _from_file(area: Path) -> "BaseGeometry":
 
     if area.suffix.lower() in OTHER_FORMATS:
         raise BadInputError(
-            f"{area} is not GeoJSON, which search.area has to be; `eopipe init NAME --area {area}` writes it as GeoJSON"
+            f"{area} is not GeoJSON, which search.area has to be; `eopipe init NAME --area {shell_word(area)}` writes "
+            "it as GeoJSON"
         )
     value = read_document(area, dict[str, Any], "GeoJSON")
     try:

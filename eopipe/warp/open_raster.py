@@ -13,6 +13,7 @@ from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError, IntegrityError, OutsideGridError
 from eopipe.scenes.item import SceneBand, file_scaling
 from eopipe.scenes.item_comparison import compare_bands, compare_place
+from eopipe.text_table import shell_word
 from eopipe.tiles.geotiff import SETTINGS, refuse_huge, refuse_other_content
 from eopipe.tiles.grid import Bounds, PixelWindow
 from eopipe.warp.separable import Resampling
@@ -141,7 +142,8 @@ def open_raster(band: SceneBand, name: str) -> Any:
     if source.dtypes[0].startswith("complex"):
         raise BadInputError(
             f"{name} ({band.path.name}) has complex numbers ({source.dtypes[0]}), of which a model takes none; write "
-            f"their amplitude, such as gdal_translate DERIVED_SUBDATASET:AMPLITUDE:{band.path.name} amplitude.tif"
+            "their amplitude, such as gdal_translate "
+            f"{shell_word(f'DERIVED_SUBDATASET:AMPLITUDE:{band.path.name}')} amplitude.tif"
         )
     refuse_huge(source, f"{name} ({band.path.name})")
     return source

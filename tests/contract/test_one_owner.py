@@ -1,6 +1,7 @@
 """One rule, one owner: what a single module does for all is used nowhere else, however it is imported."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,6 +115,42 @@ def test_a_raster_is_opened_as_the_format_that_it_should_be(path: Path) -> None:
 def test_an_opened_raster_is_found_however_it_comes(copy: str) -> None:
     assert opened_rasters(copy)
     assert not opened_rasters("import rasterio\nopen(a)")
+
+
+# The beginning of a command in a text, up to a value.
+OF_COMMAND = re.compile(
+    r"(^|[`:]|such as|add|with) *(eopipe|ogr2ogr|gdal_translate|condor_\w+|tail -f|snakemake|cd) [^`]*$|--[a-z-]+ $"
+)
+# Values that no user and no stranger chooses.
+OUR_NAMES = {"name", "stage", "command", "slug", "definition.name", "job.title", "job.stage", "__version__"}
+
+
+def unquoted(source: str) -> list[str]:
+    """Values in commands that a text gives to be pasted, which `shell_word` has not quoted."""
+    values = []
+    for text in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.JoinedStr)):
+        before = ""
+        for part in text.values:
+            if isinstance(part, ast.Constant):
+                before += str(part.value)
+                continue
+            assert isinstance(part, ast.FormattedValue)
+            value = ast.unparse(part.value)
+            is_path = not value.startswith("shell_word(") and value not in OUR_NAMES
+            if is_path and OF_COMMAND.search(before) and "`" in before[-60:]:
+                values.append(value)
+            before += "VALUE"
+    return values
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_that_are_printed_are_quoted(path: Path) -> None:
+    assert unquoted(path.read_text(encoding="utf-8")) == []
+
+
+def test_an_unquoted_command_is_found() -> None:
+    assert unquoted('f"`eopipe verify {folder}` lists them"') == ["folder"]
+    assert unquoted('f"`ogr2ogr {shell_word(a)} {b.name}`"') == ["b.name"]
 
 
 def test_each_owner_has_its_rule() -> None:

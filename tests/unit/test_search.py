@@ -18,6 +18,7 @@ from eopipe.config import check
 from eopipe.errors import UsageError
 from eopipe.publish import digest, read_json, verify
 from eopipe.scenes.item import as_item, scene_name
+from eopipe.stac import api
 from eopipe.stac.query import parse_interval
 
 SAMPLE = Path(__file__).parents[2] / "sample"
@@ -494,6 +495,16 @@ def test_a_long_retry_after_is_capped(
     assert search(run, tmp_path / "out", serve_api(web, [absolute(i, web) for i in three.items])).code == 0
 
 
+def test_a_search_without_an_end_is_bounded_in_scenes(
+    three: Catalog, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "MAX_ITEMS", 2)
+    completed = search(run, tmp_path / "out", serve_api(web, [absolute(i, web) for i in three.items], page=1))
+    assert completed.code == 3
+    assert "has more than 2 scenes for this search; narrow its dates, area or max_cloud" in completed.stderr
+    assert not (tmp_path / "out" / "items").exists()
+
+
 def test_pages_in_a_circle_end(three: Catalog, tmp_path: Path, run: Run, web: Loopback) -> None:
     url = serve_api(web, [absolute(i, web) for i in three.items], page=1)
     inner = web.routes["/api/search"]
@@ -505,7 +516,7 @@ def test_pages_in_a_circle_end(three: Catalog, tmp_path: Path, run: Run, web: Lo
 
     web.routes["/api/search"] = circle
     completed = search(run, tmp_path / "out", url)
-    assert completed.code == 3
+    assert completed.code == 5
     assert "pagination loop" in completed.stderr
     assert len(web.requests("/api/search")) == 2, "stopped after the first repeat"
     assert not (tmp_path / "out" / "items").exists()
