@@ -41,15 +41,15 @@ def from_url(url: str, query: Query, deadline: float) -> list[Item]:
             items = _from_api(url, query, stac_io)
         else:
             items = walk(url, stac_io.read_json, urljoin)
-        found = [resolve_assets(item, address, urljoin) for address, item in islice(items, MAX_ITEMS + 1)]
+        scenes = [resolve_assets(item, address, urljoin) for address, item in islice(items, MAX_ITEMS + 1)]
     except (ValueError, KeyError, TypeError, STACError, APIError, ClientTypeError, PystacClientWarning) as error:
         raise BadInputError(f"{without_secrets(url)} is not a STAC API: {error}") from error
-    if len(found) > MAX_ITEMS:
+    if len(scenes) > MAX_ITEMS:
         raise BadInputError(
             f"{without_secrets(url)} has more than {MAX_ITEMS:,} scenes for this search; narrow its dates, area or "
             "max_cloud, or make a run for each part"
         )
-    return found
+    return scenes
 
 
 def _from_api(url: str, query: Query, stac_io: RetryingStacIO) -> Iterator[tuple[str, Item]]:
