@@ -30,7 +30,8 @@ MANIFEST = "manifest.json"
 RECORD = ".run.json"
 # Not public by the rules of systemd, so that nobody can try host names until a digest fits.
 MACHINE_ID = Path("/etc/machine-id")
-# Age of a draft of another host whose writer must be gone.
+# The name of a draft: target, host, process; and its age where the writer on another host must be gone.
+DRAFT = r"\..+\.tmp-(.+)-(\d+)-[0-9a-f]{8}"
 FOREIGN_DRAFT_S = 24 * 3600
 # Below this a disk counts as full.
 MINIMUM_FREE_BYTES = 1 << 20
@@ -104,13 +105,13 @@ def _draft_folder(target: Path) -> Path:
 
 def is_draft(name: str) -> bool:
     """Whether a name is the temporary one of something that is being written, or whose writer was killed."""
-    return bool(re.fullmatch(r"\..+\.tmp-.+-\d+-[0-9a-f]{8}", name))
+    return bool(re.fullmatch(DRAFT, name))
 
 
 def _make_draft_folder(target: Path, draft_folder: Path) -> DefaultModes:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(target)
+        sweep(target.parent, target.name)
         draft_folder.mkdir()
         # Asked of the file system: to read the umask is to set it, for all threads of the process.
         probe = draft_folder / "mode"
@@ -124,18 +125,17 @@ def _make_draft_folder(target: Path, draft_folder: Path) -> DefaultModes:
     return modes
 
 
-def _sweep(target: Path) -> None:
-    """Remove drafts of this target whose writer was killed.
+def sweep(folder: Path, target: str = "") -> None:
+    """Remove drafts in a folder, of one target or of all, whose writer was killed.
 
     A writer of this host is gone if its process is; one of another host, or of a container with another name, if
     nothing in its draft has changed for a day.
     """
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.tmp-(.+)-(\d+)-[0-9a-f]{{8}}")
-    for path in target.parent.iterdir():
+    pattern = re.compile(DRAFT.replace(".+", re.escape(target), 1) if target else DRAFT)
+    for path in folder.iterdir():
         if not (match := pattern.fullmatch(path.name)):
             continue
-        is_abandoned = not is_alive(int(match[2])) if match[1] == host_id() else _age_s(path) > FOREIGN_DRAFT_S
-        if is_abandoned:
+        if _age_s(path) > FOREIGN_DRAFT_S if match[1] != host_id() else not is_alive(int(match[2])):
             shutil.rmtree(path, ignore_errors=True)
 
 

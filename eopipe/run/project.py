@@ -30,7 +30,7 @@ from eopipe.evaluation.metrics_document import (
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
-from eopipe.publish import MANIFEST, NOT_REPLACED, foreign_conflict, publish, read_json
+from eopipe.publish import MANIFEST, NOT_REPLACED, foreign_conflict, publish, read_json, sweep
 from eopipe.reporting.map_page import TESTED
 from eopipe.reporting.verdict import verdict, weak_classes
 from eopipe.reporting.wording import BASELINES, baseline_text, describe_test
@@ -131,6 +131,10 @@ def claim_results(results: Path, config: str) -> None:
         )
     with publish(mark) as draft:
         draft.write_text(f"{config}\n")
+    # A killed job that had written its outputs is not run again, and nothing else would remove its drafts there.
+    for pattern in ("*", "maps/*", "folds/*", "trials/*", "members/*"):
+        for folder in filter(Path.is_dir, results.glob(pattern)):
+            sweep(folder)
 
 
 def refuse_unwritable(outputs: Iterable[Path]) -> None:

@@ -1,5 +1,6 @@
 """`eopipe run` on hosts that share a folder: which run may start, and what the others report."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from eopipe.clusters.filesystems import mount_of, mounts
 from eopipe.errors import UsageError
+from eopipe.publish import host_id
 from eopipe.run import project
 from eopipe.run.project import LOCK, claim_results, run
 
@@ -91,3 +93,18 @@ def test_a_run_does_not_warn_of_a_missing_condor_and_keeps_the_filters_of_the_us
     assert "CONDOR" not in done.stderr
     assert "other" in done.stderr
     assert "mine" not in done.stderr
+
+
+def test_a_run_removes_the_drafts_of_killed_jobs_that_are_not_run_again(folder: Path) -> None:
+    ended, alive = 2**22 - 1, os.getpid()
+    for place in ("results/tiles", "results/maps/mosaic"):
+        Path(place).mkdir(parents=True)
+        for process in (ended, alive):
+            Path(place, f".a.zarr.run.json.tmp-{host_id()}-{process}-0123abcd").mkdir()
+        Path(place, "a.zarr.run.json").touch()
+    claim_results(Path("results"), "config.yaml")
+    for place in ("results/tiles", "results/maps/mosaic"):
+        assert sorted(path.name for path in Path(place).iterdir()) == [
+            f".a.zarr.run.json.tmp-{host_id()}-{alive}-0123abcd",
+            "a.zarr.run.json",
+        ]
