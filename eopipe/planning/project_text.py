@@ -57,8 +57,8 @@ def project_text(settings: Mapping[str, Any], notes: Mapping[str, str], examples
         if name in STAGES and values:
             lines += ["", f"{name}:", *(_line(name, key, value, notes) for key, value in values.items())]
             lines += [f"  # {line}" for line in EXAMPLES[name] if name in examples] if name in EXAMPLES else []
-    lines += [f"# {line}" for name in examples if name not in STAGES for line in EXAMPLES[name]]
-    return "\n".join([*lines, ""])
+    of_runs = [f"# {line}" for name in examples if name not in STAGES for line in EXAMPLES[name]]
+    return "\n".join([*lines, *(["", *of_runs] if of_runs else []), ""])
 
 
 def _line(owner: str, name: str, value: Any, notes: Mapping[str, str]) -> str:
