@@ -466,7 +466,7 @@ def test_a_result_of_cwl_is_traced_like_one_of_snakemake(finished: Project, by_c
         ("maps/mosaic/classes.tif#pixel=5000,1", 2, "is outside of classes.tif"),
         ("maps/mosaic/classes.tif#1,2", 2, "is outside of classes.tif"),
         ("maps/mosaic/classes.tif#here", 2, "is not a position in a map"),
-        ("metrics.json#1,2", 3, "is not a map"),
+        ("metrics.json#1,2", 3, "cannot be read as a map"),
         ("nothing.tif", 3, "does not exist"),
         ("logs", 3, "no recorded job made"),
     ],
