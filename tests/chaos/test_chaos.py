@@ -55,8 +55,10 @@ def test_a_run_under_cwltool_that_is_killed_at_random_ends_with_the_same_bytes(
 
 
 # Seeds of one or two signals; that of the chip set aims at its import, which a fast machine may have ended by then.
-@pytest.mark.parametrize(("project", "seed"), [("chip-set", 17), ("two-zones", 2), ("zarr-assets", 1)])
-def test_an_import_a_run_of_two_zones_and_a_fetch_of_zarr_arrays_that_are_killed_end_with_the_same_bytes(
+@pytest.mark.parametrize(
+    ("project", "seed"), [("chip-set", 17), ("two-zones", 2), ("zarr-assets", 1), ("trials", 3), ("members", 4)]
+)
+def test_imports_zones_zarr_arrays_trials_and_members_that_are_killed_end_with_the_same_bytes(
     project: str, seed: int, web: Loopback, tmp_path: Path
 ) -> None:
     outcome = disturbed(project, seed, tmp_path / "project", web, undisturbed(project, tmp_path / "undisturbed", web))

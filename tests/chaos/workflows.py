@@ -112,6 +112,27 @@ def chip_set(folder: Path, _: Loopback) -> Workflow:
     return Workflow("snakemake", folder, ("sh", "import_and_run"), victims, ("chips", "results"))
 
 
+def trials(folder: Path, _: Loopback) -> Workflow:
+    """A run of three trials with a rung, to the scores of a map that is made in parts, and to its products."""
+    sample_by_snakemake(folder, _)
+    path = folder / "config.yaml"
+    space = {"learning_rate": [0.001, 0.004, 0.008]}
+    several = {"trials": {"space": space, "rungs": [0.5]}, "map_parts": 2, "with_products": True}
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | several))
+    targets = ("results/metrics.json", "results/products/manifest.json", "results/trials.html")
+    return Workflow("snakemake", folder, (*RUN, "--", *targets))
+
+
+def members(folder: Path, web: Loopback) -> Workflow:
+    """A run that packs 20 chips itself and trains two members, to the scores of their maps."""
+    chip_set(folder, web)
+    (folder / "import_and_run").unlink()
+    path = folder / "config.yaml"
+    packed = {"images": "images/*.tif", "masks": "masks/*.tif", "classes": ["land", "water"]}
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"import": packed, "members": 2}))
+    return Workflow("snakemake", folder, (*RUN, "--", "results/metrics.json"), outputs=("chips", "results"))
+
+
 def zones(folder: Path, _: Loopback) -> Workflow:
     """A run to the scores of the maps of two UTM zones."""
     folder.mkdir(parents=True)
@@ -169,6 +190,8 @@ PROJECTS = {
     "snakemake": sample_by_snakemake,
     "cwltool": sample_by_cwltool,
     "chip-set": chip_set,
+    "trials": trials,
+    "members": members,
     "two-zones": zones,
     "zarr-assets": zarr_assets,
 }

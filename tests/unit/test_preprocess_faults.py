@@ -173,7 +173,7 @@ def test_a_raster_that_declares_too_much_is_refused_before_memory_is_allocated(c
         [sys.executable, "-c", STARTED, "preprocess", *map(str, arguments)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 8, done.stderr
-    assert f"scene scene, asset red declares {edge} x" in done.stderr
+    assert f"scene scene, asset red (red.tif) declares {edge} x" in done.stderr
     assert int(done.stdout) < 500 * 1024
     assert not (folder / "t.zarr").exists()
 
