@@ -277,7 +277,7 @@ def _from_gdal(source: Path, attribute: str | None, layer: str | None, setting: 
             raise RefusedError(f"{source} has {info['features']:,} features, more than fit into memory; give a part")
         names = _columns(source, attribute, info["fields"].tolist(), dates)
         meta, _, wkb, fields = pyogrio.raw.read(content, layer=layer, columns=names, **options)
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as error:
+    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, IndexError, UnicodeDecodeError) as error:
         raise BadInputError(f"{source} cannot be read as a vector file: {error}") from error
     # Dates as text: Python has none with the nanoseconds of numpy's.
     columns = {
@@ -312,13 +312,12 @@ def _from_parquet(
             _refuse_size(source, size := size + batch.nbytes, MAX_DECODED)
             batches.append(batch)
         table = Table.from_batches(batches, schema=None if batches else schema)
-    except (ArrowException, KeyError, TypeError, ValueError) as error:
+        columns = {name: table[name].to_pylist() for name in names}
+        wkb, crs = np.array(table[column].to_pylist(), object), geometry.get("crs", DEFAULT_CRS)
+    except (ArrowException, AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         raise BadInputError(f"{source} is not a GeoParquet file: {error}") from error
     if encoding != "WKB":
         raise BadInputError(f"{source} encodes its shapes as {encoding}; only WKB is supported")
-    wkb = np.array(table[column].to_pylist(), object)
-    crs = geometry.get("crs", DEFAULT_CRS)
-    columns = {name: table[name].to_pylist() for name in names}
     return _shapes(wkb, source), columns, json.dumps(crs) if isinstance(crs, dict) else crs or ""
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pickle
+import random
 import shutil
 import subprocess
 import sys
@@ -33,9 +34,10 @@ from stores import make_scene
 import eopipe
 from eopipe.chips.chips import Normaliser
 from eopipe.contract import stage, to_args
-from eopipe.errors import BadInputError, RefusedError
+from eopipe.errors import BadInputError, EopipeError, RefusedError
 from eopipe.labels import vector_files
 from eopipe.labels.vector_files import read_file
+from eopipe.labels.vectors import read_features
 from eopipe.launch.failures import read_failure
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, read_weights, write_model_folder
@@ -578,6 +580,34 @@ def test_a_pipe_in_the_place_of_labels_is_not_waited_for(name: str, folder: Path
     os.mkfifo(folder / name)
     with pytest.raises(BadInputError, match="is not a file"):
         read_file(folder / name, "class", None, "label.layer")
+
+
+# GDAL warns of what it reads in another way.
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("suffix", [".gpkg", ".fgb", ".geojson", ".shp", ".parquet"])
+def test_a_damaged_vector_file_is_read_or_refused(suffix: str, folder: Path) -> None:
+    shapes, dice = (
+        np.array([shapely.to_wkb(shapely.box(n, 45, n + 1, 46)) for n in range(20)], object),
+        random.Random(5),
+    )
+    if suffix == ".parquet":
+        geo = {"primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB"}}}
+        table = pa.table({"class": ["a", "b"] * 10, "geometry": list(shapes)})
+        parquet.write_table(table.replace_schema_metadata({"geo": json.dumps(geo)}), folder / "a.parquet")
+    else:
+        columns = {"fields": ["class"], "field_data": [np.array(["a", "b"] * 10)]}
+        pyogrio.raw.write(folder / f"a{suffix}", shapes, **columns, crs="EPSG:4326", geometry_type="Polygon")
+    content, refused = (folder / f"a{suffix}").read_bytes(), 0
+    for _ in range(150):
+        damaged = bytearray(content)
+        for _ in range(dice.choice((1, 3, 20))):
+            damaged[dice.randrange(len(damaged))] = dice.randrange(256)
+        (folder / f"a{suffix}").write_bytes(damaged[: dice.randrange(1, len(damaged)) if dice.random() < 0.2 else None])
+        try:
+            read_features(folder / f"a{suffix}", "class")
+        except EopipeError:
+            refused += 1
+    assert refused > 20
 
 
 def test_labels_that_do_not_fit_into_memory_are_refused_before_they_are_decoded(
