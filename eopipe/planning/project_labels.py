@@ -11,7 +11,7 @@ import numpy as np
 from eopipe.chips.block_choice import choose_block
 from eopipe.chips.chip_table import equal_area_blocks
 from eopipe.chips.splits import SPLITS
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.labels.classes import nfc
 from eopipe.labels.shape_counts import kind_of_shapes
 from eopipe.labels.values import raster_values
@@ -92,8 +92,8 @@ def _labels_of_raster(source: Path, options: InitOptions, cell: Cell | None) -> 
         )
     if classes and len(classes) != len(values):
         raise BadInputError(
-            f"{source} has the {len(values)} values {_listed(values)} in the area, and --classes names "
-            f"{len(classes)}; name one for each value in this order, or omit --classes"
+            f"{source} has the {len(values)} values {some_of([f'{value:g}' for value in values], 8)} in the area, and "
+            f"--classes names {len(classes)}; name one for each value in this order, or omit --classes"
         )
     section: Section = {"source": source, "classes": classes or tuple(f"{value:g}" for value in values)}
     if values != [*range(len(values))]:
@@ -149,11 +149,6 @@ def _is_measure(values: Sequence[Any]) -> bool:
     return any(value is not None for value in values) and all(
         value is None or number_of(value) is not None for value in values
     )
-
-
-def _listed(values: Sequence[float]) -> str:
-    texts = [f"{value:g}" for value in values]
-    return ", ".join([*texts[:8], *(["…"] if len(texts) > 8 else [])])
 
 
 def splits_of_grid(shape: tuple[int, int], labels: Labels | None) -> list[Section]:
@@ -213,7 +208,7 @@ def choose_split(
 ) -> Section:
     """The first section whose forecast has chips and each class in each split, and few labels that are not used.
 
-    Raises UsageError where train or test would have no chip or lack a class with every one of them.
+    Raises BadInputError where train or test would have no chip or lack a class with every one of them.
     """
     best: tuple[tuple[bool, int], Section, ChipForecast] | None = None
     for section, forecast in zip(sections, forecasts, strict=False):
