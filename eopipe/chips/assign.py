@@ -38,8 +38,9 @@ from eopipe.tiles.store import NO_LABEL
 ROUNDING = 1e-9
 
 
-def assign_splits(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> UInt8Array:
-    """The split of each chip; 255 for one that is in none."""
+def assign_splits(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> tuple[UInt8Array, list[Any]]:
+    """The split of each chip, 255 for one that is in none; and the unit of each, where units are assigned, or None."""
+    units: list[Any] = []
     in_zones = plan.method in ("blocks", "checkerboard", *STRIPS)
     # A strip crosses one grid.
     in_zones &= len(table.cells) == 1 or (len(table.cells) > 1 and plan.method not in STRIPS)
@@ -48,14 +49,15 @@ def assign_splits(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> U
     elif in_zones:
         splits = _splits_of_zones(table, plan)
     elif table.cells and plan.method == "group" and plan.by == "region":
-        splits = splits_by_region(table, request.regions, request.attribute, plan)
+        splits, units = splits_by_region(table, request.regions, request.attribute, plan)
     elif plan.method in STRIPS:
         splits = strips_of(order_along(table.ground.degrees, plan.method), plan)
     else:
-        splits = _splits_of_units(units_of_chips(table, plan, request), plan, request.block_km)
+        units = units_of_chips(table, plan, request)
+        splits = _splits_of_units(units, plan, request.block_km)
     # Zones of one grid keep their chips apart; tiles overlap at their edges, and so do grids.
     needs_gaps = len(table.cells) != 1 or (plan.method == "group" and plan.by == "tile")
-    return table.keep_apart(splits, plan.buffer) if plan.by_place and needs_gaps else splits
+    return (table.keep_apart(splits, plan.buffer) if plan.by_place and needs_gaps else splits), units
 
 
 def _splits_of_zones(table: ChipTable, plan: SplitPlan) -> UInt8Array:
@@ -85,10 +87,7 @@ def splits_of_chips(corners: IntArray, zones: SplitZones, plan: SplitPlan) -> UI
 
 
 def units_of_chips(table: ChipTable, plan: SplitPlan, request: SplitRequest) -> list[Any]:
-    """The unit of each chip that is assigned as a whole; None of a chip in none.
-
-    On a grid a chip belongs to the region around its centre.
-    """
+    """The unit of each chip that is assigned as a whole; None of a chip in none."""
     if plan.method == "blocks":
         return [tuple(block) for block in equal_area_blocks(table.ground.degrees, request.block_km).tolist()]
     if plan.method == "group" and plan.by == "column":
@@ -192,10 +191,13 @@ def without_empty_splits(splits: UInt8Array, plan: SplitPlan) -> UInt8Array:
     return splits
 
 
-def splits_by_region(table: ChipTable, source: Path | None, attribute: str, plan: SplitPlan) -> UInt8Array:
-    """The split of chips on grids by the regions that they are in; 255 for one that is in none.
+def splits_by_region(
+    table: ChipTable, source: Path | None, attribute: str, plan: SplitPlan
+) -> tuple[UInt8Array, list[str | None]]:
+    """The split of chips on grids by the regions that they are in, 255 for one that is in none, and their regions.
 
-    Regions are rasterised around blocks of chips only.
+    A chip may be in several regions of one split; its own is the one of its middle pixel. Regions are rasterised
+    around blocks of chips only.
     """
     from eopipe.labels.classes import ClassShapes, Legend
     from eopipe.labels.vector_files import read_file
@@ -210,6 +212,7 @@ def splits_by_region(table: ChipTable, source: Path | None, attribute: str, plan
     frame, corners = Frame(table.cells), table.samples[:, 1:]
     shapes = {cell.id: ClassShapes(source, cell.grid, Legend(names), attribute) for cell in frame.cells}
     split_of_chip = np.full(len(corners), NO_SPLIT, np.uint8)
+    region_of_chip = np.full(len(corners), NO_LABEL, np.uint8)
     for numbers, window in blocks_of_chips(corners, plan.chip):
         # The surroundings of the chips too, as far as the buffer reaches.
         bounds = zip(window, frame.shape, strict=True)
@@ -219,8 +222,10 @@ def splits_by_region(table: ChipTable, source: Path | None, attribute: str, plan
             part = shapes[cell.id].rasterize(cell.grid[in_cell], "invalid", all_touched=False)
             regions[in_window] = part.numbers
         zones = SplitZones(split_of_region[regions], 1, 1)
-        split_of_chip[numbers] = splits_of_chips(corners[numbers] - (y.start, x.start), zones, plan)
-    return split_of_chip
+        in_window = corners[numbers] - (y.start, x.start)
+        split_of_chip[numbers] = splits_of_chips(in_window, zones, plan)
+        region_of_chip[numbers] = regions[tuple(in_window.T + plan.chip // 2)]
+    return split_of_chip, [names[region] if region != NO_LABEL else None for region in region_of_chip.tolist()]
 
 
 def order_along(degrees: Float64Array, method: SplitMethod) -> IntArray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array
-from eopipe.chips.assign import assign_splits, units_of_chips
+from eopipe.chips.assign import assign_splits
 from eopipe.chips.audit import ChipSplit, audit, parse_allowed
 from eopipe.chips.block_choice import describe_empty_split, plan_warnings
 from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates, usable_share
@@ -54,7 +54,8 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     stores, classes = [image for image, _ in pairs], pairs[0][1].names
     places = ChipPlaces.of(stores)
     plan = places.plan(plan) if places else plan
-    candidates, table, splits, polygons = place_chips(stores, [label for _, label in pairs], plan, request, places)
+    placed = place_chips(stores, [label for _, label in pairs], plan, request, places)
+    candidates, table, splits, polygons = placed.candidates, placed.table, placed.splits, placed.polygons
     _report_left_out([store.scene for store in stores], candidates.reasons)
     rows = {name: np.flatnonzero(splits == number) for number, name in enumerate(SPLITS)}
     samples = {name: candidates.samples[of_split] for name, of_split in rows.items()}
@@ -86,8 +87,9 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     if used := used_shapes(stores, [label for _, label in pairs], candidates.samples, splits, plan.chip, polygons):
         document["shapes"] = used
     if plan.method == "group" and not (plan.by_polygon or document["by_scene"]):
-        units = ["" if unit is None else str(unit) for unit in units_of_chips(table, plan, request)]
-        document["groups"] = {split: [units[n] for n in of_split.tolist()] for split, of_split in rows.items()}
+        document["groups"] = {
+            split: [str(placed.units[n]) for n in of_split.tolist()] for split, of_split in rows.items()
+        }
     if places:
         document["chip_set"] = {"block_km": request.block_km, "pixel_m": round(table.ground.pixel_m, 6)}
     split = Split.model_validate(document)
@@ -170,22 +172,36 @@ def _chip_outcomes(scenes: list[str], candidates: CandidateChips, splits: UInt8A
     return rows
 
 
+@dataclass(frozen=True)
+class PlacedChips:
+    """Candidate chips, their table, the split of each (255 for none), and of polygons where these are split.
+
+    `units` are the units that chips were assigned by: groups, days or blocks; empty where they were not.
+    """
+
+    candidates: CandidateChips
+    table: ChipTable
+    splits: UInt8Array
+    polygons: dict[str, list[int]]
+    units: list[Any]
+
+
 def place_chips(
     images: Sequence[MappedImage],
     labels: Sequence[Tiles | None],
     plan: SplitPlan,
     request: SplitRequest,
     places: ChipPlaces | None = None,
-) -> tuple[CandidateChips, ChipTable, UInt8Array, dict[str, list[int]]]:
-    """Candidate chips, their table, the split of each (255 for none), and of polygons where these are split."""
+) -> PlacedChips:
+    """Find the candidate chips and assign them to splits."""
     polygons = split_polygons([label for label in labels if label], plan) if plan.by_polygon else {}
     candidates = find_candidates(images, labels, plan, request, polygons, places)
     if places:
         table = ChipTable.of_set(places).select(places.indices(candidates.samples))
     else:
         table = ChipTable.of_grids(images, candidates.samples, plan.chip)
-    splits = candidates.split_of_polygons if polygons else assign_splits(table, plan, request)
-    return candidates, table, splits, polygons
+    splits, units = (candidates.split_of_polygons, []) if polygons else assign_splits(table, plan, request)
+    return PlacedChips(candidates, table, splits, polygons, units)
 
 
 def check_complete(

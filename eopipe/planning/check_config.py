@@ -211,7 +211,7 @@ def split_of_chip_set(config: Config) -> tuple[dict[str, int], list[str]]:
         raise BadInputError(f"{folder} has no index of its chips; run eopipe import again")
     plan, request = split_arguments(split)
     plan = places.plan(plan)
-    splits = assign_splits(ChipTable.of_set(places), plan, request)
+    splits, _ = assign_splits(ChipTable.of_set(places), plan, request)
     counts = {name: int((splits == number).sum()) for number, name in enumerate(SPLITS)}
     if empty := [name for name, count in counts.items() if name != "val" and not count]:
         raise BadInputError(f"split: no chip of {folder} is in the {empty[0]} split")

@@ -162,17 +162,17 @@ def _forecast_split(
     else:
         try:
             plan = places.plan(plan) if places else plan
-            candidates, table, role, of_polygons = place_chips(images, labels, plan, request, places)
-            samples, pixels = candidates.samples, candidates.pixels
+            placed = place_chips(images, labels, plan, request, places)
+            role, samples, pixels = placed.splits, placed.candidates.samples, placed.candidates.pixels
             if known := [label for label in labels if label]:
-                used = used_shapes(images, known, samples, role, plan.chip, of_polygons)
+                used = used_shapes(images, known, samples, role, plan.chip, placed.polygons)
                 (warnings if has_lost_many(used) else lines).extend(shape_sentences(used))
             _check_complete(samples, role, pixels, labels[0], plan, images[0].shape)
             if all(labels):
                 rows = {split: np.flatnonzero(role == number) for number, split in enumerate(SPLITS)}
                 # As the audit of the stage does.
                 reasons, pairs = parse_allowed(request.allow), list[Any](zip(images, labels, strict=True))
-                findings = find_split_polygons(ChipSplit(table, rows, plan), pairs)
+                findings = find_split_polygons(ChipSplit(placed.table, rows, plan), pairs)
                 raise_findings([finding for finding in findings if finding.kind not in reasons])
         except EopipeError as error:
             stops = [*stops, f"split: {error}"]

@@ -12,7 +12,8 @@ from eopipe.contract import Input, Option, Output
 # 6: in runs of several cells chips and blocks are counted from the edges of each; a chip of another grid counts with
 # the box around it on the ground. 7: strips of places west of Greenwich begin with the first place.
 # 8: any labelled pixel of a shape makes a chip usable; which shapes are used. 9: the group of each chip.
-REVISION = 9
+# 10: on a grid the region of a chip is the one of its middle pixel.
+REVISION = 10
 
 
 def split(

@@ -482,18 +482,28 @@ def test_a_landsat_scene_has_a_path_and_row(tmp_path: Path, run: Run, scene: str
 def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> None:
     shapes = [
         {"type": "Feature", "properties": {"name": name}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
-        for name, left in (("north", 960), ("south", 440))
-        for ring in [[[0, left - 440], [960, left - 440], [960, left], [0, left], [0, left - 440]]]
+        for name, left, top in (("north", 0, 960), ("southwest", 0, 440), ("southeast", 480, 440))
+        for right in [960 if name == "north" else left + 480]
+        for ring in [[[left, top - 440], [right, top - 440], [right, top], [left, top], [left, top - 440]]]
     ]
     crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32633"}}
     file = tmp_path / "regions.geojson"
     file.write_text(json.dumps({"type": "FeatureCollection", "crs": crs, "features": shapes}))
     arguments = ("--method", "group", "--by", "region", "--regions", file, "--attribute", "name")
-    completed = split(run, tmp_path, [make_stores(tmp_path, "s")], *arguments, "--test-groups", "south", "--stride", 2)
+    south = ("--test-groups", "southwest", "southeast")
+    completed = split(run, tmp_path, [make_stores(tmp_path, "s")], *arguments, *south, "--stride", 2)
     assert completed.code == 0, completed.stderr
-    result = read_split(tmp_path / "split.json").samples
+    document = read_split(tmp_path / "split.json")
+    result = document.samples
     assert result["train"][:, 1].max() + 16 == 44
     assert result["test"][:, 1].min() == 52
+    assert document.groups is not None
+    assert set(document.groups["train"]) == {"north"}
+    columns = result["test"][:, 2]
+    assert {40, 44} <= set(columns.tolist()), "chips in both regions, and one centred between them"
+    assert document.groups["test"] == [
+        "southeast" if middle >= 48 else "southwest" for middle in (columns + 8).tolist()
+    ]
     refused = split(run, tmp_path, [make_stores(tmp_path, "t")], *arguments[:-1], "id")
     assert refused.code == 3
     assert "id" in refused.stderr
