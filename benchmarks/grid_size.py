@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from eopipe.publish import files, read_json
+from eopipe.publish import files
+from eopipe.text_files import read_json
 
 ROOT = Path(__file__).parents[1]
 SCENE = ROOT / "sample/sentinel-2-l2a-romania/S2_ROMANIA_20180422"

@@ -82,8 +82,8 @@ def eopipe_memory(job: Job) -> None:
 
 def eopipe_store(job: Job) -> None:
     """The stage: pixels, valid mask and a sharded store with checksums and manifest, synced."""
-    from eopipe.publish import write_json
     from eopipe.stages.preprocess import preprocess
+    from eopipe.text_files import write_json
     from eopipe.tiles.grid import grid_json
 
     write_json(job.out / "grid.json", grid_json(job.grid))

@@ -48,7 +48,7 @@ def build(folder: Path, edge: int) -> None:
 
 def store(folder: Path, image: Any) -> None:
     """The scene as a tile store with labels, and its chips as splits."""
-    from eopipe.publish import write_json
+    from eopipe.text_files import write_json
     from eopipe.tiles.grid import make_grid
     from eopipe.tiles.layout import Layout
     from eopipe.tiles.store import add_array, new_store

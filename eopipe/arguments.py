@@ -27,6 +27,7 @@ from eopipe.contract import (
     to_args,
 )
 from eopipe.errors import BadInputError, UsageError, did_you_mean, some_of
+from eopipe.text_files import read_text, refuse_endless
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -270,7 +271,7 @@ def _read_list(flag: str, path: Path) -> list[str]:
     """The paths in a list file. Raises UsageError, which names the option, where they cannot be read."""
     name = f"{flag}: the list file {path}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         entries = json.loads(text) if path.suffix == ".json" else [line for line in text.splitlines() if line.strip()]
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from error
@@ -308,7 +309,9 @@ def check_inputs(definition: Stage, values: dict[str, Any]) -> None:
         for path in paths:
             if not path.exists():
                 missing.append(f"{port.flag} {path}")
-            elif (path / MANIFEST).is_file():
+                continue
+            refuse_endless(path)
+            if (path / MANIFEST).is_file():
                 published.append(path)
     if missing:
         raise BadInputError(f"{definition.name}: these inputs do not exist: {some_of(missing)}")

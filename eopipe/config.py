@@ -161,8 +161,10 @@ def validate(values: dict[str, Any]) -> tuple[dict[str, Any], list[str], set[str
     pruned = {key: _with_text_keys(value) for key, value in _with_text_keys(values).items()}
     for row in errors:
         key, *names = map(str, row["loc"])
-        owner, name = (pruned[key], names[0]) if names and isinstance(pruned.get(key), dict) else (pruned, key)
-        owner.pop(name, None)
+        content: Any = pruned.get(key)
+        # Of a value that may have several types the place has the name of a type too.
+        is_in_section = bool(names) and isinstance(content, dict) and names[0] in content
+        (content if is_in_section else pruned).pop(names[0] if is_in_section else key, None)
     config = model().model_validate(pruned).model_dump()
     return _with_conflicts(config, _sentences(errors), {str(row["loc"][0]) for row in errors})
 
@@ -302,8 +304,8 @@ def _sentences(errors: Sequence[Any]) -> list[str]:
             continue
         # Of a list with wrong entries pydantic adds that it is too short.
         entries = [error for error in of_setting if error["type"] != "too_short"]
-        sentences += dict.fromkeys(_sentence(error) for error in entries or of_setting)
-    return sentences
+        sentences += [_sentence(error) for error in entries or of_setting]
+    return list(dict.fromkeys(sentences))
 
 
 def _in_percent(setting: tuple[Any, ...], errors: list[Any]) -> str:
@@ -317,14 +319,16 @@ def _in_percent(setting: tuple[Any, ...], errors: list[Any]) -> str:
 
 
 def _sentence(error: Any) -> str:
-    keys = [str(key) for key in error["loc"]]
+    keys, written = [str(key) for key in error["loc"]], redact_for_terminal(repr(error["input"]))
+    if keys[0] == "members" and error["input"] is not None:
+        place = f"members[{keys[2]}]" if keys[2:] else "members"
+        return f"{place} is {written}: write their number, or the options of each as [{{seed: 1}}, {{seed: 2}}]"
     if keys[:2] == ["trials", "space"] and keys[2:]:
-        written = redact_for_terminal(repr(error["input"]))
         return f"trials.space.{keys[2]} is {written}: write a list of choices, or a range as {{low: 1, high: 10}}"
     if error["type"] != "extra_forbidden":
         if error["input"] is None:
             return f"{'.'.join(keys)} has no value; write one, or remove the line"
-        return f"{'.'.join(keys)} is {redact_for_terminal(repr(error['input']))}: {_rule(error)}"
+        return f"{'.'.join(keys)} is {written}: {_rule(error)}"
     owner, name = ".".join(keys[:-1]), keys[-1]
     ports = stage(owner).ports if owner in STAGES else ()
     for port in ports:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import UsageError
+from eopipe.text_files import read_text
 
 # Values of a config; with aliases a short file can expand to more than fit into memory.
 MAX_VALUES = 100_000
@@ -15,7 +16,7 @@ def read_config(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         values = parse_yaml(text)
         duplicates = sorted(_duplicate_keys(yaml.compose(text, Loader=yaml.SafeLoader)))
     except TooManyValuesError as error:

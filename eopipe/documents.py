@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from eopipe.errors import BadInputError
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 M = TypeVar("M", bound=BaseModel)
 # Levels of lists and objects: geometries have four, and metadata that providers nest a few more.

@@ -6,7 +6,6 @@ Later stages and `eopipe verify` check a folder against its manifest (path, size
 
 import errno
 import hashlib
-import json
 import os
 import platform
 import re
@@ -20,10 +19,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, UsageError, is_full, no_space, some_of
 from eopipe.processes import is_alive
+from eopipe.text_files import read_json, write_json
 
 MANIFEST = "manifest.json"
 # Ending of the run record beside an output.
@@ -242,23 +241,6 @@ def remove_folder(folder: Path) -> None:
     draft = _draft_folder(folder)
     folder.rename(draft)
     shutil.rmtree(draft)
-
-
-def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Write JSON so that the same value gives the same bytes; without indent on one line."""
-    between = None if indent else (",", ":")
-    text = json.dumps(value, indent=indent, separators=between, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8", newline="\n")
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises BadInputError with its path if it cannot be read or parsed."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise BadInputError(f"{path} is not valid JSON: {error}") from error
-    except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror}") from error
 
 
 def sha256(path: Path) -> str:

@@ -20,9 +20,9 @@ from eopipe.launch.scratch import local_path
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import read_network
-from eopipe.publish import read_json, write_json
 from eopipe.tasks import TASKS
 from eopipe.tasks.task import WEIGHTED_LOSSES
+from eopipe.text_files import read_json, write_json
 from eopipe.tiles.store import Tiles
 from eopipe.train_options import PIXEL_MODELS, ClassWeights, LossName, PixelModelName, TrainKnobs, TrainOptions
 

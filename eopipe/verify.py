@@ -33,9 +33,9 @@ from eopipe.publish import (
     digest,
     find_damage,
     is_draft,
-    read_json,
     sha256,
 )
+from eopipe.text_files import read_json
 from eopipe.text_table import message_line
 
 # Folders of what Snakemake's jobs print and measure, which no digest covers.

@@ -8,9 +8,9 @@ from typing import Any
 from eopipe.config import check
 from eopipe.contract import IN_WORKFLOW, Option, stage
 from eopipe.errors import BadInputError
-from eopipe.publish import read_json
 from eopipe.run.rules import pinned, records
 from eopipe.stages.crate import crate
+from eopipe.text_files import read_json
 
 # The outputs of these stages are identified by their digests: they are large, or the crate itself.
 NOT_IN_PAYLOAD = ("import", "fetch", "preprocess", "composite", "label", "catalog", "crate")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mutations import Change, json_file, mutated
+from mutations import Change, json_file, mutated, mutated_bytes
 
 EAST, NORTH, STEP = 500000.0, 5100000.0, 10.0
 PLACE = {"proj:code": "EPSG:32633", "spatial:transform": [STEP, 0.0, EAST, 0.0, -STEP, NORTH]}
@@ -285,6 +285,56 @@ def points(folder: Path) -> Change:
     return change
 
 
+def vectors(folder: Path) -> Change:
+    """Vector files of each format with changed bytes, as `label` reads them."""
+    import numpy as np
+    import pyogrio.raw
+    import shapely
+
+    from eopipe.labels.vectors import read_features
+
+    shapes = np.array([shapely.to_wkb(shapely.box(n, 45, n + 1, 46)) for n in range(20)], object)
+    columns = {"fields": ["class"], "field_data": [np.array(["a", "b"] * 10)]}
+    paths = [folder / f"vectors{suffix}" for suffix in (".gpkg", ".fgb", ".shp", ".geojson")]
+    for path in paths:
+        pyogrio.raw.write(path, shapes, **columns, crs="EPSG:4326", geometry_type="Polygon")
+    contents = {path: path.read_bytes() for path in paths}
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        path = dice.choice(paths)
+        path.write_bytes(mutated_bytes(contents[path], dice))
+        return lambda: read_features(path, "class")
+
+    return change
+
+
+def trial_space(folder: Path) -> Change:
+    """The sections `trials` and `members` of a config, as each job of a trial or member reads them."""
+    from eopipe.config import check
+    from eopipe.trial_settings import describe_trainings, training_settings
+
+    space = {
+        "width": [8, 16],
+        "learning_rate": {"low": 0.001, "high": 0.01, "log": True},
+        "seed": {"low": 1, "high": 3},
+    }
+    space["head"] = {"choices": ["linear", "spectral"], "when": {"architecture": "unet"}}
+    members = [{"architecture": "forest"}, {"seed": 3, "width": 8}]
+    base = {"search": {"catalog": "sample"}, "label": {"source": "l.tif", "classes": ["a", "b"]}}
+    trials = base | {"trials": {"space": space, "sampler": "halton", "count": 4, "rungs": [0.25, 0.5], "keep": 0.5}}
+
+    def change(dice: random.Random) -> Callable[[], Any]:
+        config = mutated(dice.choice((trials, base | {"members": members})), dice)
+
+        def read() -> None:
+            checked = check(config)
+            training_settings(checked), describe_trainings(checked)
+
+        return read
+
+    return change
+
+
 DOCUMENTS: dict[str, tuple[int, Callable[[Path], Change]]] = {
     # The share of each reader in all mutations, in percent, as in `fuzz.py`.
     "GeoParquet": (8, geoparquet),
@@ -293,4 +343,6 @@ DOCUMENTS: dict[str, tuple[int, Callable[[Path], Change]]] = {
     "stages": (12, stage_documents),
     "area": (6, area),
     "points": (6, points),
+    "vectors": (6, vectors),
+    "trial space": (6, trial_space),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.contract import is_path, stage, to_args
-from eopipe.publish import read_json, write_json
+from eopipe.text_files import read_json, write_json
 
 ROOT = Path(__file__).parents[1]
 # An item of the sample has a typical length: five assets with checksum, bands and projection.

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.checkpoints.sharded import ShardIndex, TensorShard, join_shards, shard_folder, shard_index
 from eopipe.errors import BadInputError, IntegrityError, some_of
-from eopipe.publish import MANIFEST, foreign_content, publish, read_json, remove_folder, sha256, verify, write_json
+from eopipe.publish import MANIFEST, foreign_content, publish, remove_folder, sha256, verify
 from eopipe.tasks import SCORES
+from eopipe.text_files import read_json, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -26,7 +26,7 @@ from eopipe.checkpoints.sharded import (
 )
 from eopipe.errors import IntegrityError
 from eopipe.launch.lease import fence
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor

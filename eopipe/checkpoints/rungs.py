@@ -11,8 +11,9 @@ from typing import Any
 from eopipe.checkpoints.checkpoint import best, refuse_other, steps
 from eopipe.checkpoints.manager import IDENTITY
 from eopipe.errors import BadInputError, UsageError
-from eopipe.publish import MANIFEST, files, publish, read_json, verify, write_json, write_manifest
+from eopipe.publish import MANIFEST, files, publish, verify, write_manifest
 from eopipe.telemetry.journal import METRICS, published_lines
+from eopipe.text_files import read_json, write_json
 
 log = logging.getLogger("eopipe")
 # Its name in the folder of the model.

@@ -24,7 +24,8 @@ from eopipe.errors import BadInputError
 from eopipe.labels.classes import Legend
 from eopipe.labels.source_values import SourceValues, attributes_of
 from eopipe.processes import map_in_order
-from eopipe.publish import publish, refuse_foreign, write_json
+from eopipe.publish import publish, refuse_foreign
+from eopipe.text_files import write_json
 from eopipe.tiles.globe import common_bounds
 from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, shard_regions
 from eopipe.tiles.store import CHIP_SET, NO_LABEL, add_array, declare_nodata, new_store

@@ -11,6 +11,7 @@ from eopipe.clusters.slurm import Partition, Site
 from eopipe.config_file import parse_yaml
 from eopipe.errors import UsageError
 from eopipe.launch.environment import parse_nodes
+from eopipe.text_files import read_text
 
 # A job of Snakemake's executor starts Snakemake twice before it does anything.
 MIN_MEMORY_MB = 500
@@ -47,7 +48,7 @@ def read_profile(file: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        settings = parse_yaml(file.read_text())
+        settings = parse_yaml(read_text(file))
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
     if not isinstance(settings, dict):

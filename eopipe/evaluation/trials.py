@@ -15,8 +15,9 @@ from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.paired import PairedTables, RunComparison, RunScores
 from eopipe.evaluation.rungs import stopped_trials
 from eopipe.models.model_folder import HISTORY, read_model_card, weights_file
-from eopipe.publish import read_json, sha256
+from eopipe.publish import sha256
 from eopipe.tasks import LOWER_IS_BETTER, TASKS
+from eopipe.text_files import read_json
 
 PLACES = "val"
 # The document of the trials in the folder of the chosen model.

@@ -29,8 +29,9 @@ from eopipe.fetch.download import download_asset, missing_bytes, part_name, rast
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.zarr_array import confirm_array, describe_array, fetch_array
 from eopipe.fetch.zarr_store import is_zarr
-from eopipe.publish import link_or_copy, write_json
+from eopipe.publish import link_or_copy
 from eopipe.scenes.item import ITEM_FILE, Item, asset_projection, scene_name, stated_raster
+from eopipe.text_files import write_json
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

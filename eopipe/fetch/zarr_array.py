@@ -21,9 +21,10 @@ from eopipe.fetch.range_reader import MAX_BLOCK
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.zarr_place import METADATA, X_NAMES, Place, PlacedArray, first_line, open_node, value_type
 from eopipe.fetch.zarr_store import open_store
-from eopipe.publish import publish, read_json, write_json
+from eopipe.publish import publish
 from eopipe.scenes.item import StatedRaster, stated_scaling
 from eopipe.scenes.item_comparison import compare_place
+from eopipe.text_files import read_json, write_json
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

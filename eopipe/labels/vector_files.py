@@ -19,13 +19,14 @@ from eopipe.arrays import BoolArray, IntArray, ObjectArray
 from eopipe.documents import read_document
 from eopipe.errors import BadInputError, RefusedError, UsageError
 from eopipe.stac.query import Interval, parse_interval
+from eopipe.text_files import read_text
 from eopipe.text_table import format_bytes, shell_word
 
 PARQUET = (".parquet", ".geoparquet")
 GEOJSON = (".geojson", ".json")
 GEOJSON_TYPES = ("FeatureCollection", "Feature", "Polygon", "MultiPolygon", "Point", "MultiPoint", "GeometryCollection")
 # Texts are read as a whole, in about five times their bytes; of GeoParquet what its columns have when decoded.
-MAX_TEXT, MAX_DECODED, MAX_FEATURES = 1 << 29, 1 << 32, 20_000_000
+MAX_DECODED, MAX_FEATURES = 1 << 32, 20_000_000
 # What binary formats begin with.
 HEADS = {".gpkg": b"SQLite format 3\0", ".shp": b"\0\0\x27\x0a", ".fgb": b"fgb\x03fgb"}
 POINTS = (".csv",)
@@ -115,7 +116,6 @@ def _refuse_size(source: Path, size: int, most: int) -> None:
 
 def _plain_geojson(source: Path) -> bytes:
     """The content of a GeoJSON file as JSON without `<`; it has a name, by which its layer is called."""
-    _refuse_size(source, source.stat().st_size, MAX_TEXT)
     value = read_document(source, dict[str, Any], "GeoJSON")
     if value.get("type") not in GEOJSON_TYPES:
         raise BadInputError(f"{source} cannot be read as a vector file: it is not GeoJSON")
@@ -355,9 +355,8 @@ def _from_table(source: Path, attribute: str | None, layer: str | None, setting:
 
 def _table_rows(source: Path) -> Iterator[tuple[int, list[str]]]:
     """Lines of a table with their numbers, without empty ones; the first line decides on the delimiter."""
-    _refuse_size(source, source.stat().st_size, MAX_TEXT)
     try:
-        text = source.read_text(encoding="utf-8-sig")
+        text = read_text(source)
     except UnicodeDecodeError as error:
         raise BadInputError(f"{source} is not a text in UTF-8: {error.reason} at byte {error.start}") from error
     delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import BY_CODE, EopipeError, NoSpaceError, is_full, model_code_error, no_space
-from eopipe.publish import publish, read_json, write_json
+from eopipe.publish import publish
+from eopipe.text_files import read_json, write_json
 
 # Beside the checkpoints of a training.
 STATUS = "status.json"

@@ -19,7 +19,8 @@ from typing import Any
 
 from eopipe.errors import NoSpaceError, UsageError
 from eopipe.processes import start_time
-from eopipe.publish import host_id, publish, write_json
+from eopipe.publish import host_id, publish
+from eopipe.text_files import write_json
 
 log = logging.getLogger("eopipe")
 HEARTBEAT_S = 5.0

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from eopipe.errors import EopipeError, NoSpaceError
-from eopipe.publish import MANIFEST, host_id, read_json, verify
+from eopipe.publish import MANIFEST, host_id, verify
+from eopipe.text_files import read_json
 
 COPIES = "EOPIPE_COPIES"
 NAME, LOCK = "eopipe-copies-", ".held"

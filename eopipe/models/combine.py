@@ -20,10 +20,11 @@ from eopipe.models.model_folder import (
     weights_file,
     write_model_folder,
 )
-from eopipe.publish import read_json, sha256
+from eopipe.publish import sha256
 from eopipe.scenes.item import read_item
 from eopipe.stac.write import ItemExtent
 from eopipe.telemetry.journal import METRICS
+from eopipe.text_files import read_json
 
 # What all members have in common.
 IN_COMMON = ("bands", "classes", "mean", "std", "chip", "task", "target", "unit", "min_share", "trained_on", "fill")

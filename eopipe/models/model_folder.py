@@ -15,12 +15,13 @@ from eopipe.errors import BadInputError, IntegrityError
 from eopipe.models import EARLIER_DEFAULTS, Architecture, with_default
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_files import ModelFile, module_of
-from eopipe.publish import sha256, write_json
+from eopipe.publish import sha256
 from eopipe.scenes.item import read_item, safe_href
 from eopipe.stac.mlm import ONNX, is_model, to_card, to_item
 from eopipe.stac.static import scan
 from eopipe.stac.write import ItemExtent
 from eopipe.tasks import TASKS
+from eopipe.text_files import write_json
 from eopipe.train_options import PIXEL_MODELS
 
 if TYPE_CHECKING:

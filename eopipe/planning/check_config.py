@@ -31,12 +31,12 @@ from eopipe.planning.chip_forecast import split_arguments
 from eopipe.planning.frozen_scenes import Config, FrozenScenes, changed_options, find_scenes, is_up_to_date
 from eopipe.ports import ConfigFile
 from eopipe.provenance.record import record_path
-from eopipe.publish import read_json
 from eopipe.run.finished_model import SMALLEST_METRES, check_grid, finished_model_mistakes
 from eopipe.run.images import missing_parts
 from eopipe.run.locate import chip_stores, has_chips, imports_chips, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
+from eopipe.text_files import read_json
 from eopipe.text_table import shell_word
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.store import Tiles

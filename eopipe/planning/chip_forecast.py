@@ -31,9 +31,10 @@ from eopipe.labels.source_values import label_table
 from eopipe.labels.values import label_warnings
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
-from eopipe.publish import MANIFEST, size, write_json
+from eopipe.publish import MANIFEST, size
 from eopipe.run.locate import chip_stores
 from eopipe.scenes.item import time_attributes
+from eopipe.text_files import write_json
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import Tiles

@@ -38,11 +38,11 @@ from eopipe.publish import (
     find_damage,
     link_or_copy,
     publish,
-    read_json,
     visible_files,
 )
 from eopipe.run.locate import NAMES, project_folder
 from eopipe.run.project import SNAKEFILE
+from eopipe.text_files import read_json, read_text
 
 # The records of a run, one for each stage whose settings made the images and the map.
 RECORDS = {
@@ -184,7 +184,7 @@ def map_project(results: Path, options: InitOptions, area: ProjectArea | None, o
         raise UsageError(permission_message(f"{run.model}", architecture))
     sections = _sections(run, options, area)
     if outline is None and sections["search"].get("area"):
-        outline = run.place("area", "--area or --bbox").read_bytes().decode()
+        outline = read_text(run.place("area", "--area or --bbox"))
     text = _config_text(run, sections, options)
     with tempfile.TemporaryDirectory(prefix="eopipe-init-") as name:
         draft = Path(name, options.folder.name)

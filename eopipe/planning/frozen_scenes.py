@@ -13,10 +13,11 @@ from eopipe.composites.periods import day_of
 from eopipe.contract import Input, Option, stage, to_args
 from eopipe.fetch.sizes import AssetSize
 from eopipe.provenance.redact import redact_for_record
-from eopipe.publish import MANIFEST, read_json, verify
+from eopipe.publish import MANIFEST, verify
 from eopipe.run.images import periods
 from eopipe.scenes.item import Item, read_item
 from eopipe.stac.query import cloud_cover
+from eopipe.text_files import read_json
 from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.globe import outline_of
 from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, footprint, grid_extent

@@ -39,6 +39,7 @@ from eopipe.publish import visible_files
 from eopipe.run.project import SNAKEFILE
 from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tasks import TASKS
+from eopipe.text_files import read_text
 from eopipe.text_table import shell_word
 
 # Options of scenes, which chips and the sample have.
@@ -224,7 +225,7 @@ def _outline(options: InitOptions, area: ProjectArea | None) -> str | None:
         return None
     if options.area.suffix.lower() in (".geojson", ".json"):
         # It may be the file of the project itself.
-        return options.area.read_bytes().decode()
+        return read_text(options.area)
     feature = {"type": "Feature", "properties": {}, "geometry": area.geometry}
     return json.dumps({"type": "FeatureCollection", "features": [feature]}, indent=1, ensure_ascii=False)
 

@@ -37,10 +37,11 @@ from eopipe.planning.frozen_scenes import (
 )
 from eopipe.planning.plan_figure import write_plan_figure
 from eopipe.ports import ConfigFile
-from eopipe.publish import publish, refuse_foreign, write_json
+from eopipe.publish import publish, refuse_foreign
 from eopipe.run.finished_model import check_grid, finished_model_mistakes
 from eopipe.run.locate import in_project
 from eopipe.tasks import TASKS
+from eopipe.text_files import write_json
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Cell
 from eopipe.tiles.ground import scale_warning

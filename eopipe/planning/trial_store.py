@@ -15,8 +15,9 @@ from eopipe.contract import stage
 from eopipe.errors import BadInputError
 from eopipe.fetch.sizes import local_file
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
-from eopipe.publish import MANIFEST, files, write_json
+from eopipe.publish import MANIFEST, files
 from eopipe.scenes.item import ITEM_FILE, Item, scene_name
+from eopipe.text_files import write_json
 from eopipe.tiles.grid import PixelWindow, grid_json
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from eopipe.provenance.contextual_entities import REPOSITORY
 from eopipe.provenance.create_actions import FAILED
 from eopipe.provenance.graph import CRATE_VERSION, METADATA
 from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord
-from eopipe.publish import MANIFEST, Damage, read_json
+from eopipe.publish import MANIFEST, Damage
+from eopipe.text_files import read_json
 
 RUN_PROFILES = "https://w3id.org/ro/wfrun/"
 # The pattern of each profile's identifier, and the versions of both that are read: each profile of runs builds on one

@@ -13,7 +13,8 @@ from eopipe.errors import BadInputError
 from eopipe.provenance.graph import CrateGraph, Entity, local_id
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.redact import redact_argument
-from eopipe.publish import MANIFEST, digest, link_or_copy, read_json, size, write_manifest
+from eopipe.publish import MANIFEST, digest, link_or_copy, size, write_manifest
+from eopipe.text_files import read_json
 
 # A folder with more files is described as one entity, without its files.
 LISTED_FILES = 32

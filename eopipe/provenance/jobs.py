@@ -16,7 +16,8 @@ from eopipe.arguments import parse
 from eopipe.contract import STAGES, Input, Output
 from eopipe.errors import BadInputError, EopipeError
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
-from eopipe.publish import RECORD, read_json
+from eopipe.publish import RECORD
+from eopipe.text_files import read_json
 
 IMMUTABLE = ConfigDict(frozen=True, extra="ignore")
 # The command of a job that reads many files lists this many of them per option; its inputs list them all.

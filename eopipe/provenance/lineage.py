@@ -9,7 +9,7 @@ from eopipe.errors import BadInputError
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.lineage_graph import LineageGraph, lineage_of
 from eopipe.provenance.pixel_lineage import MapPixel, label_at, locate, map_values, split_sizes, splits_of, valid_scenes
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 # Relations of a STAC Item's links that lead to its origin, the first one preferred.
 ORIGIN_LINKS = ("self", "derived_from", "via")

@@ -11,7 +11,8 @@ from eopipe.errors import BadInputError, IntegrityError
 from eopipe.provenance.crate_reader import is_crate, read_crate
 from eopipe.provenance.jobs import RecordedData, RecordedJob, read_jobs
 from eopipe.provenance.record import record_path
-from eopipe.publish import MANIFEST, RECORD, digest, is_draft, read_json, size
+from eopipe.publish import MANIFEST, RECORD, digest, is_draft, size
+from eopipe.text_files import read_json
 
 # A result is in the folder of results, or at most two folders deeper.
 DEPTH = 3

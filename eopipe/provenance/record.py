@@ -25,17 +25,8 @@ from eopipe.models.model_files import libraries
 from eopipe.own_files import is_foreign
 from eopipe.processes import map_in_order
 from eopipe.provenance.redact import redact_for_record, redact_message, url_without_credentials
-from eopipe.publish import (
-    MANIFEST,
-    content_digest,
-    digest,
-    foreign_conflict,
-    publish,
-    read_json,
-    sha256,
-    size,
-    write_json,
-)
+from eopipe.publish import MANIFEST, content_digest, digest, foreign_conflict, publish, sha256, size
+from eopipe.text_files import read_json, write_json
 
 # The environment variables with a scheduler's job id; PBS appends its host behind a dot.
 SCHEDULERS = {"slurm": "SLURM_JOB_ID", "pbs": "PBS_JOBID", "lsf": "LSB_JOBID"}

@@ -16,8 +16,9 @@ from eopipe.provenance.crate_reader import RunCrate
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.record import record_path
 from eopipe.provenance.redact import redact_for_record
-from eopipe.publish import MANIFEST, digest, publish, read_json, write_json
+from eopipe.publish import MANIFEST, digest, publish
 from eopipe.reporting.wording import plural
+from eopipe.text_files import read_json, write_json
 
 SUMMARY = "rerun.json"
 # These stages do not run again. A search today may return other scenes: its result is in the crate. A chip set is an

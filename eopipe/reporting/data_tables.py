@@ -7,10 +7,11 @@ from typing import Any
 
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.contract import stage
-from eopipe.publish import MANIFEST, digest, read_json
+from eopipe.publish import MANIFEST, digest
 from eopipe.reporting.rasters import MapFile, Pairs
 from eopipe.reporting.wording import DASH, THIN_SPACE, format_count, format_length, format_percent, format_setting
 from eopipe.scenes.item import scene_name
+from eopipe.text_files import read_json
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import Tiles
 

@@ -19,7 +19,6 @@ from eopipe.errors import BadInputError
 from eopipe.evaluation.metrics_document import LabelMetrics, RunMetrics, ValueMetrics, read_metrics
 from eopipe.evaluation.trials import LEADERBOARD
 from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
-from eopipe.publish import read_json
 from eopipe.reporting.change import with_change_panel
 from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
@@ -46,6 +45,7 @@ from eopipe.reporting.verdict import headline, value_headline, weak_classes
 from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
 from eopipe.tasks import TASKS
 from eopipe.telemetry.journal import METRICS, read_journal
+from eopipe.text_files import read_json
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.globe import common_bounds
 from eopipe.tiles.ground import pixel_metres

@@ -21,10 +21,10 @@ from eopipe.launch.environment import parse_nodes
 from eopipe.own_files import write_files
 from eopipe.ports import ConfigFile
 from eopipe.provenance.record import record_path
-from eopipe.publish import write_json
 from eopipe.run.images import periods, splits_images
 from eopipe.run.locate import chip_stores, imports_chips, in_project
 from eopipe.run.rules import names_of_parts, pinned
+from eopipe.text_files import write_json
 from eopipe.tiles.cells import read_frame
 from eopipe.tiles.store import Tiles
 from eopipe.trial_settings import MAX_RUNGS, counts_of_rungs, kind_of_trainings, settings_text, training_settings

@@ -8,10 +8,10 @@ from typing import Any
 
 from eopipe.composites.periods import PARTS, day_of, part_of, period_of
 from eopipe.errors import BadInputError, UsageError
-from eopipe.publish import read_json
 from eopipe.run.locate import chip_stores, imports_chips
 from eopipe.scenes.item import read_item
 from eopipe.stac.choose_grid import UTM
+from eopipe.text_files import read_json
 from eopipe.tiles.cells import CELL_ID, Cell, read_frame
 from eopipe.warp.footprints import reached_cells
 

@@ -27,8 +27,9 @@ from typing import Any
 
 from eopipe.contract import STAGES
 from eopipe.errors import BadInputError, IntegrityError, UsageError
-from eopipe.publish import MANIFEST, RECORD, read_json, sha256
+from eopipe.publish import MANIFEST, RECORD, sha256
 from eopipe.run.rules import named_paths
+from eopipe.text_files import read_json
 
 SNAKEMAKE_FOLDER = Path(".snakemake")
 DATABASE = SNAKEMAKE_FOLDER / "metadata.db"

@@ -30,7 +30,7 @@ from eopipe.evaluation.metrics_document import (
 from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
-from eopipe.publish import MANIFEST, NOT_REPLACED, foreign_conflict, publish, read_json, sweep
+from eopipe.publish import MANIFEST, NOT_REPLACED, foreign_conflict, publish, sweep
 from eopipe.reporting.map_page import TESTED
 from eopipe.reporting.verdict import verdict, weak_classes
 from eopipe.reporting.wording import BASELINES, baseline_text, describe_test
@@ -39,6 +39,7 @@ from eopipe.run.rules import named_paths
 from eopipe.scenes.item import read_item
 from eopipe.stac.mlm import to_card
 from eopipe.tasks import TASKS
+from eopipe.text_files import read_json
 from eopipe.training_job import TrainingLength
 
 LOCK = Path(".snakemake/eopipe.lock")

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from eopipe.errors import BadInputError, RefusedError
-from eopipe.publish import read_json
 from eopipe.scenes.products import BandScaling
 from eopipe.scenes.radiometry import is_offset_applied, is_offset_unapplied, offset_doubt, product_scaling
+from eopipe.text_files import read_json
 from eopipe.tiles.grid import crs_of_fields
 
 log = logging.getLogger("eopipe")
@@ -30,6 +30,8 @@ INTERVAL = ("start_datetime", "end_datetime")
 BAND_OF_ASSET = re.compile(r"(.+)#([1-9]\d{0,3})")
 # The most scenes whose names are in the header of a map.
 LISTED_SCENES = 256
+# What file systems hold, in bytes of a name and of a path.
+MAX_NAME, MAX_PATH = 255, 4096
 # What is written instead of the number of a CRS code that is not known.
 UNKNOWN = ("", "none", "null", "nan", "unknown", "undefined")
 
@@ -143,6 +145,8 @@ def safe_href(href: str, label: str) -> str:
         return href
     if not is_plain or kind or path.is_absolute() or ".." in path.parts:
         raise RefusedError(f"{label} points to {href[:80]!r}: only http(s), s3 and paths inside the catalog are read")
+    if len(href.encode()) > MAX_PATH or any(len(name.encode()) > MAX_NAME for name in path.parts):
+        raise BadInputError(f"{label} points to {href[:80]!r}…, which is too long for a file name")
     return path.as_posix()
 
 

@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 from eopipe import __version__
 from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
-from eopipe.publish import MANIFEST, link_or_copy, read_json, write_json, write_manifest
+from eopipe.publish import MANIFEST, link_or_copy, write_manifest
 from eopipe.scenes.item import Item, read_item, scene_name, tagged_scenes
 from eopipe.stac.mlm import onnx_asset
 from eopipe.stac.write import (
@@ -42,6 +42,7 @@ from eopipe.stac.write import (
     link,
 )
 from eopipe.tasks import TASKS
+from eopipe.text_files import read_json, write_json
 from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.store import CHIP_SET, NO_LABEL, Tiles
 

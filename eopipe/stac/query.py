@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,8 +123,13 @@ class Query:
             and (not self.ids or item["id"] in self.ids)
             and (cloud is None or cloud <= self.max_cloud)
             and is_within(item, self.datetime)
-            and _touches(item, self.geometry)
+            and (self.area is None or _touches(item, self.area))
         )
+
+    @cached_property
+    def area(self) -> Any:
+        """The geometry in one piece (a shapely geometry), for all scenes; None for every place."""
+        return unwrap(self.geometry) if self.geometry else None
 
 
 def cloud_cover(item: Item) -> float | None:
@@ -150,11 +156,9 @@ def footprint(item: Item) -> Any:
         raise BadInputError(f"scene {item['id']} has an invalid geometry: {error}") from error
 
 
-def _touches(item: Item, geometry: Geometry | None) -> bool:
-    if geometry is None:
-        return True
-    area = footprint(item)
-    return area is not None and intersects(area, unwrap(geometry))
+def _touches(item: Item, area: Any) -> bool:
+    ground = footprint(item)
+    return ground is not None and intersects(ground, area)
 
 
 def _bounds(geometry: Geometry) -> str:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eopipe.errors import BadInputError, some_of
 from eopipe.fetch.signing import redact_href
-from eopipe.publish import sha256, write_json
+from eopipe.publish import sha256
 from eopipe.scenes.item import Item, safe_href, scene_name, scheme
 from eopipe.stac.query import Query, cloud_cover, footprint, middle_time
+from eopipe.text_files import write_json
 from eopipe.tiles.globe import Geometry, counter_clockwise, shift_near, unwrap
 
 if TYPE_CHECKING:

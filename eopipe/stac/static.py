@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from eopipe.errors import BadInputError, RefusedError
-from eopipe.publish import read_json
 from eopipe.scenes.item import Item, as_collection, as_item, scheme
+from eopipe.text_files import read_json
 
 # From a document and an href in it to the address of what the href leads to.
 Resolve = Callable[[str, str], str]

@@ -63,8 +63,9 @@ def calibrate(
     from eopipe.evaluation.units import choose_units
     from eopipe.inference.predictor import PredictorSettings, WindowPredictor, open_predictor
     from eopipe.models.model_folder import model_id, read_trained_model
-    from eopipe.publish import publish, write_json
+    from eopipe.publish import publish
     from eopipe.tasks import TASKS
+    from eopipe.text_files import write_json
 
     trained, pairs, split = read_trained_model(model, allow_code), pair_stores(tiles, labels), read_split(chips)
     check_scenes(split, pairs)

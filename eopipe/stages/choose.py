@@ -53,8 +53,9 @@ def choose(
     trial has a defined score or all were stopped.
     """
     from eopipe.evaluation.trials import LEADERBOARD, rank_trials
-    from eopipe.publish import link_or_copy, publish, write_json
+    from eopipe.publish import link_or_copy, publish
     from eopipe.reporting.compare_page import render_trials
+    from eopipe.text_files import write_json
 
     ranked = rank_trials(models, classes, tiles, labels, chips, score, rungs)
     with publish(model, folder=True) as folder, publish(leaderboard) as document, publish(page) as draft:

@@ -38,7 +38,8 @@ def export(
     """
     from eopipe.models.model_folder import read_trained_model
     from eopipe.models.onnx import check_onnx, write_onnx
-    from eopipe.publish import publish, write_json
+    from eopipe.publish import publish
+    from eopipe.text_files import write_json
     from eopipe.tiles.store import Tiles
 
     trained = read_trained_model(model, allow_code)

@@ -31,7 +31,8 @@ def promote(
     BadInputError for a model that was never validated and where no trial has a defined score.
     """
     from eopipe.evaluation.rungs import rank_rung
-    from eopipe.publish import publish, write_json
+    from eopipe.publish import publish
+    from eopipe.text_files import write_json
 
     ranked = rank_rung(models, count, previous)
     with publish(rung) as draft:

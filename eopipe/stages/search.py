@@ -101,13 +101,14 @@ def search(
     RefusedError when it leads to another host.
     """
     from eopipe.errors import BadInputError, UsageError
-    from eopipe.publish import publish, write_json
+    from eopipe.publish import publish
     from eopipe.scenes.item import asset_key
     from eopipe.stac.api import collection_names, from_url
     from eopipe.stac.choose_grid import choose_cells
     from eopipe.stac.geoparquet import from_disk
     from eopipe.stac.query import Query, area_geometry, explain_no_match
     from eopipe.stac.select import Ranking, select
+    from eopipe.text_files import write_json
 
     if (catalog is None) == (url is None):
         raise UsageError("search needs exactly one of --catalog and --url")

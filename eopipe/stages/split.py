@@ -108,8 +108,9 @@ def split(
     """
     from eopipe.chips.make_split import make_split
     from eopipe.chips.splits import SplitPlan, SplitRequest
-    from eopipe.publish import publish, write_json
+    from eopipe.publish import publish
     from eopipe.reporting.split_maps import draw_split, write_chip_polygons
+    from eopipe.text_files import write_json
 
     plan = SplitPlan(
         method, fractions, chip, stride or chip, buffer, block, folds, fold, seed, by, dates, val_groups, test_groups

@@ -72,7 +72,7 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[Event]:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and isinstance(event.get("step"), int):
             yield event

@@ -18,7 +18,7 @@ import numpy as np
 
 from eopipe.arrays import BoolArray, Float64Array
 from eopipe.errors import BadInputError
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 from eopipe.tiles.globe import to_degrees
 from eopipe.tiles.grid import PixelWindow, common_part, grid_json, grid_of_document, parts_of, same_grid, within
 from eopipe.tiles.ground import pixel_hectares

@@ -44,7 +44,7 @@ CF_ATTRIBUTES: dict[str, dict[str, Any]] = {
     "valid": {"flag_values": [0, 1], "flag_meanings": "not_usable usable"},
     "time": {"units": "milliseconds since 1970-01-01", "calendar": "proleptic_gregorian", "standard_name": "time"},
 }
-MAX_PIXELS = 2**40
+MAX_PIXELS, MAX_VALUES = 2**40, 2**52
 # The GeoZarr conventions of the georeferencing attributes; readers look for their identifiers.
 CONVENTIONS = [
     {
@@ -235,8 +235,9 @@ class Tiles:
             reader = reader.stored
         if reader.shape[-2:] != self.shape:
             raise BadInputError(f"{name} of {self.path} has shape {reader.shape}, but its grid has {self.shape}")
+        if math.prod(reader.shape) > MAX_VALUES:
+            raise RefusedError(f"{name} of {self.path} declares the shape {reader.shape}, more than any image has")
         (top, bottom, _), (left, right, _) = y.indices(self.shape[0]), x.indices(self.shape[1])
-        # Memory of zeros is not touched before they are read.
         window = np.zeros((*reader.shape[:-2], max(bottom - top, 0), max(right - left, 0)), reader.dtype)
         if self.reaches((slice(top, bottom), slice(left, right))):
             reader.read(window, top, left, tuple(range(math.prod(reader.shape[:-2]))))

@@ -22,10 +22,11 @@ from eopipe.launch.membership import Membership, join_group
 from eopipe.launch.scratch import local_copies
 from eopipe.models.model_files import copy_files, libraries, module_of
 from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.publish import publish, read_json, write_json
+from eopipe.publish import publish
 from eopipe.tasks import TASKS
 from eopipe.telemetry.follow import follower
 from eopipe.telemetry.journal import METRICS, published_lines
+from eopipe.text_files import read_json, write_json
 from eopipe.train_options import PIXEL_MODELS
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training.model_checks import fixed_window

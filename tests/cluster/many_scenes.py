@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from eopipe.publish import read_json, write_json
 from eopipe.run.project import SNAKEFILE
+from eopipe.text_files import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample"

@@ -13,8 +13,9 @@ from cluster_project import ClusterProject
 from daemons import sh, wait
 from projects import DAYS, ROOT, Project, by_cwltool, environment
 
-from eopipe.publish import read_json, sha256
+from eopipe.publish import sha256
 from eopipe.run.project import SNAKEFILE
+from eopipe.text_files import read_json
 from slurm import Cluster
 
 pytestmark = [pytest.mark.alone, pytest.mark.exhaustive, pytest.mark.same_bytes]

@@ -23,9 +23,10 @@ from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.own_files import is_foreign, write_files
 from eopipe.provenance.record import refuse_foreign_outputs
-from eopipe.publish import publish, write_json
+from eopipe.publish import publish
 from eopipe.reporting.page import page_environment
 from eopipe.telemetry.journal import Journal
+from eopipe.text_files import write_json
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store

@@ -7,7 +7,7 @@ import pytest
 from fake_condor import htcondor2, run_dag
 from trainings import Data, payload, run_stage
 
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 SETTINGS = ("--epochs", "3", "--processes", "2", "--width", "8", "--checkpoint-every", "3", "--batch", "32")
 # A setting for each trial; the second learns nothing.

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from trainings import Training
 
 from eopipe.models.model_folder import read_model_card
-from eopipe.publish import read_json, sha256, write_manifest
+from eopipe.publish import sha256, write_manifest
+from eopipe.text_files import read_json
 
 NET = """\
 import torch

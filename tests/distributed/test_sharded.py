@@ -14,7 +14,7 @@ from torch import Tensor
 from trainings import Data, Training, prepare
 
 from eopipe.checkpoints.checkpoint import read_part, steps
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 HERE = Path(__file__).parent
 FSDP: dict[str, Any] = {"strategy": "fsdp", "epochs": 1}

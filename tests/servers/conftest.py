@@ -8,7 +8,7 @@ from catalogs import CATALOGS
 from nginx import Served, nginx
 from stac_api import Api, load, stac_api
 
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from scenery import Completed, Run
 from shapely.geometry import shape
 from stac_api import Api
 
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 SAMPLE = "sentinel-2-l2a-romania"
 BANDS = ("--assets", "blue", "red", "scl")

@@ -11,9 +11,9 @@ from server_requests import dropped, filled, names, search
 from shapely.geometry import box, mapping
 from stac_api import Api
 
-from eopipe.publish import read_json
 from eopipe.stac.api import from_url
 from eopipe.stac.query import Query
+from eopipe.text_files import read_json
 
 # Day of 2023 and percent of cloud.
 WEATHER = {"0105": 30, "0120": 10, "0131": 60, "0202": 5, "0214": 80, "0301": 90}

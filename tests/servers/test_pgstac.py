@@ -13,8 +13,9 @@ from server_requests import BANDS, SAMPLE, dropped, filled, names, search
 from shapely.geometry import box, mapping
 from stac_api import Api
 
-from eopipe.publish import digest, read_json, verify
+from eopipe.publish import digest, verify
 from eopipe.scenes.item import read_item
+from eopipe.text_files import read_json
 from eopipe.tiles.globe import split
 
 

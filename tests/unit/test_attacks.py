@@ -32,6 +32,7 @@ from scenery import Catalog, Completed, Run
 from stores import make_scene
 
 import eopipe
+from eopipe import text_files
 from eopipe.chips.chips import Normaliser
 from eopipe.contract import stage, to_args
 from eopipe.errors import BadInputError, EopipeError, RefusedError
@@ -49,6 +50,7 @@ from eopipe.provenance.record import commit
 from eopipe.provenance.rerun_jobs import CrateRerun
 from eopipe.publish import publish, sha256, write_manifest
 from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.store import Tiles
 
 BANDS, CLASSES = ("red", "nir"), ("x", "y", "z")
 NET = """\
@@ -582,6 +584,39 @@ def test_a_pipe_in_the_place_of_labels_is_not_waited_for(name: str, folder: Path
         read_file(folder / name, "class", None, "label.layer")
 
 
+@pytest.mark.parametrize("target", ["/dev/zero", "pipe"])
+def test_a_pipe_or_a_device_in_the_place_of_a_document_is_not_waited_for(target: str, folder: Path, run: Run) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "input.json").symlink_to(target)
+    inputs = {
+        "predict": (
+            "--model",
+            folder,
+            "--tiles",
+            folder,
+            "--chips",
+            "input.json",
+            "--places",
+            "val",
+            "--classes",
+            "c.tif",
+        ),
+        "fetch": ("--item", "input.json", "--scene", "scene"),
+        "cwl": ("images", "--tiles", "@input.json"),
+        "compare": ("one", "two"),
+        "check": ("input.json",),
+    }
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+        (folder / name / "metrics.json").symlink_to("../input.json")
+        (folder / name / "metrics.json.run.json").symlink_to("../input.json")
+    for command, words in inputs.items():
+        more = ("--probabilities", "p.tif") if command == "predict" else ()
+        completed = run(command, *words, *more)
+        assert completed.code in (2, 3), command
+        assert completed.stderr.startswith("error: "), completed.stderr
+
+
 # GDAL warns of what it reads in another way.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("suffix", [".gpkg", ".fgb", ".geojson", ".shp", ".parquet"])
@@ -610,12 +645,23 @@ def test_a_damaged_vector_file_is_read_or_refused(suffix: str, folder: Path) -> 
     assert refused > 20
 
 
+@pytest.mark.parametrize("codec", ["numcodecs.pickle", "numcodecs.json2", "pickle"])
+def test_a_store_names_no_codec_that_runs_code(codec: str, tiles: Path) -> None:
+    metadata = json.loads((tiles / "valid/zarr.json").read_text())
+    (tiles / "valid/zarr.json").write_text(json.dumps(metadata | {"codecs": [{"name": codec, "configuration": {}}]}))
+    with pytest.raises(EopipeError):
+        Tiles(tiles).valid()
+
+
 def test_labels_that_do_not_fit_into_memory_are_refused_before_they_are_decoded(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = {"MAX_TEXT": 1000, "MAX_DECODED": 1000, "MAX_FEATURES": 50}
-    for name, most in limits.items():
-        monkeypatch.setattr(vector_files, name, most)
+    for module, name, most in (
+        (text_files, "MAX_TEXT", 1000),
+        (vector_files, "MAX_DECODED", 1000),
+        (vector_files, "MAX_FEATURES", 50),
+    ):
+        monkeypatch.setattr(module, name, most)
     shapes, columns = np.array([shapely.to_wkb(shapely.Point(15, 46))] * 100, object), [np.array(["a"] * 100)]
     for name in ("l.gpkg", "l.geojson"):
         pyogrio.raw.write(folder / name, shapes, columns, ["class"], crs="EPSG:4326", geometry_type="Point")

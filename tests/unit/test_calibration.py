@@ -31,7 +31,8 @@ from eopipe.evaluation.fit_calibration import LabelledSamples
 from eopipe.inference.temperature import HIGHEST, LOWEST, apply_temperature, fit_temperature
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.publish import publish, write_json
+from eopipe.publish import publish
+from eopipe.text_files import write_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, add_array, new_store
 

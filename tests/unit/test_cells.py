@@ -23,9 +23,9 @@ from eopipe.cli import main
 from eopipe.errors import BadInputError
 from eopipe.evaluation.maps import EvaluatedMap
 from eopipe.inference.map_files import MapFormat, new_map
-from eopipe.publish import write_json
 from eopipe.reporting.rasters import map_files
 from eopipe.stac.choose_grid import choose_cells
+from eopipe.text_files import write_json
 from eopipe.tiles.cells import GAP, Frame, read_frame
 from eopipe.tiles.grid import grid_json, make_grid
 from eopipe.tiles.layout import Layout

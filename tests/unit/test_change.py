@@ -27,10 +27,10 @@ from eopipe.evaluation.evaluate import change_scores
 from eopipe.evaluation.metrics_document import ChangeScores
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.labels.change import from_to, from_to_names
-from eopipe.publish import write_json
 from eopipe.reporting.change import change_sections
 from eopipe.scenes.item import scene_tags
 from eopipe.tasks.classes import confusion_matrix
+from eopipe.text_files import write_json
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store

@@ -20,7 +20,7 @@ from shapely.geometry import box, mapping
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
 from eopipe.labels.values import check_label_file
-from eopipe.publish import write_json
+from eopipe.text_files import write_json
 from eopipe.tiles.cells import Frame
 
 SHAPE = (96, 160)

@@ -19,7 +19,8 @@ from eopipe.checkpoints.checkpoint import Parts, Progress
 from eopipe.checkpoints.manager import CheckpointWriter
 from eopipe.checkpoints.rungs import adopt_checkpoint, write_checkpoint
 from eopipe.errors import BadInputError, IntegrityError, NoSpaceError, UsageError
-from eopipe.publish import digest, write_json, write_manifest
+from eopipe.publish import digest, write_manifest
+from eopipe.text_files import write_json
 
 IDENTITY = {"settings": {"seed": 0, "epochs": 3}, "data": {"chips": "ab"}}
 

@@ -9,7 +9,7 @@ from test_split import SHAPE, SHARES, make_stores, split
 
 import eopipe
 from eopipe.chips.splits import SPLITS, read_split
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 

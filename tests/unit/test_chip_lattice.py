@@ -19,7 +19,7 @@ from eopipe.chips.splits import SPLITS, SplitMethod, SplitPlan, chip_positions, 
 from eopipe.config import check
 from eopipe.planning.chip_forecast import forecast_chips
 from eopipe.planning.frozen_scenes import find_scenes
-from eopipe.publish import write_json
+from eopipe.text_files import write_json
 
 ROOT = Path(__file__).parents[2]
 SHAPES = st.tuples(st.integers(24, 150), st.integers(24, 150))

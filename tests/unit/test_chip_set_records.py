@@ -11,8 +11,9 @@ import yaml
 from chip_files import import_set, numbered_chip, write_chip, write_pairs, write_world
 from scenery import Run, split_outputs
 
-from eopipe.publish import digest, read_json, sha256
+from eopipe.publish import digest, sha256
 from eopipe.run.rules import records
+from eopipe.text_files import read_json
 
 CLASSES = ("--classes", "land", "water", "snow")
 SHAPES = [(16, 16)] * 3

@@ -23,8 +23,9 @@ from eopipe.contract import IN_WORKFLOW
 from eopipe.errors import BadInputError
 from eopipe.inspection.check_store import find_errors
 from eopipe.inspection.describe_store import describe_store
-from eopipe.publish import digest, find_damage, read_json
+from eopipe.publish import digest, find_damage
 from eopipe.run.job_logs import error_in
+from eopipe.text_files import read_json
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.layout import store_files
 from eopipe.tiles.store import Tiles

@@ -22,7 +22,8 @@ from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, NoSpaceError, RefusedError, UpstreamError
 from eopipe.fetch.cog_window import write_window
 from eopipe.fetch.range_reader import LocalRangeReader, open_range_reader
-from eopipe.publish import digest, write_json
+from eopipe.publish import digest
+from eopipe.text_files import write_json
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "sentinel-2-l2a-33t"
 WHERE = "scene S, asset red"

@@ -29,8 +29,9 @@ from eopipe.provenance.jobs import RecordedJob, RunRecord
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.provenance.rerun import find_user_inputs
 from eopipe.provenance.rerun_jobs import CrateRerun
-from eopipe.publish import digest, read_json, sha256, write_json, write_manifest
+from eopipe.publish import digest, sha256, write_manifest
 from eopipe.stac.mlm import SAFETENSORS
+from eopipe.text_files import read_json, write_json
 
 Entities = dict[str, dict[str, Any]]
 HOME, USER = "home", "grace hopper"

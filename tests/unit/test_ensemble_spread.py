@@ -23,8 +23,8 @@ from eopipe.evaluation.calibration import read_probabilities
 from eopipe.inference.map_files import stored
 from eopipe.inference.temperature import Calibration
 from eopipe.models.model_folder import model_id, read_trained_model
-from eopipe.publish import write_json
 from eopipe.tasks.task import SPREAD, without_spread
+from eopipe.text_files import write_json
 
 CALIBRATION = {"temperature": 2.0, "scenes": ["s0", "s1"], "summary": "of this test"}
 

@@ -8,11 +8,11 @@ from loopback import Loopback, serve_api
 
 from eopipe.config import load
 from eopipe.contract import stage
-from eopipe.publish import read_json
 from eopipe.scenes.item import SceneBand
 from eopipe.scenes.masks import mask_of
 from eopipe.scenes.products import BandScaling
 from eopipe.scenes.radiometry import product_scaling
+from eopipe.text_files import read_json
 from eopipe.tiles.cells import read_frame
 
 LOCAL = {"clouds-33t", "tree-cover-values", "tree-cover-labels", "forest-chips"}

@@ -22,7 +22,8 @@ from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamE
 from eopipe.fetch.assets import run_parallel
 from eopipe.fetch.download import download_asset
 from eopipe.fetch.retry import MAX_ATTEMPTS
-from eopipe.publish import digest, read_json, verify, write_json
+from eopipe.publish import digest, verify
+from eopipe.text_files import read_json, write_json
 
 RED = "/catalog/s0/red.tif"
 

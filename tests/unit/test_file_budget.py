@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from scenery import CRS, Catalog, Run
 
-from eopipe.publish import write_json
+from eopipe.text_files import write_json
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import grid_json, make_grid
 from eopipe.tiles.layout import Layout, frame_folders, store_files

@@ -19,10 +19,11 @@ from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_folder import TrainedModel, model_id, write_model_folder
 from eopipe.planning.check_config import check_file
-from eopipe.publish import files, publish, write_json
+from eopipe.publish import files, publish
 from eopipe.run.finished_model import needed_parts
 from eopipe.run.images import missing_parts
 from eopipe.run.rules import checked
+from eopipe.text_files import write_json
 
 BOX = ("15.0", "46.0", "15.052", "46.036")
 CONFIG: dict[str, Any] = {

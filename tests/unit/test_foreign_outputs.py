@@ -12,7 +12,8 @@ from scenery import Catalog, Run
 from eopipe.contract import STAGES, Output, stage
 from eopipe.errors import UsageError
 from eopipe.provenance.record import record_path, refuse_foreign_outputs
-from eopipe.publish import MANIFEST, publish, read_json, write_json
+from eopipe.publish import MANIFEST, publish
+from eopipe.text_files import read_json, write_json
 
 # The process of a stage that ends, by a signal that it cannot catch, between its outputs and its record.
 KILLED_AFTER_PUBLISHING = """

@@ -16,10 +16,10 @@ from shapely.geometry import LinearRing, box, mapping, shape
 
 from eopipe.errors import BadInputError, UsageError
 from eopipe.planning.project_settings import read_area
-from eopipe.publish import read_json
 from eopipe.stac.choose_grid import choose_grid
 from eopipe.stac.query import area_geometry
 from eopipe.stac.write import located
+from eopipe.text_files import read_json
 from eopipe.tiles.globe import (
     DEVIATION_M,
     common_bounds,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eopipe.errors import BadInputError
-from eopipe.publish import write_json
+from eopipe.text_files import write_json
 from eopipe.tiles.cells import read_frame
 from eopipe.tiles.grid import blocks_around, grid_json, make_grid, same_grid, utm_crs, windows
 

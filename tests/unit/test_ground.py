@@ -18,11 +18,11 @@ from eopipe.chips.chip_set import SLOT_CRS
 from eopipe.evaluation.evaluate import class_hectares
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.inference.map_files import MapFormat, new_map
-from eopipe.publish import write_json
 from eopipe.reporting.map_page import class_areas
 from eopipe.reporting.rasters import MapFile
 from eopipe.scenes.item import scene_tags
 from eopipe.stages.products import products
+from eopipe.text_files import write_json
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.ground import pixel_hectares, pixel_metres, scale_warning
 from eopipe.tiles.layout import Layout

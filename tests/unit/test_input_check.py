@@ -24,8 +24,9 @@ from eopipe.inference.predictor import WindowPredictor
 from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties, check_tiles, unfamiliar_inputs
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
-from eopipe.publish import publish, write_json
+from eopipe.publish import publish
 from eopipe.stac.write import ItemExtent
+from eopipe.text_files import write_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store
 from eopipe.training.validation import ClassValidation

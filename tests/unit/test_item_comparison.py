@@ -11,7 +11,7 @@ from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, wri
 from test_preprocess import preprocess, ready, stored
 from test_search import search
 
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 DIFFERENCES: dict[str, tuple[dict[str, Any], str]] = {
     "half a pixel": (

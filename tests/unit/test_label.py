@@ -15,7 +15,8 @@ from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, wri
 from eopipe.arrays import AnyArray
 from eopipe.errors import UsageError
 from eopipe.labels.classes import ClassShapes, Legend
-from eopipe.publish import digest, write_json
+from eopipe.publish import digest
+from eopipe.text_files import write_json
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 SMALL = ("--chunk", 16, "--shard", 32)

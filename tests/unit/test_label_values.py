@@ -10,7 +10,8 @@ from eopipe.arrays import AnyArray
 from eopipe.chips.chips import is_continuous, unit_of
 from eopipe.chips.statistics import BandSummary, Statistics, label_scaling
 from eopipe.errors import BadInputError
-from eopipe.publish import digest, write_json
+from eopipe.publish import digest
+from eopipe.text_files import write_json
 from eopipe.tiles.store import Tiles
 
 SMALL = ("--chunk", 16, "--shard", 32)

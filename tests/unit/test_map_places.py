@@ -18,7 +18,7 @@ from eopipe.arrays import AnyArray, FloatArray
 from eopipe.chips.chip_blocks import chips_in, covered_pixels, windows_with_chips
 from eopipe.inference import predictor
 from eopipe.provenance.pixel_lineage import MapPixel, splits_of
-from eopipe.publish import write_json
+from eopipe.text_files import write_json
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import make_grid, windows
 from eopipe.tiles.layout import Layout

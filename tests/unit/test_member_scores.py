@@ -30,10 +30,10 @@ from eopipe.evaluation.evaluate import maps_of_members, member_metrics
 from eopipe.evaluation.maps import split_for_tests
 from eopipe.evaluation.metrics_document import ClassMetrics, LabelMetrics, ValueMetrics
 from eopipe.evaluation.metrics_document import read_metrics as read_document
-from eopipe.publish import read_json, write_json
 from eopipe.reporting.multilabel import label_method_rows
 from eopipe.reporting.scores import TableRow, member_score_rows, method_rows, value_method_rows
 from eopipe.reporting.wording import DASH, format_score, format_value
+from eopipe.text_files import read_json, write_json
 
 SEEDS = "they do not include the spread over seeds"
 

@@ -17,7 +17,7 @@ from test_input_check import write_model
 
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_folder import model_id
-from eopipe.publish import read_json, write_json
+from eopipe.text_files import read_json, write_json
 
 SETTINGS = {"bands": ["vv", "vh"], "mask": "none", "decibel": True}
 LABEL = {"source": "labels.gpkg", "classes": ["land", "water"]}

@@ -35,8 +35,9 @@ from eopipe.planning.frozen_scenes import find_scenes
 from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, refusals
 from eopipe.planning.plan_figure import figure_bounds
 from eopipe.planning.trial_store import sample_size
-from eopipe.publish import files, write_json
+from eopipe.publish import files
 from eopipe.reporting.palette import SPLIT_COLORS, rgb
+from eopipe.text_files import write_json
 from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout, store_files

@@ -16,7 +16,8 @@ from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, wri
 
 from eopipe.arrays import AnyArray
 from eopipe.inspection.check_store import find_errors
-from eopipe.publish import digest, verify, write_json
+from eopipe.publish import digest, verify
+from eopipe.text_files import write_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles
 

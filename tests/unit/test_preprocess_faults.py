@@ -56,7 +56,8 @@ from test_preprocess import SMALL, preprocess, ready, stored
 from eopipe.arrays import AnyArray
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, EopipeError, RefusedError
-from eopipe.publish import digest, publish, verify, write_json, write_manifest
+from eopipe.publish import digest, publish, verify, write_manifest
+from eopipe.text_files import write_json
 from eopipe.tiles.store import Tiles
 
 LOSSLESS = {"QUALITY": 100, "REVERSIBLE": "YES", "BLOCKXSIZE": 128, "BLOCKYSIZE": 128, "compress": None}

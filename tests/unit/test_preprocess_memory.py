@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scenery import CRS, LEFT, TOP
 
-from eopipe.publish import write_json
+from eopipe.text_files import write_json
 
 NAMES = ("blue", "green", "red", "nir")
 PEAK = "print(next(row.split()[1] for row in open('/proc/self/status') if row.startswith('VmHWM')))"

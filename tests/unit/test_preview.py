@@ -10,7 +10,7 @@ from synthetic_run import synthetic_run
 
 from eopipe.provenance.graph import METADATA
 from eopipe.provenance.preview import LISTED, PREVIEW, preview
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 EVIL = "<script>alert(1)</script>"
 

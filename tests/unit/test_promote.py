@@ -14,7 +14,8 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.rungs import rank_rung
 from eopipe.models import Architecture
 from eopipe.models.model_folder import HISTORY, TrainedModel, write_model_folder
-from eopipe.publish import publish, read_json, write_json
+from eopipe.publish import publish
+from eopipe.text_files import read_json, write_json
 
 
 def train_trial(folder: Path, *scores: dict[str, Any] | None, weights: int = 10, task: str = "segmentation") -> Path:

@@ -18,7 +18,8 @@ import pytest
 from scenery import Catalog, Run, write_raster
 
 from eopipe.errors import IntegrityError, NoSpaceError, UsageError
-from eopipe.publish import MANIFEST, digest, host_id, publish, read_json, verify, write_json
+from eopipe.publish import MANIFEST, digest, host_id, publish, verify
+from eopipe.text_files import read_json, write_json
 
 
 def make_folder(target: Path, **files: str) -> Path:
@@ -210,7 +211,7 @@ def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_the_same_value_gives_the_same_json_in_every_locale(tmp_path: Path) -> None:
     write_json(tmp_path / "here", {"b": "é", "a": [1, 0.1]})
     code = (
-        "from pathlib import Path; import sys; from eopipe.publish import write_json; "
+        "from pathlib import Path; import sys; from eopipe.text_files import write_json; "
         "write_json(Path(sys.argv[1]), {'a': [1, 0.1], 'b': '\\u00e9'})"
     )
     other = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -387,7 +388,8 @@ def test_a_full_quota_is_reported_like_a_full_disk(tmp_path: Path) -> None:
 UNDER_UMASK = """
 import os, sys
 from pathlib import Path
-from eopipe.publish import make_executable, publish, write_json
+from eopipe.publish import make_executable, publish
+from eopipe.text_files import write_json
 folder = Path(sys.argv[1])
 os.umask(int(sys.argv[2], 8))
 with publish(folder / "model", folder=True) as draft:

@@ -8,7 +8,7 @@ import pytest
 from scenery import Catalog, Run
 
 from eopipe.provenance.record import CODE, commit
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 PRINT_ENGINE = "from eopipe.provenance.record import engine; print(engine())"
 

@@ -23,13 +23,13 @@ from scenery import split_outputs
 
 from eopipe.arrays import AnyArray
 from eopipe.cli import main
-from eopipe.publish import read_json, write_json
 from eopipe.reporting.wording import DASH
 from eopipe.run.project import summary
 from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent
 from eopipe.tasks import TASKS
 from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.text_files import read_json, write_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
 

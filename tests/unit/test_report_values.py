@@ -15,12 +15,12 @@ from scenery import split_outputs
 
 from eopipe.arrays import AnyArray, FloatArray
 from eopipe.cli import main
-from eopipe.publish import write_json
 from eopipe.reporting.charts import error_charts
 from eopipe.reporting.palette import ValueScale, rgb
 from eopipe.reporting.wording import DASH, format_measured
 from eopipe.stac.mlm import to_item
 from eopipe.stac.write import ItemExtent
+from eopipe.text_files import write_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
 

@@ -16,7 +16,6 @@ from PIL import Image
 from eopipe.chips.splits import read_samples
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.metrics_document import KINDS, read_metrics
-from eopipe.publish import write_json
 from eopipe.reporting import scores
 from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
 from eopipe.reporting.palette import DISTINCT, class_colors, difference, rgb
@@ -26,6 +25,7 @@ from eopipe.reporting.scores import method_rows
 from eopipe.reporting.verdict import Verdict, verdict
 from eopipe.reporting.wording import baseline_text, format_length, join_words, round_length
 from eopipe.run.project import summary
+from eopipe.text_files import write_json
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.layout import Layout

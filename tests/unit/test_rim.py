@@ -28,7 +28,8 @@ from eopipe.loader.chip_reader import ChipArrays, finish_chip
 from eopipe.models import Architecture
 from eopipe.models.combine import EnsembleMember
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
-from eopipe.publish import publish, write_json
+from eopipe.publish import publish
+from eopipe.text_files import write_json
 
 BANDS, CLASSES, EDGE, NEAR = ("red", "nir"), 3, 128, 24
 # Trainings that have learned what a pond is.

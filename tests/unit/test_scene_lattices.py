@@ -13,8 +13,8 @@ from scenery import Catalog, Run, numbered
 from shapely import box, transform
 from shapely.geometry import mapping
 
-from eopipe.publish import write_json
 from eopipe.stac.choose_grid import choose_cells
+from eopipe.text_files import write_json
 from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.store import Tiles
 

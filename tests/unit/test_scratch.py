@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from eopipe.launch.scratch import local_copies, local_path
-from eopipe.publish import MANIFEST, publish, read_json, write_json
+from eopipe.publish import MANIFEST, publish
+from eopipe.text_files import read_json, write_json
 
 HOLDING = """
 import os, signal, sys, time

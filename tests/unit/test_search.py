@@ -16,10 +16,11 @@ from shapely.geometry import LinearRing
 
 from eopipe.config import check
 from eopipe.errors import UsageError
-from eopipe.publish import digest, read_json, verify
+from eopipe.publish import digest, verify
 from eopipe.scenes.item import as_item, scene_name
 from eopipe.stac import api
 from eopipe.stac.query import parse_interval
+from eopipe.text_files import read_json
 
 SAMPLE = Path(__file__).parents[2] / "sample"
 ASSETS = ("--assets", "blue", "red", "scl")

@@ -9,7 +9,7 @@ import pytest
 from scenery import Catalog, Run, write_raster
 
 from eopipe.provenance.redact import redact_config, redact_for_record, redact_for_terminal, redact_message
-from eopipe.publish import read_json
+from eopipe.text_files import read_json
 
 KEY, TOKEN, SIGNATURE, PASSWORD = "AKIA-5ecret-key", "t0ken-of-the-host", "s1gnature%3D", "pa55word"
 SECRETS = (KEY, TOKEN, SIGNATURE, PASSWORD, "grace-hopper")

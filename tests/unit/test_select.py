@@ -16,9 +16,10 @@ from scenery import Catalog, Completed, Run
 
 from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
-from eopipe.publish import digest, read_json
+from eopipe.publish import digest
 from eopipe.stac.query import Query
 from eopipe.stac.select import Ranking, Selection, select, solar_day
+from eopipe.text_files import read_json
 
 Item = dict[str, Any]
 SQUARE = {"type": "Polygon", "coordinates": [[[15, 46], [16, 46], [16, 47], [15, 47], [15, 46]]]}

@@ -17,7 +17,7 @@ from eopipe.arrays import AnyArray
 from eopipe.cli import main
 from eopipe.errors import IntegrityError
 from eopipe.inspection.check_store import find_errors
-from eopipe.publish import write_json
+from eopipe.text_files import write_json
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.layout import Layout, store_files
 from eopipe.tiles.store import NO_LABEL, Tiles

@@ -30,8 +30,9 @@ from eopipe.chips.splits import (
     split_zones,
 )
 from eopipe.errors import BadInputError, UsageError
-from eopipe.publish import digest, read_json
+from eopipe.publish import digest
 from eopipe.reporting.palette import SPLIT_COLORS, rgb
+from eopipe.text_files import read_json
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store

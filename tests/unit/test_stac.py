@@ -23,9 +23,10 @@ from stac_schemas import registry, schema_errors
 from eopipe.chips.chips import Normaliser
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, read_model_card, write_model_folder
-from eopipe.publish import publish, read_json, sha256, verify, write_json
+from eopipe.publish import publish, sha256, verify
 from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent, located
+from eopipe.text_files import read_json, write_json
 from eopipe.tiles.globe import outline_of
 
 VALIDATORS = Path(__file__).parents[2] / ".venv/validators/bin/python"

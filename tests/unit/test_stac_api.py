@@ -13,8 +13,8 @@ from scenery import Catalog, Completed, Run
 
 from eopipe.fetch.http import token_variable
 from eopipe.fetch.retry import MAX_ATTEMPTS
-from eopipe.publish import read_json
 from eopipe.stac import client as reader
+from eopipe.text_files import read_json
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from gdal import Gdal, available_libraries
 from odc.geo.geobox import GeoBox
 from pyproj import CRS
 
-from eopipe.publish import read_json, write_json
+from eopipe.text_files import read_json, write_json
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, declare_nodata, new_store

@@ -21,7 +21,8 @@ from eopipe.composites.write import write_composite
 from eopipe.errors import BadInputError
 from eopipe.inspection.check_store import find_errors
 from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource, view_chips, window_bytes
-from eopipe.publish import files, read_json, write_json
+from eopipe.publish import files
+from eopipe.text_files import read_json, write_json
 from eopipe.tiles.cells import Cell, Frame, read_frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, store_files

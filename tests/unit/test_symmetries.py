@@ -23,7 +23,8 @@ from eopipe.inference.predictor import WindowPredictor
 from eopipe.inference.symmetries import SYMMETRIES, check_symmetries, mean_prediction
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.publish import publish, write_json
+from eopipe.publish import publish
+from eopipe.text_files import write_json
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store

@@ -27,7 +27,8 @@ from eopipe.inference.mosaic import cells, values
 from eopipe.inference.predictor import WindowPredictor
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.publish import publish, write_json
+from eopipe.publish import publish
+from eopipe.text_files import write_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
 from eopipe.training.data import count_label_sets

@@ -20,12 +20,13 @@ from eopipe.evaluation.metrics_document import KINDS
 from eopipe.evaluation.trials import LEADERBOARD, RankedTrials, rank_trials
 from eopipe.models import Architecture
 from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.publish import MANIFEST, publish, read_json, write_json
+from eopipe.publish import MANIFEST, publish
 from eopipe.reporting.compare_page import render_trials
 from eopipe.reporting.leaderboard import Leaderboard
 from eopipe.reporting.page import STYLE, page_source
 from eopipe.tasks import LOWER_IS_BETTER, TASKS
 from eopipe.tasks.task import Task
+from eopipe.text_files import read_json, write_json
 
 VAL, TEST = np.s_[:, : EDGE // 2], np.s_[:, EDGE // 2 :]
 

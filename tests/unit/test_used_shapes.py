@@ -23,9 +23,9 @@ from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.units import choose_units
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.planning.chip_forecast import split_arguments
-from eopipe.publish import write_json
 from eopipe.reporting import split_maps
 from eopipe.scenes.item import scene_tags
+from eopipe.text_files import write_json
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles, add_array, new_store

@@ -12,7 +12,8 @@ from remote_assets import fetch, put, tif
 from scenery import Catalog, Run
 
 from eopipe.errors import BadInputError
-from eopipe.publish import MANIFEST, digest, publish, read_json, write_json
+from eopipe.publish import MANIFEST, digest, publish
+from eopipe.text_files import read_json, write_json
 from eopipe.verify import scan
 
 

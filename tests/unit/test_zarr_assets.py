@@ -29,7 +29,7 @@ from eopipe.fetch.assets import fetch_assets
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.fetch.zarr_array import describe_array, fetch_array
 from eopipe.fetch.zarr_store import is_zarr
-from eopipe.publish import write_json
+from eopipe.text_files import write_json
 from eopipe.tiles.store import Tiles
 
 TYPE, WHERE, PIXELS = "application/vnd+zarr", "scene S, asset red", numbered((64, 48))

@@ -14,7 +14,7 @@ import pytest
 from offline_rocrate import issues, seed
 from projects import ROOT, Project, environment
 
-from eopipe.publish import read_json, write_json
+from eopipe.text_files import read_json, write_json
 
 Entities = dict[str, dict[str, Any]]
 METADATA = "ro-crate-metadata.json"

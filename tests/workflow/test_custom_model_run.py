@@ -11,7 +11,8 @@ import yaml
 from projects import DAYS, ROOT, Project, cwltool, environment
 from safetensors.torch import save_file
 
-from eopipe.publish import read_json, sha256
+from eopipe.publish import sha256
+from eopipe.text_files import read_json
 
 # They share the run.
 pytestmark = pytest.mark.exhaustive(by="custom model")

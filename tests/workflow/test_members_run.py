@@ -9,7 +9,8 @@ from projects import DAYS, ROOT, Project, by_cwltool
 
 from eopipe.arrays import AnyArray
 from eopipe.models.model_folder import read_model_card
-from eopipe.publish import read_json, sha256
+from eopipe.publish import sha256
+from eopipe.text_files import read_json
 
 MEMBERS = 3
 

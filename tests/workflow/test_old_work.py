@@ -19,7 +19,8 @@ from scenery import Run
 
 import eopipe
 from eopipe.provenance.record import record_path
-from eopipe.publish import read_json, sha256
+from eopipe.publish import sha256
+from eopipe.text_files import read_json
 
 ARCHIVES = sorted((ROOT / "tests/old").glob("*.tar.xz"))
 # The archive has them with fewer dots than other runs (tests/old/build.py).

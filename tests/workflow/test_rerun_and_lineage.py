@@ -17,8 +17,9 @@ from scenery import Run
 
 from eopipe import __version__
 from eopipe.provenance.crate_reader import crate_damages, read_crate
-from eopipe.publish import read_json, sha256, write_json, write_manifest
+from eopipe.publish import sha256, write_manifest
 from eopipe.reporting.wording import plural
+from eopipe.text_files import read_json, write_json
 
 METADATA = "ro-crate-metadata.json"
 Graph = dict[str, dict[str, Any]]

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from projects import DAYS, ROOT, Project, by_cwltool, environment, kill_tree
 
-from eopipe.publish import read_json, sha256
+from eopipe.publish import sha256
+from eopipe.text_files import read_json
 
 pytestmark = pytest.mark.exhaustive(by="trials")
 NET = """\
