@@ -134,22 +134,27 @@ def named_inputs(
     and what other jobs than the crate read may have been rebuilt since.
     """
     top, published, named = root.absolute(), {path.absolute() for path in (*known, *folders)}, {*known}
-    for record_file, record in records.items():
-        output = record_file.with_name(record_file.name.removesuffix(RECORD))
-        for absolute, sha256 in _input_paths(record, output):
+    outputs = {file.with_name(file.name.removesuffix(RECORD)): record for file, record in records.items()}
+    placed = {output: list(_input_paths(record, output)) for output, record in outputs.items()}
+    # What a folder under another name lacks was not copied with the rest, unless most of it is there.
+    renamed = {path for rows in placed.values() for path, _, is_renamed in rows if is_renamed}
+    is_whole = 2 * sum(path.exists() for path in renamed) > len(renamed)
+    for output, rows in placed.items():
+        for absolute, sha256, is_renamed in rows:
             path = root / absolute.relative_to(top) if absolute.is_relative_to(top) else None
             if path is None or path in named or not published.isdisjoint(absolute.parents):
                 continue
-            if not path.exists() or (record.stage == "crate" and sha256 and path.is_relative_to(output.parent)):
+            is_of_crate = outputs[output].stage == "crate" and sha256 and path.is_relative_to(output.parent)
+            if (is_whole or not is_renamed) and (is_of_crate or not path.exists()):
                 named.add(path)
                 yield path, sha256, output
 
 
-def _input_paths(record: RunRecord, output: Path) -> Iterator[tuple[Path, str]]:
+def _input_paths(record: RunRecord, output: Path) -> Iterator[tuple[Path, str, bool]]:
     """The absolute paths of what a recorded command reads, by where its output is now, and their digests.
 
-    Nothing if the output was moved alone, since nobody knows where the others are, if the job failed, or if the command
-    is another one's.
+    The last value says whether the folder of results had another name, in which case only its own files are known.
+    Nothing if the output was moved to another depth, if the job failed, or if the command is another one's.
     """
     command = record.arguments
     if not record.outputs or len(command) < 2 or command[1] not in STAGES:
@@ -161,9 +166,16 @@ def _input_paths(record: RunRecord, output: Path) -> Iterator[tuple[Path, str]]:
         return
     parts = output.absolute().parts
     targets = [values[port.name] for port in definition.of(Output) if values[port.name]]
-    is_of_output = (path.is_absolute() or parts[-len(path.parts) :] == path.parts for path in targets)
+    # The folder of results may have another name now.
+    tails = (parts[-len(path.parts) :] for path in targets)
+    is_of_output = (
+        path.is_absolute() or path.parts == tail or (len(tail) > 1 and path.parts[1:] == tail[1:])
+        for path, tail in zip(targets, tails, strict=True)
+    )
     if target := next((path for path, chosen in zip(targets, is_of_output, strict=True) if chosen), None):
         folder = Path() if target.is_absolute() else Path(*parts[: -len(target.parts)])
+        now = target if target.is_absolute() else Path(*parts[-len(target.parts) :])
+        is_renamed = target.parts[0] != now.parts[0]
         for port in definition.of(Input):
             value = values[port.name]
             paths = value if isinstance(value, tuple) else (value,)
@@ -172,7 +184,10 @@ def _input_paths(record: RunRecord, output: Path) -> Iterator[tuple[Path, str]]:
             digests = digests if len(digests) == len(paths) else [""] * len(paths)
             # A record keeps the name alone of what had an absolute path, so nobody knows where a bare name was.
             placed = ((path, sha256) for path, sha256 in zip(paths, digests, strict=True) if path and path.parts[1:])
-            yield from ((Path(os.path.normpath(folder / path)), sha256) for path, sha256 in placed)
+            for path, sha256 in placed:
+                if not is_renamed or path.parts[0] == target.parts[0]:
+                    inside = Path(now.parts[0], *path.parts[1:]) if is_renamed else path
+                    yield Path(os.path.normpath(folder / inside)), sha256, is_renamed
 
 
 def _shorten(arguments: Sequence[str]) -> list[str]:

@@ -165,6 +165,17 @@ def test_an_input_that_is_gone_with_its_record_is_found_wherever_the_command_is_
     assert run("verify", "tiles").code == 0
 
 
+def test_a_copy_of_results_under_another_name_lacks_what_is_gone_and_a_part_of_them_lacks_nothing(
+    results: Path, run: Run
+) -> None:
+    shutil.copytree(results, "backup")
+    shutil.rmtree("backup/scenes/b")
+    Path("backup/scenes/b.run.json").unlink()
+    assert "backup/scenes/b is damaged: it is missing, and backup/tiles/b.zarr" in run("verify", "backup").stderr
+    shutil.copytree(results / "tiles", "part/tiles")
+    assert run("verify", "part").code == 0
+
+
 def test_intact_results_are_one_line(results: Path, run: Run) -> None:
     for name in ("logs/fetch/a.log", "benchmarks/fetch/a.tsv"):
         (results / name).parent.mkdir(parents=True)
