@@ -192,7 +192,7 @@ def _with_sources(value: Any, replaced: dict[str, str]) -> Any:
     sources = value["source"] if isinstance(value["source"], list) else [value["source"]]
     remaining = [replaced.get(source, source) for source in sources if not _is_dropped(source.partition("/")[0])]
     if value.get("pickValue") == "first_non_null" and len(remaining) == 1:
-        # Of a single source an engine would pick the first of its entries.
+        # An engine would pick the first entry of a single source.
         others = {key: entry for key, entry in value.items() if key not in ("source", "pickValue")}
         return others | {"source": remaining[0]} if others else remaining[0]
     return value | {"source": remaining}

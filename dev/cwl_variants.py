@@ -230,7 +230,7 @@ def _rewired(value: Any, removed: tuple[str, ...], replaced: dict[str, str], key
         # One input in the place of all: nothing is merged or picked any more.
         of_value = value.get("valueFrom", SELF["valueFrom"])
         return remaining[0] if of_value == SELF["valueFrom"] else {"source": remaining[0], "valueFrom": of_value}
-    # Of stores that are given, or packed, one of the two is empty.
+    # Stores are given or packed, so that one of the two is empty.
     merged = MERGED if remaining == ["tiles", "import/tiles"] else {}
     return value | {key: remaining[0] if isinstance(sources, str) else remaining} | merged
 

@@ -1,7 +1,7 @@
 """`python dev/install.py INTERPRETER ARGUMENTS…`: what `INTERPRETER -m pip install ARGUMENTS…` does, by uv.
 
 uv needs a seventh of the time, and reads no configuration of pip: the indexes, links, constraints and the certificate
-of that are passed on. Where there is no uv or it ends with an error, pip installs. Of the standard library alone,
+of that are passed on. Where there is no uv or it ends with an error, pip installs. It needs the standard library only,
 since it makes the environment that everything else is in.
 """
 

@@ -4,7 +4,7 @@ What changed is what differs from HEAD, or the last commit where nothing does. W
 imports: of the package, where a text that names a module counts too, since a process starts it; of each test with the
 helpers and fixtures that it uses, where a name that a package imports when it is used is the module that has it; and
 from the modules that the processes of a test loaded when `make durations` recorded them. One test of each file that
-uses the module directly is first. Of the others those with a rare word of the changed lines in their text are, and with
+uses the module directly is first. Then come those with a rare word of the changed lines in their text, and with
 a word of the changed module in their name, then those that are short, then those that reach little else, by turns of
 their files. Tests that read every file of the package run with any change.
 """
@@ -28,7 +28,7 @@ from dev.imports import ROOT, imports, module_of
 DURATIONS = ROOT / "tests/durations.json"
 # Tests that only compute.
 COMPUTING = ("tests/unit/", "tests/contract/")
-# Of the minute; format, types and imports take the rest, on the other core.
+# The tests' part of the minute; format, types and imports take the rest, on the other core.
 TESTS_S = 30.0
 # What each test takes beside its recorded seconds: short fixtures, its share of imports.
 SETUP_S = 0.05
@@ -40,7 +40,7 @@ PROCESS_STEPS, WORD_STEPS = 4, 3
 STEP_S, TURN_STEPS = 2.0, 0.5
 # A word that more tests have says little about any of them.
 RARE_TESTS = 40
-# Of the seconds, those for one test of each file that uses a changed module directly.
+# The part of these seconds for one test of each file that uses a changed module directly.
 DIRECT_S = TESTS_S / 2
 # What a file of tests takes to import.
 FILE_S = 0.1
@@ -100,7 +100,7 @@ class Durations:
     # Wall and CPU seconds.
     fixtures: dict[str, tuple[float, float]]
     modules: list[str]
-    # Of tests and fixtures, numbers of the modules that their processes loaded.
+    # For tests and fixtures, numbers of the modules that their processes loaded.
     processes: dict[str, list[int]]
 
     def seconds(self, test: str) -> float:

@@ -33,7 +33,7 @@ TEST_FAILED, NOTHING_SELECTED = 1, 5
 NICENESS = 10
 # Files of a suite are a group as long as they take less than this together.
 GROUP_S = 150.0
-# Of the exhaustive tests near a change, on both lanes.
+# For the exhaustive tests near a change, on both lanes.
 NEAR_S, NEAR_STEPS = 60.0, 2
 # A Slurm of its own in a network of its own, where this machine allows that; else one after the other.
 APART = TESTS / "cluster/apart"
@@ -125,7 +125,7 @@ class Outcome:
     name: str
     code: int
     seconds: float
-    # Of all its processes but servers.
+    # CPU seconds of all processes of a test but servers.
     cpu_s: float
     last_line: str
     is_flaky: bool = False

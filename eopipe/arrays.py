@@ -19,6 +19,6 @@ IndexArray = npt.NDArray[np.intp]
 FloatArray = npt.NDArray[np.float32]
 # Sums, coordinates and scores.
 Float64Array = npt.NDArray[np.float64]
-# Of either precision.
+# Single or double precision.
 AnyFloatArray = npt.NDArray[np.floating[Any]]
 ObjectArray = npt.NDArray[np.object_]

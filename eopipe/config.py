@@ -162,7 +162,7 @@ def validate(values: dict[str, Any]) -> tuple[dict[str, Any], list[str], set[str
     for row in errors:
         key, *names = map(str, row["loc"])
         content: Any = pruned.get(key)
-        # Of a value that may have several types the place has the name of a type too.
+        # The place of an error in a value of several possible types contains the name of a type.
         is_in_section = bool(names) and isinstance(content, dict) and names[0] in content
         (content if is_in_section else pruned).pop(names[0] if is_in_section else key, None)
     config = model().model_validate(pruned).model_dump()
@@ -215,7 +215,7 @@ def _with_conflicts(
         *urls_as_paths(config),
         *conflicts(config, wrong_sections),
     ]
-    # Of settings that fit together.
+    # Needs are checked once settings fit together.
     sentences = sentences or unmet(config)[0]
     for name in ("chip_set", "model", "calibration"):
         config[name] = config[name] and str(Path(config[name]))
@@ -302,7 +302,7 @@ def _sentences(errors: Sequence[Any]) -> list[str]:
         if percent := _in_percent(setting, of_setting):
             sentences.append(percent)
             continue
-        # Of a list with wrong entries pydantic adds that it is too short.
+        # pydantic adds that a list with wrong entries is too short.
         entries = [error for error in of_setting if error["type"] != "too_short"]
         sentences += [_sentence(error) for error in entries or of_setting]
     return list(dict.fromkeys(sentences))

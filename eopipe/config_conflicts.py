@@ -245,7 +245,7 @@ def _chip_conflicts(split: dict[str, Any], train: dict[str, Any], label: dict[st
 
 
 def _crop_conflicts(split: dict[str, Any], train: dict[str, Any]) -> list[str]:
-    """Of scenes: the chips of a chip set have their own size."""
+    """Conflicts of chips cut from scenes; the chips of a chip set have their own size."""
     step = 2 ** train["depth"] if train["architecture"] in MODELS_WITH_HEAD else 1
     if train["crop"] and (train["crop"] > split["chip"] or train["crop"] % step):
         return [f"train.crop is {train['crop']}; choose a multiple of {step} up to {split['chip']}, the split.chip"]

@@ -98,7 +98,7 @@ def dates_of_labels(config: Config, known: Known | None) -> Iterator[str]:
     if known and label["dates"]:
         intervals = label["dates"].rpartition("=")[2].strip(), config["search"]["datetime"] or ""
         (first, last), (begin, end) = ([moment.date() for moment in parse_interval(text)] for text in intervals)
-        # Of unknown scenes the day that is nearest to the first of the labels.
+        # For unknown scenes, the day that is nearest to the first day of the labels.
         days = known.days or (min(max(begin, first), end),)
         if not any(first <= day <= last for day in days):
             yield f"label.dates {label['dates']} has no day of the scenes ({days[0]} to {days[-1]}); change one of them"

@@ -14,7 +14,7 @@ from pathlib import Path
 from eopipe.errors import UsageError, some_of
 from eopipe.publish import MANIFEST, NOT_REPLACED, make_executable, publish, visible_files
 
-# Of a file, the bytes in which a mark is. The tags of a GeoTIFF are behind its header.
+# A mark is in the first bytes of a file. The tags of a GeoTIFF are behind its header.
 HEAD_BYTES = 1 << 16
 
 

@@ -179,8 +179,8 @@ def _highest(reference: ChipWindow, chip: ChipWindow, rim: int) -> tuple[float, 
     first = windows if both.all() else windows[..., both]
     first, second = first.reshape(len(windows), -1, int(both.sum())), chip.smoothed[:, both]
     y, x = np.nonzero(both)
-    # Mean and slope are removed: haze and sun glint cause the same slope in many chips. Of the many windows they are
-    # subtracted from the sums only.
+    # Mean and slope are removed: haze and sun glint cause the same slope in many chips. For the many windows they
+    # are subtracted from the sums only.
     plane = np.linalg.qr(np.column_stack([np.ones(len(y)), y - y.mean(), x - x.mean()]))[0]
     second = second - (second @ plane) @ plane.T
     products = first @ np.stack([*np.broadcast_to(plane.T[:, None], (3, *second.shape)), second], -1)

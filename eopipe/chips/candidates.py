@@ -73,9 +73,9 @@ def find_candidates(
 ) -> CandidateChips:
     """The chips with enough usable pixels, scene by scene, row by row; none of scenes that are left out.
 
-    Of a chip set the slots with a chip, of whose own pixels enough must be usable. Where polygons are split: for each
-    split the chips with pixels of its polygons, which alone are counted. A label that is not there yet has one class
-    everywhere.
+    For a chip set these are the slots whose chip has enough usable pixels. Where polygons are split, each split has
+    the chips that contain pixels of its polygons, and only those pixels count. A label that is not there yet has one
+    class everywhere.
     """
     classes, min_valid = len(labels[0].names) if labels[0] else 1, usable_share(request.min_valid, labels)
     # One row for each split of the polygons.

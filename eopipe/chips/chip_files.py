@@ -27,7 +27,7 @@ from eopipe.tiles.ground import pixel_metres
 from eopipe.warp.open_raster import only_band, open_raster, physical, read_window
 from eopipe.warp.validity import data_bands, valid_pixels
 
-# Of larger images a folder of scenes is made, not a chip set.
+# Larger images are scenes of a catalog, not chips.
 MAX_EDGE = 4096
 SUFFIXES, PICTURES = (".tif", ".tiff"), (".png", ".jpg", ".jpeg")
 DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
@@ -93,7 +93,7 @@ def refuse_outside(chips: Sequence[ChipFile], folders: Sequence[Path]) -> None:
     Lists and links come with the chips of other people, and what is read here is packed into what is published.
     """
     roots = [folder.resolve() for folder in folders]
-    # Of many thousand files only the links are resolved one by one.
+    # With many thousand files, only links are resolved one by one.
     resolved = cache(Path.resolve)
     for chip in chips:
         for kind, path in (("image", chip.image), ("mask", chip.mask)):

@@ -240,7 +240,7 @@ def _reduced(vectors: FloatArray, directions: Float64Array) -> FloatArray:
     """Vectors (n, m + 1): along m directions, and the length of the rest."""
     reduced = np.empty((len(vectors), directions.shape[1] + 1), np.float32)
     for begin in range(0, len(vectors), BLOCK):
-        # Of a small rest float32 has no digit.
+        # float32 has no digits for a small remainder.
         part = vectors[begin : begin + BLOCK].astype(np.float64)
         along = part @ directions
         reduced[begin : begin + BLOCK, :-1] = along

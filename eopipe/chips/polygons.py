@@ -134,8 +134,8 @@ def labelled_ground_pixels(
 ) -> int:
     """Labelled pixels on the ground in training samples (scene, row, column), each once for all chips and dates.
 
-    `labels` belong to the scenes. Of split polygons only the training polygons count, and the slots of the stores
-    of a chip set are at places of their own. Reads the labels block by block.
+    `labels` belong to the scenes. Only the training polygons of a polygon split count, and the slots in
+    the stores of a chip set are at places of their own. Reads the labels block by block.
     """
     groups = [([*{label.scene: label for label in labels}.values()], samples[:, 1:])]
     if CHIP_SET in labels[0].attributes:

@@ -62,7 +62,7 @@ SQUEUE_TIMEOUT_S = 20
 REPEATED_WITHIN_S = 5.0
 # More jobs than any project has ready at a time.
 UNLIMITED_JOBS = 10000
-# Of a checkout: what a run needs of the workflow, and its crate contains.
+# The rules of a checkout that a run needs and its crate contains.
 RULES = (
     *("chips", "common", "crate", "finished", "folds", "labels"),
     *("maps", "members", "model", "scenes", "tiles", "trials"),

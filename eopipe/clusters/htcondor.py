@@ -1,6 +1,6 @@
 """Submit descriptions and DAGs for HTCondor: a training, from the arguments of `eopipe train`, or parts of a map.
 
-Of a run with trials, rungs or members, a DAG for all trainings, from the commands of a dry run.
+A run with trials, rungs or members has a DAG for all trainings, from the commands of a dry run.
 """
 
 import re

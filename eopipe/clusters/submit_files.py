@@ -16,7 +16,7 @@ from eopipe.text_table import shell_word
 
 # `job.sh` ends with this code instead of 75: the state is saved, start the job again.
 RESUME_EXIT_CODE = 85
-# Of the files of this command: of scripts and submit descriptions, and of a DAG.
+# Marks of the files of this command: scripts and submit descriptions, and a DAG.
 MARKS = ("Written by `eopipe condor`.", "# condor_submit_dag ")
 HEADER = """\
 # Written by `eopipe condor`.

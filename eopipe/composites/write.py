@@ -38,8 +38,8 @@ DARK = np.float32(0.2)
 def write_composite(target: Path, observations: Observations, recipe: CompositeRecipe, budget: int) -> None:
     """Publish `image` (band, y, x), `valid` and `count` (y, x).
 
-    `count` is the number of valid observations, of stacked parts in the observed part with the fewest. Of several
-    cells each has a group. Memory is limited to a row of chunks of one shard and `budget` bytes, however many dates
+    `count` is the number of valid observations, for stacked parts in the observed part with the fewest. Each of
+    several cells has a group. Memory is limited to a row of chunks of one shard and `budget` bytes, however many dates
     there are.
     """
     first, name = observations.first, observations.period.name

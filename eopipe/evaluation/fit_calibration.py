@@ -76,7 +76,7 @@ def validation_samples(
 
     With several labels for each chip, a sample is a cell and a class, which is present (0) or absent (1).
 
-    Only boxes around validation places are predicted. Of more than `MAX_SAMPLES` pixels some are drawn at random.
+    Only boxes around validation places are predicted. From more than `MAX_SAMPLES` pixels some are drawn at random.
     """
     task = TASKS[trained.task]
     if task.is_of_chips:

@@ -59,7 +59,7 @@ class EvaluatedMap:
     def mapped(self, y: slice, x: slice) -> AnyArray:
         """The map in a window that reaches one cell: classes or values (y, x), 255 or NaN where nothing is mapped.
 
-        Of several labels for each chip (class, y, x).
+        With several labels per chip the result is (class, y, x).
         """
         from rasterio.windows import Window
 
@@ -186,7 +186,7 @@ class EvaluationData:
 
         Raises BadInputError when they are inconsistent, UsageError without one of split and model, or with both.
         """
-        # Of another evaluation in this process.
+        # What another evaluation in this process has opened.
         _opened.cache_clear()
         pairs = pair_stores(tiles, labels)
         split = _split_of(pairs, chips, model)
@@ -212,8 +212,8 @@ class EvaluationData:
     def areas(self, name: str) -> Iterator[tuple[EvaluatedMap, PixelWindow, BoolArray]]:
         """For each block of each map its window and the mask (y, x) of the areas of a split.
 
-        Where scenes are split, and of chip sets, those are the areas of the map's own chips. Of a map of chips no
-        cell is cut by a block.
+        Where scenes are split, and in chip sets, those are the areas of the map's own chips. No block cuts a cell of a
+        map of chips.
         """
         chip = self.split.chip
         multiple = chip if self.task.is_of_chips else 1

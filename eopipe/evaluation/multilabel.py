@@ -25,7 +25,7 @@ MAX_EXAMPLES = 12
 
 @dataclass(frozen=True)
 class LabelScores:
-    """Of test chips (n): true labels (n, class), and by method the predicted ones and their scores (n, class).
+    """True labels (n, class) of test chips, and the labels and scores (n, class) that each method predicts.
 
     Scores order the chips for the average precision: probabilities of the model, shares of the baselines, and
     frequencies in the training chips. `places` (n, 3) are map, row and column.

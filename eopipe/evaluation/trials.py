@@ -88,7 +88,7 @@ class RankedTrials:
 
     @property
     def settings(self) -> list[dict[str, Any]]:
-        """Of each trial the options of the training that are not the same in all; None where a model lacks one."""
+        """The options of the training that differ between trials, for each trial; None where a model lacks one."""
         names = sorted({name for model in self.models for name in model.options})
         of_models = {name: [model.options.get(name) for model in self.models] for name in names}
         differing = {name: values for name, values in of_models.items() if any(v != values[0] for v in values)}

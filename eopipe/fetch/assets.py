@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("eopipe")
 # Seconds between two looks at a folder that another process has locked.
 LOCK_INTERVAL = 0.2
-# Of several failures the most severe gives the exit code: waiting does not cure a missing or damaged file.
+# The most severe of several failures gives the exit code: waiting does not cure a missing or damaged file.
 BY_SEVERITY = (RefusedError, UsageError, IntegrityError, BadInputError, NoSpaceError, UpstreamError, PreemptedError)
 
 

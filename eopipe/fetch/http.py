@@ -196,7 +196,7 @@ def _log_in(request: requests.PreparedRequest, url: str) -> None:
 
 
 def _netrc_logins() -> dict[str, tuple[str, str, str]]:
-    # Of the file's hosts only, since its `default` entry would send a password to every server.
+    # Only for hosts in the file, since its `default` entry would send a password to every server.
     path = Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
     try:
         logins: dict[str, Any] = netrc.netrc(path).hosts if path.is_file() else {}

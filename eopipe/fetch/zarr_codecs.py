@@ -31,7 +31,7 @@ OF_FIXED_SIZE = {
 }
 STREAMS = ("gzip", "zlib", "bz2", "lzma")
 DECLARED = ("blosc", "zstd", "lz4")
-# Of a frame of zstd (RFC 8878): the first bytes, also of a frame without data, and the largest block.
+# A frame of zstd (RFC 8878): its first bytes, the first bytes of one without data, and its largest block.
 ZSTD_MAGIC, ZSTD_SKIPPED, ZSTD_BLOCK = 0xFD2FB528, 0x184D2A50, 1 << 17
 
 
@@ -107,7 +107,7 @@ class LimitedCodec3(BytesBytesCodec):
         return self.codec.compute_encoded_size(input_byte_length, chunk_spec)
 
     async def _decode_single(self, chunk_data: Any, chunk_spec: Any) -> Any:
-        # Of a codec around a shard, which need not fit into memory, the shard.
+        # For a codec around a shard it is the shard, which need not fit into memory.
         size = min(int(np.prod(chunk_spec.shape)) * chunk_spec.dtype.to_native_dtype().itemsize, MAX_BLOCK)
         data = _decoded(self.to_dict(), chunk_data.as_numpy_array(), size, self.label)
         if data is None:

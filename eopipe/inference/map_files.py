@@ -129,8 +129,8 @@ def write_prediction(
 ) -> None:
     """Write both maps of a model's task on a cell: classes, in colours, and probabilities, or values and deviation.
 
-    Pixels of another UTM zone than the cell's have no data. A calibration applies to probabilities. Of a `part` only
-    its windows are written, into sparse files that also name the model; what is in `parts` of this cell is copied from
+    Pixels of another UTM zone than the cell's have no data. A calibration applies to probabilities. Only the windows of
+    a `part` are written, into sparse files that also name the model; what is in `parts` of this cell is copied from
     them and not predicted again. With `places` only the windows that they reach are predicted, as wholes: a prediction
     of another window differs in its last bits. Raises BadInputError for parts of a map with other tags, UsageError for
     a part that there cannot be.
@@ -235,9 +235,9 @@ def map_files(
 ) -> tuple[MapFormat, MapFormat]:
     """How both files of a map are written: classes, or the presence of labels, and probabilities, scale 1/10000.
 
-    Of a regression: values (float32, NaN no scene) and the standard deviation over the scenes of a pixel, 0 for a
-    single one, with their number. Tags of both have the scenes (`scene_tags`) and those `of_map`. Of an ensemble the
-    second file has one more band, the spread of its members (`stored`), and a tag with their number.
+    A regression has values (float32, NaN no scene) and the standard deviation over the scenes of a pixel, 0 for a
+    single one, with their number. Tags of both have the scenes (`scene_tags`) and those `of_map`. The second file of an
+    ensemble has one more band, the spread of its members (`stored`), and a tag with their number.
     """
     is_ensemble = trained.members > 1
     of_members: dict[str, Any] = {"members": trained.members} if is_ensemble else {}
@@ -268,8 +268,8 @@ def stored(
 ) -> tuple[AnyArray, AnyArray]:
     """Numbers (band, y, x) of both files for a prediction (channel, y, x) and its scene count (y, x).
 
-    Of an ensemble the second has the spread of the members: the standard deviation of their probabilities of the class
-    that the map has, with several labels for each chip the largest over the classes, or of their values. A
+    The second file of an ensemble has the spread of the members: the standard deviation of their probabilities for the
+    class of the map, the largest over the classes where a chip has several labels, or of their values. A
     calibration changes the probabilities and not the spread.
     """
     is_covered, task = scene_count > 0, TASKS[trained.task]

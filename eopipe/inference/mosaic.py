@@ -21,7 +21,7 @@ WindowResult = tuple[slice, slice, FloatArray, IntArray]
 def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowResult]:
     """For each window: rows, columns, mean class probabilities over valid scenes (class, y, x), and scene count.
 
-    Of a predictor with members their standard deviation (class, y, x) follows (`with_spread`).
+    With members, their standard deviation (class, y, x) follows (`with_spread`).
     """
 
     def of_window(window: PixelWindow) -> WindowResult:
@@ -41,8 +41,8 @@ def probabilities(predictor: WindowPredictor, classes: int) -> Iterator[WindowRe
 def values(predictor: WindowPredictor) -> Iterator[WindowResult]:
     """For each window: rows, columns, mean and standard deviation of the value over valid scenes, and scene count.
 
-    Mean and squares are updated scene by scene (Welford 1962, doi:10.1080/00401706.1962.10490022). Of a predictor with
-    members the standard deviation among their means over the scenes follows.
+    Mean and squares are updated scene by scene (Welford 1962, doi:10.1080/00401706.1962.10490022). If the predictor
+    has members, the standard deviation among their means over the scenes follows.
     """
 
     def of_window(window: PixelWindow) -> WindowResult:
@@ -67,7 +67,7 @@ def cells(predictor: WindowPredictor, classes: int, chip: int) -> Iterator[Windo
 
     Each cell is a chip that the model classifies by itself, so there are no seams except between cells. Scenes are
     weighted by their valid pixels in the cell; at the border a cell may extend beyond the grid. `predictor.edge` must
-    be a multiple of `chip`. Of a predictor with members their standard deviation (class, y, x) follows (`with_spread`).
+    be a multiple of `chip`. With members, their standard deviation (class, y, x) follows (`with_spread`).
     """
 
     def of_window(window: PixelWindow) -> WindowResult:

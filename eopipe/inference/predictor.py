@@ -59,8 +59,8 @@ class WindowPredictor:
     (`blend_windows`). `area` is the part of the frame to predict, None all of it; `boxes` are windows to do so instead.
     `threads` windows are predicted at a time, each by one thread, so that their number changes no byte. A prediction is
     the mean over `symmetries` of the square; windows begin and end at multiples of the factor, so pooling falls on the
-    same pixels in each of them. Of an ensemble the channels of its `members` may follow the model's channels, each
-    with the prediction that this member alone has.
+    same pixels in each of them. The channels of an ensemble's `members` may follow the model's channels, each with
+    the prediction of that member alone.
 
     Pixels without data are filled (`eopipe.chips.fill`). Where windows have a halo, from valid pixels within `reach`
     pixels, the halo or the model's own, so that what a valid pixel sees depends on its place alone: all that it sees is
@@ -127,7 +127,7 @@ class WindowPredictor:
     ) -> FloatArray:
         """Normalised image (band, y, x) of a window with its halo, `padded`, and its valid mask; filled where invalid.
 
-        Of the reach around it (twice the reach around the window) as much is read as has a pixel that it takes.
+        Only as much of the reach around it (twice the reach around the window) is read as has a pixel that it takes.
         What is blended is filled later, by window. Raises BadInputError where valid pixels are NaN or infinite.
         """
         reach = 0 if self.overlap or valid.all() else self.reach or 0

@@ -25,9 +25,9 @@ from eopipe.text_files import read_json, write_json
 from eopipe.text_table import format_table
 
 METRICS = "metrics.json"
-# Of the page of a comparison, and of its scores.
+# What the page of a comparison contains, and how its scores begin.
 PAGE_MARK, JSON_MARK = "· eopipe comparison</title>", '{\n "pieces": '
-# Of scenes, stores and maps one record says what all jobs have in common.
+# One record of a scene, a store or a map says what all jobs of its stage have in common.
 RECORDS = (f"*{RECORD}", f"*/*{RECORD}", f"maps/*/*{RECORD}")
 # What each job of a stage has for itself.
 OF_ONE_JOB = {"cell", "part", "places"}

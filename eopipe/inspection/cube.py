@@ -32,7 +32,7 @@ def open_cube(
     of their `scene`: in UTC, of a scene of an interval its middle. `image` is float32 in physical units (scale and
     offset applied), NaN where a scene has no pixels or no data. Clouds have data: `valid` marks the usable pixels, so
     `cube.image.where(cube.valid)` is what to compute with. Nothing is read before it is needed.
-    Of a run over several UTM zones, `cell` (such as utm33n) is the one to open: y and x have one CRS.
+    In a run over several UTM zones, `cell` (such as utm33n) is the one to open: y and x have one CRS.
     With `chunks`, as for `xarray.Dataset.chunk`, the arrays are of dask, which has to be installed.
 
     Raises BadInputError for a folder without stores, for stores of different bands or grids, and for several cells

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import xarray
     from torch import Tensor
 
-# Of an array without names: band, row and column are the last.
+# The last axes of an array without names: band, row and column.
 AXES = ("band", "y", "x")
 CHANNEL = "class"
 # Attributes by which stored numbers become physical values, and what is so without them.
@@ -84,7 +84,7 @@ def read_array(images: Any, trained_on: TileProperties | None) -> FloatArray:
     is_missing |= values > (np.inf if high is None else high)
     scale, offset = (float(attributes.get(name, otherwise)) for name, otherwise in CODING.items())
     unit = unit_of_numbers(str(attributes.get("units", "")), values.dtype, (scale, offset))
-    # Of real numbers nothing is known without attributes.
+    # Without attributes nothing is known about real numbers.
     if trained_on and unit not in (RATIO, *trained_on.units):
         raise BadInputError(
             f"the array has {unit}, and the model learned from {' or '.join(trained_on.units)}; give physical values, "
@@ -152,7 +152,7 @@ class LoadedModel:
         `images` are in physical units (reflectance, dB), as `open_cube` gives them, with NaN where there are no data;
         the mask of an array of numpy and the fill value, valid range, scale and offset of xarray are applied. An array
         of numpy has the bands in the order of `bands`; bands of xarray are selected by their names, and the result
-        keeps all coordinates. Of a dataset with `image` and `valid` other pixels than the valid ones count as no data.
+        keeps all coordinates. In a dataset with `image` and `valid`, pixels that are not valid count as no data.
         Probabilities are float32 and NaN where any band has no data; they are not calibrated. A chip classifier gives
         the same for all pixels of a chip, a regression its values under one class, the quantity. The image is
         predicted in windows without seams, one image in memory at a time.

@@ -82,7 +82,7 @@ class Metrics:
 
     @property
     def members(self) -> list[dict[str, float | None]]:
-        """Of each member of an ensemble its scores by name, scores of a class as `iou:forest`; else nothing.
+        """The scores of each member of an ensemble by name, scores of a class as `iou:forest`; else nothing.
 
         They are shares, or in the unit of the values. Seeds alone make their spread:
         `pandas.DataFrame(metrics.members).std()` is its standard deviation (n - 1).

@@ -15,7 +15,7 @@ from eopipe.tiles.store import NO_LABEL
 
 # The attribute of a label store whose labels are of shapes.
 SHAPES = "shapes"
-# Of shapes whose classes are not counted: of values, and of labels of two dates.
+# The counts of shapes without classes: values, and labels of two dates.
 NOT_COUNTED: dict[str, Any] = {SHAPES: {"kind": SHAPES, "classes": {}}}
 # Why a shape is not used, in the order in which it is looked at.
 REASONS = {

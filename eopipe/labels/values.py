@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("eopipe")
 NO_VALUE, LARGEST = np.float32(np.nan), float(np.finfo(np.float32).max)
 LEGEND_OPTIONS = ("classes", "bins", "codes", "ignore", "values")
-# Of a raster that is only checked, this many windows of this edge are read, over all of the grid.
+# This many windows of this edge, over all of the grid, are read from a raster that is only checked.
 CHECKED_WINDOWS, CHECKED_EDGE = 16, 256
 # The most windows whose values are listed: 100 million pixels.
 LISTED_WINDOWS = 1600
@@ -268,7 +268,7 @@ def _check_shapes(source: Path, kind: Legend | Quantity, options: ReadOptions, c
 def raster_values(source: Path, cell: Cell) -> tuple[list[float], dict[int, str]]:
     """The stored values of a class raster on a cell, in order, and the colours (#rrggbb) of its colour table.
 
-    Of a large cell some windows are read. Raises BadInputError for a continuous raster, and what reading raises.
+    In a large cell some windows are read. Raises BadInputError for a continuous raster, and what reading raises.
     """
     import rasterio
 

@@ -180,7 +180,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 class WrappedModel(nn.Module):
     """A custom model, whose output becomes logits (N, classes, H, W) of the size of its input.
 
-    Of dictionaries and outputs of transformers the entry `logits` or `out` is used. Smaller maps are upsampled
+    Dictionaries and outputs of transformers have an entry `logits` or `out`, which is used. Smaller maps are upsampled
     bilinearly; logits (N, classes) of whole chips become (N, classes, 1, 1).
     """
 

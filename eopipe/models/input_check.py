@@ -141,8 +141,8 @@ def _differences(trained_on: TileProperties, stores: Sequence[Tiles]) -> Iterato
 def unfamiliar_inputs(trained_on: TileProperties, stores: Sequence[Tiles], values: Mapping[str, AnyArray]) -> list[str]:
     """A sentence for each way in which tiles are unlike the training tiles; empty where none differ.
 
-    `values` are physical values of valid pixels by band. Of a month the neighbouring ones are like it, and what is
-    not known of one of the two is not compared.
+    `values` are physical values of valid pixels by band. Neighbouring months count as the same, and what
+    is not known of one of the two is not compared.
     """
     tiles, sentences = TileProperties.of(stores), []
     near = {(month + step) % 12 + 1 for month in trained_on.months for step in (-2, -1, 0)}

@@ -16,13 +16,13 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array, FloatArray, IntArra
 from eopipe.train_options import BANDS, BOOSTING, FOREST, LINEAR, TEXTURE
 
 PARTS = {BANDS: 1, TEXTURE: 3}
-# Pixels around a pixel that are its texture. Of the mean square, a variance below this is an error of rounding.
+# Pixels around a pixel that are its texture. A variance below this share of the mean square is an error of rounding.
 REACH, LEAST_VARIANCE = 2, 1e-13
 METHOD_NAMES = {FOREST: "extra trees", BOOSTING: "boosted trees", LINEAR: "a linear model"}
 # Boosted trees are the mean of some fits; they take minutes on more features than this.
 FITS, MAX_BOOSTED = 3, 100
 TREES, MIN_LEAF = 100, 2
-# Of linear models on many features each iteration takes long.
+# Each iteration of a linear model on many features takes long.
 ITERATIONS, ITERATIONS_OF_MANY = 300, 100
 # The least probability of a class, whose logarithm is an output.
 LEAST_PROBABILITY = 1e-4
@@ -69,7 +69,7 @@ def fit(kind: str, features: FloatArray, truth: AnyArray, classes: int, options:
     weights = options.weights[truth.astype(np.int64)] if classes and len(options.weights) else None
     fitted = {FOREST: _fit_forest, BOOSTING: _fit_boosting, LINEAR: _fit_linear}[kind]
     with _one_thread(), warnings.catch_warnings():
-        # Of a linear model that is not at its optimum after the last iteration.
+        # A linear model may not be at its optimum after the last iteration.
         warnings.simplefilter("ignore")
         return fitted(features, truth, classes, weights, options)
 
@@ -223,7 +223,7 @@ def _fit_boosting(
     from sklearn import ensemble
 
     counts: IntArray = np.unique(truth, return_counts=True)[1]
-    # Of a class with one pixel none can be held out.
+    # A class with one pixel cannot hold any out.
     early_stopping: Any = "auto" if not classes or counts.min() > 1 else False
     boosted = ensemble.HistGradientBoostingClassifier if classes else ensemble.HistGradientBoostingRegressor
     trees, bases = [], np.zeros(max(classes, 1))

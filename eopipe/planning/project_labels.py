@@ -129,7 +129,7 @@ def _column(source: Path, columns: Mapping[str, Sequence[Any]], usual: str, is_f
     """The column of this usual name in any case, or else the only one that fits. Raises UsageError for a choice."""
     named = [name for name in columns if name.lower() == usual.lower()]
     fitting = [name for name, values in columns.items() if is_fitting(values)]
-    # Of text and numbers, classes are text.
+    # Classes are rather in a column of text than of numbers.
     texts = [name for name in fitting if any(number_of(value) is None for value in columns[name] if value is not None)]
     for names in (named, texts, fitting):
         if len(names) == 1:

@@ -82,7 +82,7 @@ def build_crate(draft: Path, inputs: CrateInputs, description: CrateDescription,
     builder = ActionBuilder(graph, data_entities, parameters, author(graph, description), workflow, lock)
     builder.add_jobs(jobs)
     if inputs.config:
-        # Of the project that contains the config, if it is a checkout of its own.
+        # The commit of the project that contains the config, if it is a checkout of its own.
         commits = ", ".join(sorted({commit_text(job.record.project) for job in jobs} - {""}))
         config = _add_extra(graph, draft, inputs.config, f"{CONFIG}/", version=commits)
         described = "config file: the settings of all stages"

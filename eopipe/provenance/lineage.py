@@ -13,7 +13,7 @@ from eopipe.text_files import read_json
 
 # Relations of a STAC Item's links that lead to its origin, the first one preferred.
 ORIGIN_LINKS = ("self", "derived_from", "via")
-# Of more inputs of the user, as of a chip set, the first ones are listed.
+# If the user has more inputs, as in a chip set, the first ones are listed.
 LISTED_INPUTS = 50
 Jobs = tuple[RecordedJob, ...]
 

@@ -16,7 +16,7 @@ from eopipe.text_files import read_json
 
 # A result is in the folder of results, or at most two folders deeper.
 DEPTH = 3
-# Of a larger file only the size is compared; eopipe verify compares its digest.
+# Only the size of a larger file is compared; eopipe verify compares its digest.
 LARGEST_DIGESTED = 1 << 26
 
 

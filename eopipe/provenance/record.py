@@ -36,7 +36,7 @@ PACKAGES = ("numpy", "rasterio", "torch", "zarr")
 # The commit of a checkout and its changed files, without files of its submodules, which have settings of their own.
 STATUS = ("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-uno", "--ignore-submodules=all")
 HEAD = "# branch.oid "
-# Of a page, in its title.
+# In the title of a page.
 PAGE_MARK = "· eopipe "
 # Stages that run a model.
 MODEL_USERS = ("calibrate", "predict", "export")
@@ -194,7 +194,7 @@ def _stores(port: Port, folder: Path) -> list[dict[str, Any]]:
 def _data_row(port: Port, path: Path) -> dict[str, Any]:
     bytes_, count = size(path)
     has_digest = path.is_file() or (path / MANIFEST).is_file()
-    # Of a folder that may be large, as a catalog, the files that are used have digests of their own.
+    # The files that are used of a folder that may be large, as a catalog, have digests of their own.
     is_small = isinstance(port.mark, Input) and bool(port.mark.derived)
     return {
         "port": port.name,

@@ -87,7 +87,7 @@ class CrateRerun:
                     raise RefusedError(permission_message(f"{job.title} of {self.crate.folder}", architecture))
 
     def _architectures(self, job: RecordedJob) -> Iterator[str]:
-        """Of the model that a job trains, and of one that it builds unless that is made here first."""
+        """The architecture of the model that a job trains, and of one that it builds unless that is made here first."""
         if job.stage == "train":
             yield str(job.record.settings.get("architecture", ""))
         if any(port.name == "allow_code" for port in stage(job.stage).of(Knob)):

@@ -91,7 +91,7 @@ def reliability_chart(calibration: ProbabilityScores) -> Markup:
 def ridge_chart(band: BandHistograms, scenes: list[SceneSummary], outliers: set[str]) -> Markup:
     """Histograms of a band by date, early ones on top, outliers in another colour.
 
-    Of many scenes only some are labelled, and all outliers.
+    With many scenes only some are labelled, and all outliers.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.ticker import MaxNLocator

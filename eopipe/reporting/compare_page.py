@@ -48,7 +48,7 @@ BIAS = (
 class ComparedPanels(NamedTuple):
     """The maps of runs side by side, the colours of the classes, and metres of a pixel of the images.
 
-    Of a chip set its sheet instead, since neighbours in a store are none on the ground.
+    For a chip set it is its sheet, since neighbours in a store are not neighbours on the ground.
     """
 
     groups: list[PanelGroup]

@@ -28,7 +28,7 @@ CSS_COLORS = {INK: "var(--ink)", FAINT: "var(--soft)", LINE: "var(--line)", PAPE
 CSS_COLORS |= {ONE: "var(--one)", TWO: "var(--two)"}
 # matplotlib ships this face, so Latin, Greek and Cyrillic text looks the same on every machine.
 BASE_FAMILY = "DejaVu Sans"
-# Of faces with equally many of the missing characters, the first of these is taken, then the first by name.
+# Among faces with equally many of the missing characters, the first of these is taken, then the first by name.
 PREFERRED_FAMILIES = ("Noto Sans", "Source Han Sans", "WenQuanYi", "Noto", "Droid Sans", "Lohit", "Free")
 # Faces whose character map is not Unicode, or that draw a box for every character.
 UNUSABLE_FAMILIES = re.compile(r"cm(r|b|ex|mi|ss|sy|ti|tt)10$|Last Resort|STIX(Size|NonUnicode)")

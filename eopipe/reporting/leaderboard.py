@@ -65,7 +65,7 @@ class Leaderboard:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """Of each trial rank and name, score, difference to the best, settings that differ, and size as text."""
+        """Rank and name, score, difference to the best, settings that differ, and size of each trial, as text."""
         key = self.document["score"]
         unit, rows = self.unit if key in HAVE_UNIT else "", list[tuple[str, ...]]()
         for rank, row in enumerate(self.document["trials"], 1):

@@ -204,7 +204,7 @@ def class_areas(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> tu
     """Pixels and hectares (class,) of a map of classes; of several labels of the chips that have each."""
     frame, count = stores[0].frame, len(model["classes"])
     pixels, hectares = np.zeros(count, np.int64), np.zeros(count)
-    # Of a whole chip that reaches a scene all pixels are mapped.
+    # All pixels of a chip that reaches a scene are mapped.
     with open_maps(file.classes.values(), frame) as source:
         for window in windows_of_stores(Decimation(frame.shape, 1), stores, model["chip"]):
             numbers, areas = source.read(*window), frame.hectares(*window)

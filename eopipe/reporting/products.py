@@ -174,7 +174,7 @@ def sieved(finished: FinishedMap, minimum_ha: float) -> UInt8Array:
         numbers = finished.read_classes(file, slice(0, height), slice(0, width))
     row, column = height // 2, width // 2
     hectares = float(pixel_hectares(finished.grid, slice(row, row + 1), slice(column, column + 1))[0, 0])
-    # Of a minimum of 50 pixels rounding may have left 50.0000001.
+    # Rounding may have turned a minimum of 50 pixels into 50.0000001.
     pixels = min(math.ceil(minimum_ha / hectares * (1 - 1e-3)), numbers.size - 1)
     if pixels <= 1:
         return numbers

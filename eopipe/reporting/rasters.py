@@ -174,9 +174,9 @@ class ValuePixels:
 class MapView:
     """One map with its surroundings, all (y, x); `role` is 0 train, 1 val, 2 test, 255 elsewhere.
 
-    Of continuous values `label` and `classes` are the levels of their colours, `confidence` is the standard
-    deviation among the scenes, and `values` the values themselves. Of several labels for each chip, `classes` is the
-    class of the highest probability, and `presence` (class, y, x) has 1 present, 0 absent, 255 no data. The `spread` is
+    For continuous values, `label` and `classes` are the levels of their colours, `confidence` is the standard deviation
+    among the scenes, and `values` are the values themselves. For several labels per chip, `classes` is the class with
+    the highest probability, and `presence` (class, y, x) is 1 present, 0 absent, 255 no data. `spread` is the spread
     among the members of an ensemble.
     """
 
@@ -269,7 +269,7 @@ def read_map(
 ) -> MapView:
     """Read one map of `chip` pixels a chip, its stores and labels; continuous values also as levels of their scale."""
     values, frame = None, stores[0].frame
-    # Of a whole chip that reaches a scene all pixels are mapped.
+    # All pixels of a chip that reaches a scene are mapped.
     reached, blank = windows_of_stores(decimation, stores, chip), np.nan if scale else NO_LABEL
     label = np.full(decimation.shape, blank, np.float32 if scale else np.uint8)
     if labels:

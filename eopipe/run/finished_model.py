@@ -131,7 +131,7 @@ def _pixel_mistakes(trained_on: TileProperties | None, config: dict[str, Any]) -
     if trained_on is None:
         return []
     sentences = list[str]()
-    # Of a resolution in degrees the grid says the metres.
+    # For a resolution in degrees the grid says the metres.
     if resolution is not None and resolution > SMALLEST_METRES:
         sentences += filter(None, [_size_mistake(trained_on, resolution, config, "search.resolution is")])
     if is_decibel and "unit" not in allowed and DECIBEL not in trained_on.units:

@@ -37,7 +37,7 @@ DATABASE = SNAKEMAKE_FOLDER / "metadata.db"
 NAMESPACE, OF_FILES = ".", "files"
 # Run records of the stages that may read files of the user; scenes and their stores have none of those.
 RECORD_PLACES = [f"{folder}*{RECORD}" for folder in ("", "labels/", "folds/", "members/", "trials/", "trials/*/")]
-# Of several records of an output the latest stays.
+# The latest of several records of an output stays.
 OLDER = """
 DELETE FROM snakemake_metadata AS old WHERE EXISTS (
   SELECT 1 FROM snakemake_metadata AS new WHERE new.target = old.target

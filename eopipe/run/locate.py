@@ -12,7 +12,7 @@ from eopipe.provenance.record import record_path
 from eopipe.publish import MANIFEST
 from eopipe.text_table import shell_word
 
-# Of a project, and of a checkout.
+# The config of a project, and of a checkout.
 NAMES = (Path("config.yaml"), Path("config/config.yaml"))
 
 

@@ -245,7 +245,7 @@ def catalog(config: Config) -> Callable[[Any], str]:
 def named_files(config: Config, name: str) -> dict[str, str | list[str]]:
     """The user's own input files of a stage; of a published folder it is the manifest, of a catalog catalog.json.
 
-    Of a folder of code it is each of its files: a change in one of them reruns the stage.
+    A folder of code is each of its files: a change in one of them reruns the stage.
     """
     paths = {port.name: config[name][port.name] for port in stage(name).settings if is_path(port)}
     return {k: _files_of(v) if isinstance(v, tuple) else _file_for(Path(v)) for k, v in paths.items() if v}
@@ -329,7 +329,7 @@ def volume(files: Iterable[str] | str) -> int:
 def _bytes(path: Path) -> int:
     if path.name != MANIFEST:
         return path.stat().st_size
-    # Of an input that is still to be made Snakemake expects a FileNotFoundError.
+    # Snakemake expects a FileNotFoundError for an input that is still to be made.
     return sum(int(row["size"]) for row in json.loads(path.read_text())["files"])
 
 

@@ -184,8 +184,8 @@ def _pixels_in(lattices: list[SceneLattice], area: "BaseGeometry") -> dict[Scene
 def _prevailing_lattice(scenes: dict[SceneLattice, float], zone: str) -> tuple[str, tuple[float, float]]:
     """CRS and a corner of a pixel for a cell in a UTM zone, from most pixels, given the pixels of each scene in it.
 
-    Of two with as many pixels the one in the zone, then the first scene's; without scenes that state pixels in
-    UTM the zone itself and its origin. The finest pixels in the CRS say where the lattice is.
+    Between two with equally many pixels it is the one in the zone, then the first scene's; where no scene states
+    pixels in UTM it is the zone itself with its origin. The finest pixels in the CRS say where the lattice is.
     """
     pixels = {each: count for each, count in scenes.items() if _zone_of(each.crs)}
     if not pixels:

@@ -148,7 +148,7 @@ def footprint(item: Item) -> Any:
         area = unwrap(item["geometry"])
         if area.is_empty:
             return None
-        # Of numbers near the largest float the sums overflow.
+        # Sums of numbers near the largest float overflow.
         if not math.isfinite(area.centroid.x) or not -POLE <= area.bounds[1] <= area.bounds[3] <= POLE:
             raise ValueError("it has coordinates that are not on Earth")
         return area

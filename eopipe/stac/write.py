@@ -78,7 +78,7 @@ class ItemExtent:
 def extent_of(grids: "Sequence[GeoBox]", properties: Iterable[dict[str, Any]]) -> ItemExtent:
     """The footprint of grids, and the time that properties of items or attributes of stores cover together.
 
-    Of stores of packed chips it is the bounds of their true places.
+    For stores of packed chips it is the bounds of their true places.
     """
     properties = list(properties)
     keys = ("datetime", "start_datetime", "end_datetime")

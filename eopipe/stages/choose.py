@@ -47,10 +47,10 @@ def choose(
 
     All trials have the same tiles, labels and split. Each map is scored on the validation places that all maps have,
     and each difference to the winner has a paired confidence interval: where that contains 0, the trials are not
-    significantly different. Of equal scores the model with fewer weights is chosen. Trials that were stopped at a rung
-    are listed below the others and are never chosen. The test places are not read, so that the winner's scores there
-    are of places that chose nothing. Raises UsageError for a score that the task does not have, BadInputError where no
-    trial has a defined score or all were stopped.
+    significantly different. Among equal scores the model with fewer weights is chosen. Trials that were stopped at a
+    rung are listed below the others and are never chosen. The test places are not read, so that the winner's scores
+    there are of places that chose nothing. Raises UsageError for a score that the task does not have, BadInputError
+    where no trial has a defined score or all were stopped.
     """
     from eopipe.evaluation.trials import LEADERBOARD, rank_trials
     from eopipe.publish import link_or_copy, publish

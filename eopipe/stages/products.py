@@ -41,8 +41,8 @@ def products(
 
     Each map has a layer of polygons in its CRS, so that their edges follow the pixels; areas are in hectares on
     the ellipsoid. Where there are several maps, names of files and layers contain the cell or scene. Pixels
-    belong to the zone that contains their centre, in the map without the sieve. Of values, and of several labels for
-    each pixel, there is zones.csv only: their maps have no classes that exclude each other. Memory is about 6 bytes
+    belong to the zone that contains their centre, in the map without the sieve. For values, and for several labels
+    per pixel, there is only zones.csv: their maps have no classes that exclude each other. Memory is about 6 bytes
     per pixel of the largest map, beside its polygons. Raises BadInputError for maps that do not belong together or
     have no place on the Earth, for zones without polygons or wholly outside of the maps; UsageError where nothing
     would be made.

@@ -94,7 +94,7 @@ def search(
 ) -> None:
     """Find scenes in a STAC catalog or API and freeze the list and the grid.
 
-    Every later stage uses only this list. Of several versions of a Sentinel-2 scene, the one with the newest
+    Every later stage uses only this list. Among several versions of a Sentinel-2 scene, the one with the newest
     processing baseline is kept. `best` ranks scenes by cloud cover, and solar days by the share of the area that
     is cloudy or not covered. An area may cross the antimeridian: bbox then has west larger than east. Raises
     BadInputError when no scene matches or an asset is missing, UpstreamError when the server does not answer,

@@ -26,7 +26,7 @@ def open_map(path: Path) -> Iterator[Any]:
     """Open a map with rasterio, to be read in the block; raises as `keep_open`."""
     import rasterio
 
-    # Of these settings one keeps GDAL from overviews in other files, which a tag of the map may name.
+    # One of these settings keeps GDAL from overviews in other files, which a tag of the map may name.
     with rasterio.Env(**SETTINGS), keep_open(path) as source:
         yield source
 

@@ -21,7 +21,7 @@ Geometry = dict[str, Any]
 DEGREES, CIRCLE, METRES_PER_DEGREE = "EPSG:4326", 360.0, 111_195.0
 # The largest distance of an edge in degrees from the same edge in a CRS, and how often one is halved.
 DEVIATION_M, HALVINGS = 10.0, 24
-# Of each edge at least: also a short one bends.
+# Parts of each edge at least: a short one bends too.
 EDGE_PARTS = 4
 # Edges in degrees get a vertex this often in a CRS, less than 10 m from the true curve.
 STEP_DEGREES = 0.1
@@ -65,7 +65,7 @@ def short_way(part: "BaseGeometry", crossing: float = CIRCLE / 2) -> "BaseGeomet
     import shapely
 
     is_area = part.geom_type == "Polygon"
-    # Of a polygon the outer ring is the first.
+    # The outer ring of a polygon is the first.
     rings = [shapely.get_coordinates(ring) for ring in (shapely.get_rings(part) if is_area else [part])]
     if not any((np.abs(np.diff(ring[:, 0])) > crossing).any() for ring in rings):
         return part

@@ -143,5 +143,5 @@ def shape_hectares(shapes: ObjectArray, crs: Any) -> Float64Array:
     # The first ring of a polygon is the outer one.
     is_hole = np.append(False, part_of_ring[1:] == part_of_ring[:-1])[: len(rings)]
     signed = np.where(is_hole, -areas, areas) / SQUARE_METRES_PER_HECTARE
-    # Of no shapes the sums are integers.
+    # Without shapes the sums are integers.
     return np.bincount(shape_of_part[part_of_ring], signed, minlength=len(shapes)).astype(np.float64)

@@ -99,7 +99,7 @@ def frame_files(
 ) -> int:
     """Number of files of a published store with parts of these shapes, one for each cell that it reaches.
 
-    Of a run with several cells, the groups of the cells are in one group with one manifest.
+    In a run with several cells, the groups of the cells are in one group with one manifest.
     """
     files = sum(store_files(shape, layout, arrays, has_image=has_image) for shape in shapes)
     return files if frame.only is not None else files - len(shapes) + 2
@@ -110,7 +110,7 @@ def frame_folders(
 ) -> int:
     """Number of folders of such a store, with its own.
 
-    Of each raster array, of its chunks and of each row of shards; of two coordinates and their chunks, and of the grid
+    For each raster array, its chunks and each row of shards; of two coordinates and their chunks, and of the grid
     mapping; beside an image of its bands, their names and its time.
     """
     rows = [-(-shape[0] // layout.shards(shape)[0]) for shape in shapes]

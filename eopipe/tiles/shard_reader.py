@@ -99,7 +99,7 @@ class StoredWindow:
 class ShardedArrayMetadata:
     """Shape of an array, of its shards and of their inner chunks, each (y, x) or (band, y, x), and its data type.
 
-    Of an array that has only the shards of `written` (row, column) the others read as `fill_value`.
+    In an array that has only the shards of `written` (row, column) the others read as `fill_value`.
     """
 
     shape: tuple[int, ...]

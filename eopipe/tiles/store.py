@@ -59,7 +59,7 @@ CONVENTIONS = [
     )
 ]
 IDENTITY = {"scene", "names", "proj:code", "spatial:shape", "spatial:transform"}
-# Of a store with a group for each cell of a run that its scene reaches.
+# A store with a group for each cell of a run that its scene reaches has these.
 CELLS_IDENTITY = {"scene", "names", "frame"}
 
 

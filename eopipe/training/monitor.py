@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from eopipe.training.step import StepResult, TrainStep
 
 log = logging.getLogger("eopipe")
-# Of a preview: rows of chips, pixels between them, grey of pixels without a label, and colours of classes, which remain
-# distinct with red-green colour blindness (Okabe and Ito 2008).
+# A preview has rows of chips, pixels between them, a grey for pixels without a label, and colours of classes that
+# remain distinct with red-green colour blindness (Okabe and Ito 2008).
 MAX_ROWS, GAP, NO_LABEL_GREY = 4, 2, 24
 COLORS = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#999999")
 

@@ -121,7 +121,7 @@ def labelled_pixels(data: TrainingData, trained: TrainedModel, predict: Predict,
 def drawn_pixels(data: TrainingData, trained: TrainedModel, settings: Settings) -> tuple[FloatArray, AnyArray, int]:
     """Features (n, feature) and truth (n,) of training pixels, at most `max_pixels` of them, and how many there are.
 
-    Of more they are drawn at random. Raises BadInputError where there is none.
+    If there are more, they are drawn at random. Raises BadInputError where there is none.
     """
     module = cast("PixelModel", trained.architecture.build())
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 log = logging.getLogger("eopipe")
-# Of a forest that is averaged with a network: with more a map takes longer, and the mean is hardly another.
+# Trees of a forest that is averaged with a network: with more of them a map takes longer and the mean hardly changes.
 AVERAGED_TREES = 25
 
 

@@ -199,7 +199,7 @@ def reached_windows(
 ) -> dict[str, list[PixelWindow]]:
     """The windows of a cell that the bands of each scene reach, from their projection metadata; none outside of it.
 
-    Of a scene that states none, the windows are around its footprint.
+    For a scene that states none, the windows are around its footprint.
     """
     reached = {}
     for name, item in items.items():
