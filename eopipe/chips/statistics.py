@@ -6,9 +6,7 @@ Every pixel of the training chips counts once per scene, however many chips cont
 import hashlib
 import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,48 +18,12 @@ from eopipe.chips.chip_blocks import covered_blocks
 from eopipe.chips.chips import Normaliser
 from eopipe.documents import OPEN, Count, read_model
 from eopipe.errors import BadInputError
+from eopipe.tasks.values import Moments
 from eopipe.tiles.store import Tiles
 
 MAX_BINS = 256
 MIN_LEVEL = -20
 MIN_STD = 1e-6
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Number of values, their mean, the sum of squared deviations from it, and the range."""
-
-    count: int
-    mean: float
-    squares: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Float64Array, weights: IntArray | int = 1) -> "Moments":
-        """Moments of values (n,) with numbers of occurrences (n,), in two passes."""
-        weights = np.broadcast_to(weights, values.shape)
-        count = int(weights.sum())
-        mean = float((values * weights).sum() / count)
-        return cls(count, mean, float((weights * (values - mean) ** 2).sum()), float(values.min()), float(values.max()))
-
-    @classmethod
-    def merged(cls, parts: Iterable["Moments"]) -> "Moments":
-        """The moments of all values of several parts, at least one."""
-        return reduce(cls.merge, parts)
-
-    def merge(self, other: "Moments") -> "Moments":
-        """Merge with the moments of other values (Chan, Golub and LeVeque 1983, doi:10.1080/00031305.1983.10483115)."""
-        count = self.count + other.count
-        difference = other.mean - self.mean
-        squares = self.squares + other.squares + difference**2 * (self.count * other.count / count)
-        mean = self.mean + difference * (other.count / count)
-        return Moments(count, mean, squares, min(self.low, other.low), max(self.high, other.high))
-
-    @property
-    def std(self) -> float:
-        """Population standard deviation (divided by the number of values)."""
-        return math.sqrt(self.squares / self.count)
 
 
 @dataclass(frozen=True)

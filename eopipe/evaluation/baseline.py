@@ -10,7 +10,7 @@ from eopipe.chips.chips import count_votes
 from eopipe.chips.splits import Split
 from eopipe.evaluation.correlation import SamplingUnits
 from eopipe.evaluation.intervals import rounded
-from eopipe.evaluation.maps import AreaChips, EvaluatedMap, EvaluationData
+from eopipe.evaluation.maps import AreaSamples, EvaluatedMap, EvaluationData
 from eopipe.evaluation.units import choose_units
 from eopipe.models.pixel_models import FITS, MAX_BOOSTED, METHOD_NAMES, PARTS, REACH, Arrays, FitOptions, fit, outputs
 from eopipe.tasks.classes import ClassTables, confusion_matrix
@@ -114,9 +114,9 @@ class Baselines:
                 predicted[key][index] = model.answer(features)
         return predicted
 
-    def votes(self, chips: AreaChips) -> dict[str, IntArray]:
-        """By each baseline the labelled pixels of each class (cell, class) in cells of a map of chips."""
-        rows, cols, cell = chips.pixels
+    def votes(self, chips: AreaSamples) -> dict[str, IntArray]:
+        """The labelled pixels of each class (cell, class) in cells of a map of chips, by baseline."""
+        rows, cols, cell = chips.pixels or (np.zeros(0, np.int64),) * 3
         predicted, shape = self.predict(chips.group, rows, cols), (len(chips.rows), self.classes)
         return {key: count_votes(cell, classes, shape) for key, classes in predicted.items()}
 

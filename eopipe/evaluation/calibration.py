@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.chips.map_places import maps_by_image, tags_of_map
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import SamplingUnits
 from eopipe.evaluation.intervals import LEVEL, design_effect
-from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
+from eopipe.evaluation.maps import AreaSamples, EvaluationData
 from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.evaluation.units import choose_units
 from eopipe.tasks.task import without_spread
@@ -43,15 +43,12 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
         return {}
     units, maps = choose_units(data), ProbabilityMaps.of(data, probabilities)
     sums = np.zeros((len(units.used), BINS, len(NAMES)))
-    for samples in test_samples(data):
+    for samples in data.samples("test"):
         for probability, part in maps.read(samples):
-            index, pair = units.index_of(part.group.number, part.rows, part.cols), (part.predicted, part.truth)
-            if data.task.has_label_sets:
-                pairs, truth = label_pairs(probability, part.truth > 0)
-                index, pair = np.tile(index, len(data.names)), (1 - part.predicted.T.ravel(), truth)
-                sums += reliability_sums(pairs, *pair, index, len(units.used))
-            else:
-                sums += reliability_sums(probability, *pair, index, len(units.used))
+            of_sample = units.index_of(part.group.number, part.rows, part.cols)
+            index = np.tile(of_sample, data.task.decisions(len(data.names)))
+            of_decisions, predicted, truth = data.task.as_decisions(probability, part.mapped, part.truth)
+            sums += reliability_sums(of_decisions, predicted, truth, index, len(units.used))
     if not sums[..., 0].any():
         return {}
     temperature = float(maps.tags["temperature"]) if "temperature" in maps.tags else None
@@ -59,25 +56,6 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
     summary = {"temperature": temperature, "description": description}
     summary |= {name: round(float(value[0]), 6) for name, value in reliability_measures(sums.sum(0)[None]).items()}
     return {"calibration": summary | {"bins": _bins(sums.sum(0)), "intervals": calibration_intervals(sums, units)}}
-
-
-@dataclass(frozen=True)
-class EvaluatedSamples:
-    """Pixels, or cells by their first pixel, of a block of the test areas with their true and mapped classes; all (n,).
-
-    With several labels for each chip, truth and prediction are (n, class): 1 present, 0 absent.
-    """
-
-    group: EvaluatedMap
-    rows: IntArray
-    cols: IntArray
-    truth: IntArray
-    predicted: IntArray
-
-    def __getitem__(self, chosen: Any) -> "EvaluatedSamples":
-        return EvaluatedSamples(
-            self.group, self.rows[chosen], self.cols[chosen], self.truth[chosen], self.predicted[chosen]
-        )
 
 
 @dataclass(frozen=True)
@@ -102,33 +80,13 @@ class ProbabilityMaps:
             _check_map(path, data.frame, data.names)
         return cls(paths, tags_of_map(probabilities[-1]))
 
-    def read(self, samples: EvaluatedSamples) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
+    def read(self, samples: AreaSamples) -> Iterator[tuple[Float64Array, AreaSamples]]:
         """Probabilities (class, n) of the samples of a block, window by window of their map."""
         if len(samples.rows):
             # A block is in one cell.
             left = int(samples.cols.min())
             cell = next(cell for cell in samples.group.frame.cells if left < cell.window[1].stop)
             yield from read_probabilities(self.paths[samples.group.number, cell.id], samples, cell.column)
-
-
-def label_pairs(probability: AnyArray, truth: BoolArray) -> tuple[AnyArray, IntArray]:
-    """Each label as a sample: probabilities (2, class * n) of present and absent, and which is true (0 or 1).
-
-    From probabilities (class, n) and labels (n, class).
-    """
-    flat = probability.ravel()
-    return np.stack([flat, 1 - flat]), np.where(truth.T.ravel(), 0, 1).astype(np.int64)
-
-
-def test_samples(data: EvaluationData) -> Iterator[EvaluatedSamples]:
-    """The samples of the test areas of each map, block by block."""
-    if not data.task.is_of_chips:
-        for pixels in data.pixels("test"):
-            truth, mapped = (numbers.astype(np.int64) for numbers in (pixels.truth, pixels.mapped))
-            yield EvaluatedSamples(pixels.group, pixels.rows, pixels.cols, truth, mapped)
-        return
-    for chips in data.chips("test"):
-        yield EvaluatedSamples(chips.group, chips.rows, chips.cols, data.chip_truth(chips), chips.mapped)
 
 
 def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> None:
@@ -143,9 +101,7 @@ def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> None:
             )
 
 
-def read_probabilities(
-    path: Path, samples: EvaluatedSamples, left: int
-) -> Iterator[tuple[Float64Array, EvaluatedSamples]]:
+def read_probabilities(path: Path, samples: AreaSamples, left: int) -> Iterator[tuple[Float64Array, AreaSamples]]:
     """Probabilities (class, n) of samples, window by window of a map that begins at the column `left` of the frame."""
     from rasterio.windows import Window
 

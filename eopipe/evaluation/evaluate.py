@@ -2,23 +2,24 @@
 
 import logging
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import Float64Array, IntArray
-from eopipe.chips.statistics import Moments
+from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.composites.periods import channels_by_date
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.baseline import Baselines, sampled_pixels
 from eopipe.evaluation.intervals import Tally, rounded
 from eopipe.evaluation.maps import EvaluationData, has_value, places_of
-from eopipe.evaluation.multilabel import multilabel_metrics
+from eopipe.evaluation.multilabel import TestedChips, label_details
 from eopipe.evaluation.paired import PairedTables
 from eopipe.evaluation.units import choose_units
-from eopipe.tasks.classes import ClassTables, confusion_matrix, majority_class
-from eopipe.tasks.task import Compared
+from eopipe.tasks import SEGMENTATION
+from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.tasks.task import Compared, SimplestPrediction
 from eopipe.tiles.store import NO_LABEL
 
 log = logging.getLogger("eopipe")
@@ -30,20 +31,47 @@ METHOD = "post-classification comparison of boosted trees on the bands of the fi
 def evaluate_maps(
     data: EvaluationData, max_pixels: int, seed: int, probabilities: tuple[Path, ...] = ()
 ) -> dict[str, Any]:
-    """The content of a metrics file; average precisions need the maps of probabilities."""
-    baselines = Baselines.fit(data, max_pixels, seed)
-    if data.task.has_label_sets:
-        metrics, tally = multilabel_metrics(data, baselines, probabilities)
-        return metrics | _scene_scores(data, tally)
-    if not data.task.has_classes:
-        return _regression_metrics(data, baselines)
-    if data.task.is_of_chips:
-        return _classification_metrics(data, baselines)
-    metrics = _segmentation_metrics(data, baselines)
+    """The content of a metrics file; average precisions need the maps of probabilities.
+
+    Raises BadInputError where no cell of a map of chips is completely inside the training or the test areas.
+    """
+    baselines, task = Baselines.fit(data, max_pixels, seed), data.task
+    simplest = None if data.only_tests else _simplest(data)
+    tally, chips = _tally(data, baselines, simplest)
+    count = int(task.tables(data.names).sizes(tally.by_unit["model"].sum(0)[None])[0])
+    if task.is_of_chips and not count:
+        raise _no_cell(data, "test")
+    metrics: dict[str, Any] = {"classes": list(data.names), "maps": len(data.groups), f"test_{task.sample}s": count}
+    metrics |= tally.documents() | tally.uncertainty(data.split.chip, baselines.chosen) | _scene_scores(data, tally)
+    metrics |= {"task": task.name} if task is not SEGMENTATION else {}
+    metrics |= _map_pixels(data) if task.maps_classes and not data.from_to else {}
+    baselines.describe(metrics, task.vote)
+    if simplest:
+        metrics[task.simple_baseline[0]] |= dict(simplest.described)
+        metrics |= dict(simplest.labels) | ({"unit": data.unit} if simplest.labels else {})
+    else:
+        metrics |= {"baselines": NO_BASELINES}
+    if task.has_label_sets:
+        metrics |= label_details(data, chips, probabilities, metrics)
     if data.from_to:
         confusions = {name: np.array(metrics[name]["confusion"]) for name in _methods(data, baselines)}
         metrics |= change_metrics(data, confusions, max_pixels, seed)
     return metrics
+
+
+def _simplest(data: EvaluationData) -> SimplestPrediction:
+    """What predicts the same everywhere, by the labels of the training samples."""
+    truths = (samples.truth for samples in data.samples("train"))
+    if (first := next(truths, None)) is None:
+        raise _no_cell(data, "training")
+    return data.task.simplest(chain([first], truths), data.names)
+
+
+def _no_cell(data: EvaluationData, areas: str) -> BadInputError:
+    return BadInputError(
+        f"no cell of {data.split.chip} pixels of the map is completely inside the {areas} areas; "
+        f"choose a split.stride that divides split.chip, or larger {areas} areas"
+    )
 
 
 def _methods(data: EvaluationData, baselines: Baselines) -> tuple[str, ...]:
@@ -84,61 +112,27 @@ def member_metrics(data: EvaluationData, members: Sequence[EvaluationData]) -> d
     return {"members": [{"count": tables.count, "scores": row} for row in of_members]}
 
 
-def _pixel_tally(data: EvaluationData, baselines: Baselines, constant: float | None, offset: float = 0.0) -> Tally:
-    """The tables of the test pixels of the model, of the baselines, and of predicting a constant, if there is one."""
-    units, tables = choose_units(data), data.task.tables(data.names)
+def _tally(
+    data: EvaluationData, baselines: Baselines, simplest: SimplestPrediction | None
+) -> tuple[Tally, list[TestedChips]]:
+    """The tables of the test samples by method; of maps of chips, the chips with their votes too."""
+    units, task, tested = choose_units(data), data.task, list[TestedChips]()
+    tables, offset = task.tables(data.names), simplest.offset if simplest else 0.0
     tally = Tally.empty(units, _methods(data, baselines), len(data.groups), tables)
-    for pixels in data.pixels("test"):
-        truth = pixels.truth if pixels.truth.dtype.kind == "f" else pixels.truth.astype(np.int64)
-        index = units.index_of(pixels.group.number, pixels.rows, pixels.cols)
-        predictions = {"model": pixels.mapped} | baselines.predict(pixels.group, pixels.rows, pixels.cols)
-        if constant is not None:
-            predictions[data.task.simple_baseline[0]] = np.full(truth.shape, constant)
+    for samples in data.samples("test"):
+        number = samples.group.number
+        index = units.index_of(number, samples.rows, samples.cols)
+        predictions: dict[str, AnyArray] = {"model": samples.mapped}
+        if samples.pixels is None:
+            predictions |= baselines.predict(samples.group, samples.rows, samples.cols)
+        else:
+            tested.append(TestedChips(samples, baselines.votes(samples)))
+            predictions |= {name: task.of_votes(votes, data.min_share) for name, votes in tested[-1].votes.items()}
+        if simplest:
+            predictions[task.simple_baseline[0]] = np.broadcast_to(simplest.value, samples.truth.shape)
         for name, predicted in predictions.items():
-            tally.add(name, pixels.group.number, tables.by_unit(units, index, Compared(truth, predicted, offset)))
-    return tally
-
-
-def _segmentation_metrics(data: EvaluationData, baselines: Baselines) -> dict[str, Any]:
-    majority = None
-    if not data.only_tests:
-        counts = [np.bincount(pixels.truth, minlength=len(data.names)) for pixels in data.pixels("train")]
-        majority = int(np.sum(counts, axis=0).argmax())
-    tally = _pixel_tally(data, baselines, majority)
-    metrics = _metrics(data, tally, baselines) | {"test_pixels": int(tally.by_unit["model"].sum())}
-    if majority is not None:
-        metrics["majority"]["class"] = data.names[majority]
-    if not data.from_to:
-        metrics |= _map_pixels(data)
-    baselines.describe(metrics)
-    metrics |= {"baselines": NO_BASELINES} if data.only_tests else {}
-    return metrics
-
-
-def _classification_metrics(data: EvaluationData, baselines: Baselines) -> dict[str, Any]:
-    """Scores over whole cells of the map; the baselines' class of a cell is the majority over its labelled pixels."""
-    units, tables, edge = choose_units(data), data.task.tables(data.names), data.split.chip
-    train = sum(np.bincount(data.chip_truth(chips), minlength=len(data.names)) for chips in data.chips("train"))
-    majority = int(np.argmax(train))
-    tally = Tally.empty(units, _methods(data, baselines), len(data.groups), tables)
-    for chips in data.chips("test"):
-        truth, number = data.chip_truth(chips), chips.group.number
-        index = units.index_of(number, chips.rows, chips.cols)
-        predictions = {"model": chips.mapped, "majority": np.full(truth.shape, majority)}
-        predictions |= {name: majority_class(votes) for name, votes in baselines.votes(chips).items()}
-        for name, predicted in predictions.items():
-            tally.add(name, number, tables.by_unit(units, index, Compared(truth, predicted)))
-    if not tally.by_unit["model"].any():
-        raise BadInputError(
-            f"no cell of {edge} pixels of the map is completely inside the test areas; "
-            "choose a split.stride that divides split.chip, or larger test areas"
-        )
-    metrics = _metrics(data, tally, baselines)
-    metrics["majority"]["class"] = data.names[majority]
-    metrics |= {"task": data.task.name, "test_chips": int(tally.by_unit["model"].sum())}
-    metrics |= _map_pixels(data)
-    baselines.describe(metrics, ", and their majority in each chip")
-    return metrics
+            tally.add(name, number, tables.by_unit(units, index, Compared(samples.truth, predicted, offset)))
+    return tally, tested
 
 
 def _map_pixels(data: EvaluationData) -> dict[str, Any]:
@@ -152,25 +146,6 @@ def _map_pixels(data: EvaluationData) -> dict[str, Any]:
     if names:
         log.warning("event=class_not_mapped classes=%r", ", ".join(names))
     return {"map_pixels": pixels} | ({"not_mapped": names} if names else {})
-
-
-def _metrics(data: EvaluationData, tally: Tally, baselines: Baselines) -> dict[str, Any]:
-    """What the metrics of classes and of values have."""
-    uncertainty = tally.uncertainty(data.split.chip, baselines.chosen) | _scene_scores(data, tally)
-    return {"classes": list(data.names), "maps": len(data.groups)} | tally.documents() | uncertainty
-
-
-def _regression_metrics(data: EvaluationData, baselines: Baselines) -> dict[str, Any]:
-    """Scores of values, compared with the mean of the training labels and with the baselines."""
-    train = Moments.merged(Moments.of(pixels.truth.astype(np.float64)) for pixels in data.pixels("train"))
-    mean = float(f"{train.mean:.9g}")
-    tally = _pixel_tally(data, baselines, mean, mean)
-    metrics = _metrics(data, tally, baselines)
-    metrics["mean"]["value"] = round(mean, 6)
-    baselines.describe(metrics)
-    low, high = (float(f"{v:.9g}") for v in (train.low, train.high))
-    metrics |= {"task": data.task.name, "unit": data.unit, "range": [low, high]}
-    return metrics | {"test_pixels": int(tally.by_unit["model"][:, 0].sum())}
 
 
 def _scene_scores(data: EvaluationData, tally: Tally) -> dict[str, Any]:

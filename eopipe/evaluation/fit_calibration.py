@@ -16,7 +16,7 @@ import numpy as np
 from eopipe.arrays import FloatArray, IntArray
 from eopipe.chips.chips import chip_votes_in_area
 from eopipe.chips.map_places import SplitArea
-from eopipe.evaluation.calibration import jackknife, label_pairs, reliability_measures, reliability_sums
+from eopipe.evaluation.calibration import jackknife, reliability_measures, reliability_sums
 from eopipe.evaluation.correlation import SamplingUnits
 from eopipe.evaluation.intervals import LEVEL, design_effect
 from eopipe.evaluation.maps import first_mapped
@@ -26,8 +26,6 @@ from eopipe.inference.predictor import WindowPredictor
 from eopipe.inference.temperature import HIGHEST, LOWEST, apply_temperature, fit_temperature, loss_derivatives
 from eopipe.models.model_folder import TrainedModel
 from eopipe.tasks import TASKS
-from eopipe.tasks.classes import majority_class
-from eopipe.tasks.label_sets import label_sets
 
 log = logging.getLogger("eopipe")
 METHOD = "temperature scaling, arXiv:1706.04599; the end of its interval by a jackknife, doi:10.1214/aos/1176347265"
@@ -120,15 +118,13 @@ def _samples_of_map(
             area, edge = places.area(y, x), places.edge
             chosen, votes = chip_votes_in_area(label, usable, area, edge, len(trained.classes), places.min_pixels)
             rows, cols = first_mapped(usable, chosen, edge)
-            truth = majority_class(votes)
+            truth = task.of_votes(votes, trained.min_share)
         else:
             generator = np.random.Generator(np.random.Philox(key=0, counter=[0, 0, number, box]))
             rows, cols = np.nonzero(usable & (generator.random(usable.shape) < share))
             truth = label[rows, cols].astype(np.int64)
-        sample, unit = probability[:, rows, cols], units.index_of(number, rows + y.start, cols + x.start)
-        if task.has_label_sets:
-            sample, truth = label_pairs(sample, label_sets(votes, trained.min_share))
-            unit = np.tile(unit, len(trained.classes))
+        unit = np.tile(units.index_of(number, rows + y.start, cols + x.start), task.decisions(len(trained.classes)))
+        sample, truth = task.as_decisions(probability[:, rows, cols], truth)
         yield LabelledSamples(sample, truth, unit, units)
 
 
@@ -140,9 +136,7 @@ def calibration_document(
     It is for the mosaic of the scenes by a model, or the map of each, with these symmetries.
     """
     task = TASKS[trained.task]
-    unit, count = task.sample, len(samples.truth)
-    # Each label of a chip is a sample.
-    count //= len(trained.classes) if task.has_label_sets else 1
+    unit, count = task.sample, len(samples.truth) // task.decisions(len(trained.classes))
     document: dict[str, Any] = {"method": METHOD, "model": model, "task": trained.task, "scenes": scenes}
     document |= {} if is_mosaic else {"maps": "each image"}
     document |= {"symmetries": symmetries} if symmetries > 1 else {}

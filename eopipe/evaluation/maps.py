@@ -21,8 +21,6 @@ from eopipe.labels.change import FROM_TO
 from eopipe.scenes.item import read_item, tagged_scenes
 from eopipe.stac.mlm import to_card
 from eopipe.tasks import SEGMENTATION, task_of_map
-from eopipe.tasks.classes import majority_class
-from eopipe.tasks.label_sets import label_sets
 from eopipe.tasks.task import Task
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.geotiff import keep_open, open_map
@@ -118,37 +116,31 @@ def first_mapped(is_mapped: BoolArray, cells: IntArray, edge: int) -> tuple[IntA
 
 
 @dataclass(frozen=True)
-class AreaPixels:
-    """Mapped, labelled pixels (n,) of the area of a split in one block of a map: places in the frame, and classes."""
+class AreaSamples:
+    """Samples (n,) in the area of a split, in one block of a map: places in the frame, truth and what is mapped.
+
+    Samples are mapped, labelled pixels, or cells of a map of chips that are completely inside the area, at their first
+    mapped pixel. With several labels per chip, truth and `mapped` are (n, class): 1 present, 0 absent. Chips have the
+    row, column and cell (pixel,) of their labelled `pixels`.
+    """
 
     group: EvaluatedMap
     rows: IntArray
     cols: IntArray
     truth: AnyArray
     mapped: AnyArray
+    pixels: tuple[IntArray, IntArray, IntArray] | None = None
+
+    def __getitem__(self, chosen: Any) -> "AreaSamples":
+        """Some of them, without the pixels of chips."""
+        places = self.rows[chosen], self.cols[chosen]
+        return AreaSamples(self.group, *places, self.truth[chosen], self.mapped[chosen])
 
     @property
     def hectares(self) -> Float64Array:
         """The area (n,) of each pixel on the ground."""
         y, x = (slice(int(places.min()), int(places.max()) + 1) for places in (self.rows, self.cols))
         return self.group.frame.hectares(y, x)[self.rows - y.start, self.cols - x.start]
-
-
-@dataclass(frozen=True)
-class AreaChips:
-    """Cells of a map of chips that are completely inside the area of a split, in one block of a map.
-
-    `rows` and `cols` (n,) are their first mapped pixels, `votes` (n, class) their labelled pixels of each class,
-    `mapped` their class (n,), or of several labels for each chip 1 present and 0 absent (n, class). `pixels` are row,
-    column and cell of the labelled pixels.
-    """
-
-    group: EvaluatedMap
-    rows: IntArray
-    cols: IntArray
-    votes: IntArray
-    mapped: AnyArray
-    pixels: tuple[IntArray, IntArray, IntArray]
 
 
 @dataclass(frozen=True)
@@ -232,12 +224,6 @@ class EvaluationData:
                     window = y, slice(x.start + cell.column, x.stop + cell.column)
                     yield group, window, covered & self._has_polygon_of(name, group, window)
 
-    def chip_truth(self, chips: AreaChips) -> IntArray:
-        """The majority class (n,) of chips; with several labels for each chip 1 present and 0 absent (n, class)."""
-        if self.task.has_label_sets:
-            return label_sets(chips.votes, self.min_share).astype(np.int64)
-        return majority_class(chips.votes)
-
     def area(self, name: str, group: EvaluatedMap, window: PixelWindow) -> BoolArray:
         """The mask (y, x) of the areas of a split in any window of a map."""
         if self.only_tests:
@@ -250,15 +236,19 @@ class EvaluationData:
         polygons, number = self.split.polygons, SPLITS.index(name)
         return np.asarray((splits_of_pixels(group.label, polygons, *window) if polygons else number) == number)
 
-    def pixels(self, name: str) -> Iterator[AreaPixels]:
+    def samples(self, name: str) -> Iterator[AreaSamples]:
+        """What scores count in the areas of a split, block by block: pixels, or cells of maps of chips."""
+        return self.chips(name) if self.task.is_of_chips else self.pixels(name)
+
+    def pixels(self, name: str) -> Iterator[AreaSamples]:
         """The mapped, labelled pixels in the areas of a split, block by block; none of blocks without any."""
         for group, (y, x), area in self.areas(name):
             mapped, truth = group.mapped(y, x), group.truth(y, x)
             rows, cols = np.nonzero(area & _is_mapped(mapped) & has_value(truth))
             if len(rows):
-                yield AreaPixels(group, rows + y.start, cols + x.start, truth[rows, cols], mapped[..., rows, cols])
+                yield AreaSamples(group, rows + y.start, cols + x.start, truth[rows, cols], mapped[..., rows, cols])
 
-    def chips(self, name: str) -> Iterator[AreaChips]:
+    def chips(self, name: str) -> Iterator[AreaSamples]:
         """The cells of maps of chips that are completely inside the areas of a split, block by block.
 
         A cell counts where the share of its labelled pixels is at least `min_valid` of the split.
@@ -277,7 +267,8 @@ class EvaluationData:
             pixels = pixel_rows[is_chosen] + y.start, pixel_cols[is_chosen] + x.start, index[is_chosen]
             of_cells = mapped[..., rows, cols].T.astype(np.int64)
             if len(chosen):
-                yield AreaChips(group, rows + y.start, cols + x.start, votes, of_cells, pixels)
+                truth_of_cells = self.task.of_votes(votes, self.min_share)
+                yield AreaSamples(group, rows + y.start, cols + x.start, truth_of_cells, of_cells, pixels)
 
 
 def check_whole(maps: tuple[Path, ...]) -> None:

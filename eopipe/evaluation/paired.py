@@ -176,8 +176,8 @@ def _shared_samples(runs: Sequence[EvaluationData], names: Sequence[str], split:
     first = runs[0]
     if first.task.is_of_chips:
         for chips in first.chips(split):
-            truth = first.chip_truth(chips)
-            groups, labelled = [run.groups[chips.group.number] for run in runs], chips.pixels[:2]
+            truth, groups = chips.truth, [run.groups[chips.group.number] for run in runs]
+            labelled = chips.pixels[:2] if chips.pixels else ()
             labels = _at(groups[0], *labelled)[1]
             for group, name in zip(groups[1:], names[1:], strict=True):
                 _check_labels(labels, _at(group, *labelled)[1], (names[0], name))

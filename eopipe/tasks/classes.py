@@ -1,14 +1,14 @@
 """Tasks with one class for each pixel or chip, whose tables are confusion matrices."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.tasks.task import Compared, NamedScore, Tables, Task, UnitSums, share, six_digits
+from eopipe.tasks.task import Compared, NamedScore, SimplestPrediction, Tables, Task, UnitSums, share, six_digits
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -125,6 +125,20 @@ class ClassTask(Task):
     def tables(self, names: Sequence[str]) -> ClassTables:
         """Confusion matrices of these classes."""
         return ClassTables(names)
+
+    def simplest(self, truths: Iterator[AnyArray], names: Sequence[str]) -> SimplestPrediction:
+        """The most frequent class."""
+        counts = sum((np.bincount(truth, minlength=len(names)) for truth in truths), np.zeros(len(names), np.int64))
+        return SimplestPrediction(int(counts.argmax()), {"class": names[int(counts.argmax())]})
+
+    def of_votes(self, votes: IntArray, min_share: float) -> IntArray:  # noqa: ARG002 - of label sets
+        """The majority class (n,)."""
+        return majority_class(votes)
+
+    @property
+    def vote(self) -> str:
+        """What follows the method of a baseline of pixels in the metrics."""
+        return ", and their majority in each chip" if self.is_of_chips else ""
 
     def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":  # noqa: ARG002 - of values
         """Probabilities that add up to 1."""

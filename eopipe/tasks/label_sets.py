@@ -1,14 +1,15 @@
 """The task with several labels for each chip, whose tables count the correct and incorrect ones of each class."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.tasks.classes import ClassTables
-from eopipe.tasks.task import ClassMeasure, Compared, NamedScore, Task, UnitSums, share
+from eopipe.tasks.task import ClassMeasure, Compared, NamedScore, SimplestPrediction, Task, UnitSums, share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,6 +92,31 @@ class LabelSetTask(Task):
     def tables(self, names: Sequence[str]) -> LabelTables:
         """Tables of these classes."""
         return LabelTables(names)
+
+    def simplest(self, truths: Iterator[AnyArray], names: Sequence[str]) -> SimplestPrediction:
+        """The labels that at least half of the chips have."""
+        shares = np.concatenate([*truths]).mean(0)
+        present = shares >= PRESENCE
+        frequencies = [round(float(share), 6) for share in shares]
+        return SimplestPrediction(present, {"labels": [*compress(names, present)], "frequencies": frequencies})
+
+    def of_votes(self, votes: IntArray, min_share: float) -> IntArray:
+        """The labels (n, class)."""
+        return label_sets(votes, min_share).astype(np.int64)
+
+    @property
+    def vote(self) -> str:
+        """What follows the method of a baseline of pixels in the metrics."""
+        return ", and the shares of their classes in each chip"
+
+    def decisions(self, classes: int) -> int:
+        """Each label is present or absent."""
+        return classes
+
+    def as_decisions(self, probability: AnyArray, *labels: AnyArray) -> tuple[AnyArray, ...]:
+        """Each label (n, class) as a decision: probabilities (2, class * n) of present (0) and absent (1)."""
+        flat = probability.ravel()
+        return (np.stack([flat, 1 - flat]), *(np.where(sets.T.ravel() > 0, 0, 1).astype(np.int64) for sets in labels))
 
     def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":  # noqa: ARG002 - of values
         """Probabilities that are independent of each other (sigmoid) and do not add up to 1."""

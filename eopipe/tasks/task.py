@@ -5,8 +5,9 @@ its pixels (global average pooling, Lin et al. 2014, arXiv:1312.4400), so each b
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -66,6 +67,15 @@ class Compared(NamedTuple):
 
     truth: AnyArray
     predicted: AnyArray
+    offset: float = 0.0
+
+
+class SimplestPrediction(NamedTuple):
+    """What predicts the same for every sample: the value, and what metrics say of it and of the training labels."""
+
+    value: Any
+    described: Mapping[str, Any]
+    labels: Mapping[str, Any] = MappingProxyType({})
     offset: float = 0.0
 
 
@@ -175,6 +185,22 @@ class Task(ABC):
     def mean_output(self, outputs_MNCHW: "Tensor") -> "Tensor":
         """The output (N, channel, H, W) of an ensemble for the outputs of its members."""
 
+    @abstractmethod
+    def simplest(self, truths: Iterator[AnyArray], names: Sequence[str]) -> SimplestPrediction:
+        """The prediction that is the same everywhere and fits the labels of the training samples best."""
+
+    def of_votes(self, votes: IntArray, min_share: float) -> IntArray:
+        """The class (n,) of chips, or 1 and 0 of present and absent labels (n, class), by their pixels (n, class)."""
+        raise NotImplementedError(f"{self.name} is not of chips")
+
+    def decisions(self, classes: int) -> int:  # noqa: ARG002 - of label sets
+        """How many decisions with a probability a sample has."""
+        return 1
+
+    def as_decisions(self, probability: AnyArray, *labels: AnyArray) -> tuple[AnyArray, ...]:
+        """The probabilities (class, n) of decisions, and the number (n,) of the class of each by some labels."""
+        return (probability, *(numbers.astype(np.int64) for numbers in labels))
+
     def averaged_with(self, architecture: str) -> tuple[PixelModelName, ...]:
         """The models of pixels that a network is averaged with where nothing else is asked for."""
         return ("none",) if self.is_of_chips or architecture != "unet" else ("forest", "linear")
@@ -187,6 +213,11 @@ class Task(ABC):
     def sample(self) -> str:
         """What scores count."""
         return "chip" if self.is_of_chips else "pixel"
+
+    @property
+    def vote(self) -> str:
+        """What follows the method of a baseline of pixels in the metrics."""
+        return ""
 
     @property
     def maps_classes(self) -> bool:

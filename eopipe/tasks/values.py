@@ -1,16 +1,55 @@
 """The task with a value for each pixel, whose tables are sums of errors."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.tasks.task import Compared, NamedScore, Tables, Task, UnitSums, share, six_digits
+from eopipe.tasks.task import Compared, NamedScore, SimplestPrediction, Tables, Task, UnitSums, share, six_digits
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Number of values, their mean, the sum of squared deviations from it, and the range."""
+
+    count: int
+    mean: float
+    squares: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Float64Array, weights: IntArray | int = 1) -> "Moments":
+        """Moments of values (n,) with numbers of occurrences (n,), in two passes."""
+        weights = np.broadcast_to(weights, values.shape)
+        count = int(weights.sum())
+        mean = float((values * weights).sum() / count)
+        return cls(count, mean, float((weights * (values - mean) ** 2).sum()), float(values.min()), float(values.max()))
+
+    @classmethod
+    def merged(cls, parts: Iterable["Moments"]) -> "Moments":
+        """The moments of all values of several parts, at least one."""
+        return reduce(cls.merge, parts)
+
+    def merge(self, other: "Moments") -> "Moments":
+        """Merge with the moments of other values (Chan, Golub and LeVeque 1983, doi:10.1080/00031305.1983.10483115)."""
+        count = self.count + other.count
+        difference = other.mean - self.mean
+        squares = self.squares + other.squares + difference**2 * (self.count * other.count / count)
+        mean = self.mean + difference * (other.count / count)
+        return Moments(count, mean, squares, min(self.low, other.low), max(self.high, other.high))
+
+    @property
+    def std(self) -> float:
+        """Population standard deviation (divided by the number of values)."""
+        return math.sqrt(self.squares / self.count)
 
 
 class ValueTables(Tables):
@@ -88,6 +127,12 @@ class ValueTask(Task):
     def tables(self, names: Sequence[str]) -> ValueTables:  # noqa: ARG002 - of classes
         """Tables of values, which have no classes."""
         return ValueTables()
+
+    def simplest(self, truths: Iterator[AnyArray], names: Sequence[str]) -> SimplestPrediction:  # noqa: ARG002
+        """The mean of the values; metrics have their range too."""
+        moments = Moments.merged(Moments.of(truth.astype(np.float64)) for truth in truths)
+        mean, low, high = (float(f"{value:.9g}") for value in (moments.mean, moments.low, moments.high))
+        return SimplestPrediction(mean, {"value": round(mean, 6)}, {"range": [low, high]}, mean)
 
     def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":
         """Values in the unit of the labels; the outputs are in standard deviations from their mean."""

@@ -13,7 +13,6 @@ from sklearn import metrics as sklearn
 from torch import nn
 
 from eopipe.config import check
-from eopipe.evaluation.calibration import label_pairs
 from eopipe.evaluation.metrics_document import LabelMetrics
 from eopipe.evaluation.multilabel import average_precision
 from eopipe.inference.temperature import apply_label_temperature, fit_temperature
@@ -139,7 +138,7 @@ def test_the_temperature_of_labels_is_that_of_their_logits_and_no_label_changes(
     logits = rng.normal(0, 2, (3, 4000))
     truth = (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).T
     overconfident = (1 / (1 + np.exp(-2 * logits))).astype(np.float32)
-    temperature = fit_temperature(*label_pairs(overconfident, truth))
+    temperature = fit_temperature(*TASKS["multilabel"].as_decisions(overconfident, truth))
     assert temperature == pytest.approx(2, rel=0.08)
     calibrated = apply_label_temperature(overconfident, temperature)
     np.testing.assert_array_equal(calibrated >= 0.5, overconfident >= 0.5)
