@@ -22,7 +22,7 @@ from pathlib import Path
 
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, UsageError, is_full, no_space, some_of
 from eopipe.processes import is_alive
-from eopipe.text_files import read_json, write_json
+from eopipe.text_files import read_json, refuse_endless, write_json
 
 MANIFEST = "manifest.json"
 # Ending of the run record beside an output.
@@ -244,7 +244,8 @@ def remove_folder(folder: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The sha256 of a file, in hex."""
+    """The sha256 of a file, in hex. Raises BadInputError for a pipe or a device, which may have no end."""
+    refuse_endless(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

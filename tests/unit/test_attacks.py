@@ -610,6 +610,8 @@ def test_a_pipe_or_a_device_in_the_place_of_a_document_is_not_waited_for(target:
         (folder / name).mkdir()
         (folder / name / "metrics.json").symlink_to("../input.json")
         (folder / name / "metrics.json.run.json").symlink_to("../input.json")
+    with pytest.raises(BadInputError, match="is a pipe or a device"):
+        sha256(folder / "input.json")
     for command, words in inputs.items():
         more = ("--probabilities", "p.tif") if command == "predict" else ()
         completed = run(command, *words, *more)
