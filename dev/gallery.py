@@ -147,8 +147,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the examples, and write the pages."""
     parser = argparse.ArgumentParser(prog="python -m dev.gallery", description=(__doc__ or "").partition("\n\n")[0])
     names = [example.name for example in SHOWN]
+    possible = [example.name for example in SHOWN if example.catalog is None or example.catalog.is_dir()]
     parser.add_argument("cache", nargs="?", type=Path, help="folder of the projects; those that have ended stay")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="examples to run (default: all)")
+    parser.add_argument("--only", nargs="+", choices=names, default=possible, help="examples to run (default: all)")
     parser.add_argument("--render", action="store_true", help="run nothing")
     arguments = parser.parse_args(argv)
     if not arguments.render:

@@ -21,6 +21,8 @@ from eopipe.tasks.task import Measure
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "config/examples"
+# Scenes of the developers, as the example names them.
+CLOUDS = (ROOT / yaml.safe_load((EXAMPLES / "clouds-33t.yaml").read_text())["search"]["catalog"]).resolve()
 CORES = 2
 MEASURES: dict[str, tuple[Measure, ...]] = {
     "segmentation": ("accuracy", "miou"),
@@ -45,6 +47,8 @@ class Example:
     write: Callable[[Path], None]
     # Where the first comment of the source does not say it.
     shows: str = ""
+    # A folder that is not distributed: without it the example is not run again.
+    catalog: Path | None = None
 
     @property
     def sentence(self) -> str:
@@ -78,6 +82,13 @@ def on_sample(source: str) -> Callable[[Path], None]:
         (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
 
     return write
+
+
+def write_clouds(folder: Path) -> None:
+    """Write the project of the example with scenes that are not distributed."""
+    config = yaml.safe_load((EXAMPLES / "clouds-33t.yaml").read_text()) | {"results": "results", "state": "state"}
+    config["search"]["catalog"] = str(CLOUDS)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
 
 
 def write_next_year(folder: Path) -> None:
@@ -140,6 +151,16 @@ SHOWN = (
         f"The finished model of the demo maps other dates: `eopipe init next-year --from demo --datetime {YEARS}`.",
     ),
     Example(
+        "clouds-33t",
+        "Sentinel-2",
+        "real scenes, 2 tiles of 110 km; **the labels are the output of an algorithm**, the scene classification of "
+        "Sen2Cor, so the scores say how well it is reproduced. The scenes are not distributed with eopipe; two of ten "
+        "maps are shown",
+        "config/examples/clouds-33t.yaml",
+        write_clouds,
+        catalog=CLOUDS,
+    ),
+    Example(
         "sentinel-1-rtc",
         "Sentinel-1",
         f"{MADE_UP}; the config with a catalog on disk, an area of 3 km and blocks of 64 pixels",
@@ -157,7 +178,6 @@ SHOWN = (
 PROVIDER = "needs the network and labels of your own; a test runs its search, scaling and mask on made-up items"
 NOT_SHOWN = {
     "cdse-sentinel-2": "needs the network, an account and labels of your own; a test runs its search on made-up items",
-    "clouds-33t": "its catalog is the developers' and is not distributed",
     **dict.fromkeys(("cop-dem", "hls-l30", "hls-s30", "landsat-c2-l2", "sentinel-2-l2a"), PROVIDER),
 }
 

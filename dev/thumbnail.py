@@ -17,11 +17,12 @@ from eopipe.reporting.rasters import map_files, page_decimation, read_map
 from eopipe.reporting.run_data import AuthorStatements
 from eopipe.reporting.scores import scale_of
 from eopipe.tasks import TASKS
+from eopipe.tiles.store import NO_LABEL
 
 # In inches, at 200 dots.
 WIDTH, TALLEST, GAP, RAMP_HEIGHT, TEXT_SIZE = 1.8, 1.8, 0.06, 0.1, 8
 # A picture of few colours is a small file.
-COLORS = 128
+COLORS, MOST_MAPS = 128, 2
 
 
 def draw(folder: Path, model: Path, target: Path) -> None:
@@ -72,9 +73,12 @@ def read_content(folder: Path, model: Path) -> MapContent:
         no_role = np.full(decimation.shape, NO_SPLIT, np.uint8)
         chip = run.model["chip"]
         views = [read_map(file, run.stores, None, no_role, decimation, chip, scale) for file in files]
+    if len(views) > MOST_MAPS:
+        # The maps with the most pixels of other classes than the most frequent one.
+        views = sorted(views, key=lambda view: np.sort(np.bincount(view.classes.ravel(), minlength=256)[:NO_LABEL])[-2])
     panels = [
         panel
-        for view in views
+        for view in views[-MOST_MAPS:]
         for panel in cell_panels("", view.classes[view.window], view.window, run.frame, run.step)
     ]
     return MapContent("", "", "", run.classes, run.colors, run.frame, run.step, panels, scale)
