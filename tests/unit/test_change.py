@@ -1,26 +1,23 @@
 """Change between two dates: from-to labels, their scores, post-classification comparison, panel of the report."""
 
-import json
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import builders
 import numpy as np
 import pytest
 import rasterio
-from affine import Affine
+from builders import grid_of, stage, west_east, write_split, write_tiles
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from odc.geo.geobox import GeoBox
-from scenery import unaudited
 from sklearn import metrics as sklearn
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.make_split import check_complete
 from eopipe.chips.splits import SplitPlan
-from eopipe.cli import main
 from eopipe.composites.periods import channels_by_date, part_of, stack_conflict
 from eopipe.errors import BadInputError
 from eopipe.evaluation.evaluate import change_scores
@@ -32,16 +29,11 @@ from eopipe.scenes.item import scene_tags
 from eopipe.tasks.classes import confusion_matrix
 from eopipe.text_files import write_json
 from eopipe.tiles.grid import grid_json
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 SHAPE, CLASSES = (64, 64), ("forest", "field", "water")
-GRID = GeoBox(SHAPE, Affine(20.0, 0.0, 500000.0, 0.0, -20.0, 5000000.0), "EPSG:32633")
+GRID = grid_of(SHAPE, 20.0)
 NUMBERS = st.sampled_from([0, 1, 2, NO_LABEL])
-
-
-def stage(*arguments: object) -> int:
-    return main([str(word) for word in arguments])
 
 
 def write_raster(path: Path, numbers: AnyArray) -> Path:
@@ -133,25 +125,13 @@ def evaluate(folder: Path, names: tuple[str, ...]) -> dict[str, Any]:
     before, after = landscape(2)
     assert write_from_to_labels(folder, before, after) == 0
     stored = np.stack([before * 1000 + 500, after * 1000 + 500]).astype(np.uint16)
-    properties = {"datetime": "2019-07-01T00:00:00Z", "collection": "test"}
-    with new_store(folder / "all.zarr", GRID, names, "all", properties) as group:
-        add_array(group, "image", stored.shape, "uint16", Layout(32, 32), scale_factor=1e-4, add_offset=0.0)[:] = stored
-        add_array(group, "valid", SHAPE, "uint8", Layout(32, 32))[:] = 1
+    tiles = write_tiles(folder / "all.zarr", stored, names=names, grid=GRID, day="2019-07-01")
     mapped = from_to(before, np.where(np.arange(64)[:, None] < 32, after, before), 3)
     with new_map(folder / "classes.tif", GRID, MapFormat("uint8", NO_LABEL, ("class",), scene_tags(["all"]))) as file:
         file.write(mapped, 1)
-    corners = [(row, col) for row in range(0, 64, 8) for col in range(0, 64, 8)]
-    samples = {
-        "train": [[0, *c] for c in corners if c[1] < 32],
-        "val": [],
-        "test": [[0, *c] for c in corners if c[1] > 31],
-    }
-    split = {"scenes": ["all"], "classes": [*from_to_names(CLASSES)], "chip": 8, "samples": samples}
-    write_json(folder / "split.json", split | unaudited("west-east", 0.5))
-    arguments = ["--tiles", folder / "all.zarr", "--labels", folder / "labels.zarr", "--chips", folder / "split.json"]
-    assert stage("evaluate", "--classes", folder / "classes.tif", *arguments, "--metrics", folder / "metrics.json") == 0
-    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
-    return metrics
+    split = write_split(folder / "split.json", ["all"], from_to_names(CLASSES), 8, west_east(SHAPE, 8, 32))
+    inputs = ["--tiles", tiles, "--labels", folder / "labels.zarr", "--chips", split]
+    return builders.evaluate(folder, "--classes", folder / "classes.tif", *inputs)
 
 
 @pytest.mark.exhaustive

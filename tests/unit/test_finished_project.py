@@ -8,18 +8,17 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import builders
 import pytest
 import yaml
 from scenery import Run
 from test_input_check import write_model
 
-from eopipe.chips.chips import Normaliser
 from eopipe.errors import UsageError
-from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties
-from eopipe.models.model_folder import TrainedModel, model_id, write_model_folder
+from eopipe.models.model_folder import model_id
 from eopipe.planning.check_config import check_file
-from eopipe.publish import files, publish
+from eopipe.publish import files
 from eopipe.run.finished_model import needed_parts
 from eopipe.run.images import missing_parts
 from eopipe.run.rules import checked
@@ -94,10 +93,8 @@ def test_a_calibration_for_more_or_fewer_symmetries_is_refused_before_a_download
 
 
 def test_label_classes_in_another_order_than_the_models_are_refused_before_a_download(folder: Path) -> None:
-    names, architecture = ("bare", "crop", "wood"), Architecture("unet", 2, 3, 4, 1)
-    trained = TrainedModel(architecture, ("vv", "vh"), names, Normaliser((0.0, 0.0), (1.0, 1.0)), 16)
-    with publish(folder / "of-three", folder=True) as draft:
-        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
+    names = ("bare", "crop", "wood")
+    builders.write_model(folder / "of-three", "segmentation", names, bands=("vv", "vh"))
     for order in permutations(names):
         config = changed(model="of-three", label={"source": "labels.gpkg", "classes": [*order]})
         if order == names:
@@ -120,11 +117,7 @@ def test_another_unit_or_pixel_size_is_refused_unless_the_config_allows_it(folde
 
 
 def test_a_config_without_parts_needs_those_of_the_bands_of_its_model(tmp_path: Path) -> None:
-    architecture = Architecture("unet", 2, 2, 4, 1)
-    normaliser = Normaliser((0.0, 0.0), (1.0, 1.0))
-    trained = TrainedModel(architecture, ("vv_DJF", "vv_JJA"), ("a", "b"), normaliser, 16)
-    with publish(tmp_path / "model", folder=True) as draft:
-        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
+    builders.write_model(tmp_path / "model", "segmentation", ("a", "b"), bands=("vv_DJF", "vv_JJA"))
     composite = {"method": "median", "period": "all", "stack": "season", "parts": ()}
     config = {"model": str(tmp_path / "model"), "allow_code": None, "composite": composite}
     spring, summer, winter = date(2024, 4, 1), date(2024, 7, 1), date(2025, 1, 1)

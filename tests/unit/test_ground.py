@@ -6,12 +6,12 @@ import numpy as np
 import pyogrio
 import pytest
 from affine import Affine
+from builders import west_east, write_labels, write_split, write_store
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Geod, Transformer
-from scenery import unaudited
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chip_set import SLOT_CRS
@@ -22,11 +22,9 @@ from eopipe.reporting.map_page import class_areas
 from eopipe.reporting.rasters import MapFile
 from eopipe.scenes.item import scene_tags
 from eopipe.stages.products import products
-from eopipe.text_files import write_json
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.ground import pixel_hectares, pixel_metres, scale_warning
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 NAMES = ("field", "forest", "water")
 SHAPE = (64, 64)
@@ -59,12 +57,9 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, GeoBox, A
     numbers[:20, :50] = 1
     numbers[60:, 3:9] = NO_LABEL
     valid = (numbers != NO_LABEL).astype(np.uint8)
-    for name, array, attributes in (("tiles", "image", {}), ("labels", "label", {})):
-        with new_store(tmp_path / f"{name}.zarr", grid, ("B04",) if name == "tiles" else NAMES, "all", attributes) as g:
-            values = numbers[None].astype(np.uint16) if name == "tiles" else numbers
-            scaling = {"scale_factor": 1.0, "add_offset": 0.0} if name == "tiles" else {}
-            add_array(g, array, values.shape, str(values.dtype), Layout(32, 32), **scaling)[:] = values
-            add_array(g, "valid", SHAPE, "uint8", Layout(32, 32))[:] = valid
+    arrays = {"image": numbers[None].astype(np.uint16), "valid": valid}
+    write_store(tmp_path / "tiles.zarr", ("B04",), arrays, grid, scene="all", scaling=(1.0, 0.0))
+    write_labels(tmp_path / "labels.zarr", numbers, NAMES, grid=grid, scene="all")
     tags = scene_tags(["all"])
     colors = {number: (9 * number, 80, 80) for number in range(3)}
     with new_map(tmp_path / "classes.tif", grid, MapFormat("uint8", NO_LABEL, ("class",), tags, colors)) as file:
@@ -72,11 +67,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, GeoBox, A
     with new_map(tmp_path / "probabilities.tif", grid, MapFormat("uint16", 65_535, NAMES, tags)) as file:
         file.scales = (1e-4,) * len(NAMES)
         file.write(np.where(valid, 3333, 65_535)[None].repeat(3, 0).astype(np.uint16))
-    corners = [(row, col) for row in range(0, 64, 8) for col in range(0, 64, 8)]
-    samples = {"train": [[0, *c] for c in corners if c[1] < 32], "val": []}
-    samples["test"] = [[0, *c] for c in corners if c[1] > 31]
-    split = {"scenes": ["all"], "classes": [*NAMES], "chip": 8, "samples": samples}
-    write_json(tmp_path / "split.json", split | unaudited("west-east", 0.5))
+    write_split(tmp_path / "split.json", ["all"], NAMES, 8, west_east(SHAPE, 8, 32))
     return tmp_path, grid, numbers
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+from builders import write_store
 from scipy.ndimage import gaussian_filter, shift
 from stores import table_of
 
@@ -20,9 +21,8 @@ from eopipe.chips.near_duplicates import (
     fingerprint_chips,
 )
 from eopipe.chips.statistics import measure_bands
-from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
 SAMPLE = Path(__file__).parents[2] / "sample/sentinel-2-l2a-romania"
 BANDS = ("blue", "green", "red", "nir")
@@ -39,14 +39,8 @@ def real_scene(date: str) -> Float64Array:
 
 
 def store_of(path: Path, image: Float64Array) -> Tiles:
-    height, width = image.shape[1:]
-    grid = make_grid((0.0, 0.0, width * 10.0, height * 10.0), "EPSG:32633", 10.0, (0, 0))
-    with new_store(path, grid, BANDS, path.stem, {}) as group:
-        pixels = image.round().clip(0, 65535).astype(np.uint16)
-        array = add_array(group, "image", pixels.shape, "uint16", Layout(32, 128), scale_factor=1e-4, add_offset=0.0)
-        array[:] = pixels
-        add_array(group, "valid", (height, width), "uint8", Layout(32, 128))[:] = 1
-    return Tiles(path)
+    pixels = image.round().clip(0, 65535).astype(np.uint16)
+    return Tiles(write_store(path, BANDS, {"image": pixels}, layout=Layout(32, 128)))
 
 
 def chips(edge: int, columns: range, scenes: int = 1) -> IntArray:

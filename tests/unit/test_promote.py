@@ -7,32 +7,20 @@ from typing import Any
 
 import pytest
 import torch
+from builders import describe_trial, save_model, stage
 
-from eopipe.chips.chips import Normaliser
-from eopipe.cli import main
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.rungs import rank_rung
-from eopipe.models import Architecture
-from eopipe.models.model_folder import HISTORY, TrainedModel, write_model_folder
-from eopipe.publish import publish
+from eopipe.models.model_folder import HISTORY
 from eopipe.text_files import read_json, write_json
 
 
 def train_trial(folder: Path, *scores: dict[str, Any] | None, weights: int = 10, task: str = "segmentation") -> Path:
     """The model folder of a trial that was validated after each 30 steps, with these scores."""
     classes = ("height",) if task == "regression" else ("water", "land")
-    of_task: dict[str, dict[str, Any]] = {
-        "regression": {"target": (0.0, 1.0), "unit": "m"},
-        "multilabel": {"min_share": 0.3},
-    }
-    architecture = Architecture("unet", 1, len(classes), 4, 1, ("red",))
-    trained = TrainedModel(
-        architecture, ("red",), classes, Normaliser((0.0,), (1.0,)), 8, task=task, **of_task.get(task, {})
-    )
     rows = [{"step": 30 * n, "loss": 0.1 / n, "learning_rate": 0.01, "val": val} for n, val in enumerate(scores, 1)]
-    with publish(folder, folder=True) as draft:
-        write_model_folder(draft, trained, {"head": torch.full((weights,), 0.5)}, rows, {"steps": 270})
-    return folder
+    trained, head = describe_trial(task, classes), {"head": torch.full((weights,), 0.5)}
+    return save_model(folder, trained, weights=head, history=rows, settings={"steps": 270})
 
 
 def train_trials(folder: Path, **last: float | None) -> list[Path]:
@@ -42,8 +30,7 @@ def train_trials(folder: Path, **last: float | None) -> list[Path]:
 
 def promote(models: list[Path], rung: Path, count: int, *more: object) -> int:
     """Run the stage; return its exit code."""
-    words: list[object] = ["promote", "--models", *models, "--count", count, "--rung", rung, *more]
-    return main([str(word) for word in words])
+    return stage("promote", "--models", *models, "--count", count, "--rung", rung, *more)
 
 
 def test_the_best_by_the_last_validation_continue(tmp_path: Path) -> None:

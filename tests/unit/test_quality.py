@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from affine import Affine
+from builders import write_store
 from chip_files import made_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odc.geo.geobox import GeoBox
 from scipy.stats import wasserstein_distance
 
 from eopipe.reporting import data_tables
@@ -18,24 +17,20 @@ from eopipe.reporting.charts import ridge_chart
 from eopipe.reporting.figures import CSS_COLORS, TWO
 from eopipe.reporting.quality import MAX_SCENES, DataQuality, distances, read_quality
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
-GRID = GeoBox((64, 64), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
+SHAPE = (64, 64)
 
 
 def write_scene(path: Path, shift: float = 0, *, valid: float = 1, bands: tuple[str, ...] = ("red", "nir")) -> Tiles:
     random = np.random.default_rng(len(path.name) + sum(map(ord, path.name)))
-    image = random.normal(1000 + shift, 100, (len(bands), *GRID.shape)).round().astype(np.uint16)
-    valid_pixels = (random.random(GRID.shape) < valid).astype(np.uint8)
+    image = random.normal(1000 + shift, 100, (len(bands), *SHAPE)).round().astype(np.uint16)
+    valid_pixels = (random.random(SHAPE) < valid).astype(np.uint8)
     measured = {
         "valid_fraction": float(valid_pixels.mean()),
         "quality": {"nodata": 0.25, "masked": 0.125, "saturated": 0.0},
     }
-    with new_store(path, GRID, bands, path.stem, measured) as group:
-        scale = {"scale_factor": 1e-4, "add_offset": 0.0}
-        add_array(group, "image", image.shape, "uint16", Layout(16, 64), **scale)[:] = image
-        add_array(group, "valid", valid_pixels.shape, "uint8", Layout(16, 64))[:] = valid_pixels
-    return Tiles(path)
+    return Tiles(write_store(path, bands, {"image": image, "valid": valid_pixels}, layout=Layout(16, 64), **measured))
 
 
 def quality_of(stores: list[Tiles]) -> DataQuality:

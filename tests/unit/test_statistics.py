@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import write_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenery import covered_area
@@ -22,9 +23,8 @@ from eopipe.chips.statistics import (
     read_statistics,
 )
 from eopipe.errors import BadInputError
-from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
 SHAPE, CHIP = (64, 96), 16
 SCALE, OFFSET = 0.0001, -0.1
@@ -115,14 +115,9 @@ def make_scene(
     random = np.random.default_rng(len(scene))
     values = {band: random.integers(0, 10_000, SHAPE).astype(np.uint16) for band in BANDS}
     image = np.stack([values[band] for band in bands]) if pixels is None else pixels
-    grid = make_grid((0.0, 0.0, SHAPE[1] * 10.0, SHAPE[0] * 10.0), "EPSG:32633", 10.0, (0, 0))
-    layout = Layout(16, 16)
-    with new_store(folder / f"{scene}.zarr", grid, bands, scene, {}) as group:
-        stored = add_array(group, "image", image.shape, image.dtype, layout, scale_factor=SCALE, add_offset=OFFSET)
-        stored[:] = image
-        usable = np.ones(SHAPE, np.uint8) if valid is None else valid
-        add_array(group, "valid", SHAPE, "uint8", layout)[:] = usable
-    return Tiles(folder / f"{scene}.zarr")
+    arrays = {"image": image} | ({} if valid is None else {"valid": valid})
+    options: dict[str, Any] = {"layout": Layout(16, 16), "scaling": (SCALE, OFFSET)}
+    return Tiles(write_store(folder / f"{scene}.zarr", bands, arrays, **options))
 
 
 def physical(store: Tiles, band: str, mask: BoolArray) -> Float64Array:

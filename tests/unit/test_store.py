@@ -1,10 +1,12 @@
 """A store gives back what was written, has as many files as predicted, and describes itself."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from builders import write_store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,13 +18,9 @@ from eopipe.tiles.store import Tiles, add_array, new_store
 
 
 def make_store(path: Path, shape: tuple[int, int], layout: Layout, *, scene: str = "s") -> np.ndarray:
-    height, width = shape
-    grid = make_grid((500000.0, 5000000.0 - 10 * height, 500000.0 + 10 * width, 5000000.0), "EPSG:32633", 10.0, (0, 0))
-    pixels = np.arange(2 * height * width, dtype="uint16").reshape(2, height, width)
-    with new_store(path, grid, ("red", "nir"), scene, {"datetime": None}) as group:
-        image = add_array(group, "image", pixels.shape, "uint16", layout, scale_factor=0.5, add_offset=-1.0)
-        image[:] = pixels
-        add_array(group, "valid", shape, "uint8", layout)[:] = 1
+    pixels = np.arange(2 * shape[0] * shape[1], dtype="uint16").reshape(2, *shape)
+    options: dict[str, Any] = {"scene": scene, "layout": layout, "scaling": (0.5, -1.0), "datetime": None}
+    write_store(path, ("red", "nir"), {"image": pixels}, **options)
     return pixels
 
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import rasterio
 import zarr
+from builders import grid_of, write_store
 
 from eopipe.cli import main
 from eopipe.publish import write_manifest
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.text_table import format_bytes
-from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
 SHAPE = (48, 40)
+GRID = grid_of(SHAPE)
 NAMES = ("blue", "green", "red", "nir")
-GRID = make_grid((500000.0, 4999520.0, 500400.0, 5000000.0), "EPSG:32633", 10.0, (0, 0))
 
 
 def write(path: Path, **changes: Any) -> Path:
@@ -28,22 +28,19 @@ def write(path: Path, **changes: Any) -> Path:
     valid[:24] = 1
     pixels = np.arange(4 * 48 * 40, dtype=changes.pop("dtype", "uint16")).reshape(4, *SHAPE) + 1
     arrays = {"image": pixels, "valid": valid} | changes
-    properties = {"datetime": "2020-07-04T00:00:00Z", "collection": "c", "valid_fraction": float(valid.mean())}
-    with new_store(path, GRID, NAMES, path.stem, properties) as group:
-        for name, values in arrays.items():
-            scaled = {"scale_factor": 1e-4, "add_offset": -0.1} if name == "image" else {}
-            add_array(group, name, values.shape, values.dtype, Layout(16, 32), **scaled)[:] = values
-    return path
+    properties: dict[str, Any] = {
+        "datetime": "2020-07-04T00:00:00Z",
+        "collection": "c",
+        "valid_fraction": float(valid.mean()),
+    }
+    return write_store(path, NAMES, arrays, layout=Layout(16, 32), scaling=(1e-4, -0.1), **properties)
 
 
 def write_labels(path: Path, **changes: Any) -> Path:
     numbers = np.full(SHAPE, 255, "uint8")
     numbers[:, :20] = 1
     arrays = {"label": numbers, "valid": (numbers != 255).astype("uint8")} | changes
-    with new_store(path, GRID, ("land", "water"), "", {}) as group:
-        for name, values in arrays.items():
-            add_array(group, name, values.shape, values.dtype, Layout(16, 32))[:] = values
-    return path
+    return write_store(path, ("land", "water"), arrays, layout=Layout(16, 32))
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
