@@ -4,33 +4,29 @@ import json
 import math
 from pathlib import Path
 
+import builders
 import numpy as np
 import pytest
-import rasterio
 import torch
 import zarr
+from builders import BANDS, map_options
+from builders import stage as run_stage
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odc.geo.geobox import GeoBox
 from torch import nn
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, FloatArray
 from eopipe.chips.chips import Normaliser
 from eopipe.chips.fill import fill_nearest
-from eopipe.cli import main
 from eopipe.contract import stage
 from eopipe.inference.mosaic import probabilities
 from eopipe.inference.predictor import Predict, PredictorSettings, WindowPredictor, open_predictor
 from eopipe.models import Architecture
-from eopipe.models.model_files import copy_files
-from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
-from eopipe.publish import publish
-from eopipe.tiles.grid import make_grid
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.models.model_folder import read_trained_model
+from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import fixed_window
 
-BANDS, CLASSES, CHIP, PATCH = ("red", "nir"), ("a", "b", "c"), 32, 8
+CLASSES, CHIP, PATCH = ("a", "b", "c"), 32, 8
 # A vision transformer with a table of positions, which takes images of one size only.
 VIT = f"""\
 import time
@@ -81,19 +77,11 @@ class Stateful(nn.Module):
 """
 
 
-def grid(height: int, width: int) -> GeoBox:
-    return make_grid((0.0, 0.0, width * 10.0, height * 10.0), "EPSG:32633", 10.0, (0, 0))
-
-
 def write_tiles(path: Path, height: int, width: int, hole: float = 0.0) -> Path:
     """Noise, a part of whose pixels is not valid."""
     random = np.random.default_rng(7)
-    with new_store(path, grid(height, width), BANDS, path.stem, {"datetime": "2020-07-01T00:00:00Z"}) as group:
-        image = random.integers(500, 4000, (2, height, width)).astype(np.uint16)
-        layout = Layout(32, 64)
-        add_array(group, "image", image.shape, "uint16", layout, scale_factor=1e-4, add_offset=0.0)[:] = image
-        add_array(group, "valid", (height, width), "uint8", layout)[:] = random.random((height, width)) >= hole
-    return path
+    image = random.integers(500, 4000, (2, height, width)).astype(np.uint16)
+    return builders.write_tiles(path, image, random.random((height, width)) >= hole)
 
 
 def place_dependent(images: FloatArray) -> FloatArray:
@@ -182,23 +170,13 @@ def write_model(folder: Path, name: str) -> Path:
     """A model folder as train writes it, with random weights."""
     torch.manual_seed(2)
     architecture = architecture_of(name)
-    module = architecture.build()
-    window = fixed_window(module, architecture, CHIP)
-    normaliser = Normaliser((0.2, 0.2), (0.1, 0.1))
-    trained = TrainedModel(architecture, BANDS, CLASSES, normaliser, CHIP, window=window)
-    with publish(folder, folder=True) as draft:
-        copy_files(architecture.files, draft)
-        write_model_folder(draft, trained, module.state_dict(), [], {})
-    return folder
+    window = fixed_window(architecture.build(), architecture, CHIP)
+    fields = {"architecture": architecture, "chip": CHIP, "window": window}
+    return builders.write_model(folder, "segmentation", CLASSES, seed=2, **fields)
 
 
 def predict(model: Path, tiles: Path, folder: Path, name: str, *options: object) -> AnyArray:
-    folder.mkdir()
-    outputs = ["--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif"]
-    arguments = ["--model", model, "--tiles", tiles, *outputs, "--allow-code", name, *options]
-    assert main(["predict", *map(str, arguments)]) == 0
-    with rasterio.open(folder / "probabilities.tif") as file:
-        return np.asarray(file.read())
+    return builders.predict(folder, model, [tiles], "--allow-code", name, *options)[1]
 
 
 def test_a_transformer_of_one_size_is_mapped_with_the_same_bytes_whatever_the_window(project: Path) -> None:
@@ -240,8 +218,8 @@ def test_a_model_that_sees_its_whole_window_is_blended_at_the_size_of_the_option
 
 def test_a_halo_of_blended_windows_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, tiles = write_model(project / "model", "vit.py:ViT"), write_tiles(project / "a.zarr", 64, 64)
-    outputs = ["--classes", project / "c.tif", "--probabilities", project / "p.tif", "--allow-code", "vit.py:ViT"]
-    assert main([*map(str, ["predict", "--model", model, "--tiles", tiles, *outputs, "--halo", 8])]) == 2
+    options = [*map_options(project), "--allow-code", "vit.py:ViT", "--halo", 8]
+    assert run_stage("predict", "--model", model, "--tiles", tiles, *options) == 2
     assert "overlap by half and are blended, so there is no halo; remove it" in capsys.readouterr().err
 
 
@@ -251,7 +229,7 @@ def test_a_transformer_of_one_size_is_exported_for_that_size(project: Path) -> N
 
     model, tiles = write_model(project / "model", "vit.py:ViT"), write_tiles(project / "a.zarr", 64, 64)
     outputs = ["--onnx", project / "model.onnx", "--check", project / "export.json", "--allow-code", "vit.py:ViT"]
-    assert main([*map(str, ["export", "--model", model, "--tiles", tiles, *outputs])]) == 0
+    assert run_stage("export", "--model", model, "--tiles", tiles, *outputs) == 0
     (image,) = onnx.load(project / "model.onnx").graph.input
     assert [size.dim_value for size in image.type.tensor_type.shape.dim][1:] == [len(BANDS), CHIP, CHIP]
     assert image.type.tensor_type.shape.dim[0].dim_param
@@ -265,7 +243,7 @@ def test_a_model_whose_code_fixes_the_number_of_images_is_not_exported(
     (project / "vit.py").write_text(VIT.replace("x.shape[0]", "len(x)"))
     model, tiles = write_model(project / "model", "vit.py:ViT"), write_tiles(project / "a.zarr", 64, 64)
     outputs = ["--onnx", project / "model.onnx", "--check", project / "export.json", "--allow-code", "vit.py:ViT"]
-    assert main([*map(str, ["export", "--model", model, "--tiles", tiles, *outputs])]) == 2
+    assert run_stage("export", "--model", model, "--tiles", tiles, *outputs) == 2
     assert "its code fixes the number of images when it is traced" in capsys.readouterr().err
     assert not (project / "model.onnx").exists()
 

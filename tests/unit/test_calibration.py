@@ -2,24 +2,19 @@
 
 import json
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import builders
 import numpy as np
 import pytest
-import rasterio
 import torch
-from affine import Affine
+from builders import describe_model, map_options, read_bands, save_model, stage, west_east, write_labels, write_tiles
 from hypothesis import given
 from hypothesis import strategies as st
-from odc.geo.geobox import GeoBox
-from scenery import unaudited
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
-from eopipe.chips.chips import Normaliser
-from eopipe.cli import main
 from eopipe.evaluation.calibration import (
     calibration_intervals,
     jackknife,
@@ -29,15 +24,10 @@ from eopipe.evaluation.calibration import (
 from eopipe.evaluation.correlation import SamplingUnits
 from eopipe.evaluation.fit_calibration import LabelledSamples
 from eopipe.inference.temperature import HIGHEST, LOWEST, apply_temperature, fit_temperature
-from eopipe.models import Architecture
-from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.publish import publish
-from eopipe.text_files import write_json
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import NO_LABEL, add_array, new_store
+from eopipe.text_files import read_json, write_json
+from eopipe.tiles.store import NO_LABEL
 
-BANDS, CLASSES, SHAPE, CHIP = ("red", "nir"), ("land", "water", "ice"), (96, 160), 16
-GRID = GeoBox(SHAPE, Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
+CLASSES, SHAPE, CHIP = ("land", "water", "ice"), (96, 160), 16
 
 
 def softmax(logits: AnyArray) -> Float64Array:
@@ -249,7 +239,10 @@ class Mosaic:
     def __init__(self, folder: Path, task: str = "segmentation", truth: float = 0.2) -> None:
         self.folder = folder
         stream = np.random.default_rng(4)
-        self.tiles = [self.write_tiles(name, stream) for name in ("a", "b")]
+        self.tiles = []
+        for name in ("a", "b"):
+            image = stream.integers(500, 4000, (2, *SHAPE)).astype(np.uint16)
+            self.tiles.append(write_tiles(folder / f"{name}.zarr", image, stream.random(SHAPE) < 0.8))
         names = ("height",) if task == "regression" else CLASSES
         self.model = write_model(folder / "model", task, names)
         self.split = write_split(folder / "split.json", names)
@@ -262,73 +255,29 @@ class Mosaic:
             label = np.repeat(np.repeat(label[::CHIP, ::CHIP], CHIP, 0), CHIP, 1)
         self.label, self.labels = label, write_labels(folder / "all.zarr", label, names)
 
-    def write_tiles(self, name: str, stream: np.random.Generator) -> Path:
-        properties = {"datetime": "2020-07-01T00:00:00Z", "collection": "test"}
-        with new_store(self.folder / f"{name}.zarr", GRID, BANDS, name, properties) as group:
-            image = stream.integers(500, 4000, (2, *SHAPE)).astype(np.uint16)
-            layout = Layout(32, 64)
-            add_array(group, "image", image.shape, "uint16", layout, scale_factor=1e-4, add_offset=0.0)[:] = image
-            add_array(group, "valid", SHAPE, "uint8", layout)[:] = stream.random(SHAPE) < 0.8
-        return self.folder / f"{name}.zarr"
-
     def predict(self, folder: Path, *options: object) -> tuple[AnyArray, FloatArray]:
-        folder.mkdir()
-        outputs = ["--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif"]
-        assert stage("predict", "--model", self.model, "--tiles", *self.tiles, *outputs, *options) == 0
-        with rasterio.open(outputs[1]) as classes, rasterio.open(outputs[3]) as probabilities:
-            return classes.read(1), (probabilities.read() / 10_000).astype(np.float32)
+        classes, probabilities = builders.predict(folder, self.model, self.tiles, *options)
+        return classes, (probabilities / 10_000).astype(np.float32)
 
     def calibrate(self, name: str = "calibration.json", *options: object) -> int:
         inputs = ["--model", self.model, "--tiles", *self.tiles, "--labels", self.labels, "--chips", self.split]
         return stage("calibrate", *inputs, "--calibration", self.folder / name, *options)
 
     def read(self, name: str = "calibration.json") -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.folder / name).read_text())
-        return content
+        return dict(read_json(self.folder / name))
 
     def evaluate(self, folder: Path) -> dict[str, Any]:
-        maps = ["--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif"]
         inputs = ["--tiles", *self.tiles, "--labels", self.labels, "--chips", self.split]
-        assert stage("evaluate", *maps, *inputs, "--metrics", folder / "metrics.json") == 0
-        metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
-        return metrics
-
-
-def stage(*arguments: object) -> int:
-    return main([str(word) for word in arguments])
+        return builders.evaluate(folder, *map_options(folder), *inputs)
 
 
 def write_model(path: Path, task: str, names: tuple[str, ...], weight: float | None = None) -> Path:
-    torch.manual_seed(1)
-    architecture = Architecture("unet", 2, len(names), 4, 1)
-    target = (10.0, 4.0) if task == "regression" else ()
-    trained = TrainedModel(architecture, BANDS, names, Normaliser((0.2, 0.2), (0.1, 0.1)), CHIP, task, target)
-    trained = replace(trained, min_share=0.3 if task == "multilabel" else 0.0)
-    weights = architecture.build().state_dict()
-    if weight is not None:
-        weights = {name: torch.full_like(value, weight) for name, value in weights.items()}
-    with publish(path, folder=True) as draft:
-        write_model_folder(draft, trained, weights, [], {})
-    return path
+    return save_model(path, describe_model(task, names, chip=CHIP), weight=weight)
 
 
 def write_split(path: Path, names: tuple[str, ...], **changes: Any) -> Path:
-    samples: dict[str, Any] = {"train": [], "val": [], "test": []}
-    for row in range(0, SHAPE[0], CHIP):
-        for col in range(0, SHAPE[1], CHIP):
-            samples["train" if col < 48 else "val" if col < 96 else "test"].append([0, row, col])
-    content = {"scenes": ["a", "b"], "classes": list(names), "chip": CHIP, "samples": samples}
-    write_json(path, content | unaudited("west-east", 0.5) | changes)
-    return path
-
-
-def write_labels(path: Path, label: AnyArray, names: tuple[str, ...]) -> Path:
-    layout = Layout(32, 64)
-    with new_store(path, GRID, names, "", {}) as group:
-        add_array(group, "label", SHAPE, label.dtype, layout)[:] = label
-        valid = np.isfinite(label) if label.dtype.kind == "f" else label != NO_LABEL
-        add_array(group, "valid", SHAPE, "uint8", layout)[:] = valid
-    return path
+    samples = changes.pop("samples", west_east(SHAPE, CHIP, 48, 96))
+    return builders.write_split(path, ["a", "b"], names, CHIP, samples, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -432,8 +381,7 @@ def test_maps_of_scenes_that_are_split_have_the_temperature_of_those_that_valida
     is_val = np.zeros(SHAPE, bool)
     for _, row, column in samples:
         is_val[row : row + CHIP, column : column + CHIP] = True
-    with rasterio.open(tmp_path / "first/classes.tif") as file:
-        is_val &= (file.read(1) != NO_LABEL) & (mosaic.label != NO_LABEL)
+    is_val &= (read_bands(tmp_path / "first/classes.tif")[0] != NO_LABEL) & (mosaic.label != NO_LABEL)
     assert content["pixels"] == is_val.sum()
     expected = fit_temperature(of_scene[:, is_val], mosaic.label[is_val].astype(np.int64))
     # Maps are rounded to 1/10000.

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import rasterio
 import two_zones
+from builders import BANDS, write_model
 from hypothesis import given
 from hypothesis import strategies as st
 from pyproj import Transformer
 from scenery import Run, split_outputs, write_raster
 from shapely import box, transform
 from stores import ImageOfSplit, table_of
-from test_task_maps import BANDS, write_model
 
 import eopipe
 from eopipe.chips.chips import pair_stores

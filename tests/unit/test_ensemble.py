@@ -10,8 +10,8 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from builders import BANDS, describe_model, predict, save_model, stage, write_scenes
 from stac_schemas import schema_errors
-from test_task_maps import BANDS, predict, scenes, stage
 
 import eopipe
 from eopipe.arrays import AnyArray
@@ -21,7 +21,7 @@ from eopipe.inspection.models import LoadedModel
 from eopipe.models import Architecture
 from eopipe.models.combine import read_members
 from eopipe.models.ensemble import Ensemble
-from eopipe.models.model_files import copy_files, list_files
+from eopipe.models.model_files import list_files
 from eopipe.models.model_folder import (
     CARD,
     HISTORY,
@@ -30,17 +30,15 @@ from eopipe.models.model_folder import (
     read_model_card,
     read_trained_model,
     read_weights,
-    write_model_folder,
 )
 from eopipe.models.onnx import write_onnx
 from eopipe.models.pixel_models import FitOptions, fit
-from eopipe.publish import publish
 from eopipe.scenes.item import read_item
 from eopipe.tasks import TASKS
 from eopipe.telemetry.journal import METRICS
 from eopipe.training.model_checks import check_init_folder
 
-CHIP, SEEDS = 8, (0, 1, 2)
+SEEDS = (0, 1, 2)
 NAMES = {
     "segmentation": ("land", "water", "ice"),
     "classification": ("land", "water", "ice"),
@@ -62,12 +60,7 @@ class Net(nn.Module):
 
 def described(task: str = "segmentation") -> TrainedModel:
     """A small U-Net of a task."""
-    names = NAMES[task]
-    architecture = Architecture("unet", len(BANDS), len(names), 4, 1)
-    trained = TrainedModel(architecture, BANDS, names, Normaliser((0.2, 0.2), (0.1, 0.1)), CHIP, task)
-    if task == "regression":
-        trained = replace(trained, target=(10.0, 4.0), unit="m")
-    return replace(trained, min_share=0.3) if task == "multilabel" else trained
+    return describe_model(task, NAMES[task])
 
 
 def write_member(path: Path, trained: TrainedModel, seed: int, **options: Any) -> Path:
@@ -75,12 +68,10 @@ def write_member(path: Path, trained: TrainedModel, seed: int, **options: Any) -
     torch.manual_seed(seed)
     weights = trained.architecture.build().state_dict()
     weights |= {name: 8 * tensor for name, tensor in weights.items() if name.startswith("head.2")}
-    with publish(path, folder=True) as draft:
-        (draft / METRICS).write_text(f'{{"event": "step", "step": {seed + 1}, "loss": 0.5}}\n')
-        copy_files(trained.architecture.files, draft)
-        settings = {"seed": seed, "steps": 100, "learning_rate": 0.004} | options
-        write_model_folder(draft, trained, weights, [{"step": 100 + seed, "val": None, "loss": 0.1}], settings)
-    return path
+    settings = {"seed": seed, "steps": 100, "learning_rate": 0.004} | options
+    history = [{"step": 100 + seed, "val": None, "loss": 0.1}]
+    files = {METRICS: f'{{"event": "step", "step": {seed + 1}, "loss": 0.5}}\n'}
+    return save_model(path, trained, weights=weights, history=history, settings=settings, files=files)
 
 
 def write_members(folder: Path, task: str = "segmentation") -> list[Path]:
@@ -124,7 +115,7 @@ def test_predictions_are_the_mean_of_those_of_the_members_and_not_of_their_logit
 
 @pytest.mark.parametrize("task", NAMES)
 def test_a_map_of_an_ensemble_is_the_mean_of_the_maps_of_its_members(tmp_path: Path, task: str) -> None:
-    tiles, members = scenes(tmp_path, 2), write_members(tmp_path, task)
+    tiles, members = write_scenes(tmp_path, 2), write_members(tmp_path, task)
     model = combine(tmp_path / "model", *members)
     maps = [predict(path.with_suffix(".maps"), path, tiles) for path in (model, *members)]
     kind = 0 if task == "regression" else 1
@@ -196,7 +187,7 @@ def test_the_folder_says_what_it_is_and_has_the_histories_of_all_members(tmp_pat
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("task", NAMES)
 def test_the_onnx_model_of_an_ensemble_gives_what_the_ensemble_gives(tmp_path: Path, task: str) -> None:
-    tiles, model = scenes(tmp_path, 1)[0], combine(tmp_path / "model", *write_members(tmp_path, task))
+    tiles, model = write_scenes(tmp_path, 1)[0], combine(tmp_path / "model", *write_members(tmp_path, task))
     onnx, check = tmp_path / "model.onnx", tmp_path / "check.json"
     assert stage("export", "--model", model, "--tiles", tiles, "--onnx", onnx, "--check", check) == 0
     assert json.loads(check.read_text())["largest_difference"] < 1e-5
@@ -213,7 +204,7 @@ def test_a_custom_model_keeps_its_files_and_needs_permission(
     architecture = Architecture("net.py:Net", len(BANDS), 3, 4, 1, BANDS, (), files)
     trained = replace(described(), architecture=architecture)
     members = [write_member(tmp_path / f"m{seed}", trained, seed) for seed in (0, 1)]
-    model, tiles = combine(tmp_path / "model", *members), scenes(tmp_path, 1)
+    model, tiles = combine(tmp_path / "model", *members), write_scenes(tmp_path, 1)
     assert (model / "code/net.py").read_text() == NET
     words = ["predict", "--model", model, "--tiles", *tiles, "--classes", "c.tif", "--probabilities", "p.tif"]
     assert stage(*words) != 0
@@ -271,10 +262,8 @@ def of_kinds(folder: Path, task: str) -> list[Path]:
     features = np.random.default_rng(5).normal(size=(50, 6)).astype(np.float32)
     truth = np.arange(50) % 3 if task == "segmentation" else features[:, 0]
     arrays = fit("forest", features, truth, 3 if task == "segmentation" else 0, FitOptions(2))
-    path = folder / "forest"
-    with publish(path, folder=True) as draft:
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        write_model_folder(draft, forest, tensors, [], {"seed": 2, "max_pixels": 50})
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    path = save_model(folder / "forest", forest, weights=tensors, settings={"seed": 2, "max_pixels": 50})
     return [write_member(folder / "small", trained, 0), write_member(folder / "large", large, 1, width=8), path]
 
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import rasterio
 import test_stac as stac
+from builders import predict_files as predict
+from builders import stage, write_labels, write_scenes
 from scenery import Catalog, Run, split_outputs
-from test_calibration import SHAPE, Mosaic, write_labels
+from test_calibration import SHAPE, Mosaic
 from test_ensemble import NAMES, combine, described, write_member, write_members
 from test_map_parts import digests, from_parts
 from test_map_places import of_places
 from test_map_places import write_split as write_places
-from test_task_maps import scenes, stage
 
 from eopipe.arrays import AnyArray, Float64Array
 from eopipe.evaluation.calibration import read_probabilities
@@ -27,14 +28,6 @@ from eopipe.tasks.task import SPREAD, without_spread
 from eopipe.text_files import write_json
 
 CALIBRATION = {"temperature": 2.0, "scenes": ["s0", "s1"], "summary": "of this test"}
-
-
-def predict(folder: Path, model: Path, tiles: list[Path], *options: object) -> tuple[Path, Path]:
-    """Both files of a map."""
-    files = folder / "classes.tif", folder / "probabilities.tif"
-    outputs = ["--classes", files[0], "--probabilities", files[1]]
-    assert stage("predict", "--model", model, "--tiles", *tiles, *outputs, *options) == 0
-    return files
 
 
 def read(path: Path) -> Float64Array:
@@ -94,7 +87,7 @@ def test_the_stored_spread_is_the_deviation_of_the_mapped_class(task: str, tempe
 def test_the_spread_is_that_of_the_maps_of_the_members(task: str, options: tuple[object, ...], tmp_path: Path) -> None:
     members = write_members(tmp_path, task)
     models = [combine(tmp_path / "model", *members), *members]
-    check_spread(tmp_path / "maps", task, models, scenes(tmp_path, 2), *options)
+    check_spread(tmp_path / "maps", task, models, write_scenes(tmp_path, 2), *options)
 
 
 @pytest.mark.parametrize("task", ["segmentation", "regression"])
@@ -102,12 +95,12 @@ def test_windows_that_are_blended_have_it_too(task: str, tmp_path: Path) -> None
     trained = replace(described(task), window=16)
     members = [write_member(tmp_path / f"m{seed}", trained, seed) for seed in (0, 1)]
     models = [combine(tmp_path / "model", *members), *members]
-    check_spread(tmp_path / "maps", task, models, scenes(tmp_path, 2), "--symmetries", 2)
+    check_spread(tmp_path / "maps", task, models, write_scenes(tmp_path, 2), "--symmetries", 2)
 
 
 @pytest.mark.parametrize("task", NAMES)
 def test_it_is_one_more_band_with_a_name_and_other_models_have_none(task: str, tmp_path: Path) -> None:
-    tiles, members, names = scenes(tmp_path, 1), write_members(tmp_path, task), NAMES[task]
+    tiles, members, names = write_scenes(tmp_path, 1), write_members(tmp_path, task), NAMES[task]
     bands = ("standard deviation of height", "scenes") if task == "regression" else names
     for path, expected in ((members[0], bands), (combine(tmp_path / "model", *members), (*bands, SPREAD))):
         with rasterio.open(predict(path.with_suffix(".maps"), path, tiles)[1]) as file:
@@ -121,7 +114,7 @@ def test_it_is_one_more_band_with_a_name_and_other_models_have_none(task: str, t
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("task", NAMES)
 def test_a_map_of_parts_has_the_bytes_of_the_whole_and_places_have_its_values(task: str, tmp_path: Path) -> None:
-    tiles, model = scenes(tmp_path, 2), combine(tmp_path / "model", *write_members(tmp_path, task))
+    tiles, model = write_scenes(tmp_path, 2), combine(tmp_path / "model", *write_members(tmp_path, task))
     window = "--window", 64
     whole = predict(tmp_path / "whole", model, tiles, *window)
     parts = [predict(tmp_path / f"{n}", model, tiles, *window, "--part", f"{n}-of-3") for n in (1, 2, 3)]
@@ -136,7 +129,7 @@ def test_a_map_of_parts_has_the_bytes_of_the_whole_and_places_have_its_values(ta
 
 @pytest.mark.parametrize("task", ["segmentation", "multilabel"])
 def test_a_calibration_changes_probabilities_and_not_the_spread(task: str, tmp_path: Path) -> None:
-    tiles, model = scenes(tmp_path, 2), combine(tmp_path / "model", *write_members(tmp_path, task))
+    tiles, model = write_scenes(tmp_path, 2), combine(tmp_path / "model", *write_members(tmp_path, task))
     write_json(tmp_path / "calibration.json", CALIBRATION | {"model": model_id(model)})
     plain = predict(tmp_path / "plain", model, tiles)
     fitted = predict(tmp_path / "fitted", model, tiles, "--calibration", tmp_path / "calibration.json")

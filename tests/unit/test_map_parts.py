@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 import rasterio
 import torch
+from builders import describe_model, map_files, predict_files, read_bands, save_model, stage, write_model, write_scenes
 from fake_condor import classad2, htcondor2, run_dag, submit
 from hypothesis import given
 from hypothesis import strategies as st
-from test_task_maps import BANDS, SHAPE, scenes, stage, write_model
 
 from eopipe.arrays import AnyArray
-from eopipe.chips.chips import Normaliser
 from eopipe.chips.fill import fill_nearest
 from eopipe.errors import BadInputError
 from eopipe.inference.map_files import windows_of_part
 from eopipe.models import Architecture
-from eopipe.models.model_folder import TrainedModel, model_id, read_trained_model, write_model_folder
-from eopipe.publish import publish
+from eopipe.models.model_folder import model_id, read_trained_model
 from eopipe.tiles.grid import windows
 from eopipe.tiles.store import Tiles
 
@@ -29,17 +27,10 @@ CLASSES = {"segmentation": ("a", "b"), "multilabel": ("a", "b", "c"), "regressio
 CLASSES["classification"] = CLASSES["segmentation"]
 
 
-def files(folder: Path) -> tuple[Path, Path]:
-    return folder / "classes.tif", folder / "probabilities.tif"
-
-
 def predict(folder: Path, model: Path, tiles: list[Path], *options: object) -> tuple[Path, Path]:
     """Both files of a map."""
-    classes, probabilities = files(folder)
-    target = ["--classes", classes, "--probabilities", probabilities]
     window = [] if "--window" in options else ["--window", 64]
-    assert stage("predict", "--model", model, "--tiles", *tiles, *target, *window, *options) == 0
-    return classes, probabilities
+    return predict_files(folder, model, tiles, *window, *options)
 
 
 def from_parts(parts: list[tuple[Path, Path]]) -> list[object]:
@@ -53,7 +44,7 @@ def digests(paths: tuple[Path, Path]) -> list[str]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("task", sorted(CLASSES))
 def test_a_map_of_parts_has_the_bytes_of_the_map_of_one_job(task: str, tmp_path: Path) -> None:
-    model, tiles = write_model(tmp_path / "model", task, CLASSES[task]), scenes(tmp_path, 2)
+    model, tiles = write_model(tmp_path / "model", task, CLASSES[task]), write_scenes(tmp_path, 2)
     whole = digests(predict(tmp_path / "whole", model, tiles))
     for count in (2, 3, 7):
         parts = [
@@ -67,13 +58,9 @@ def test_a_map_of_parts_has_the_bytes_of_the_map_of_one_job(task: str, tmp_path:
 
 @pytest.mark.parametrize("name", ["unet", "convnext"])
 def test_a_map_of_any_window_and_parts_is_one_pass_of_the_model_over_the_whole_scene(name: str, tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    trained = TrainedModel(
-        Architecture(name, 2, 3, 4, 1), BANDS, ("a", "b", "c"), Normaliser((0.2, 0.2), (0.1, 0.1)), 16
-    )
-    with publish(tmp_path / "model", folder=True) as draft:
-        write_model_folder(draft, trained, trained.architecture.build().state_dict(), [], {})
-    tiles = scenes(tmp_path, 1)
+    trained = describe_model("segmentation", ("a", "b", "c"), architecture=Architecture(name, 2, 3, 4, 1), chip=16)
+    save_model(tmp_path / "model", trained)
+    tiles = write_scenes(tmp_path, 1)
     expected, valid = dense_probabilities(tmp_path / "model", tiles[0])
     for window, count in ((64, 1), (64, 3), (72, 2), (1024, 1)):
         run = tmp_path / f"{window}-{count}"
@@ -82,8 +69,7 @@ def test_a_map_of_any_window_and_parts_is_one_pass_of_the_model_over_the_whole_s
             for n in range(1, count + 1)
         ]
         _, path = predict(run / "map", tmp_path / "model", tiles, "--window", window, *from_parts(parts))
-        with rasterio.open(path) as file:
-            mapped = file.read()
+        mapped = read_bands(path)
         assert np.abs(mapped[:, valid] / 10_000 - expected[:, valid]).max() < 1.1e-4
         assert (mapped[:, ~valid] == 65_535).all()
 
@@ -104,21 +90,20 @@ def dense_probabilities(model: Path, tiles: Path) -> tuple[AnyArray, AnyArray]:
 
 
 def test_what_a_part_has_is_not_predicted_again(tmp_path: Path) -> None:
-    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), scenes(tmp_path, 1)
+    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), write_scenes(tmp_path, 1)
     parts = [predict(tmp_path / f"part{n}", model, tiles, "--part", f"{n}-of-2") for n in (1, 2)]
     with rasterio.open(parts[0][0], "r+") as file:
         file.write(file.read(1) * 0 + 1, 1)
-    with rasterio.open(predict(tmp_path / "map", model, tiles, *from_parts(parts))[0]) as file:
-        changed = file.read(1)[:64]
-    assert (changed == 1).all()
+    changed, _ = predict(tmp_path / "map", model, tiles, *from_parts(parts))
+    assert (read_bands(changed)[0, :64] == 1).all()
 
 
 def test_a_part_holds_its_windows_alone(tmp_path: Path) -> None:
-    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), scenes(tmp_path, 1)
+    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), write_scenes(tmp_path, 1)
     classes, probabilities = predict(tmp_path / "part", model, tiles, "--part", "2-of-2")
     for path in (classes, probabilities):
         with rasterio.open(path) as file:
-            assert file.shape == SHAPE
+            assert file.shape == (80, 72)
             covered = file.read(1) != file.nodata
         assert covered[64:].any()
         assert not covered[:64].any()
@@ -133,7 +118,7 @@ def test_parts_divide_the_windows_into_runs_of_nearly_the_same_length(height: in
 
 
 def test_parts_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), scenes(tmp_path, 2)
+    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), write_scenes(tmp_path, 2)
     part = predict(tmp_path / "part", model, tiles, "--part", "1-of-2")
     of_one = predict(tmp_path / "of-one", model, tiles[:1], "--part", "1-of-2")
     whole = predict(tmp_path / "whole", model, tiles)
@@ -160,7 +145,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.Captur
 def test_parts_of_two_models_with_the_same_classes_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tiles = scenes(tmp_path, 1)
+    tiles = write_scenes(tmp_path, 1)
     models = [write_model(tmp_path / f"m{seed}", "segmentation", ("a", "b"), seed=seed) for seed in (1, 2)]
     parts = [predict(tmp_path / f"p{n}", model, tiles, "--part", f"{n}-of-2") for n, model in enumerate(models, 1)]
     target = ["--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif", "--window", 64]
@@ -179,7 +164,7 @@ def submit_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "submit"
     (folder / "in $put").mkdir(parents=True)
     write_model(folder / "in $put/model", "segmentation", ("a", "b"))
-    scenes(folder / "in $put", 2)
+    write_scenes(folder / "in $put", 2)
     monkeypatch.chdir(folder)
     return folder
 
@@ -201,7 +186,7 @@ def test_jobs_of_htcondor_make_the_map_of_one_job(submit_folder: Path, tmp_path:
     assert sorted(path.name for path in (submit_folder / "condor/parts").iterdir()) == ["1-of-3", "2-of-3", "3-of-3"]
     folder = submit_folder / "in $put"
     whole = predict(tmp_path / "whole", folder / "model", [folder / "s0.zarr", folder / "s1.zarr"])
-    assert digests(files(submit_folder / "out")) == digests(whole)
+    assert digests(map_files(submit_folder / "out")) == digests(whole)
     assert (submit_folder / "out/classes.tif.run.json").is_file()
 
 

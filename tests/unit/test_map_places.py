@@ -3,25 +3,34 @@
 from pathlib import Path
 from typing import Any
 
+import builders
 import numpy as np
 import pytest
 import rasterio
 import test_blended_windows as blended
+from builders import (
+    BANDS,
+    LAYOUT,
+    grid_of,
+    noise,
+    predict_files,
+    stage,
+    write_labels,
+    write_model,
+    write_scenes,
+    write_tiles,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from scenery import unaudited
 from test_blended_windows import project  # noqa: F401
 from test_map_parts import CLASSES, digests
-from test_task_maps import BANDS, grid, scenes, stage, write_labels, write_model, write_tiles
 
 from eopipe.arrays import AnyArray, FloatArray
 from eopipe.chips.chip_blocks import chips_in, covered_pixels, windows_with_chips
 from eopipe.inference import predictor
 from eopipe.provenance.pixel_lineage import MapPixel, splits_of
-from eopipe.text_files import write_json
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import make_grid, windows
-from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
 from eopipe.tiles.store import Tiles, add_array, new_cell_stores
 
@@ -31,17 +40,12 @@ CHIP = 8
 def write_split(path: Path, names: list[str], val: list[list[int]], chip: int = CHIP, **fields: Any) -> Path:
     """A split file whose validation chips are rows of (scene, row, column)."""
     samples = {"train": [[0, 0, 0]], "val": val, "test": [[0, 0, chip]]}
-    split = {"scenes": names, "classes": ["a", "b"], "chip": chip, "samples": samples}
-    write_json(path, split | unaudited("west-east", 0.5) | fields)
-    return path
+    return builders.write_split(path, names, ("a", "b"), chip, samples, **fields)
 
 
 def predict(folder: Path, model: Path, tiles: list[Path], *options: object) -> tuple[Path, Path]:
     """Both files of a map with windows of 64 pixels."""
-    files = folder / "classes.tif", folder / "probabilities.tif"
-    outputs = ["--classes", files[0], "--probabilities", files[1], "--window", 64]
-    assert stage("predict", "--model", model, "--tiles", *tiles, *outputs, *options) == 0
-    return files
+    return predict_files(folder, model, tiles, "--window", 64, *options)
 
 
 def of_places(split: Path, name: str = "val") -> tuple[object, ...]:
@@ -95,7 +99,7 @@ def pixels_predicted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def large_scenes(folder: Path) -> list[Path]:
     """Two scenes of 4 x 3 windows, not all of whose pixels are valid."""
     random = np.random.default_rng(3)
-    images = [random.integers(500, 4000, (2, 200, 140)) for _ in range(2)]
+    images = [random.integers(500, 4000, (2, 200, 140)).astype(np.uint16) for _ in range(2)]
     return [
         write_tiles(folder / f"s{n}.zarr", image, random.random((200, 140)) < 0.8) for n, image in enumerate(images)
     ]
@@ -146,8 +150,7 @@ def test_only_chips_of_the_scenes_of_the_map_count_where_scenes_are_split(tmp_pa
 def test_of_a_chip_set_the_slots_of_its_chips_are_mapped(project: Path) -> None:  # noqa: F811
     edge, val = blended.CHIP, [[1, 0, 32], [1, 32, 64], [0, 0, 0]]
     model = blended.write_model(project / "model", "vit.py:ViT")
-    image = np.random.default_rng(7).integers(500, 4000, (2, 2 * edge, 3 * edge))
-    tiles = [write_tiles(project / "b.zarr", image, np.ones(image.shape[1:], bool), chip_set=blended.SLOTS)]
+    tiles = [write_tiles(project / "b.zarr", noise(2, 2 * edge, 3 * edge, seed=7), chip_set=blended.SLOTS)]
     options = ("--allow-code", "vit.py:ViT")
     whole = predict(project / "whole", model, tiles, *options)
     split = write_split(project / "split.json", ["a", "b"], val, edge, chip_set={"block_km": 50})
@@ -166,11 +169,9 @@ def test_each_cell_has_its_own_places(tmp_path: Path) -> None:
     parts = [(cell, cell.grid, StoredWindow(frame.shape, (0, cell.column), 64)) for cell in frame.cells]
     with new_cell_stores(tmp_path / "s0.zarr", frame, BANDS, "s0", attributes, parts) as (_, groups):
         for cell, part in zip(frame.cells, groups, strict=True):
-            image = add_array(
-                part, "image", (2, *cell.shape), "uint16", Layout(32, 64), scale_factor=1e-4, add_offset=0
-            )
+            image = add_array(part, "image", (2, *cell.shape), "uint16", LAYOUT, scale_factor=1e-4, add_offset=0)
             image[:] = random.integers(500, 4000, image.shape)
-            add_array(part, "valid", cell.shape, "uint8", Layout(32, 64))[:] = 1
+            add_array(part, "valid", cell.shape, "uint8", LAYOUT)[:] = 1
     model, column = write_model(tmp_path / "model", "segmentation", ("a", "b")), frame.cells[1].column
     split = write_split(
         tmp_path / "split.json",
@@ -201,11 +202,11 @@ def test_windows_with_chips_are_those_that_any_chip_reaches(
 
 
 def test_places_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), scenes(tmp_path, 2)
+    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), write_scenes(tmp_path, 2)
     split = write_split(tmp_path / "split.json", ["s0", "s1"], [[0, 8, 8]])
     other = write_split(tmp_path / "other.json", ["s1", "s2"], [[0, 8, 8]])
     moved = write_split(
-        tmp_path / "moved.json", ["s0", "s1"], [[0, 8, 8]], grid=Frame.of_grids([grid((80, 73))]).json()
+        tmp_path / "moved.json", ["s0", "s1"], [[0, 8, 8]], grid=Frame.of_grids([grid_of((80, 73))]).json()
     )
     part = predict(tmp_path / "part", model, tiles, "--part", "1-of-2")
     target = ["--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
@@ -233,7 +234,7 @@ def test_places_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.Captu
 def test_a_map_of_places_is_not_taken_for_a_map_of_everything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), scenes(tmp_path, 1)
+    model, tiles = write_model(tmp_path / "model", "segmentation", ("a", "b")), write_scenes(tmp_path, 1)
     labels = write_labels(tmp_path / "labels.zarr", np.zeros((80, 72), np.uint8), ("a", "b"))
     split = write_split(tmp_path / "split.json", ["s0"], [[0, 8, 8]])
     for name in ("val", "test"):

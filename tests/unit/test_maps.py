@@ -5,91 +5,58 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import builders
 import numpy as np
 import onnx
 import pytest
 import rasterio
 import torch
-from affine import Affine
+from builders import (
+    BANDS,
+    grid_of,
+    map_options,
+    noise,
+    predict,
+    predict_files,
+    read_bands,
+    save_model,
+    stage,
+    write_labels,
+    write_tiles,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from odc.geo.geobox import GeoBox
 from rasterio.enums import ColorInterp
 from rio_cogeo.cogeo import cog_validate
 from safetensors import safe_open
 from scenery import split_outputs
 
-from eopipe.arrays import AnyArray, UInt8Array, UInt16Array
+from eopipe.arrays import UInt8Array
 from eopipe.chips.chips import Normaliser
-from eopipe.cli import main
 from eopipe.errors import IntegrityError
 from eopipe.inference.predictor import padded_slice
-from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties
-from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
+from eopipe.models.model_folder import read_trained_model
 from eopipe.models.onnx import check_onnx, metadata, write_onnx
 from eopipe.models.unet import UNet, unet_radius
 from eopipe.publish import publish
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.scenes.item import scene_tags, tagged_scenes
 from eopipe.tasks.classes import ClassTables, confusion_matrix
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.text_files import read_json
+from eopipe.tiles.store import NO_LABEL, Tiles
 
-BANDS, CLASSES = ("red", "nir"), ("land", "water")
-LAYOUT = Layout(32, 64)
-
-
-def grid(height: int, width: int) -> GeoBox:
-    return GeoBox((height, width), Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
-
-
-def write_tiles(
-    path: Path,
-    image: AnyArray,
-    valid: AnyArray | None = None,
-    day: str = "2020-07-01",
-    bands: tuple[str, ...] = BANDS,
-) -> Path:
-    shape = image.shape[1:]
-    properties = {"datetime": f"{day}T00:00:00Z", "collection": "test"}
-    with new_store(path, grid(*shape), bands, path.stem, properties) as group:
-        add_array(group, "image", image.shape, "uint16", LAYOUT, scale_factor=1e-4, add_offset=0.0)[:] = image
-        add_array(group, "valid", shape, "uint8", LAYOUT)[:] = 1 if valid is None else valid
-    return path
-
-
-def write_labels(path: Path, label: AnyArray) -> Path:
-    with new_store(path, grid(*label.shape), CLASSES, "", {}) as group:
-        add_array(group, "label", label.shape, "uint8", LAYOUT)[:] = label
-        add_array(group, "valid", label.shape, "uint8", LAYOUT)[:] = label != NO_LABEL
-    return path
+CLASSES = ("land", "water")
 
 
 def write_model(path: Path, depth: int = 2) -> Path:
     """A U-Net with random weights; what it predicts depends on every pixel in its reach."""
-    torch.manual_seed(1)
-    architecture = Architecture("unet", len(BANDS), len(CLASSES), 4, depth)
-    trained = TrainedModel(architecture, BANDS, CLASSES, Normaliser((0.1, 0.3), (0.05, 0.1)), 16)
-    with publish(path, folder=True) as draft:
-        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
-    return path
-
-
-def noise(height: int, width: int, seed: int = 0) -> UInt16Array:
-    return np.random.default_rng(seed).integers(500, 4000, (2, height, width)).astype(np.uint16)
-
-
-def predict(folder: Path, model: Path, tiles: list[Path], *options: object) -> tuple[AnyArray, AnyArray]:
-    paths = folder / "classes.tif", folder / "probabilities.tif"
-    arguments = ["--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1], *options]
-    assert main(["predict", *map(str, arguments)]) == 0
-    with rasterio.open(paths[0]) as a, rasterio.open(paths[1]) as b:
-        return a.read(1), b.read()
+    normaliser = Normaliser((0.1, 0.3), (0.05, 0.1))
+    return builders.write_model(path, "segmentation", CLASSES, depth=depth, chip=16, normaliser=normaliser)
 
 
 def test_a_map_has_no_seams_whatever_the_window(tmp_path: Path) -> None:
-    model, tiles = write_model(tmp_path / "model"), [write_tiles(tmp_path / "a.zarr", noise(150, 131))]
+    model, tiles = write_model(tmp_path / "model"), [write_tiles(tmp_path / "a.zarr", noise(2, 150, 131))]
     whole = predict(tmp_path / "whole", model, tiles, "--window", 1024)
     parts = predict(tmp_path / "parts", model, tiles, "--window", 64)
     assert np.abs(whole[1].astype(int) - parts[1].astype(int)).max() <= 1
@@ -97,7 +64,7 @@ def test_a_map_has_no_seams_whatever_the_window(tmp_path: Path) -> None:
 
 
 def test_without_its_halo_the_same_map_would_have_seams(tmp_path: Path) -> None:
-    model, tiles = write_model(tmp_path / "model"), [write_tiles(tmp_path / "a.zarr", noise(150, 131))]
+    model, tiles = write_model(tmp_path / "model"), [write_tiles(tmp_path / "a.zarr", noise(2, 150, 131))]
     whole = predict(tmp_path / "whole", model, tiles, "--window", 1024)
     bare = predict(tmp_path / "bare", model, tiles, "--window", 64, "--halo", 0)
     assert np.abs(whole[1].astype(int) - bare[1].astype(int)).max() > 50
@@ -136,7 +103,7 @@ def test_a_mosaic_takes_each_pixel_from_the_scenes_that_are_valid_there(tmp_path
     model, shape = write_model(tmp_path / "model"), (64, 64)
     left = np.zeros(shape, np.uint8)
     left[:, :30] = 1
-    images = noise(*shape, seed=1), noise(*shape, seed=2)
+    images = noise(2, *shape, seed=1), noise(2, *shape, seed=2)
     a = write_tiles(tmp_path / "a.zarr", images[0], left)
     b = write_tiles(tmp_path / "b.zarr", images[1], np.zeros(shape, np.uint8))
     alone = predict(tmp_path / "alone", model, [a])
@@ -148,7 +115,7 @@ def test_a_mosaic_takes_each_pixel_from_the_scenes_that_are_valid_there(tmp_path
 
 def test_the_mean_of_two_scenes_is_their_mean(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
-    tiles = [write_tiles(tmp_path / f"{n}.zarr", noise(48, 48, seed)) for seed, n in enumerate("ab")]
+    tiles = [write_tiles(tmp_path / f"{n}.zarr", noise(2, 48, 48, seed=seed)) for seed, n in enumerate("ab")]
     first, second = (predict(tmp_path / t.stem, model, [t])[1].astype(float) for t in tiles)
     both = predict(tmp_path / "both", model, tiles)[1]
     assert np.abs(both - (first + second) / 2).max() <= 1
@@ -156,7 +123,7 @@ def test_the_mean_of_two_scenes_is_their_mean(tmp_path: Path) -> None:
 
 
 def test_maps_are_cloud_optimised_placed_and_named(tmp_path: Path) -> None:
-    model, tiles = write_model(tmp_path / "model"), [write_tiles(tmp_path / "a.zarr", noise(600, 520))]
+    model, tiles = write_model(tmp_path / "model"), [write_tiles(tmp_path / "a.zarr", noise(2, 600, 520))]
     predict(tmp_path, model, tiles)
     with rasterio.open(tmp_path / "classes.tif") as file:
         assert file.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
@@ -176,7 +143,7 @@ def test_a_map_of_classes_has_the_colours_of_the_report_and_transparent_nodata(
     model = write_model(tmp_path / "model")
     valid = np.ones((40, 40), np.uint8)
     valid[:, :7] = 0
-    tiles = [write_tiles(tmp_path / "a.zarr", noise(40, 40), valid)]
+    tiles = [write_tiles(tmp_path / "a.zarr", noise(2, 40, 40), valid)]
     predict(tmp_path, model, tiles, *(["--colors", *colors] if colors else []))
     with rasterio.open(tmp_path / "classes.tif") as file:
         table = file.colormap(1)
@@ -187,11 +154,11 @@ def test_a_map_of_classes_has_the_colours_of_the_report_and_transparent_nodata(
 
 
 def test_colours_that_do_not_match_the_classes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(32, 32))
-    arguments = ["--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
-    assert main(["predict", "--model", str(model), *map(str, arguments), "--colors", "#ff0000"]) == 2
+    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(2, 32, 32))
+    arguments = ["--model", model, "--tiles", tiles, *map_options(tmp_path)]
+    assert stage("predict", *arguments, "--colors", "#ff0000") == 2
     assert "there are 1 colors for 2 classes: land, water" in capsys.readouterr().err
-    assert not (tmp_path / "c.tif").exists()
+    assert not (tmp_path / "classes.tif").exists()
 
 
 def test_bands_are_taken_by_name_and_a_missing_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,33 +167,30 @@ def test_bands_are_taken_by_name_and_a_missing_one_is_named(tmp_path: Path, caps
         for path in model.iterdir():
             (draft / path.name).write_bytes(path.read_bytes())
         (draft / "model.json").write_text((model / "model.json").read_text().replace('"nir"', '"swir16"'))
-    tiles = write_tiles(tmp_path / "a.zarr", noise(32, 32))
-    arguments = ["--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
-    assert main(["predict", "--model", str(tmp_path / "other"), *map(str, arguments)]) == 3
+    tiles = write_tiles(tmp_path / "a.zarr", noise(2, 32, 32))
+    assert stage("predict", "--model", tmp_path / "other", "--tiles", tiles, *map_options(tmp_path)) == 3
     assert "scene a has no band swir16, which the model needs; it has red, nir" in capsys.readouterr().err
-    assert not (tmp_path / "c.tif").exists()
+    assert not (tmp_path / "classes.tif").exists()
 
 
 def test_the_order_of_the_bands_in_a_store_changes_no_byte_of_a_map(tmp_path: Path) -> None:
-    model, image = write_model(tmp_path / "model"), noise(48, 40)
+    model, image = write_model(tmp_path / "model"), noise(2, 48, 40)
     maps = {}
     for name, bands, stored in (("same", BANDS, image), ("reversed", BANDS[::-1], image[::-1])):
-        predict(tmp_path / name, model, [write_tiles(tmp_path / name / "a.zarr", stored, bands=bands)])
+        predict(tmp_path / name, model, [write_tiles(tmp_path / name / "a.zarr", stored, names=bands)])
         maps[name] = [(tmp_path / name / file).read_bytes() for file in ("classes.tif", "probabilities.tif")]
     assert maps["reversed"] == maps["same"]
     # The bands are not alike to the model, so that a swap could not go unseen.
     swapped = predict(tmp_path / "swapped", model, [write_tiles(tmp_path / "swapped/a.zarr", image[::-1])])[1]
-    with rasterio.open(tmp_path / "same/probabilities.tif") as file:
-        assert (swapped != file.read()).any()
+    assert (swapped != read_bands(tmp_path / "same/probabilities.tif")).any()
 
 
 def test_a_model_whose_weights_were_changed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(32, 32))
+    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(2, 32, 32))
     weights = bytearray((model / "model.safetensors").read_bytes())
     weights[-3] ^= 1
     (model / "model.safetensors").write_bytes(weights)
-    arguments = ["--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
-    assert main(["predict", "--model", str(model), *map(str, arguments)]) == 4
+    assert stage("predict", "--model", model, "--tiles", tiles, *map_options(tmp_path)) == 4
     assert "model.safetensors has other content than the manifest says" in capsys.readouterr().err
 
 
@@ -257,29 +221,27 @@ class Scene:
         self.folder = folder
         stream = np.random.default_rng(5)
         self.label = (stream.random((64, 96)) < 0.3).astype(np.uint8)
-        image = noise(64, 96)
+        image = noise(2, 64, 96)
         image[1] = np.where(self.label == 1, 600, 3000) + stream.integers(0, 300, self.label.shape)
         self.tiles = write_tiles(folder / "a.zarr", image)
-        self.labels = write_labels(folder / "all.zarr", self.label)
+        self.labels = write_labels(folder / "all.zarr", self.label, CLASSES)
         plan = ["--method", "west-east", "--fractions", "0.5", "0", "0.5", "--chip", "16"]
-        arguments = ["--tiles", str(self.tiles), "--labels", str(self.labels), *split_outputs(folder), *plan]
-        assert main(["split", *arguments]) == 0
+        assert stage("split", "--tiles", self.tiles, "--labels", self.labels, *split_outputs(folder), *plan) == 0
 
     def evaluate(self, classes: UInt8Array, made_from: str = "a") -> int:
         with rasterio.open(
             self.folder / "map.tif", "w", driver="GTiff", dtype="uint8", count=1, nodata=255,
-            height=64, width=96, crs="EPSG:32633", transform=grid(64, 96).affine,
+            height=64, width=96, crs="EPSG:32633", transform=grid_of((64, 96)).affine,
         ) as file:  # fmt: skip
             file.write(classes, 1)
             file.update_tags(scenes=made_from)
         arguments = ["--classes", self.folder / "map.tif", "--tiles", self.tiles, "--labels", self.labels]
         arguments += ["--chips", self.folder / "split.json", "--metrics", self.folder / "metrics.json"]
-        return main(["evaluate", *map(str, arguments)])
+        return stage("evaluate", *arguments)
 
     @property
     def metrics(self) -> dict[str, Any]:
-        metrics: dict[str, Any] = json.loads((self.folder / "metrics.json").read_text())
-        return metrics
+        return dict(read_json(self.folder / "metrics.json"))
 
 
 def test_only_the_test_places_count(tmp_path: Path) -> None:
@@ -323,9 +285,9 @@ def test_a_map_of_another_scene_is_refused(tmp_path: Path, capsys: pytest.Captur
 def test_onnx_gives_the_probabilities_of_the_model_at_any_size(tmp_path: Path) -> None:
     import onnxruntime
 
-    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(64, 64))
+    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(2, 64, 64))
     arguments = ["--model", model, "--tiles", tiles, "--onnx", tmp_path / "m.onnx", "--check", tmp_path / "e.json"]
-    assert main(["export", *map(str, arguments)]) == 0
+    assert stage("export", *arguments) == 0
     assert json.loads((tmp_path / "e.json").read_text())["largest_difference"] < 1e-5
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     for height, width in ((4, 4), (32, 48), (60, 20)):
@@ -373,11 +335,9 @@ def test_the_loader_of_transformers_reads_the_weights_and_they_are_those_of_the_
 
 
 def test_maps_are_valid_cogs_without_a_warning(tmp_path: Path) -> None:
-    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(600, 600))
-    arguments = ["--model", model, "--tiles", tiles, "--classes", tmp_path / "c.tif", "--probabilities"]
-    assert main(["predict", *map(str, [*arguments, tmp_path / "p.tif"])]) == 0
-    for name in ("c.tif", "p.tif"):
-        assert cog_validate(tmp_path / name, strict=True, quiet=True) == (True, [], [])
+    model, tiles = write_model(tmp_path / "model"), write_tiles(tmp_path / "a.zarr", noise(2, 600, 600))
+    for path in predict_files(tmp_path, model, [tiles]):
+        assert cog_validate(path, strict=True, quiet=True) == (True, [], [])
 
 
 def test_the_header_of_a_map_of_many_scenes_stays_small_and_still_identifies_them() -> None:
@@ -393,9 +353,8 @@ def test_the_header_of_a_map_of_many_scenes_stays_small_and_still_identifies_the
 def test_an_onnx_model_that_differs_is_refused(tmp_path: Path) -> None:
     folder, trained = write_model(tmp_path / "one"), read_trained_model(write_model(tmp_path / "two"))
     write_onnx(tmp_path / "m.onnx", trained, folder)
-    with publish(tmp_path / "other", folder=True) as draft:
-        weights = {k: v + 0.1 for k, v in trained.architecture.build().state_dict().items()}
-        write_model_folder(draft, trained, weights, [], {})
-    tiles = Tiles(write_tiles(tmp_path / "a.zarr", noise(64, 64)))
+    weights = {k: v + 0.1 for k, v in trained.architecture.build().state_dict().items()}
+    save_model(tmp_path / "other", trained, weights=weights)
+    tiles = Tiles(write_tiles(tmp_path / "a.zarr", noise(2, 64, 64)))
     with pytest.raises(IntegrityError, match="differs from the model by"):
         check_onnx(tmp_path / "m.onnx", trained, tmp_path / "other", tiles)

@@ -3,33 +3,25 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import builders
 import numpy as np
 import pytest
 import rasterio
-import torch
+from builders import BANDS, map_options, predict, stage, write_split, write_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenery import unaudited
 
-from eopipe.arrays import AnyArray, FloatArray
+from eopipe.arrays import FloatArray
 from eopipe.chips.chips import Normaliser
-from eopipe.cli import main
 from eopipe.config import validate
 from eopipe.errors import UsageError
 from eopipe.inference.mosaic import probabilities
 from eopipe.inference.predictor import WindowPredictor
 from eopipe.inference.symmetries import SYMMETRIES, check_symmetries, mean_prediction
-from eopipe.models import Architecture
-from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.publish import publish
-from eopipe.text_files import write_json
-from eopipe.tiles.grid import make_grid
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
-BANDS, CHIP, SHAPE = ("red", "nir"), 16, (150, 131)
+CHIP, SHAPE = 16, (150, 131)
 NORMALISER = Normaliser((0.2, 0.2), (0.1, 0.1))
 TASKS = {
     "segmentation": ("land", "water"),
@@ -39,44 +31,20 @@ TASKS = {
 }
 
 
-def stage(*arguments: object) -> int:
-    return main([str(word) for word in arguments])
-
-
 def write_tiles(
     path: Path, shape: tuple[int, int] = SHAPE, names: tuple[str, ...] = BANDS, turns: int = 0, valid_share: float = 0.9
 ) -> Path:
     """Noise in image and labels, a part of whose pixels is not valid, rotated by quarter turns."""
-    random, layout = np.random.default_rng(3), Layout(32, 64)
+    random = np.random.default_rng(3)
     image = np.rot90(random.integers(500, 4000, (len(BANDS), *shape)).astype(np.uint16), turns, (1, 2))
     label, valid = (np.rot90(random.random(shape) < share, turns) for share in (0.5, valid_share))
-    shape = valid.shape
-    grid = make_grid((0.0, 0.0, shape[1] * 10.0, shape[0] * 10.0), "EPSG:32633", 10.0, (0, 0))
-    with new_store(path, grid, names, path.stem, {"datetime": "2020-07-01T00:00:00Z"}) as group:
-        add_array(group, "image", image.shape, "uint16", layout, scale_factor=1e-4, add_offset=0.0)[:] = image
-        add_array(group, "label", shape, "uint8", layout)[:] = label
-        add_array(group, "valid", shape, "uint8", layout)[:] = valid
-    return path
+    arrays = {"image": image, "label": label, "valid": valid}
+    return write_store(path, names, arrays, datetime="2020-07-01T00:00:00Z")
 
 
 def write_model(folder: Path, task: str) -> Path:
     """A U-Net with random weights, whose predictions depend on the orientation of the image."""
-    torch.manual_seed(1)
-    architecture, target = Architecture("unet", 2, len(TASKS[task]), 4, 2), (10.0, 4.0) if task == "regression" else ()
-    trained = TrainedModel(architecture, BANDS, TASKS[task], NORMALISER, CHIP, task, target, "m" if target else "")
-    trained = replace(trained, min_share=0.3 if task == "multilabel" else 0.0)
-    with publish(folder, folder=True) as draft:
-        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
-    return folder
-
-
-def predict(folder: Path, model: Path, tiles: Path, *options: object) -> tuple[AnyArray, AnyArray]:
-    """Both maps (band, y, x); those of values and deviations where the task is a regression."""
-    folder.mkdir()
-    outputs = ["--classes", folder / "classes.tif", "--probabilities", folder / "probabilities.tif"]
-    assert stage("predict", "--model", model, "--tiles", tiles, *outputs, *options) == 0
-    with rasterio.open(outputs[1]) as classes, rasterio.open(outputs[3]) as second:
-        return classes.read(), second.read()
+    return builders.write_model(folder, task, TASKS[task], depth=2, chip=CHIP)
 
 
 def oriented(images: FloatArray) -> FloatArray:
@@ -123,9 +91,9 @@ def test_a_map_over_eight_symmetries_has_no_seams_and_differs_from_a_single_pred
     tmp_path: Path, task: str
 ) -> None:
     model, tiles, eight = write_model(tmp_path / "model", task), write_tiles(tmp_path / "a.zarr"), ("--symmetries", 8)
-    whole = predict(tmp_path / "whole", model, tiles, "--window", 1024, *eight)
-    parts = predict(tmp_path / "parts", model, tiles, "--window", 64, *eight)
-    single = predict(tmp_path / "single", model, tiles)
+    whole = predict(tmp_path / "whole", model, [tiles], "--window", 1024, *eight)
+    parts = predict(tmp_path / "parts", model, [tiles], "--window", 64, *eight)
+    single = predict(tmp_path / "single", model, [tiles])
     values = 0 if task == "regression" else 1
     tolerance = 1e-4 if task == "regression" else 1
     difference = [np.abs(parts[values].astype(float) - other[values].astype(float)) for other in (whole, single)]
@@ -155,7 +123,7 @@ def test_blended_windows_are_the_same_whatever_the_parts_with_symmetries(
 def test_the_map_of_a_rotated_scene_is_the_rotated_map(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "segmentation")
     first, turned = (write_tiles(tmp_path / f"{n}.zarr", (64, 96), turns=n, valid_share=1.0) for n in range(2))
-    maps = [predict(tmp_path / path.stem, model, path, "--symmetries", 4)[1].astype(int) for path in (first, turned)]
+    maps = [predict(tmp_path / path.stem, model, [path], "--symmetries", 4)[1].astype(int) for path in (first, turned)]
     assert maps[1].shape == (2, 96, 64)
     # Of valid pixels that are equally near to one without data the upper left is taken, whatever the orientation.
     inner = np.s_[:, 23:-23, 23:-23]
@@ -168,26 +136,24 @@ def test_a_calibration_is_fitted_to_the_symmetries_of_the_map_and_others_are_ref
     model, tiles = write_model(tmp_path / "model", "segmentation"), write_tiles(tmp_path / "a.zarr", (64, 64))
     labels = write_tiles(tmp_path / "labels/a.zarr", (64, 64), TASKS["segmentation"])
     corners = [[0, row, column] for row in range(0, 64, CHIP) for column in range(0, 64, CHIP)]
-    samples: dict[str, Any] = {"train": corners[:4], "val": corners[4:], "test": []}
-    content = {"scenes": ["a"], "classes": [*TASKS["segmentation"]], "chip": CHIP, "samples": samples}
-    write_json(tmp_path / "split.json", content | unaudited("west-east", 0.5))
-    inputs = ["--model", model, "--tiles", tiles, "--labels", labels, "--chips", tmp_path / "split.json"]
+    samples = {"train": corners[:4], "val": corners[4:], "test": []}
+    split = write_split(tmp_path / "split.json", ["a"], TASKS["segmentation"], CHIP, samples)
+    inputs = ["--model", model, "--tiles", tiles, "--labels", labels, "--chips", split]
     fitted = {}
     for count in (1, 4):
         path = tmp_path / f"{count}.json"
         assert stage("calibrate", *inputs, "--calibration", path, "--symmetries", count) == 0
         fitted[count] = json.loads(path.read_text())
     assert ("symmetries" in fitted[1], fitted[4]["symmetries"]) == (False, 4)
-    probability = predict(tmp_path / "four", model, tiles, "--symmetries", 4)[1][:, CHIP:] / 10_000
+    probability = predict(tmp_path / "four", model, [tiles], "--symmetries", 4)[1][:, CHIP:] / 10_000
     label, valid = (Tiles(labels).read(name)[CHIP:] for name in ("label", "valid"))
     loss = -np.log(np.where(label == 1, probability[1], probability[0]))[valid > 0].mean()
     # Maps are rounded to 1/10000.
     assert fitted[4]["before"]["nll"] == pytest.approx(loss, abs=3e-5) != fitted[1]["before"]["nll"]
-    predict(tmp_path / "calibrated", model, tiles, "--symmetries", 4, "--calibration", tmp_path / "4.json")
-    outputs = ["--classes", tmp_path / "c.tif", "--probabilities", tmp_path / "p.tif"]
-    assert stage("predict", *inputs[:4], *outputs, "--calibration", tmp_path / "4.json") == 3
+    predict(tmp_path / "calibrated", model, [tiles], "--symmetries", 4, "--calibration", tmp_path / "4.json")
+    assert stage("predict", *inputs[:4], *map_options(tmp_path), "--calibration", tmp_path / "4.json") == 3
     assert "fitted for symmetries 4, not 1; calibrate again" in capsys.readouterr().err
-    assert not (tmp_path / "c.tif").exists()
+    assert not (tmp_path / "classes.tif").exists()
 
 
 @pytest.mark.parametrize("count", [3, 5, 6, 7])

@@ -1,112 +1,51 @@
 """Maps of values and of chips, their scores and the exported model, from tiles that the tests write."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import rasterio
-import torch
-from affine import Affine
+from builders import (
+    BANDS,
+    evaluate,
+    map_options,
+    predict,
+    stage,
+    west_east,
+    write_labels,
+    write_model,
+    write_scenes,
+    write_split,
+    write_tiles,
+)
 from chip_files import made_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odc.geo.geobox import GeoBox
-from scenery import unaudited
 from sklearn import metrics as sklearn
 from sklearn.metrics import mean_squared_error, r2_score
 from stores import nearest_by_hand
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser, pair_stores
-from eopipe.cli import main
 from eopipe.errors import BadInputError
 from eopipe.inference.mosaic import cells, values
 from eopipe.inference.predictor import WindowPredictor
-from eopipe.models import Architecture
-from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.publish import publish
-from eopipe.text_files import write_json
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training.data import count_label_sets
 
-BANDS, LAYOUT, SHAPE = ("red", "nir"), Layout(32, 64), (80, 72)
+SHAPE = (80, 72)
 PLAIN = Normaliser((0.0, 0.0), (1.0, 1.0))
 
 
-def grid(shape: tuple[int, ...]) -> GeoBox:
-    return GeoBox(shape[-2:], Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
-
-
-def write_tiles(path: Path, image: AnyArray, valid: AnyArray, **attributes: Any) -> Path:
-    properties = {"datetime": "2020-07-01T00:00:00Z", "collection": "test"} | attributes
-    with new_store(path, grid(image.shape), BANDS, path.stem, properties) as group:
-        add_array(group, "image", image.shape, "uint16", LAYOUT, scale_factor=1e-4, add_offset=0.0)[:] = image
-        add_array(group, "valid", valid.shape, "uint8", LAYOUT)[:] = valid
-    return path
-
-
-def scenes(folder: Path, count: int, seed: int = 0) -> list[Path]:
-    rng = np.random.default_rng(seed)
-    stores = []
-    for number in range(count):
-        valid = rng.random(SHAPE) < 0.8
-        valid[:16, :16] = number == 0
-        valid[16:32, :16] = False
-        stores.append(write_tiles(folder / f"s{number}.zarr", rng.integers(500, 4000, (2, *SHAPE)), valid))
-    return stores
-
-
-def write_labels(path: Path, label: AnyArray, names: tuple[str, ...]) -> Path:
-    kind = "float32" if label.dtype.kind == "f" else "uint8"
-    with new_store(path, grid(label.shape), names, "", {"unit": "m"}) as group:
-        add_array(group, "label", label.shape, kind, LAYOUT)[:] = label
-        valid = np.isfinite(label) if kind == "float32" else label != NO_LABEL
-        add_array(group, "valid", label.shape, "uint8", LAYOUT)[:] = valid
-    return path
-
-
-def write_split(path: Path, names: list[str], classes: tuple[str, ...], chip: int = 8) -> Path:
+def split_halves(path: Path, names: list[str], classes: tuple[str, ...], chip: int = 8) -> Path:
     """The west trains, the east tests."""
-    corners = [(row, col) for row in range(0, 80, chip) for col in range(0, 72, chip)]
-    samples: dict[str, Any] = {"train": [], "val": [], "test": []}
-    for row, col in corners:
-        samples["train" if col < 40 else "test"].append([0, row, col])
-    split = {"scenes": names, "classes": list(classes), "chip": chip, "samples": samples}
-    write_json(path, split | unaudited("west-east", 0.5))
-    return path
-
-
-def write_model(path: Path, task: str, classes: tuple[str, ...], chip: int = 8, seed: int = 1) -> Path:
-    torch.manual_seed(seed)
-    architecture = Architecture("unet", 2, len(classes), 4, 1)
-    task_options = (task, (10.0, 4.0) if task == "regression" else (), "m")
-    trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.2, 0.2), (0.1, 0.1)), chip, *task_options)
-    if task == "multilabel":
-        trained = replace(trained, min_share=0.3)
-    with publish(path, folder=True) as draft:
-        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
-    return path
-
-
-def stage(*arguments: object) -> int:
-    return main([str(word) for word in arguments])
-
-
-def predict(folder: Path, model: Path, tiles: list[Path], *options: object) -> tuple[AnyArray, AnyArray]:
-    paths = folder / "classes.tif", folder / "probabilities.tif"
-    arguments = ["predict", "--model", model, "--tiles", *tiles, "--classes", paths[0], "--probabilities", paths[1]]
-    assert stage(*arguments, *options) == 0
-    with rasterio.open(paths[0]) as a, rasterio.open(paths[1]) as b:
-        return a.read(1), b.read()
+    return write_split(path, names, classes, chip, west_east(SHAPE, chip, 40))
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[Tiles]:
-    return [Tiles(path) for path in scenes(tmp_path_factory.mktemp("scenes"), 2)]
+    return [Tiles(path) for path in write_scenes(tmp_path_factory.mktemp("scenes"), 2)]
 
 
 def first_band(images: AnyArray) -> AnyArray:
@@ -114,7 +53,7 @@ def first_band(images: AnyArray) -> AnyArray:
 
 
 def test_values_are_the_mean_of_the_valid_scenes_and_the_spread_is_their_deviation(tmp_path: Path) -> None:
-    stores = [Tiles(path) for path in scenes(tmp_path, 4)]
+    stores = [Tiles(path) for path in write_scenes(tmp_path, 4)]
     predictor = WindowPredictor(stores, BANDS, PLAIN, first_band, 32, 0, 1)
     mean, spread, counts = np.zeros(SHAPE), np.zeros(SHAPE), np.zeros(SHAPE, int)
     for y, x, both, count in values(predictor):
@@ -156,7 +95,7 @@ def test_each_cell_is_one_chip_weighted_by_its_valid_pixels(two: list[Tiles], ch
 
 
 def test_a_map_of_values_has_no_seams_and_its_scores_are_those_of_scikit_learn(tmp_path: Path) -> None:
-    tiles, names = scenes(tmp_path, 2), ("height",)
+    tiles, names = write_scenes(tmp_path, 2), ("height",)
     model = write_model(tmp_path / "model", "regression", names)
     whole, _ = predict(tmp_path / "whole", model, tiles, "--window", 1024)
     predicted, (spread, count) = predict(tmp_path, model, tiles, "--window", 64)
@@ -167,10 +106,9 @@ def test_a_map_of_values_has_no_seams_and_its_scores_are_those_of_scikit_learn(t
     label = (10 + 3 * np.random.default_rng(3).normal(size=SHAPE)).astype(np.float32)
     label[::7] = np.nan
     labels = write_labels(tmp_path / "labels.zarr", label, names)
-    split = write_split(tmp_path / "split.json", [path.stem for path in tiles], names)
-    arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
-    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 0
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    split = split_halves(tmp_path / "split.json", [path.stem for path in tiles], names)
+    inputs = ["--tiles", *tiles, "--labels", labels, "--chips", split]
+    metrics = evaluate(tmp_path, "--classes", tmp_path / "classes.tif", *inputs)
     valid = np.isfinite(label) & np.isfinite(predicted)
     test, train = valid.copy(), valid.copy()
     test[:, :40], train[:, 40:] = False, False
@@ -186,7 +124,7 @@ def test_a_map_of_values_has_no_seams_and_its_scores_are_those_of_scikit_learn(t
 
 @pytest.mark.exhaustive
 def test_the_onnx_model_of_values_and_of_chips_gives_what_the_model_gives(tmp_path: Path) -> None:
-    tiles = scenes(tmp_path, 1)[0]
+    tiles = write_scenes(tmp_path, 1)[0]
     tasks = (("regression", ("height",)), ("classification", ("land", "water")), ("multilabel", ("land", "water")))
     for task, names in tasks:
         model, outputs = (
@@ -198,7 +136,7 @@ def test_the_onnx_model_of_values_and_of_chips_gives_what_the_model_gives(tmp_pa
 
 
 def test_chips_of_the_test_places_are_counted_once_by_the_majority_of_their_pixels(tmp_path: Path) -> None:
-    tiles, names = scenes(tmp_path, 2), ("land", "water")
+    tiles, names = write_scenes(tmp_path, 2), ("land", "water")
     model = write_model(tmp_path / "model", "classification", names)
     predicted, _ = predict(tmp_path, model, tiles)
     blocks = predicted.reshape(10, 8, 9, 8)
@@ -209,10 +147,9 @@ def test_chips_of_the_test_places_are_counted_once_by_the_majority_of_their_pixe
     # Too little of this test chip is labelled.
     label[:8, 40:48][1:] = NO_LABEL
     labels = write_labels(tmp_path / "labels.zarr", label.astype(np.uint8), names)
-    split = write_split(tmp_path / "split.json", [path.stem for path in tiles], names)
-    arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
-    assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 0
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    split = split_halves(tmp_path / "split.json", [path.stem for path in tiles], names)
+    inputs = ["--tiles", *tiles, "--labels", labels, "--chips", split]
+    metrics = evaluate(tmp_path, "--classes", tmp_path / "classes.tif", *inputs)
     expected = np.zeros((2, 2), int)
     for row in range(0, 80, 8):
         for col in range(40, 72, 8):
@@ -227,7 +164,7 @@ def test_chips_of_the_test_places_are_counted_once_by_the_majority_of_their_pixe
 
 @pytest.mark.exhaustive
 def test_labels_of_test_chips_have_the_share_of_the_model_and_the_scores_of_scikit_learn(tmp_path: Path) -> None:
-    tiles, names = scenes(tmp_path, 2), ("land", "water", "ice")
+    tiles, names = write_scenes(tmp_path, 2), ("land", "water", "ice")
     model = write_model(tmp_path / "model", "multilabel", names)
     _, stored = predict(tmp_path, model, tiles)
     with rasterio.open(tmp_path / "classes.tif") as file:
@@ -240,11 +177,9 @@ def test_labels_of_test_chips_have_the_share_of_the_model_and_the_scores_of_scik
     rng = np.random.default_rng(5)
     label = rng.choice([0, 1, 2, NO_LABEL], SHAPE, p=[0.35, 0.3, 0.25, 0.1]).astype(np.uint8)
     labels = write_labels(tmp_path / "labels.zarr", label, names)
-    split = write_split(tmp_path / "split.json", [path.stem for path in tiles], names)
-    arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
-    maps = ["--classes", tmp_path / "classes.tif", "--probabilities", tmp_path / "probabilities.tif"]
-    assert stage("evaluate", *maps, *arguments) == 0
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    split = split_halves(tmp_path / "split.json", [path.stem for path in tiles], names)
+    inputs = ["--tiles", *tiles, "--labels", labels, "--chips", split]
+    metrics = evaluate(tmp_path, *map_options(tmp_path), *inputs)
     truth, predicted, ranking = [], [], []
     for row in range(0, 80, 8):
         for col in range(40, 72, 8):
@@ -273,7 +208,7 @@ def test_labels_of_test_chips_have_the_share_of_the_model_and_the_scores_of_scik
 
 def test_training_chips_that_all_have_the_same_labels_are_refused(tmp_path: Path) -> None:
     names, label = ("land", "water"), np.tile(np.array([[0, 1]], np.uint8), (80, 36))
-    tiles = write_tiles(tmp_path / "s0.zarr", np.full((2, *SHAPE), 1000), np.ones(SHAPE, np.uint8))
+    tiles = write_tiles(tmp_path / "s0.zarr", np.full((2, *SHAPE), 1000, np.uint16))
     split = made_split(chip=8, samples={"train": [[0, 0, 0], [0, 8, 8]], "val": [], "test": []})
     pairs = pair_stores((tiles,), (write_labels(tmp_path / "both.zarr", label, names),))
     with pytest.raises(BadInputError, match="every training chip has the labels land, water"):
@@ -284,25 +219,25 @@ def test_training_chips_that_all_have_the_same_labels_are_refused(tmp_path: Path
 
 
 def test_a_map_of_labels_of_other_classes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tiles, names = scenes(tmp_path, 1), ("land", "water")
+    tiles, names = write_scenes(tmp_path, 1), ("land", "water")
     predict(tmp_path, write_model(tmp_path / "model", "multilabel", names), tiles)
     labels = write_labels(tmp_path / "labels.zarr", np.ones(SHAPE, np.uint8), ("sand", "sea"))
-    split = write_split(tmp_path / "split.json", ["s0"], ("sand", "sea"))
+    split = split_halves(tmp_path / "split.json", ["s0"], ("sand", "sea"))
     arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
     assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 3
     assert "has the labels land, water; the label stores have sand, sea" in capsys.readouterr().err
 
 
 def test_a_map_of_another_task_than_the_labels_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tiles, names = scenes(tmp_path, 1), ("land", "water")
+    tiles, names = write_scenes(tmp_path, 1), ("land", "water")
     predict(tmp_path, write_model(tmp_path / "model", "classification", names), tiles)
     labels = write_labels(tmp_path / "labels.zarr", np.ones(SHAPE, np.float32), ("height",))
-    split = write_split(tmp_path / "split.json", ["s0"], ("height",))
+    split = split_halves(tmp_path / "split.json", ["s0"], ("height",))
     arguments = ["--tiles", *tiles, "--labels", labels, "--chips", split, "--metrics", tmp_path / "metrics.json"]
     assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 3
     assert "is of task classification, but the labels measure height" in capsys.readouterr().err
     labels = write_labels(tmp_path / "classes.zarr", np.ones(SHAPE, np.uint8), names)
     arguments[arguments.index(tmp_path / "labels.zarr")] = labels
-    arguments[arguments.index(split)] = write_split(tmp_path / "other.json", ["s0"], names, 4)
+    arguments[arguments.index(split)] = split_halves(tmp_path / "other.json", ["s0"], names, 4)
     assert stage("evaluate", "--classes", tmp_path / "classes.tif", *arguments) == 3
     assert "has cells of 8 pixels, the split chips of 4" in capsys.readouterr().err
