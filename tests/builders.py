@@ -1,12 +1,12 @@
 """Makers of what stages read: grids, stores of tiles and labels, splits, models with random weights, and their maps."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from affine import Affine
 from odc.geo.geobox import GeoBox
-from scenery import unaudited
 
 from eopipe.arrays import AnyArray, UInt16Array
 from eopipe.chips.chips import Normaliser
@@ -83,6 +83,17 @@ def write_tiles(
     return write_store(path, names, {"image": image} | ({} if valid is None else {"valid": valid}), **attributes)
 
 
+def write_features(path: Path, *features: tuple[Any, dict[str, Any]], crs: str = "") -> Path:
+    """GeoJSON of shapes, or of their geometries as GeoJSON has them, with the properties of each."""
+    rows = [
+        {"type": "Feature", "properties": properties, "geometry": getattr(shape, "__geo_interface__", shape)}
+        for shape, properties in features
+    ]
+    named = {"crs": {"type": "name", "properties": {"name": f"urn:ogc:def:crs:{crs.replace(':', '::')}"}}}
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": rows} | (named if crs else {})))
+    return path
+
+
 def write_scenes(folder: Path, count: int, seed: int = 0) -> list[Path]:
     """Tiles s0, s1, … of 80 x 72 pixels; one corner is valid in the first alone, and the one below it in none."""
     rng, shape, stores = np.random.default_rng(seed), (80, 72), []
@@ -114,9 +125,10 @@ def west_east(shape: tuple[int, int], chip: int, train: int, val: int = 0) -> di
 def write_split(
     path: Path, scenes: list[str], classes: tuple[str, ...], chip: int, samples: dict[str, Any], **fields: Any
 ) -> Path:
-    """A split file of these chips, with other fields."""
-    split = {"scenes": scenes, "classes": [*classes], "chip": chip, "samples": samples}
-    write_json(path, split | unaudited("west-east", 0.5) | fields)
+    """A split file of these chips that nobody audited, with other fields."""
+    split = {"scenes": scenes, "classes": [*classes], "chip": chip, "samples": samples, "audit": {"gap_pixels": {}}}
+    needed = {"plan": {"method": "west-east", "min_valid": 0.5}, "pixels": {"train": {}, "val": {}, "test": {}}}
+    write_json(path, split | needed | fields)
     return path
 
 

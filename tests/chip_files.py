@@ -1,11 +1,12 @@
 """Small GeoTIFF chips with places around the world, as users have them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from builders import write_features
 from scenery import Run
+from shapely import MultiPolygon, box
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chip_places import ChipPlaces
@@ -91,18 +92,8 @@ def write_regions(path: Path, zones: int = 12) -> None:
     middles = [-177 + 30 * zone if zone else -180 for zone in range(zones)]
     boxes = {f"zone{n:02d}": [(max(m - 15, -180), m + 15)] for n, m in enumerate(middles)}
     boxes["zone00"].append((165, 180))
-    features = [
-        {
-            "type": "Feature",
-            "properties": {"name": name},
-            "geometry": {
-                "type": "MultiPolygon",
-                "coordinates": [[[[w, 0], [e, 0], [e, 60], [w, 60], [w, 0]]] for w, e in parts],
-            },
-        }
-        for name, parts in boxes.items()
-    ]
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    shapes = [MultiPolygon([box(west, 0, east, 60) for west, east in parts]) for parts in boxes.values()]
+    write_features(path, *((shape, {"name": name}) for name, shape in zip(boxes, shapes, strict=True)))
 
 
 def accuracy_of_maps(maps: list[Path], labels: list[Path], split: Path) -> float:

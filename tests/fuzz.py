@@ -117,15 +117,14 @@ def config_text(folder: Path) -> Change:
 
 def store(folder: Path) -> Change:
     """The metadata of a tile store."""
-    from eopipe.tiles.grid import make_grid
-    from eopipe.tiles.layout import Layout
-    from eopipe.tiles.store import Tiles, add_array, new_store
+    import numpy as np
+    from builders import write_store
 
-    target, shape, layout = folder / "a.zarr", (16, 16), Layout(16, 16)
-    with new_store(target, make_grid((0, 0, 160, 160), "EPSG:32633", 10.0, (0, 0)), ("red", "blue"), "a", {}) as group:
-        image = add_array(group, "image", (2, *shape), "uint16", layout, scale_factor=0.5, add_offset=0.0)
-        image[:] = 1
-        add_array(group, "valid", shape, "uint8", layout)[:] = 1
+    from eopipe.tiles.layout import Layout
+    from eopipe.tiles.store import Tiles
+
+    target, image = folder / "a.zarr", np.ones((2, 16, 16), np.uint16)
+    write_store(target, ("red", "blue"), {"image": image}, layout=Layout(16, 16), scaling=(0.5, 0.0))
     names = ("zarr.json", "image/zarr.json", "valid/zarr.json")
     values = {name: json.loads((target / name).read_text()) for name in names}
 
@@ -181,18 +180,12 @@ def cells(folder: Path) -> Change:
 
 def model(folder: Path) -> Change:
     """The item of a model."""
-    import torch
+    from builders import describe_model, save_model
 
-    from eopipe.chips.chips import Normaliser
-    from eopipe.models import Architecture
-    from eopipe.models.model_folder import TrainedModel, model_id, read_trained_model, weights_file, write_model_folder
+    from eopipe.models.model_folder import model_id, read_trained_model, weights_file
 
-    bands, classes = ("red", "blue"), ("bare", "forest")
-    architecture = Architecture("unet", 2, 2, 4, 1, bands)
-    torch.manual_seed(0)
-    trained = TrainedModel(architecture, bands, classes, Normaliser((0.1, 0.2), (0.5, 0.4)), 16)
-    with publish(folder / "model", folder=True) as draft:
-        write_model_folder(draft, trained, architecture.build().state_dict(), [], {"epochs": 2})
+    trained = describe_model("segmentation", ("bare", "forest"), ("red", "blue"), chip=16)
+    save_model(folder / "model", trained, settings={"epochs": 2})
     path = folder / "model/model.json"
     item = json.loads(path.read_text())
 

@@ -120,6 +120,12 @@ class Catalog:
         return self.root
 
 
+def search_outputs(folder: Path) -> list[str]:
+    """The options for the outputs of search in a folder."""
+    names = {"items": "items", "grid": "grid.json", "selection": "selection.json"}
+    return [word for port, name in names.items() for word in (f"--{port}", str(folder / name))]
+
+
 def split_outputs(folder: Path) -> list[str]:
     """The options for the outputs of split in a folder."""
     names = {"chips": "split.json", "statistics": "statistics.json", "map": "split.png", "outlines": "split.gpkg"}
@@ -136,9 +142,3 @@ class Completed:
 
 
 Run = Callable[..., Completed]
-
-
-def unaudited(method: str, min_valid: float) -> dict[str, Any]:
-    """What a split file has beside its samples, of a split that nobody measured."""
-    pixels: dict[str, dict[str, int]] = {"train": {}, "val": {}, "test": {}}
-    return {"plan": {"method": method, "min_valid": min_valid}, "audit": {"gap_pixels": {}}, "pixels": pixels}

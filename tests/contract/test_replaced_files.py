@@ -10,26 +10,21 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from builders import write_labels, write_model
 from scenery import Run
 
 from eopipe import cli
-from eopipe.chips.chips import Normaliser
 from eopipe.clusters import profile_command
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.contract import Output, stage
 from eopipe.errors import UsageError
 from eopipe.inspection import compare_command
-from eopipe.models import Architecture
-from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.own_files import is_foreign, write_files
 from eopipe.provenance.record import refuse_foreign_outputs
-from eopipe.publish import publish
 from eopipe.reporting.page import page_environment
 from eopipe.telemetry.journal import Journal
 from eopipe.text_files import write_json
-from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import add_array, new_store
 from eopipe.training_job import JOB
 
 ROOT = Path(__file__).parents[2]
@@ -107,14 +102,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in "abcd":
         (tmp_path / name).touch()
     (tmp_path / "plan.txt").write_text(f"Shell command: exec eopipe train {' '.join(TRAINING)}\n")
-    architecture, bands = Architecture("unet", 3, 2, 4, 1), ("red", "green", "blue")
-    trained = TrainedModel(architecture, bands, ("a", "b"), Normaliser((1.0,) * 3, (1.0,) * 3), 16)
-    with publish(tmp_path / "model", folder=True) as draft:
-        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
-    grid = make_grid((500000.0, 4999680.0, 500320.0, 5000000.0), "EPSG:32633", 10.0, (0, 0))
-    with new_store(tmp_path / "a.zarr", grid, ("land", "water"), "", {}) as group:
-        for name in ("label", "valid"):
-            add_array(group, name, (32, 32), "uint8", Layout(16, 32))[:] = np.ones((32, 32), "uint8")
+    write_model(tmp_path / "model", "segmentation", ("a", "b"), bands=("red", "green", "blue"), chip=16)
+    write_labels(tmp_path / "a.zarr", np.ones((32, 32), np.uint8), ("land", "water"), layout=Layout(16, 32))
     (tmp_path / "state").mkdir()
     job = {"settings": {}, "loss_weights": [], "target": [], "views": ""}
     (tmp_path / "state" / JOB).write_text(json.dumps(job))

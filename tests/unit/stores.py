@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from builders import grid_of, write_labels, write_store
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array, UInt16Array
 from eopipe.chips.assign import splits_of_chips
@@ -14,9 +15,9 @@ from eopipe.chips.splits import SPLITS, SplitPlan, chip_corners, split_zones
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import add_array, new_store
 
 SHAPE = (64, 48)
+GRID = grid_of(SHAPE, left=0.0, top=640.0)
 SCALE, OFFSET = 0.5, -3.0
 SMALL = Layout(16, 32)
 CLASSES = ("x", "y", "z")
@@ -44,15 +45,11 @@ def make_scene(
     folder: Path, scene: str, bands: tuple[str, ...], layout: Layout = SMALL, dtype: Any = "uint16"
 ) -> tuple[Path, Path]:
     """Write the tiles and the labels of a scene."""
-    grid = make_grid((0.0, 0.0, 480.0, 640.0), "EPSG:32633", 10.0, (0, 0))
-    with new_store(folder / f"{scene}.zarr", grid, bands, scene, {}) as group:
-        image = add_array(group, "image", (len(bands), *SHAPE), dtype, layout, scale_factor=SCALE, add_offset=OFFSET)
-        image[:] = np.stack([number(scene, band) for band in bands]).astype(dtype)
-        add_array(group, "valid", SHAPE, "uint8", layout)[:] = usable()
-    with new_store(folder / f"{scene}-label.zarr", grid, CLASSES, scene, {}) as group:
-        add_array(group, "label", SHAPE, "uint8", layout)[:] = classes(scene)
-        add_array(group, "valid", SHAPE, "uint8", layout)[:] = 1
-    return folder / f"{scene}.zarr", folder / f"{scene}-label.zarr"
+    image = np.stack([number(scene, band) for band in bands]).astype(dtype)
+    place: dict[str, Any] = {"grid": GRID, "layout": layout, "scene": scene}
+    arrays = {"image": image, "valid": usable()}
+    tiles = write_store(folder / f"{scene}.zarr", bands, arrays, scaling=(SCALE, OFFSET), **place)
+    return tiles, write_labels(folder / f"{scene}-label.zarr", classes(scene), CLASSES, **place)
 
 
 def chips_by_split(shape: tuple[int, int], plan: SplitPlan) -> dict[str, IntArray]:

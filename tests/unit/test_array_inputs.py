@@ -9,7 +9,7 @@ import rasterio
 import rioxarray
 import xarray
 from rasterio.transform import Affine
-from scenery import LEFT, STEP, TOP, Catalog, Run
+from scenery import LEFT, STEP, TOP, Catalog, Run, search_outputs
 
 from eopipe.arrays import AnyArray, FloatArray
 from eopipe.documents import typed_mistakes
@@ -117,14 +117,12 @@ def test_preprocess_and_import_keep_the_physical_values(tmp_path: Path, run: Run
     _, values = raster(catalog.root / "s0/b.tif", fill)
     item["assets"]["b"] = {key: item["assets"]["b"][key] for key in ("href", "proj:transform", "proj:shape")}
     catalog.write()
-    names = {name: tmp_path / f"{name}.json" for name in ("grid", "selection")}
-    outputs = [word for name, file in names.items() for word in (f"--{name}", file)]
-    done = run("search", "--catalog", catalog.root, "--items", tmp_path / "items", *outputs, "--assets", "b")
+    done = run("search", "--catalog", catalog.root, *search_outputs(tmp_path), "--assets", "b")
     assert done.code == 0, done.stderr
-    files = ("--item", tmp_path / "items/scene.geojson", "--catalog", catalog.root, "--grid", names["grid"])
+    files = ("--item", tmp_path / "items/scene.geojson", "--catalog", catalog.root, "--grid", tmp_path / "grid.json")
     done = run("fetch", *files, "--scene", tmp_path / "scene")
     assert done.code == 0, done.stderr
-    tiles = ("--scene", tmp_path / "scene", "--grid", names["grid"], "--tiles", tmp_path / "t.zarr", "--bands", "b")
+    tiles = ("--scene", tmp_path / "scene", *files[-2:], "--tiles", tmp_path / "t.zarr", "--bands", "b")
     done = run("preprocess", *tiles, "--mask", "none", "--resampling", "nearest")
     assert done.code == 0, done.stderr
     check(Tiles(tmp_path / "t.zarr"), values, "b")

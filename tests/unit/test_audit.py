@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import BANDS, write_labels, write_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenery import Completed, Run, split_outputs
@@ -17,9 +18,8 @@ from eopipe.chips.near_duplicates import find_similar_chips, fingerprint_chips
 from eopipe.chips.splits import SPLITS, Split, SplitMethod, SplitPlan, read_split
 from eopipe.chips.statistics import Statistics, measure_bands, read_statistics
 from eopipe.errors import IntegrityError, UsageError
-from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
 CHIP = 8
 NONE = np.empty((0, 3), np.int64)
@@ -143,16 +143,11 @@ def scene(seed: int) -> UInt16Array:
 
 def make_stores(folder: Path, name: str, image: AnyArray, date: str | None = None) -> tuple[Path, Path]:
     """Write a scene and labels of two classes."""
-    grid = make_grid((0.0, 0.0, SHAPE[1] * 10.0, SHAPE[0] * 10.0), "EPSG:32633", 10.0, (0, 0))
-    layout = Layout(16, 32)
-    with new_store(folder / f"{name}.zarr", grid, ("red", "nir"), name, {"datetime": date}) as group:
-        add_array(group, "image", image.shape, image.dtype, layout, scale_factor=0.1, add_offset=0.0)[:] = image
-        add_array(group, "valid", SHAPE, "uint8", layout)[:] = 1
-    if not (folder / "all.zarr").exists():
-        with new_store(folder / "all.zarr", grid, ("x", "y"), "", {}) as group:
-            add_array(group, "label", SHAPE, "uint8", layout)[:] = np.indices(SHAPE)[0] // 4 % 2
-            add_array(group, "valid", SHAPE, "uint8", layout)[:] = 1
-    return folder / f"{name}.zarr", folder / "all.zarr"
+    options: dict[str, Any] = {"layout": Layout(16, 32), "scaling": (0.1, 0.0), "datetime": date}
+    tiles, labels = write_store(folder / f"{name}.zarr", BANDS, {"image": image}, **options), folder / "all.zarr"
+    if not labels.exists():
+        write_labels(labels, (np.indices(SHAPE)[0] // 4 % 2).astype(np.uint8), ("x", "y"), layout=Layout(16, 32))
+    return tiles, labels
 
 
 def split(run: Run, folder: Path, images: dict[str, AnyArray], *arguments: object, **dates: str) -> Completed:
@@ -305,14 +300,7 @@ def test_train_refuses_statistics_of_another_split(tmp_path: Path, run: Run) -> 
     other = tmp_path / "other"
     other.mkdir()
     assert run("split", *tiles, *split_outputs(other), *SHARES, "--stride", 8).code == 0
-    arguments = (
-        "--chips",
-        tmp_path / "split.json",
-        "--statistics",
-        other / "statistics.json",
-        "--model",
-        tmp_path / "m",
-    )
-    completed = run("train", *tiles, *arguments)
+    files = ("--chips", tmp_path / "split.json", "--statistics", other / "statistics.json")
+    completed = run("train", *tiles, *files, "--model", tmp_path / "m")
     assert completed.code == 4
     assert "measured on other chips than the training chips" in completed.stderr

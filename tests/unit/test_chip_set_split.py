@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import shapely
 import yaml
+from builders import write_features
 from chip_files import EDGE, chips_of_splits, import_set, separable, write_chip, write_world
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scenery import Completed, Run, split_outputs
+from shapely import box
 
 from eopipe.chips.assign import order_along
 from eopipe.chips.chip_places import ChipPlaces
@@ -113,19 +115,8 @@ def split_world(run: Run, folder: Path, *options: object, chips: int = 5) -> tup
 
 
 def test_groups_by_a_column_of_the_index_stay_whole(run: Run, tmp_path: Path) -> None:
-    options = (
-        "--method",
-        "group",
-        "--by",
-        "column",
-        "--attribute",
-        "group",
-        "--test-groups",
-        "z01",
-        "--val-groups",
-        "z00",
-    )
-    assert split_world(run, tmp_path, *options) == (0, "")
+    options = ("--method", "group", "--by", "column", "--attribute", "group")
+    assert split_world(run, tmp_path, *options, "--test-groups", "z01", "--val-groups", "z00") == (0, "")
     ids = chips_of_splits(tmp_path)
     assert ids["test"] == [f"z01-{chip}" for chip in range(5)]
     assert ids["val"] == [f"z00-{chip}" for chip in range(5)]
@@ -137,12 +128,8 @@ def test_groups_by_region_are_those_of_the_polygon_with_the_centre_also_beyond_1
     run: Run, tmp_path: Path, turn: int
 ) -> None:
     regions = {"west": [-181, -90], "middle": [-90, -40], "rest": [-40, 20]}
-    features = []
-    for name, (left, right) in regions.items():
-        ring = [[left + turn, 0], [right + turn, 0], [right + turn, 40], [left + turn, 40], [left + turn, 0]]
-        geometry = {"type": "Polygon", "coordinates": [ring]}
-        features.append({"type": "Feature", "properties": {"region": name}, "geometry": geometry})
-    (tmp_path / "r.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    features = [(box(left + turn, 0, right + turn, 40), {"region": name}) for name, (left, right) in regions.items()]
+    write_features(tmp_path / "r.geojson", *features)
     options = ("--method", "group", "--by", "region", "--regions", tmp_path / "r.geojson")
     assert split_world(run, tmp_path, *options, "--test-groups", "middle", "--val-groups", "rest") == (0, "")
     ids = chips_of_splits(tmp_path)

@@ -1,11 +1,11 @@
 """The sheet of a chip set: which test chips are on it, what it shows of them, and where they are."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import rasterio
+from builders import write_map
 from chip_files import EDGE, import_set, made_split, write_world
 from PIL import Image
 from scenery import Run
@@ -32,15 +32,6 @@ from eopipe.tiles.store import NO_LABEL, Tiles
 LEGEND = {"land": "#e69f00", "water": "#0072b2"}
 
 
-def write_map(path: Path, numbers: "np.typing.NDArray[np.uint8]", grid: Any, **tags: str) -> Path:
-    count, (height, width) = len(numbers), grid.shape
-    profile = {"driver": "GTiff", "count": count, "height": height, "width": width, "dtype": "uint8", "nodata": 255}
-    with rasterio.open(path, "w", **profile, crs=grid.crs.to_wkt(), transform=grid.affine) as file:
-        file.write(numbers)
-        file.update_tags(**tags)
-    return path
-
-
 def sheet_of(
     run: Run, folder: Path, tests: int = 12, task: str = "", *, spread: int = 0
 ) -> tuple[ChipSheet, ChipPlaces]:
@@ -60,9 +51,8 @@ def sheet_of(
     both[:, mapped == NO_LABEL] = 255
     path = folder / "probabilities.tif"
     of_members = [np.where(both[:1] == NO_LABEL, NO_LABEL, spread).astype(np.uint8)] if spread else []
-    write_map(path, np.concatenate([both, *of_members]), tiles.grid)
-    with rasterio.open(path, "r+") as file:
-        file.descriptions = (*LEGEND, *(SPREAD for _ in of_members))
+    names = (*LEGEND, *(SPREAD for _ in of_members))
+    write_map(path, np.concatenate([both, *of_members]), tiles.grid, names=names)
     classes = write_map(folder / "classes.tif", both if task else mapped[None], tiles.grid, task=task)
     min_share = 0.05 if task else None
     sheet = read_chip_sheet(

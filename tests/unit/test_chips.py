@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stores import SHAPE, SMALL, classes, make_scene, number, usable
+from builders import write_labels
+from stores import GRID, SHAPE, SMALL, classes, make_scene, number, usable
 
 from eopipe.chips.chips import pair_stores
 from eopipe.errors import BadInputError
 from eopipe.loader.chip_reader import Bounds, ChipArrays, ChipReader, ChipRequest, chip_sources, window_bytes
 from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
-from eopipe.tiles.grid import make_grid
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
 U2 = np.dtype("uint16")
 Pairs = list[tuple[Tiles, Tiles]]
@@ -86,10 +86,7 @@ def test_a_cached_window_is_read_once(pairs: Pairs) -> None:
 
 def test_labels_for_all_scenes_serve_every_scene(tmp_path: Path) -> None:
     tiles = [make_scene(tmp_path, scene, ("red",))[0] for scene in ("b", "a")]
-    grid = make_grid((0.0, 0.0, 480.0, 640.0), "EPSG:32633", 10.0, (0, 0))
-    with new_store(tmp_path / "all.zarr", grid, ("x", "y", "z"), "", {}) as group:
-        add_array(group, "label", SHAPE, "uint8", SMALL)[:] = 2
-        add_array(group, "valid", SHAPE, "uint8", SMALL)[:] = 1
+    write_labels(tmp_path / "all.zarr", np.full(SHAPE, 2, np.uint8), ("x", "y", "z"), grid=GRID, layout=SMALL)
     pairs = pair_stores(tuple(tiles), (tmp_path / "all.zarr", tmp_path / "a-label.zarr"))
     assert [image.scene for image, _ in pairs] == ["a", "b"]
     assert [label.scene for _, label in pairs] == ["a", ""], "labels of the scene itself come first"

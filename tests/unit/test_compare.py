@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rasterio
-from affine import Affine
+from builders import grid_of, write_map, write_store
 from chip_files import made_split
-from odc.geo.geobox import GeoBox
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, UsageError
@@ -23,7 +21,7 @@ from eopipe.tasks.classes import ClassTables
 from eopipe.tasks.label_sets import LabelTables, label_tables
 from eopipe.tasks.values import ValueTables, value_parts
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 EDGE, CHIP, CLASSES = 128, 8, ("water", "land", "wood")
 EAST = [(0, row, col) for row in range(0, EDGE, CHIP) for col in range(EDGE // 2, EDGE, CHIP)]
@@ -31,28 +29,23 @@ NAMES = ["first", "other"]
 
 
 def store(path: Path, arrays: dict[str, AnyArray], names: tuple[str, ...]) -> Tiles:
-    grid = GeoBox((EDGE, EDGE), Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
-    with new_store(path, grid, names, path.stem, {"datetime": "2020-07-01T00:00:00Z"}) as group:
-        for name, values in arrays.items():
-            scaling = {"scale_factor": 1.0, "add_offset": 0.0} if name == "image" else {}
-            add_array(group, name, values.shape, str(values.dtype), Layout(64, 64), **scaling)[:] = values
-    return Tiles(path)
+    options: dict[str, Any] = {"layout": Layout(64, 64), "scaling": (1.0, 0.0), "scene": path.stem}
+    return Tiles(write_store(path, names, arrays, **options, datetime="2020-07-01T00:00:00Z"))
+
+
+def write_bands(path: Path, mapped: AnyArray, nodata: float, names: tuple[str, ...] = (), **tags: Any) -> Path:
+    """A map (y, x), or (band, y, x), of such a store."""
+    bands = mapped.reshape(-1, EDGE, EDGE)
+    return write_map(path, bands, grid_of(bands.shape), nodata, names if len(bands) > 1 else (), **tags)
 
 
 def run_of(folder: Path, truth: AnyArray, mapped: AnyArray, task: str = "segmentation", **split: Any) -> EvaluationData:
     """A run with a map of one scene, which the east of it tests."""
     folder.mkdir()
-    valid, is_value = np.ones((EDGE, EDGE), np.uint8), task == "regression"
-    image = store(folder / "s.zarr", {"image": np.ones((1, EDGE, EDGE), np.uint16), "valid": valid}, ("red",))
-    label = store(folder / "label.zarr", {"label": truth, "valid": valid}, ("height",) if is_value else CLASSES)
-    bands = mapped.reshape(-1, EDGE, EDGE)
-    profile = {"driver": "GTiff", "width": EDGE, "height": EDGE, "count": len(bands), "dtype": str(bands.dtype)}
-    profile |= {"nodata": np.nan if is_value else NO_LABEL}
-    with rasterio.open(
-        folder / "map.tif", "w", crs=image.grid.crs.to_wkt(), transform=image.grid.affine, **profile
-    ) as f:
-        f.write(bands)
-        f.update_tags(task=task)
+    is_value = task == "regression"
+    image = store(folder / "s.zarr", {"image": np.ones((1, EDGE, EDGE), np.uint16)}, ("red",))
+    label = store(folder / "label.zarr", {"label": truth}, ("height",) if is_value else CLASSES)
+    write_bands(folder / "map.tif", mapped, np.nan if is_value else NO_LABEL, task=task)
     document = made_split(chip=CHIP, samples={"train": [], "val": [], "test": EAST} | split)
     map_ = EvaluatedMap(0, {"": folder / "map.tif"}, [image], label)
     names, unit = (("height",), "m") if is_value else (CLASSES, "")

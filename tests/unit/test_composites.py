@@ -8,8 +8,10 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import builders
 import numpy as np
 import pytest
+from builders import grid_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scenery import Run
@@ -22,9 +24,8 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.inspection.check_store import find_errors
 from eopipe.publish import verify
 from eopipe.scenes.products import true_colour_bands
-from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
 BANDS = ("blue", "red", "nir")
 BANDS_AND_GREEN = (*BANDS, "green")
@@ -43,16 +44,11 @@ def write_store(
     left: float = 500000.0,
     scale: float = 1e-4,
     offset: float = -0.1,
-    layout: Layout = LAYOUT,
-    **attributes: Any,
+    **options: Any,
 ) -> Path:
-    height, width = valid.shape
-    grid = make_grid((left, 5000000.0 - 10 * height, left + 10 * width, 5000000.0), "EPSG:32633", 10.0, (0, 0))
-    with new_store(path, grid, names, scene, {"datetime": day and f"{day}T10:00:00Z", **attributes}) as group:
-        image = add_array(group, "image", pixels.shape, pixels.dtype, layout, scale_factor=scale, add_offset=offset)
-        image[:] = pixels
-        add_array(group, "valid", valid.shape, "uint8", layout)[:] = valid
-    return path
+    options = {"scene": scene, "scaling": (scale, offset), "datetime": day and f"{day}T10:00:00Z", **options}
+    grid = grid_of(valid.shape, left=left)
+    return builders.write_store(path, names, {"image": pixels, "valid": valid}, grid, **{"layout": LAYOUT} | options)
 
 
 @dataclass

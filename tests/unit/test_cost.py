@@ -4,14 +4,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from builders import BANDS, write_store
 
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
-from eopipe.tiles.store import add_array, new_store
 
 pytestmark = pytest.mark.exhaustive
 
@@ -46,17 +47,12 @@ def write_scenes(folder: Path, edge: int) -> tuple[list[Path], list[Path]]:
         window = StoredWindow((edge, edge), (row, column), EDGE)
         part, name = grid[row : row + EDGE, column : column + EDGE], f"s{number:02}"
         attributes = {"datetime": f"2024-01-{number + 1:02}T10:00:00Z"}
-        with new_store(folder / f"{name}.zarr", part, ("red", "nir"), name, attributes, window) as group:
-            options = {"scale_factor": 1.0, "add_offset": 0.0}
-            image = add_array(group, "image", (2, EDGE, EDGE), "uint16", LAYOUT, **options)
-            image[:] = random.integers(1, 4000, (2, EDGE, EDGE), dtype="uint16")
-            add_array(group, "valid", (EDGE, EDGE), "uint8", LAYOUT)[:] = 1
-        with new_store(folder / f"{name}-label.zarr", part, ("x", "y"), name, {}, window) as group:
-            add_array(group, "label", (EDGE, EDGE), "uint8", LAYOUT)[:] = (blocks % 2).astype(np.uint8)
-            add_array(group, "polygon", (EDGE, EDGE), "int32", LAYOUT)[:] = (blocks + 1).astype(np.int32)
-            add_array(group, "valid", (EDGE, EDGE), "uint8", LAYOUT)[:] = 1
-        tiles.append(folder / f"{name}.zarr")
-        labels.append(folder / f"{name}-label.zarr")
+        options: dict[str, Any] = {"grid": part, "scene": name, "layout": LAYOUT, "window": window}
+        image = {"image": random.integers(1, 4000, (2, EDGE, EDGE), dtype="uint16")}
+        of_tiles = options | attributes | {"scaling": (1.0, 0.0)}
+        tiles.append(write_store(folder / f"{name}.zarr", BANDS, image, **of_tiles))
+        arrays = {"label": (blocks % 2).astype(np.uint8), "polygon": (blocks + 1).astype(np.int32)}
+        labels.append(write_store(folder / f"{name}-label.zarr", ("x", "y"), arrays, **options))
     return tiles, labels
 
 

@@ -10,7 +10,7 @@ import pytest
 import rioxarray  # noqa: F401 - georeferences arrays of xarray
 import xarray
 import zarr
-from affine import Affine
+from builders import grid_of, write_store
 from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
@@ -20,9 +20,9 @@ import eopipe
 from eopipe.errors import BadInputError, UsageError
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
-LAYOUT, GRID = Layout(16, 32), GeoBox((64, 80), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
+LAYOUT, GRID = Layout(16, 32), grid_of((64, 80))
 ROOT = Path(__file__).parents[2]
 VALIDATORS = ROOT / ".venv/validators/bin/python"
 BANDS = ("red", "nir")
@@ -44,12 +44,9 @@ def write(
     part = grid.translate_pix(*offset[::-1]).crop((32, 48))
     path = results / "tiles" / f"{scene}.zarr"
     pixels = np.arange(len(bands) * 32 * 48, dtype=np.uint16).reshape(len(bands), 32, 48) + 5000 * (scene == "late")
-    with new_store(path, part, bands, scene, attributes or {"datetime": DATES[scene]}, window) as group:
-        add_array(group, "image", pixels.shape, "uint16", LAYOUT, scale_factor=0.5, add_offset=-1.0)[:] = pixels
-        valid = np.ones((32, 48), np.uint8)
-        valid[:, 5] = 0
-        add_array(group, "valid", valid.shape, "uint8", LAYOUT)[:] = valid
-    return path
+    arrays = {"image": pixels, "valid": np.broadcast_to(np.arange(48) != 5, (32, 48))}
+    options: dict[str, Any] = {"layout": LAYOUT, "scaling": (0.5, -1.0), "window": window}
+    return write_store(path, bands, arrays, part, **options, **(attributes or {"datetime": DATES[scene]}))
 
 
 @pytest.fixture(scope="module")

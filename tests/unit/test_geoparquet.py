@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import rustac
 from pyarrow import parquet
-from scenery import Catalog, Run
+from scenery import Catalog, Run, search_outputs
 from shapely import box
 from shapely.geometry import mapping
 
@@ -49,8 +49,7 @@ def write_parquet(catalog: Catalog, file: Path) -> Path:
 
 def frozen(run: Run, source: Path, target: Path, *options: str) -> dict[str, dict[str, Any]]:
     """The items that search freezes of a catalog, by name."""
-    outputs = ("--items", target / "items", "--grid", target / "grid.json", "--selection", target / "selection.json")
-    done = run("search", "--catalog", source, *outputs, *ASSETS, *options)
+    done = run("search", "--catalog", source, *search_outputs(target), *ASSETS, *options)
     assert done.code == 0, done.stderr
     return {path.stem: json.loads(path.read_text()) for path in (target / "items").glob("*.geojson")}
 

@@ -1,5 +1,6 @@
 """What predict refuses: tiles unlike those of the training, and numbers that are not finite."""
 
+import json
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,24 +12,18 @@ import numpy as np
 import pytest
 import rasterio
 import torch
-from affine import Affine
-from odc.geo.geobox import GeoBox
+from builders import describe_model, grid_of, map_options, read_bands, save_model, stage, write_store
 from PIL import Image
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import Normaliser
-from eopipe.cli import main
 from eopipe.errors import BadInputError, DivergedError
 from eopipe.inference.mosaic import cells, probabilities
 from eopipe.inference.predictor import WindowPredictor
-from eopipe.models import Architecture
 from eopipe.models.input_check import TileProperties, check_tiles, unfamiliar_inputs
-from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
-from eopipe.publish import publish
+from eopipe.models.model_folder import read_trained_model
 from eopipe.stac.write import ItemExtent
-from eopipe.text_files import write_json
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 from eopipe.training.validation import ClassValidation
 
 BANDS, CLASSES, SHAPE = ("vv", "vh"), ("land", "water"), (64, 80)
@@ -48,14 +43,12 @@ def write_tiles(
 ) -> Tiles:
     """A store without valid pixels in its first column."""
     west, north = (15.0, 45.0) if crs == "EPSG:4326" else (500000.0, 5000000.0)
-    grid = GeoBox(SHAPE, Affine(pixel, 0.0, west, 0.0, -pixel, north), crs)
-    image = np.random.default_rng(0).integers(1, 400, (2, *SHAPE)).astype(dtype) if values is None else values
-    with new_store(folder / f"{name}.zarr", grid, BANDS, name, {"datetime": "2020-07-01", **attributes}) as group:
-        layout = Layout(32, 64)
-        add_array(group, "image", image.shape, dtype, layout, scale_factor=scale, add_offset=0.0)[:] = image
-        valid = add_array(group, "valid", SHAPE, "uint8", layout)
-        valid[:, 1:] = 1
-    return Tiles(folder / f"{name}.zarr")
+    image = np.random.default_rng(0).integers(1, 400, (2, *SHAPE)) if values is None else values
+    arrays = {"image": image.astype(dtype), "valid": np.broadcast_to(np.arange(SHAPE[1]) > 0, SHAPE)}
+    attributes = {"datetime": "2020-07-01", **attributes, "scaling": (scale, 0.0)}
+    return Tiles(
+        write_store(folder / f"{name}.zarr", BANDS, arrays, grid_of(SHAPE, pixel, west, north, crs), **attributes)
+    )
 
 
 DAYS = (datetime(2019, 1, 1, 12, tzinfo=UTC), datetime(2020, 12, 31, 12, tzinfo=UTC))
@@ -64,23 +57,14 @@ DAYS = (datetime(2019, 1, 1, 12, tzinfo=UTC), datetime(2020, 12, 31, 12, tzinfo=
 def write_model(
     path: Path, trained_on: TileProperties | None, weight: float | None = None, scores: dict[str, Any] | None = None
 ) -> Path:
-    torch.manual_seed(1)
-    architecture = Architecture("unet", 2, len(CLASSES), 4, 1)
-    normaliser = Normaliser((200.0, 200.0), (100.0, 100.0))
-    trained = TrainedModel(architecture, BANDS, CLASSES, normaliser, 16, trained_on=trained_on)
-    weights = architecture.build().state_dict()
-    if weight is not None:
-        weights = {name: torch.full_like(value, weight) for name, value in weights.items()}
-    with publish(path, folder=True) as draft:
-        write_model_folder(draft, trained, weights, [], {}, extent=ItemExtent(None, (), *DAYS))
-        if scores:
-            write_json(draft / "test-scores.json", scores)
-    return path
+    fields = {"mean": 200.0, "std": 100.0, "chip": 16, "trained_on": trained_on}
+    trained = describe_model("segmentation", CLASSES, BANDS, **fields)
+    files = {"test-scores.json": json.dumps(scores)} if scores else {}
+    return save_model(path, trained, weight=weight, files=files, extent=ItemExtent(None, (), *DAYS))
 
 
 def predict(folder: Path, model: Path, store: Tiles, *options: str) -> int:
-    maps = ["--classes", str(folder / "classes.tif"), "--probabilities", str(folder / "probabilities.tif")]
-    return main(["predict", "--model", str(model), "--tiles", str(store.path), *maps, *options])
+    return stage("predict", "--model", model, "--tiles", store.path, *map_options(folder), *options)
 
 
 def test_a_model_keeps_what_it_was_trained_on_in_its_stac_item(tmp_path: Path) -> None:
@@ -255,18 +239,14 @@ def mapped(tmp_path: Path) -> Path:
 
 
 def describe(folder: Path, *options: str) -> int:
-    inputs = ["--model", "model", "--tiles", "a.zarr", "--classes", "classes.tif"]
-    inputs += ["--probabilities", "probabilities.tif"]
-    outputs = ["--page", str(folder / "report.html"), "--picture", str(folder / "map.png")]
-    paths = [text if text.startswith("--") else str(folder / text) for text in inputs]
-    return main(["describe", *paths, *outputs, *options])
+    inputs = ["--model", folder / "model", "--tiles", folder / "a.zarr", *map_options(folder)]
+    return stage("describe", *inputs, "--page", folder / "report.html", "--picture", folder / "map.png", *options)
 
 
 def test_the_report_of_a_map_without_labels_has_its_areas_and_what_is_unlike_the_training(mapped: Path) -> None:
     assert describe(mapped, "--title", "A <map>") == 0
     page = (mapped / "report.html").read_text().replace("\u202f", " ")
-    with rasterio.open(mapped / "classes.tif") as source:
-        counts = np.bincount(source.read(1).ravel(), minlength=256)
+    counts = np.bincount(read_bands(mapped / "classes.tif").ravel(), minlength=256)
     assert counts[255] == SHAPE[0]
     for number, name in enumerate(CLASSES):
         share = 100 * counts[number] / counts[:2].sum()

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from affine import Affine
+from builders import write_labels
 from chip_files import EDGE, import_set, made_split, write_regions, write_world
-from odc.geo.geobox import GeoBox
 from scenery import Run, split_outputs
 
 from benchmarks.coverage import Coverage
@@ -21,8 +20,7 @@ from eopipe.evaluation.intervals import Tally, correlated_pieces, intervals, mea
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.units import choose_units
 from eopipe.tasks.classes import ClassTables
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
 MEASURES = ClassTables(("land", "water"))
 GROUPS, CHIPS, PIXELS, RATE = 12, 10, 100, 0.2
@@ -191,13 +189,9 @@ def test_a_split_says_the_group_of_each_chip(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize("tested", [5, 6])
 def test_tiles_are_pieces_on_a_grid(tmp_path: Path, tested: int) -> None:
     shape, chip = (32, 256), 16
-    grid = GeoBox(shape, Affine(10, 0, 500_000, 0, -10, 5_000_000), "EPSG:32633")
     scenes = [f"S2A_33T{letter}L_2023081{day}_0_L2A" for letter in "UVWXYZ"[:tested] for day in (5, 7)]
-    for scene in scenes:
-        with new_store(tmp_path / f"{scene}.zarr", grid, ("B04",), scene, {}) as group:
-            add_array(group, "valid", shape, "uint8", Layout(32, 32))[:] = 1
-            add_array(group, "label", shape, "uint8", Layout(32, 32))[:] = 0
-    stores = [Tiles(tmp_path / f"{scene}.zarr") for scene in scenes]
+    label = np.zeros(shape, np.uint8)
+    stores = [Tiles(write_labels(tmp_path / f"{scene}.zarr", label, ("B04",), scene=scene)) for scene in scenes]
     # Every tile is 32 columns wide, and was seen on two days.
     rows = [(n, row, 32 * (n // 2) + col) for n in range(2 * tested) for row in (0, 16) for col in (0, 16)]
     split = made_split(

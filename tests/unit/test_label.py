@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import grid_of, write_features
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, write_raster
@@ -116,9 +117,7 @@ def square(left: int, top: int, right: int, bottom: int) -> dict[str, Any]:
 
 
 def write_vectors(path: Path, *features: tuple[Any, Any]) -> Path:
-    rows = [{"type": "Feature", "properties": {"class": name}, "geometry": shape} for name, shape in features]
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": rows}))
-    return path
+    return write_features(path, *((shape, {"class": name}) for name, shape in features))
 
 
 def test_polygons_in_degrees_land_on_the_pixels_they_cover(tmp_path: Path, run: Run) -> None:
@@ -403,33 +402,25 @@ def test_a_pixel_has_the_class_of_the_polygon_that_holds_its_centre(
     degrees: bool,
 ) -> None:
     import shapely
-    from affine import Affine
-    from odc.geo.geobox import GeoBox
     from pyproj import Transformer
 
     crs, left, top, step = georeference
-    grid = GeoBox(shape, Affine(step, 0, left, 0, -step, top), crs)
+    grid = grid_of(shape, step, left, top, crs)
     source_crs = "EPSG:4326" if degrees else crs
     change = Transformer.from_crs(crs, source_crs, always_xy=True)
     random = np.random.default_rng(seed)
-    features, polygons = [], []
-    for number in range(3):
+    polygons = []
+    for _ in range(3):
         # Corners at growing angles around a centre: a ring that does not cross itself.
         angles = np.sort(random.uniform(0, 2 * np.pi, 7))
         reach, middle = random.uniform(2, 25, 7), random.uniform(0, 40, 2)
         x, y = change.transform(
             left + step * (middle[0] + reach * np.cos(angles)), top - step * (middle[1] + reach * np.sin(angles))
         )
-        polygon = shapely.make_valid(shapely.Polygon(np.column_stack([x, y])))
-        polygons.append(polygon)
-        features.append(
-            {"type": "Feature", "properties": {"class": "abc"[number]}, "geometry": shapely.geometry.mapping(polygon)}
-        )
-    collection = {"type": "FeatureCollection", "features": features}
-    if not degrees:
-        collection["crs"] = {"type": "name", "properties": {"name": f"urn:ogc:def:crs:{crs.replace(':', '::')}"}}
+        polygons.append(shapely.make_valid(shapely.Polygon(np.column_stack([x, y]))))
+    features = zip(polygons, ({"class": name} for name in "abc"), strict=True)
     source = tmp_path_factory.mktemp("burn") / "truth.geojson"
-    source.write_text(json.dumps(collection))
+    write_features(source, *features, crs="" if degrees else crs)
     rows, cols = np.mgrid[: shape[0], : shape[1]]
     x, y = change.transform(left + step * (cols + 0.5), top - step * (rows + 0.5))
     centres = shapely.points(x, y)

@@ -1,6 +1,5 @@
 """The audit finds leaks through labels: places, composites, polygons, bands and autocorrelation; clean splits pass."""
 
-import json
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -8,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import write_features, write_store
 from chip_files import made_split
 from PIL import Image
 from scenery import Completed, Run, covered_area, split_outputs
+from shapely import box
 
 from eopipe.arrays import AnyArray, Float64Array
 from eopipe.chips.label_range import correlation_range
@@ -28,10 +29,11 @@ from eopipe.reporting.wording import describe_test
 from eopipe.text_files import read_json, write_json
 from eopipe.tiles.grid import grid_json, make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 SHAPE, CHIP = (64, 96), 16
 GRID = make_grid((0.0, 0.0, SHAPE[1] * 10.0, SHAPE[0] * 10.0), "EPSG:32633", 10.0, (0, 0))
+PLACE: dict[str, Any] = {"grid": GRID, "layout": Layout(16, 32)}
 STRIPS = ("--method", "west-east", "--fractions", 0.5, 0, 0.5)
 DATES = ("--method", "temporal", "--dates", "2020-02-01")
 DAYS = {"a": "2020-01-01", "b": "2020-01-09", "c": "2020-03-01"}
@@ -57,20 +59,13 @@ def image(label: AnyArray, seed: int) -> AnyArray:
 
 
 def write_tiles(path: Path, scene: str, pixels: AnyArray, **attributes: Any) -> Path:
-    names = ("red", "nir", "swir")[: len(pixels)]
-    with new_store(path, GRID, names, scene, {"datetime": DAYS.get(scene)} | attributes) as group:
-        array = add_array(group, "image", pixels.shape, pixels.dtype, Layout(16, 32), scale_factor=1.0, add_offset=0.0)
-        array[:] = pixels
-        add_array(group, "valid", SHAPE, "uint8", Layout(16, 32))[:] = 1
-    return path
+    options = {"scene": scene, "scaling": (1.0, 0.0), "datetime": DAYS.get(scene)} | PLACE | attributes
+    return write_store(path, ("red", "nir", "swir")[: len(pixels)], {"image": pixels}, **options)
 
 
 def write_labels(path: Path, label: AnyArray, scene: str = "", **arrays: AnyArray) -> Path:
     names = ("value",) if label.dtype.kind == "f" else ("x", "y")
-    with new_store(path, GRID, names, scene, {}) as group:
-        for name, values in ({"label": label, "valid": np.ones(SHAPE, np.uint8)} | arrays).items():
-            add_array(group, name, SHAPE, values.dtype, Layout(16, 32))[:] = values
-    return path
+    return write_store(path, names, {"label": label} | arrays, scene=scene, **PLACE)
 
 
 def split(run: Run, folder: Path, tiles: list[Path], labels: list[Path], *arguments: object) -> Completed:
@@ -263,19 +258,10 @@ def fields_geojson(path: Path, edge: int, gap: int = 0) -> Path:
     features = []
     for row in range(0, SHAPE[0], edge):
         for col in range(0, SHAPE[1], edge):
-            left, top = col * 10, SHAPE[0] * 10 - row * 10
-            right, bottom = left + (edge - gap) * 10, top - (edge - gap) * 10
-            ring = [[left, top], [right, top], [right, bottom], [left, bottom], [left, top]]
-            features.append(
-                {
-                    "type": "Feature",
-                    "properties": {"class": "xy"[(row // edge + col // edge) % 2]},
-                    "geometry": {"type": "Polygon", "coordinates": [ring]},
-                }
-            )
-    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32633"}}
-    path.write_text(json.dumps({"type": "FeatureCollection", "crs": crs, "features": features}))
-    return path
+            left, top, width = col * 10, SHAPE[0] * 10 - row * 10, (edge - gap) * 10
+            properties = {"class": "xy"[(row // edge + col // edge) % 2]}
+            features.append((box(left, top - width, left + width, top), properties))
+    return write_features(path, *features, crs="EPSG:32633")
 
 
 def label_polygons(run: Run, folder: Path, source: Path, *arguments: object) -> Path:

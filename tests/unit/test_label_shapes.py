@@ -1,6 +1,5 @@
 """Shapes of label files as other tools write them: repaired without lines, across 180 degrees, clipped and counted."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 import shapely
 from affine import Affine
+from builders import write_features
 from odc.geo.geobox import GeoBox
 from pyproj import Transformer
 from rasterio.features import rasterize
@@ -30,12 +30,7 @@ def at_180_degrees() -> GeoBox:
 
 
 def write(path: Path, *shapes: Any, crs: str | None = CRS) -> Path:
-    rows = [{"type": "Feature", "properties": {"class": "a"}, "geometry": shapely.geometry.mapping(s)} for s in shapes]
-    collection = {"type": "FeatureCollection", "features": rows}
-    if crs:
-        collection["crs"] = {"type": "name", "properties": {"name": f"urn:ogc:def:crs:{crs.replace(':', '::')}"}}
-    path.write_text(json.dumps(collection))
-    return path
+    return write_features(path, *((shape, {"class": "a"}) for shape in shapes), crs=crs or "")
 
 
 def labelled(source: Path, grid: GeoBox = GRID) -> AnyArray:

@@ -4,24 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scenery import CRS, LEFT, STEP, TOP, Completed, Run, write_raster
+from builders import write_features
+from scenery import CRS, LEFT, STEP, TOP, Run, write_raster
+from shapely import Polygon, box
+from test_label import label
 
 from eopipe.arrays import AnyArray
 from eopipe.chips.chips import is_continuous, unit_of
 from eopipe.chips.statistics import BandSummary, Statistics, label_scaling
 from eopipe.errors import BadInputError
 from eopipe.publish import digest
-from eopipe.text_files import write_json
 from eopipe.tiles.store import Tiles
-
-SMALL = ("--chunk", 16, "--shard", 32)
-
-
-def label(
-    run: Run, folder: Path, *arguments: object, shape: tuple[int, int] = (64, 48), step: float = STEP
-) -> Completed:
-    write_json(folder / "grid.json", {"crs": CRS, "shape": shape, "transform": [step, 0.0, LEFT, 0.0, -step, TOP]})
-    return run("label", "--grid", folder / "grid.json", "--labels", folder / "labels.zarr", *SMALL, *arguments)
 
 
 def stored(folder: Path) -> AnyArray:
@@ -85,20 +78,12 @@ def test_ignored_numbers_are_unlabelled(tmp_path: Path, run: Run) -> None:
     np.testing.assert_array_equal(stored(tmp_path), np.where(numbers < 3, numbers, np.nan))
 
 
-def square(left: float, right: float, value: object) -> dict[str, object]:
-    x, y = ((LEFT + STEP * left, LEFT + STEP * right), (TOP, TOP - 8 * STEP))
-    ring = [[x[0], y[0]], [x[1], y[0]], [x[1], y[1]], [x[0], y[1]], [x[0], y[0]]]
-    return {
-        "type": "Feature",
-        "properties": {"height": value},
-        "geometry": {"type": "Polygon", "coordinates": [ring]},
-    }
+def square(left: float, right: float, value: object) -> tuple[Polygon, dict[str, object]]:
+    return box(LEFT + STEP * left, TOP - 8 * STEP, LEFT + STEP * right, TOP), {"height": value}
 
 
-def shapes(folder: Path, *features: dict[str, object]) -> Path:
-    crs = {"type": "name", "properties": {"name": f"urn:ogc:def:crs:EPSG::{CRS.removeprefix('EPSG:')}"}}
-    write_json(folder / "heights.geojson", {"type": "FeatureCollection", "crs": crs, "features": list(features)})
-    return folder / "heights.geojson"
+def shapes(folder: Path, *features: tuple[Polygon, dict[str, object]]) -> Path:
+    return write_features(folder / "heights.geojson", *features, crs=CRS)
 
 
 @pytest.mark.parametrize(("overlap", "between"), [("invalid", np.nan), ("last", 2.5), ("first", 7.0)])

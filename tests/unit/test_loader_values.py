@@ -4,14 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from stores import SHAPE, SMALL, make_scene, number, usable
+from builders import write_labels
+from stores import GRID, SMALL, make_scene, number, usable
 
 from eopipe.chips.chips import Normaliser, is_continuous, pair_stores
 from eopipe.loader.chip_reader import VALUE_DTYPE, ChipReader, ChipRequest, chip_sources, pixel_bytes, window_bytes
 from eopipe.loader.device import DeviceFinisher
 from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
-from eopipe.tiles.grid import make_grid
-from eopipe.tiles.store import add_array, new_store
 from eopipe.training.monitor import preview_png
 
 U2 = np.dtype("uint16")
@@ -26,10 +25,7 @@ def values() -> np.ndarray:
 
 def chip_reader(folder: Path, budget: int, normaliser: Normaliser | None = None) -> ChipReader:
     tiles, _ = make_scene(folder, "a", ("red", "nir"))
-    grid = make_grid((0.0, 0.0, 480.0, 640.0), "EPSG:32633", 10.0, (0, 0))
-    with new_store(folder / "values.zarr", grid, ("height",), "", {"unit": "m"}) as group:
-        add_array(group, "label", SHAPE, "float32", SMALL)[:] = values()
-        add_array(group, "valid", SHAPE, "uint8", SMALL)[:] = np.isfinite(values())
+    write_labels(folder / "values.zarr", values().astype(np.float32), ("height",), grid=GRID, layout=SMALL)
     pairs = pair_stores((tiles,), (folder / "values.zarr",))
     assert is_continuous(pairs[0][1])
     return ChipReader(chip_sources(pairs, ("red",)), 16, U2, budget, VALUE_DTYPE, normaliser)

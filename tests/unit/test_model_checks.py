@@ -7,24 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders import BANDS, write_model
 
-from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError, IntegrityError, RefusedError
 from eopipe.models import Architecture
-from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.publish import publish
 from eopipe.training.model_checks import check_init_fits, check_init_folder, head_tensors
 
-BANDS = ("red", "nir")
 ARCHITECTURE = Architecture("unet", 2, 2, 4, 1)
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    trained = TrainedModel(ARCHITECTURE, BANDS, ("no", "yes"), Normaliser((0.0, 0.0), (1.0, 1.0)), 16)
-    with publish(tmp_path / "model", folder=True) as draft:
-        write_model_folder(draft, trained, ARCHITECTURE.build().state_dict(), [], {})
-    return tmp_path / "model"
+    return write_model(tmp_path / "model", "segmentation", ("no", "yes"), chip=16)
 
 
 class Trap:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from builders import write_features
 from chip_files import write_world
 from pyproj import Transformer
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, write_raster
-from shapely.geometry import Point, box, mapping
+from shapely.geometry import Point, box
 from shapely.geometry.base import BaseGeometry
 
 from eopipe.config import check
@@ -41,8 +42,8 @@ def write_shapes(path: Path, shapes: list[BaseGeometry], **properties: str) -> N
         corners = change.transform([LEFT + STEP * west, LEFT + STEP * east], [TOP - STEP * south, TOP - STEP * north])
         (west, east), (south, north) = corners
         placed = Point(west, south) if shape.geom_type == "Point" else box(west, south, east, north)
-        rows.append({"type": "Feature", "properties": properties, "geometry": mapping(placed)})
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": rows}))
+        rows.append((placed, properties))
+    write_features(path, *rows)
 
 
 @pytest.fixture

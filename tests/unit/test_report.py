@@ -11,13 +11,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import builders
 import numpy as np
 import pytest
 import rasterio
 import yaml
-from affine import Affine
+from builders import grid_of, stage, write_labels, write_store
 from huggingface_hub import DatasetCard, ModelCard
-from odc.geo.geobox import GeoBox
 from PIL import Image
 from scenery import split_outputs
 
@@ -31,7 +31,6 @@ from eopipe.tasks import TASKS
 from eopipe.tasks.classes import ClassTables, confusion_matrix
 from eopipe.text_files import read_json, write_json
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import add_array, new_store
 
 Edit = Callable[[Any], None]
 LAYOUT = Layout(chunk=64, shard=512)
@@ -76,37 +75,15 @@ def blurred(truth: AnyArray, classes: int, right: float, seed: int) -> AnyArray:
     return np.where(random.random(truth.shape) < right, truth, random_classes)
 
 
-def grid(size: int) -> GeoBox:
-    return GeoBox((size, size), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
-
-
 def write_tiles(path: Path, truth: AnyArray, bands: tuple[str, ...]) -> Path:
     random, size = np.random.default_rng(1), truth.shape[0]
     steps = np.arange(1, len(bands) + 1)[:, None, None] * 130
     image = 500 + steps * truth.astype(np.int64) + random.integers(0, 150, (len(bands), size, size))
-    with new_store(path, grid(size), bands, path.stem, {"valid_fraction": 0.9}) as group:
-        scale = {"scale_factor": 1e-4, "add_offset": 0.0}
-        add_array(group, "image", image.shape, "uint16", LAYOUT, **scale)[:] = image.astype(np.uint16)
-        add_array(group, "valid", truth.shape, "uint8", LAYOUT)[:] = np.ones_like(truth)
-    return path
-
-
-def write_label(path: Path, truth: AnyArray, classes: tuple[str, ...]) -> Path:
-    with new_store(path, grid(truth.shape[0]), classes, "", {}) as group:
-        for name, values in (("label", truth), ("valid", np.ones_like(truth))):
-            add_array(group, name, truth.shape, "uint8", LAYOUT)[:] = values
-    return path
+    return write_store(path, bands, {"image": image.astype(np.uint16)}, layout=LAYOUT, valid_fraction=0.9)
 
 
 def write_map(path: Path, bands: AnyArray, nodata: int, names: tuple[str, ...]) -> Path:
-    count, height, width = bands.shape
-    georeference: dict[str, Any] = {"crs": "EPSG:32633", "transform": grid(height).affine, "nodata": nodata}
-    size: dict[str, Any] = {"count": count, "height": height, "width": width, "dtype": bands.dtype}
-    with rasterio.open(path, "w", driver="COG", compress="deflate", **georeference, **size) as file:
-        file.write(bands)
-        file.descriptions = names
-        file.scales = [1e-4] * count
-    return path
+    return builders.write_map(path, bands, grid_of(bands.shape), nodata, names, scale=1e-4, driver="COG")
 
 
 def write_model(path: Path, classes: tuple[str, ...], bands: tuple[str, ...]) -> Path:
@@ -175,9 +152,10 @@ def finish(
     np.put_along_axis(probabilities, predicted[None].astype(np.int64), np.uint16(7000), axis=0)
     predicted[: size // 20], probabilities[:, : size // 20] = 255, 65535
     tiles = [write_tiles(folder / f"{name}.zarr", truth, bands) for name in names]
-    labels, split, chip = write_label(folder / "all.zarr", truth, classes), folder / "split.json", size // 10 // 4 * 4
+    labels = write_labels(folder / "all.zarr", truth, classes, layout=LAYOUT)
+    split, chip = folder / "split.json", size // 10 // 4 * 4
     options = f"--chip {chip} --method west-east --fractions 0.5 0.2 0.3 --min-valid 0.1".split()
-    assert main(["split", "--tiles", *map(str, tiles), "--labels", str(labels), *split_outputs(folder), *options]) == 0
+    assert stage("split", "--tiles", *tiles, "--labels", labels, *split_outputs(folder), *options) == 0
     test = np.s_[:, size * 7 // 10 :]
     maps = [""] if mosaic else names
     ports = {
@@ -618,16 +596,8 @@ def test_the_model_card_says_what_is_not_stated_and_what_was_not_measured(run_: 
 
 
 def test_statements_of_the_authors_are_in_the_card(run_: Finished) -> None:
-    options = (
-        "--use",
-        "Screening of plots.",
-        "--limits",
-        "Not for payments",
-        "not in winter",
-        "--author",
-        "Ada Lovelace",
-    )
-    _, page, _ = run_.report(*options, "--license", "CC-BY-4.0", name="stated")
+    options = ("--use", "Screening of plots.", "--limits", "Not for payments", "not in winter")
+    _, page, _ = run_.report(*options, "--author", "Ada Lovelace", "--license", "CC-BY-4.0", name="stated")
     model, _ = cards_of(run_, "stated")
     cited = "Ada Lovelace: eopipe run. CC-BY-4.0. Produced with eopipe"
     assert f"<dt>How to cite this map</dt><dd>{cited}" in page

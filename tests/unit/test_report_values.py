@@ -5,16 +5,15 @@ import re
 from io import BytesIO
 from pathlib import Path
 
+import builders
 import numpy as np
 import pytest
 import rasterio
-from affine import Affine
-from odc.geo.geobox import GeoBox
+from builders import grid_of, stage, write_labels, write_store
 from PIL import Image
 from scenery import split_outputs
 
-from eopipe.arrays import AnyArray, FloatArray
-from eopipe.cli import main
+from eopipe.arrays import FloatArray
 from eopipe.reporting.charts import error_charts
 from eopipe.reporting.palette import ValueScale, rgb
 from eopipe.reporting.wording import DASH, format_measured
@@ -22,28 +21,14 @@ from eopipe.stac.mlm import to_item
 from eopipe.stac.write import ItemExtent
 from eopipe.text_files import write_json
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import add_array, new_store
 
 SIZE, NAME = 96, "tree cover"
-GRID = GeoBox((SIZE, SIZE), Affine(10, 0, 500000, 0, -10, 5000000), "EPSG:32633")
 LAYOUT = Layout(32, 96)
 
 
-def write_store(path: Path, names: tuple[str, ...], arrays: dict[str, AnyArray], **attributes: object) -> Path:
-    with new_store(path, GRID, names, path.stem if "image" in arrays else "", attributes) as group:
-        for name, values in arrays.items():
-            scaling = {"scale_factor": 1e-4, "add_offset": 0.0} if name == "image" else {}
-            add_array(group, name, values.shape, values.dtype, LAYOUT, **scaling)[:] = values
-    return path
-
-
 def write_map(path: Path, bands: list[FloatArray], names: tuple[str, ...]) -> Path:
-    profile = {"count": len(bands), "height": SIZE, "width": SIZE, "dtype": "float32", "nodata": float("nan")}
-    with rasterio.open(path, "w", driver="GTiff", crs=str(GRID.crs), transform=GRID.affine, **profile) as file:
-        file.write(np.stack(bands))
-        file.descriptions = names
-        file.update_tags(task="regression", quantity=NAME, unit="%", scenes="S1")
-    return path
+    tags = {"task": "regression", "quantity": NAME, "unit": "%", "scenes": "S1"}
+    return builders.write_map(path, np.stack(bands), grid_of((SIZE, SIZE)), float("nan"), names, **tags)
 
 
 def write_model(path: Path) -> Path:
@@ -64,28 +49,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(4)
     truth = (48 + 47 * np.sin(np.mgrid[0:SIZE, 0:SIZE].sum(0) / 15)).astype(np.float32)
     mapped = (truth + 3 + 5 * random.normal(size=truth.shape)).astype(np.float32)
-    valid = np.ones(truth.shape, np.uint8)
     # Without noise chips would be alike, and the audit would find them.
     image = (truth * 30 + random.integers(500, 3000, truth.shape)).astype(np.uint16)[None]
-    tiles = write_store(folder / "S1.zarr", ("red",), {"image": image, "valid": valid}, valid_fraction=1.0)
-    interval = [float(truth.min()), float(truth.max())]
-    arrays = {"label": truth, "valid": valid}
-    labels = write_store(folder / "all.zarr", (NAME,), arrays, unit="%", range=interval, pixels={NAME: truth.size})
+    tiles = write_store(folder / "S1.zarr", ("red",), {"image": image}, layout=LAYOUT, valid_fraction=1.0)
+    attributes = {"unit": "%", "range": [float(truth.min()), float(truth.max())], "pixels": {NAME: truth.size}}
+    labels = write_labels(folder / "all.zarr", truth, (NAME,), layout=LAYOUT, **attributes)
     common = ["--tiles", tiles, "--labels", labels]
     options = ["--chip", "8", "--method", "west-east", "--fractions", "0.5", "0.2", "0.3"]
-    assert main(["split", *map(str, common), *split_outputs(folder), *options]) == 0
+    assert stage("split", *common, *split_outputs(folder), *options) == 0
     classes = write_map(folder / "c.tif", [mapped], (NAME,))
     spread = [np.full(truth.shape, 2, np.float32), np.ones(truth.shape, np.float32)]
     names = (f"standard deviation of {NAME}", "scenes")
     probabilities = write_map(folder / "p.tif", spread, names)
     scored = ["--classes", classes, *common, "--chips", folder / "split.json", "--metrics", folder / "metrics.json"]
-    assert main(["evaluate", *map(str, scored)]) == 0
+    assert stage("evaluate", *scored) == 0
     item = {"id": "S1", "links": [], "assets": {}, "properties": {"datetime": "2020-06-01T10:00:00Z"}}
     write_json(folder / "S1.geojson", item)
     outputs = ["--page", folder / "report.html", "--picture", folder / "map.png"]
     outputs += ["--model-card", folder / "model-card.md", "--data-card", folder / "data-card.md"]
     inputs = [*scored, "--probabilities", probabilities, "--scenes", folder / "S1.geojson"]
-    assert main(["report", *map(str, [*inputs, "--model", write_model(folder / "model"), *outputs])]) == 0
+    assert stage("report", *inputs, "--model", write_model(folder / "model"), *outputs) == 0
     return folder
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from builders import describe_model, save_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -27,7 +28,7 @@ from eopipe.inspection.models import ArrayImage, load_model
 from eopipe.loader.chip_reader import ChipArrays, finish_chip
 from eopipe.models import Architecture
 from eopipe.models.combine import EnsembleMember
-from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
+from eopipe.models.model_folder import read_trained_model
 from eopipe.publish import publish
 from eopipe.text_files import write_json
 
@@ -235,10 +236,9 @@ def test_cells_do_not_lend_pixels_to_each_other() -> None:
 def test_a_new_model_is_filled_and_one_from_before_sees_zeros(tmp_path: Path) -> None:
     architecture = Architecture("unet", len(BANDS), CLASSES, 8, 1, BANDS)
     normalise, margin = Normaliser((0.2, 0.1), (0.1, 0.2)), 4 * architecture.receptive_field_radius
-    described = TrainedModel(architecture, BANDS, ("a", "b", "c"), normalise, 16)
-    module = architecture.build().eval()
-    with publish(tmp_path / "new", folder=True) as draft:
-        write_model_folder(draft, described, module.state_dict(), [], {})
+    fields = {"architecture": architecture, "normaliser": normalise}
+    described, module = describe_model("segmentation", ("a", "b", "c"), BANDS, **fields), architecture.build().eval()
+    save_model(tmp_path / "new", described, weights=module.state_dict())
     item = json.loads((tmp_path / "new/model.json").read_text())
     assert item["properties"].pop("eopipe:fill") == "nearest"
     assert "the values of the nearest valid one" in item["properties"]["mlm:input"][0]["description"]

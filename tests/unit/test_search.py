@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loopback import Loopback, serve_api
-from scenery import LEFT, STEP, TOP, Catalog, Completed, Run, numbered
+from scenery import LEFT, STEP, TOP, Catalog, Completed, Run, numbered, search_outputs
 from shapely.geometry import LinearRing
 
 from eopipe.config import check
@@ -38,19 +38,7 @@ def search(
     run: Run, folder: Path, source: Path | str, *arguments: object, assets: tuple[str, ...] = ASSETS
 ) -> Completed:
     option = "--url" if isinstance(source, str) else "--catalog"
-    return run(
-        "search",
-        option,
-        source,
-        "--items",
-        folder / "items",
-        "--grid",
-        folder / "grid.json",
-        "--selection",
-        folder / "selection.json",
-        *assets,
-        *arguments,
-    )
+    return run("search", option, source, *search_outputs(folder), *assets, *arguments)
 
 
 def names(folder: Path) -> list[str]:

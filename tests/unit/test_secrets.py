@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scenery import Catalog, Run, write_raster
+from scenery import Catalog, Run, search_outputs, write_raster
 
 from eopipe.provenance.redact import redact_config, redact_for_record, redact_for_terminal, redact_message
 from eopipe.text_files import read_json
@@ -103,8 +103,7 @@ def test_signatures_anywhere_in_an_item_are_not_frozen(run: Run, catalog: Catalo
         {"rel": "license", "href": f"https://example.org/l?token={TOKEN}"},
     ]
     item["properties"]["thumbnail"] = SIGNED
-    outputs = ("--items", "results/items", "--grid", "results/grid.json", "--selection", "results/selection.json")
-    assert run("search", "--catalog", catalog.write(), *outputs, "--assets", "red").code == 0
+    assert run("search", "--catalog", catalog.write(), *search_outputs(Path("results")), "--assets", "red").code == 0
     frozen = read_json(Path("results/items/A.geojson"))
     assert frozen["assets"]["red"]["alternate"]["mirror"]["href"] == "https://example.org/a.tif"
     for path, text in file_texts(Path("results")).items():
@@ -115,8 +114,7 @@ def test_an_error_and_a_bug_leave_no_secret_behind(
     run: Run, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     catalog.add("A")
-    outputs = ("--items", "results/items", "--grid", "results/grid.json", "--selection", "results/selection.json")
-    assert run("search", "--catalog", catalog.write(), *outputs, "--assets", "red").code == 0
+    assert run("search", "--catalog", catalog.write(), *search_outputs(Path("results")), "--assets", "red").code == 0
     source = write_raster(Path.cwd() / "truth.tif", np.zeros((32, 32), np.uint8), nodata=255)
 
     def refuse(*_: object, **__: object) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loopback import Loopback, serve_api
-from scenery import Catalog, Completed, Run
+from scenery import Catalog, Completed, Run, search_outputs
 
 from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
@@ -191,8 +191,7 @@ def test_scenes_that_overlap_on_a_day_count_once() -> None:
 
 def search(run: Run, folder: Path, source: Path | str, *arguments: object) -> Completed:
     option = "--url" if isinstance(source, str) else "--catalog"
-    outputs = ("--items", folder / "items", "--grid", folder / "grid.json", "--selection", folder / "selection.json")
-    return run("search", option, source, *outputs, "--assets", "blue", "red", *arguments)
+    return run("search", option, source, *search_outputs(folder), "--assets", "blue", "red", *arguments)
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import shapely
 import xarray
-from affine import Affine
-from odc.geo.geobox import GeoBox
+from builders import grid_of, write_features
 from rasterio.features import rasterize
 from shapely import box
 
@@ -23,7 +22,7 @@ from eopipe.tiles.layout import Layout, store_files
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 EDGE, SHARD, CHUNK, LEFT, TOP, STEP = 1024, 64, 32, 500e3, 5.1e6, 10.0
-GRID = GeoBox((EDGE, EDGE), Affine(STEP, 0, LEFT, 0, -STEP, TOP), "EPSG:32633")
+GRID = grid_of((EDGE, EDGE), STEP, LEFT, TOP)
 # Rows and columns (top, left, bottom, right) of polygons in two corners, their classes and their values.
 POLYGONS = [((3, 5, 40, 50), "a", 1.5), ((20, 30, 90, 60), "b", -2.0), ((970, 980, 1010, 1000), "a", 7.0)]
 # The shards that they reach, of 16 x 16.
@@ -35,12 +34,7 @@ def write(path: Path, *, edge: int = EDGE, joined: bool = False) -> Path:
     shapes = [box(LEFT + STEP * w, TOP - STEP * s, LEFT + STEP * e, TOP - STEP * n) for (n, w, s, e), _, _ in POLYGONS]
     rows = [(shape, name, value) for shape, (_, name, value) in zip(shapes, POLYGONS, strict=True)]
     rows = [(shapely.union_all([shapes[0], shapes[2]]), "a", 1.5)] if joined else rows
-    features = [
-        {"type": "Feature", "properties": {"class": n, "value": v}, "geometry": shapely.geometry.mapping(s)}
-        for s, n, v in rows
-    ]
-    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32633"}}
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": features, "crs": crs}))
+    write_features(path, *((shape, {"class": name, "value": value}) for shape, name, value in rows), crs="EPSG:32633")
     write_json(path.with_name("grid.json"), grid_json(GRID[:edge, :edge]))
     return path
 

@@ -1,6 +1,5 @@
 """Chips of two splits keep the buffer, whatever the plan; scenes, tiles, regions and days are in one split."""
 
-import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import rasterio
 import shapely
 import zarr
+from builders import grid_of, write_features, write_labels, write_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -33,9 +33,8 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import digest
 from eopipe.reporting.palette import SPLIT_COLORS, rgb
 from eopipe.text_files import read_json
-from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import NO_LABEL, Tiles, add_array, new_store
+from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training.data import TrainingData, TrainingInputs
 
 STRIPS: tuple[SplitMethod, ...] = ("west-east", "east-west", "north-south", "south-north")
@@ -205,22 +204,18 @@ def make_stores(
     valid: AnyArray | None = None,
     label: AnyArray | None = None,
     date: str | None = None,
-    **grid: Any,
+    left: float = 0.0,
+    classes: tuple[str, ...] = ("a", "b"),
+    attributes: dict[str, Any] | None = None,
 ) -> tuple[Path, Path]:
     """Write one scene of noise and its labels, classes a and b in stripes."""
-    usable = np.ones(SHAPE, np.uint8) if valid is None else valid
-    numbers = np.indices(SHAPE)[0] // 8 % 2 if label is None else label
-    box = make_grid((grid.get("left", 0.0), 0.0, grid.get("left", 0.0) + 960.0, 960.0), "EPSG:32633", 10.0, (0, 0))
-    layout = Layout(16, 32)
-    noise = np.random.default_rng(list(scene.encode())).integers(0, 1000, (1, *SHAPE))
-    attributes = {"datetime": date} | grid.get("attributes", {})
-    with new_store(folder / f"{scene}.zarr", box, ("red",), scene, attributes) as group:
-        add_array(group, "image", (1, *SHAPE), "uint16", layout, scale_factor=1.0, add_offset=0.0)[:] = noise
-        add_array(group, "valid", SHAPE, "uint8", layout)[:] = usable
-    with new_store(folder / f"{scene}-label.zarr", box, grid.get("classes", ("a", "b")), scene, {}) as group:
-        add_array(group, "label", SHAPE, "uint8", layout)[:] = numbers
-        add_array(group, "valid", SHAPE, "uint8", layout)[:] = numbers != NO_LABEL
-    return folder / f"{scene}.zarr", folder / f"{scene}-label.zarr"
+    numbers = (np.indices(SHAPE)[0] // 8 % 2 if label is None else label).astype(np.uint8)
+    noise = np.random.default_rng(list(scene.encode())).integers(0, 1000, (1, *SHAPE)).astype(np.uint16)
+    arrays = {"image": noise} | ({} if valid is None else {"valid": valid})
+    place = {"grid": grid_of(SHAPE, left=left, top=960.0), "layout": Layout(16, 32), "scene": scene}
+    options = {"scaling": (1.0, 0.0), "datetime": date} | place | (attributes or {})
+    tiles = write_store(folder / f"{scene}.zarr", ("red",), arrays, **options)
+    return tiles, write_labels(folder / f"{scene}-label.zarr", numbers, classes, **place)
 
 
 def split(run: Run, folder: Path, stores: list[tuple[Path, Path]], *arguments: object) -> Completed:
@@ -481,15 +476,9 @@ def test_a_landsat_scene_has_a_path_and_row(tmp_path: Path, run: Run, scene: str
 
 
 def test_regions_stay_whole_and_keep_the_buffer(tmp_path: Path, run: Run) -> None:
-    shapes = [
-        {"type": "Feature", "properties": {"name": name}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
-        for name, left, top in (("north", 0, 960), ("southwest", 0, 440), ("southeast", 480, 440))
-        for right in [960 if name == "north" else left + 480]
-        for ring in [[[left, top - 440], [right, top - 440], [right, top], [left, top], [left, top - 440]]]
-    ]
-    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32633"}}
-    file = tmp_path / "regions.geojson"
-    file.write_text(json.dumps({"type": "FeatureCollection", "crs": crs, "features": shapes}))
+    bounds = {"north": (0, 520, 960, 960), "southwest": (0, 0, 480, 440), "southeast": (480, 0, 960, 440)}
+    shapes = [(shapely.box(*numbers), {"name": name}) for name, numbers in bounds.items()]
+    file = write_features(tmp_path / "regions.geojson", *shapes, crs="EPSG:32633")
     arguments = ("--method", "group", "--by", "region", "--regions", file, "--attribute", "name")
     south = ("--test-groups", "southwest", "southeast")
     completed = split(run, tmp_path, [make_stores(tmp_path, "s")], *arguments, *south, "--stride", 2)

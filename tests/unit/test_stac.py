@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,19 @@ import numpy as np
 import pystac
 import pytest
 import rasterio
-import torch
+from builders import describe_model, save_model
 from gdal import available_libraries
 from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
-from scenery import Catalog, Run
+from scenery import Catalog, Run, search_outputs
 from shapely import LinearRing
 from stac_schemas import registry, schema_errors
 
 from eopipe.chips.chips import Normaliser
 from eopipe.models import Architecture
-from eopipe.models.model_folder import TrainedModel, read_model_card, write_model_folder
-from eopipe.publish import publish, sha256, verify
+from eopipe.models.model_folder import read_model_card
+from eopipe.publish import sha256, verify
 from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent, located
 from eopipe.text_files import read_json, write_json
@@ -35,14 +34,10 @@ BANDS, CLASSES = ("red", "blue"), ("bare ground", "forêt")
 
 def write_model(folder: Path, task: str = "segmentation") -> Path:
     classes = ("height",) if task == "regression" else CLASSES
-    architecture = Architecture("unet", 2, len(classes), 4, 1, BANDS)
-    torch.manual_seed(0)
-    task_options = (task, (3.0, 2.0), "m") if task == "regression" else (task,)
-    trained = TrainedModel(architecture, BANDS, classes, Normaliser((0.1, 0.2), (0.5, 0.4)), 16, *task_options)
-    trained = replace(trained, min_share=0.2 if task == "multilabel" else 0.0)
-    with publish(folder, folder=True) as draft:
-        write_model_folder(draft, trained, architecture.build().state_dict(), [], {"epochs": 2, "loss": None})
-    return folder
+    fields: dict[str, Any] = {"architecture": Architecture("unet", 2, len(classes), 4, 1, BANDS), "chip": 16}
+    fields |= {"regression": {"target": (3.0, 2.0)}, "multilabel": {"min_share": 0.2}}.get(task, {})
+    trained = describe_model(task, classes, BANDS, normaliser=Normaliser((0.1, 0.2), (0.5, 0.4)), **fields)
+    return save_model(folder, trained, seed=0, settings={"epochs": 2, "loss": None})
 
 
 @pytest.fixture
@@ -59,10 +54,8 @@ def make(folder: Path, catalog: Catalog, run: Run, task: str = "segmentation") -
     catalog.add("a", properties={"datetime": "2023-08-01T10:00:00Z"})
     catalog.add("b", properties={"datetime": "2023-08-11T10:00:00+02:00"})
     catalog.items[1]["links"] = [{"rel": "self", "href": "https://example.org/b.json"}]
-    arguments: list[Any] = ["search", "--catalog", catalog.write(), "--assets", "red", "blue", "scl"]
-    for name in ("items", "grid.json", "selection.json"):
-        arguments += [f"--{name.partition('.')[0]}", folder / name]
-    assert run(*arguments).code == 0
+    arguments: list[Any] = ["--catalog", catalog.write(), "--assets", "red", "blue", "scl"]
+    assert run("search", *arguments, *search_outputs(folder)).code == 0
     for name in ("a", "b"):
         item, scene = folder / f"items/{name}.geojson", folder / f"scenes/{name}"
         assert run("fetch", "--item", item, "--catalog", catalog.root, "--scene", scene).code == 0
@@ -324,24 +317,14 @@ def test_the_same_run_gives_the_same_catalog_with_no_path_of_this_machine(run_di
 
 def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(run_dir: Path, run: Run) -> None:
     assert write_catalog(run, run_dir).code == 0
-    frozen = run_dir / "later"
-    arguments = [
-        "--items",
-        frozen,
-        "--grid",
-        run_dir / "g.json",
-        "--selection",
-        run_dir / "s.json",
-        "--collections",
-        "maps",
-    ]
+    arguments = [*search_outputs(run_dir / "later"), "--collections", "maps"]
     completed = run("search", "--catalog", run_dir / "stac", *arguments, "--assets", "classes")
     assert completed.code == 0, completed.stderr
-    item = frozen / "map.geojson"
+    item = run_dir / "later/items/map.geojson"
     assert run("fetch", "--item", item, "--catalog", run_dir / "stac", "--scene", run_dir / "map").code == 0
     (fetched,) = (run_dir / "map").glob("classes*")
     assert sha256(fetched) == sha256(run_dir / "classes.tif")
-    assert read_json(run_dir / "g.json")["shape"] == read_json(run_dir / "grid.json")["shape"]
+    assert read_json(run_dir / "later/grid.json")["shape"] == read_json(run_dir / "grid.json")["shape"]
 
 
 @pytest.mark.parametrize("model", ["model/model.json", "stac", "stac/model"])
@@ -425,17 +408,8 @@ def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(run_di
     assert write_catalog(run, run_dir).code == 0
     (run_dir / "stac/maps/map/map.json").unlink()
     (run_dir / "stac/manifest.json").unlink()
-    arguments = [
-        "--items",
-        run_dir / "i",
-        "--grid",
-        run_dir / "g.json",
-        "--selection",
-        run_dir / "s.json",
-        "--assets",
-        "classes",
-    ]
-    completed = run("search", "--catalog", run_dir / "stac", *arguments)
+    arguments = ["--catalog", run_dir / "stac", *search_outputs(run_dir / "later"), "--assets", "classes"]
+    completed = run("search", *arguments)
     assert (completed.code, completed.stderr.count("\n")) == (3, 1)
     assert "maps/collection.json links to './map/map.json', which is not there" in completed.stderr
 

@@ -10,6 +10,7 @@ import pytest
 import rioxarray  # noqa: F401 - georeferences arrays of xarray
 import xarray
 from affine import Affine
+from builders import write_labels, write_store
 from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
@@ -27,7 +28,7 @@ from eopipe.tiles.cells import Cell, Frame, read_frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, store_files
 from eopipe.tiles.shard_reader import StoredWindow, open_array
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 from eopipe.warp.footprints import Coverage, covered_window, reached_windows
 
 SHAPE, EDGE = (20, 30), 4096
@@ -103,9 +104,7 @@ def test_any_window_of_the_grid_is_that_of_the_padded_array(
     window = StoredWindow(grid_shape, offset, layout.shard)
     part = grid.translate_pix(*offset[::-1]).crop((40, 50))
     pixels = numbered((40, 50))
-    with new_store(path, part, ("blue",), "s", {}, window) as group:
-        add_array(group, "image", (1, 40, 50), "uint16", layout, scale_factor=1.0, add_offset=0.0)[:] = pixels[None]
-        add_array(group, "valid", (40, 50), "uint8", layout)[:] = 1
+    write_store(path, ("blue",), {"image": pixels[None]}, part, layout=layout, scaling=(1.0, 0.0), window=window)
     tiles, whole = Tiles(path), np.zeros(grid_shape, np.uint16)
     whole[offset[0] : offset[0] + 40, offset[1] : offset[1] + 50] = pixels
     assert tiles.grid == grid
@@ -126,9 +125,8 @@ def test_a_chip_that_reaches_beyond_the_store_is_padded_with_pixels_that_are_not
     catalog.add(shape=SHAPE)
     path = preprocess(run, catalog, tmp_path / "run", EDGE)
     labels, grid = tmp_path / "labels.zarr", read_frame(tmp_path / "run/grid.json").only
-    with new_store(labels, grid, ("a",), "", {}) as group:
-        for name in ("label", "valid"):
-            add_array(group, name, (EDGE, EDGE), "uint8", Layout(256, 4096))[:] = 1
+    label = np.ones((EDGE, EDGE), np.uint8)
+    write_labels(labels, label, ("a",), grid=grid, layout=Layout(256, 4096))
     tiles = Tiles(path)
     corner = (tiles.stored_window[0].start - 8, tiles.stored_window[1].stop - 8)
     reader = ChipReader([ChipSource(str(path), str(labels), (0, 1), (1.0, 0.0))], 16, np.dtype(np.uint16), 0)

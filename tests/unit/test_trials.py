@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 import rasterio
 import torch
-from test_compare import CHIP, CLASSES, EDGE, classes, store, with_errors
+from builders import describe_trial, save_model, write_split
+from test_compare import CHIP, CLASSES, EDGE, classes, store, with_errors, write_bands
 
 from eopipe.arrays import AnyArray
-from eopipe.chips.chips import Normaliser
 from eopipe.cli import main
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.metrics_document import KINDS
 from eopipe.evaluation.trials import LEADERBOARD, RankedTrials, rank_trials
-from eopipe.models import Architecture
-from eopipe.models.model_folder import TrainedModel, write_model_folder
-from eopipe.publish import MANIFEST, publish
+from eopipe.publish import MANIFEST
 from eopipe.reporting.compare_page import render_trials
 from eopipe.reporting.leaderboard import Leaderboard
 from eopipe.reporting.page import STYLE, page_source
@@ -46,11 +44,9 @@ class Trials:
         (folder / "labels").mkdir(parents=True)
         self.folder, self.task, self.is_value, self.images = folder, task, task == "regression", images
         self.names = ("height",) if self.is_value else CLASSES
-        valid = np.ones((EDGE, EDGE), np.uint8)
         for name in images:
-            pixels = {"image": np.ones((1, EDGE, EDGE), np.uint16), "valid": valid}
-            self.tiles = store(folder / f"{name}.zarr", pixels, ("red",))
-            store(folder / f"labels/{name}.zarr", {"label": truth, "valid": valid}, self.names)
+            store(folder / f"{name}.zarr", {"image": np.ones((1, EDGE, EDGE), np.uint16)}, ("red",))
+            store(folder / f"labels/{name}.zarr", {"label": truth}, self.names)
         self.models: list[Path] = []
         self.maps: list[Path] = []
         self.rungs: tuple[Path, ...] = ()
@@ -62,38 +58,20 @@ class Trials:
         corners = [(image, *position) for image in range(len(self.images)) for position in positions]
         samples: dict[str, Any] = {"train": [], "val": [], "test": [c for c in corners if c[2] >= EDGE // 2]}
         samples[split] = samples[split] + [c for c in corners if c[2] < EDGE // 2]
-        document = {"scenes": [*self.images], "classes": list(self.names), "chip": CHIP, "samples": samples}
-        document |= {"plan": {"method": "blocks", "min_valid": 0.5}, "audit": {"gap_pixels": {}}}
-        write_json(self.folder / "split.json", document | {"pixels": {name: {} for name in samples}})
+        write_split(self.folder / "split.json", [*self.images], self.names, CHIP, samples)
 
     def add(self, name: str, mapped: AnyArray, *, weights: int = 10, history: int = 0, **settings: Any) -> None:
         """A trial with its map (y, x), or (class, y, x), and a model of this number of weights."""
-        architecture = Architecture("unet", 1, len(self.names), 4, 1, ("red",))
-        by_task: dict[str, dict[str, Any]] = {
-            "regression": {"target": (0.0, 1.0), "unit": "m"},
-            "multilabel": {"min_share": 0.3},
-        }
-        more = by_task.get(self.task, {})
-        trained = TrainedModel(
-            architecture, ("red",), self.names, Normaliser((0.0,), (1.0,)), CHIP, task=self.task, **more
-        )
         rows = [{"step": history, "val": None, "loss": 0.1}] if history else []
-        with publish(self.folder / name, folder=True) as draft:
-            write_model_folder(draft, trained, {"head": torch.full((weights,), 0.5)}, rows, {"steps": 300} | settings)
+        trained, head = describe_trial(self.task, self.names), {"head": torch.full((weights,), 0.5)}
+        save_model(self.folder / name, trained, weights=head, history=rows, settings={"steps": 300} | settings)
         self.models.append(self.folder / name)
         self.add_map(f"{name}.tif", mapped, self.images[0])
 
     def add_map(self, name: str, mapped: AnyArray, image: str) -> None:
         """A map of an image, of the last trial."""
-        bands = mapped.reshape(-1, EDGE, EDGE)
-        profile = {"driver": "GTiff", "width": EDGE, "height": EDGE, "count": len(bands), "dtype": str(bands.dtype)}
-        profile |= {"nodata": np.nan if self.is_value else 255, "crs": str(self.tiles.grid.crs)}
-        path = self.folder / name
-        with rasterio.open(path, "w", transform=self.tiles.grid.affine, **profile) as file:
-            file.write(bands)
-            file.update_tags(task=self.task, scenes=image, min_share=0.3)
-            file.descriptions = self.names if len(bands) > 1 else (None,)
-        self.maps.append(path)
+        tags = {"task": self.task, "scenes": image, "min_share": 0.3}
+        self.maps.append(write_bands(self.folder / name, mapped, np.nan if self.is_value else 255, self.names, **tags))
 
     def write_rung(self, *promoted: str) -> None:
         """A rung that promoted the trials of these names, and stopped the others."""

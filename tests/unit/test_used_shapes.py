@@ -1,6 +1,5 @@
 """What a split uses of the polygons and points of a label file, counted as their owner counts them."""
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -9,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from affine import Affine
-from odc.geo.geobox import GeoBox
+from builders import grid_of, stage, write_features, write_store
 from scipy import ndimage
-from shapely import Point, box, to_geojson
+from shapely import Point, box
 
 from eopipe.chips.candidates import usable_share
 from eopipe.chips.chip_blocks import min_usable_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
-from eopipe.cli import main
 from eopipe.evaluation.correlation import MAX_UNITS, placed_units
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.units import choose_units
@@ -28,10 +25,10 @@ from eopipe.scenes.item import scene_tags
 from eopipe.text_files import write_json
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 
 SHAPE, STEP = (256, 256), 10.0
-GRID = GeoBox(SHAPE, Affine(STEP, 0, 500_000, 0, -STEP, 5_000_000), "EPSG:32633")
+GRID = grid_of(SHAPE)
 CLASSES = ("field", "forest", "built")
 Shapes = list[tuple[str, Any, str]]
 
@@ -66,25 +63,19 @@ def points() -> Shapes:
 
 def prepare(folder: Path, shapes: Shapes) -> None:
     """A file of labels, and tiles of one scene whose north-west corner is a cloud."""
-    features = [
-        {"type": "Feature", "properties": {"class": name, "date": date}, "geometry": json.loads(to_geojson(shape))}
-        for name, shape, date in shapes
-    ]
-    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32633"}}
-    (folder / "own.geojson").write_text(json.dumps({"type": "FeatureCollection", "crs": crs, "features": features}))
+    features = [(shape, {"class": name, "date": date}) for name, shape, date in shapes]
+    write_features(folder / "own.geojson", *features, crs="EPSG:32633")
     write_json(folder / "grid.json", grid_json(GRID))
     valid = np.ones(SHAPE, np.uint8)
     valid[:48, :48] = 0
     pixels = np.random.default_rng(6).integers(1, 3000, (1, *SHAPE)).astype(np.uint16)
-    with new_store(folder / "a.zarr", GRID, ("B04",), "a", {"datetime": "2021-06-01T00:00:00Z"}) as group:
-        array = add_array(group, "image", pixels.shape, "uint16", Layout(64, 64), scale_factor=1.0, add_offset=0.0)
-        array[:] = pixels
-        add_array(group, "valid", SHAPE, "uint8", Layout(64, 64))[:] = valid
+    options: dict[str, Any] = {"layout": Layout(64, 64), "scaling": (1.0, 0.0), "datetime": "2021-06-01T00:00:00Z"}
+    write_store(folder / "a.zarr", ("B04",), {"image": pixels, "valid": valid}, **options)
 
 
 def label(folder: Path, *options: str) -> None:
     paths = ["--grid", folder / "grid.json", "--labels", folder / "labels.zarr", "--source", folder / "own.geojson"]
-    assert main([*map(str, ["label", *paths, "--classes", *CLASSES]), *options]) == 0
+    assert stage("label", *paths, "--classes", *CLASSES, *options) == 0
 
 
 def split(folder: Path, *options: str) -> Split:
@@ -95,7 +86,7 @@ def split(folder: Path, *options: str) -> Split:
     ]
     inputs = ["--tiles", folder / "a.zarr", "--labels", folder / "labels.zarr", "--chip", "32"]
     allow = ["--allow", "autocorrelation: noise", "near-duplicate: noise", "polygon: a test"]
-    assert main([*map(str, ["split", *inputs, *outputs]), *options, *allow]) == 0
+    assert stage("split", *inputs, *outputs, *options, *allow) == 0
     return read_split(folder / "chips.json")
 
 
