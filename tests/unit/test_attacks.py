@@ -23,6 +23,7 @@ import pytest
 import rasterio
 import shapely
 import torch
+from builders import write_model
 from loopback import Loopback
 from pyarrow import parquet
 from rasterio.transform import from_origin
@@ -33,7 +34,6 @@ from stores import make_scene
 
 import eopipe
 from eopipe import text_files
-from eopipe.chips.chips import Normaliser
 from eopipe.contract import stage, to_args
 from eopipe.errors import BadInputError, EopipeError, RefusedError
 from eopipe.labels import vector_files
@@ -41,14 +41,14 @@ from eopipe.labels.vector_files import read_file
 from eopipe.labels.vectors import read_features
 from eopipe.launch.failures import read_failure
 from eopipe.models import Architecture
-from eopipe.models.model_folder import TrainedModel, read_weights, write_model_folder
+from eopipe.models.model_folder import read_weights
 from eopipe.provenance.contextual_entities import CrateDescription
 from eopipe.provenance.crate_reader import RunCrate
 from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord
 from eopipe.provenance.preview import readme
 from eopipe.provenance.record import commit
 from eopipe.provenance.rerun_jobs import CrateRerun
-from eopipe.publish import publish, sha256, write_manifest
+from eopipe.publish import sha256, write_manifest
 from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.store import Tiles
 
@@ -79,10 +79,7 @@ def tiles(folder: Path) -> Path:
 
 def given_model(folder: Path, change: Callable[[dict[str, Any]], None] = lambda item: None) -> Path:
     """A model folder of somebody else, with consistent digests, whose `model.json` was changed."""
-    architecture = Architecture("unet", len(BANDS), len(CLASSES), 4, 1)
-    trained = TrainedModel(architecture, BANDS, CLASSES, Normaliser((0.0, 0.0), (1.0, 1.0)), 16)
-    with publish(folder, folder=True) as draft:
-        write_model_folder(draft, trained, architecture.build().state_dict(), [], {})
+    write_model(folder, "segmentation", CLASSES, bands=BANDS, mean=0.0, std=1.0, chip=16)
     item = json.loads((folder / "model.json").read_text())
     change(item)
     (folder / "model.json").write_text(json.dumps(item))
@@ -131,19 +128,9 @@ def test_a_given_model_that_names_code_is_refused_with_what_to_type(
     words: tuple[str, ...], folder: Path, tiles: Path, run: Run
 ) -> None:
     model = given_model(folder / "model", names(*words))
+    of_map = ("--tiles", tiles, "--classes", "c.tif", "--probabilities", "p.tif")
     commands: list[Sequence[object]] = [
-        ("predict", "--model", model, "--tiles", tiles, "--classes", "c.tif", "--probabilities", "p.tif"),
-        (
-            "predict",
-            "--model",
-            model / "model.json",
-            "--tiles",
-            tiles,
-            "--classes",
-            "c.tif",
-            "--probabilities",
-            "p.tif",
-        ),
+        *(("predict", "--model", path, *of_map) for path in (model, model / "model.json")),
         ("export", "--model", model, "--tiles", tiles, "--onnx", "m.onnx", "--check", "m.json"),
     ]
     for command in commands:
@@ -588,19 +575,9 @@ def test_a_pipe_in_the_place_of_labels_is_not_waited_for(name: str, folder: Path
 def test_a_pipe_or_a_device_in_the_place_of_a_document_is_not_waited_for(target: str, folder: Path, run: Run) -> None:
     os.mkfifo(folder / "pipe")
     (folder / "input.json").symlink_to(target)
+    stores = ("--model", folder, "--tiles", folder)
     inputs = {
-        "predict": (
-            "--model",
-            folder,
-            "--tiles",
-            folder,
-            "--chips",
-            "input.json",
-            "--places",
-            "val",
-            "--classes",
-            "c.tif",
-        ),
+        "predict": (*stores, "--chips", "input.json", "--places", "val", "--classes", "c.tif"),
         "fetch": ("--item", "input.json", "--scene", "scene"),
         "cwl": ("images", "--tiles", "@input.json"),
         "compare": ("one", "two"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import rasterio
 import two_zones
-from builders import BANDS, write_model
+from builders import BANDS, predict_files, write_features, write_model
 from hypothesis import given
 from hypothesis import strategies as st
 from pyproj import Transformer
@@ -109,9 +109,8 @@ def test_a_map_of_a_cell_has_no_data_where_the_pixels_of_the_other_zone_belong(t
     for task, classes in (("segmentation", ("a", "b")), ("regression", ("height",))):
         model = write_model(tmp_path / task, task, classes)
         for cell in frame.cells:
-            paths = [tmp_path / f"{task}-{cell.id}-{name}.tif" for name in ("classes", "probabilities")]
-            line = ["predict", "--model", model, "--tiles", tmp_path / "s.zarr", "--cell", cell.id, "--window", 64]
-            assert main([*map(str, [*line, "--classes", paths[0], "--probabilities", paths[1]])]) == 0
+            options = ("--cell", cell.id, "--window", 64)
+            paths = predict_files(tmp_path / f"{task}-{cell.id}", model, [tmp_path / "s.zarr"], *options)
             rows, columns = np.mgrid[: cell.shape[0], : cell.shape[1]] + 0.5
             change = Transformer.from_crs(str(cell.grid.crs), "EPSG:4326", always_xy=True)
             longitude = change.transform(*(cell.grid.affine * (columns, rows)))[0]
@@ -300,11 +299,8 @@ def test_values_and_polygons_are_on_one_side_of_the_border_too(folder: Path, run
     values = labels(run, folder, tmp_path / "v.zarr", "--source", folder / "labels.tif", "--measure", "height")
     crossing = [[[11.99, 45.0], [12.01, 45.0], [12.01, 45.01], [11.99, 45.01], [11.99, 45.0]]]
     eastern = [[[12.012, 45.0], [12.016, 45.0], [12.016, 45.01], [12.012, 45.01], [12.012, 45.0]]]
-    features = [
-        {"type": "Feature", "properties": {"class": "a"}, "geometry": {"type": "Polygon", "coordinates": rings}}
-        for rings in (eastern, crossing)
-    ]
-    (tmp_path / "places.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    polygons = [({"type": "Polygon", "coordinates": rings}, {"class": "a"}) for rings in (eastern, crossing)]
+    write_features(tmp_path / "places.geojson", *polygons)
     shapes = labels(run, folder, tmp_path / "p.zarr", "--source", tmp_path / "places.geojson", "--classes", "a")
     for cell in values.frame.cells:
         belongs = cell.belongs(slice(0, cell.shape[0]), slice(0, cell.shape[1]))

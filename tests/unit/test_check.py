@@ -13,9 +13,10 @@ import pytest
 import torch
 import yaml
 from affine import Affine
+from builders import write_features
 from odc.geo.geobox import GeoBox
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, write_raster
-from shapely.geometry import box, mapping
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, search_outputs, write_raster
+from shapely.geometry import box
 
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
@@ -218,15 +219,8 @@ def test_one_mistake_is_one_sentence_with_its_key(
 
 def write_shapes(path: Path, *values: Any, left: float = 15.0, **other: Any) -> None:
     """A GeoJSON file of polygons with these classes, side by side around the scenes."""
-    rows = [
-        {
-            "type": "Feature",
-            "properties": {"class": value} | other,
-            "geometry": mapping(box(west, 45.9, west + 0.02, 46.1)),
-        }
-        for west, value in ((left + 0.02 * n, value) for n, value in enumerate(values))
-    ]
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": rows}))
+    places = [(left + 0.02 * n, value) for n, value in enumerate(values)]
+    write_features(path, *((box(west, 45.9, west + 0.02, 46.1), {"class": value} | other) for west, value in places))
 
 
 VECTOR = {"source": "shapes.geojson"}
@@ -606,8 +600,8 @@ def test_no_config_in_the_folder_is_one_sentence(tmp_path: Path, run: Run, monke
 
 def test_the_grid_that_a_run_froze_is_checked_too(folder: Path, run: Run) -> None:
     write(folder)
-    outputs = ("--items", "results/items", "--grid", "results/grid.json", "--selection", "results/selection.json")
-    assert run("search", *outputs, "--catalog", "catalog", "--assets", "blue", "red", "scl", *BANDS).code == 0
+    arguments = ("--catalog", "catalog", "--assets", "blue", "red", "scl", *BANDS)
+    assert run("search", *search_outputs(Path("results")), *arguments).code == 0
     # Scenes are not searched for again.
     (folder / "catalog/catalog.json").write_text(json.dumps({"links": "broken"}))
     assert run("check").code == 0

@@ -1,6 +1,5 @@
 """Geometries across the antimeridian are found, and their grids are small."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,11 @@ import numpy as np
 import pyogrio.raw
 import pytest
 import shapely
+from builders import write_features
 from hypothesis import given
 from hypothesis import strategies as st
 from pyproj import CRS
-from scenery import Catalog, Run
+from scenery import Catalog, Run, search_outputs
 from shapely.geometry import LinearRing, box, mapping, shape
 
 from eopipe.errors import BadInputError, UsageError
@@ -173,29 +173,10 @@ def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
     tile_names = {}
     for shift in (0, 10):
         sides = [(side - shift + 180) % 360 - 180 for side in (179.0, 180.7)]
-        arguments = (
-            "--bbox",
-            sides[0],
-            0.1,
-            sides[1],
-            0.9,
-            "--crs",
-            "EPSG:32701",
-            "--resolution",
-            500,
-            "--assets",
-            "red",
-        )
+        area = ("--bbox", sides[0], 0.1, sides[1], 0.9)
+        arguments = (*area, "--crs", "EPSG:32701", "--resolution", 500, "--assets", "red")
         folder = tmp_path / str(shift)
-        arguments += (
-            "--items",
-            folder / "items",
-            "--grid",
-            folder / "grid.json",
-            "--selection",
-            folder / "selection.json",
-        )
-        completed = run("search", "--catalog", catalog.write(), *arguments)
+        completed = run("search", "--catalog", catalog.write(), *search_outputs(folder), *arguments)
         assert completed.code == 0, completed.stderr
         tile_names[shift] = sorted(p.stem.partition("_")[0] for p in (folder / "items").glob("*.geojson"))
         assert read_json(folder / "grid.json")["shape"][1] < 800
@@ -303,8 +284,7 @@ def test_an_area_with_a_crossing_edge_is_two_triangles_and_is_said_to_be_repaire
     if suffix == "gpkg":
         pyogrio.raw.write(file, np.array([shapely.to_wkb(bow)]), [], [], geometry_type="Polygon", crs="EPSG:4326")
     else:
-        features = [{"type": "Feature", "geometry": geometry} for geometry in (None, mapping(bow))]
-        file.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+        write_features(file, (None, {}), (bow, {}))
     area = shape(read_area(file))
     assert area.is_valid
     assert area.area == pytest.approx(0.1 * 0.1 / 2)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from loopback import Loopback, Request, serve_api
 from remote_assets import fetch, is_fetched, item_of, loopback_session, named_hosts, put, tif
-from scenery import Catalog, Completed, Run, write_raster
+from scenery import Catalog, Completed, Run, search_outputs, write_raster
 
 from eopipe.config import validate
 from eopipe.errors import BadInputError, RefusedError, UpstreamError
@@ -142,8 +142,7 @@ def trickling(begin: bytes, more: bytes) -> Iterator[str]:
 
 
 def search(run: Run, folder: Path, url: str, *arguments: object) -> Completed:
-    outputs = ("--items", folder / "items", "--grid", folder / "grid.json", "--selection", folder / "selection.json")
-    return run("search", "--url", url, *outputs, *arguments)
+    return run("search", "--url", url, *search_outputs(folder), *arguments)
 
 
 @pytest.mark.parametrize("kind", TRICKLES)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from loopback import Loopback, Request, serve_api
-from scenery import Catalog, Completed, Run
+from scenery import Catalog, Completed, Run, search_outputs
 
 from eopipe.fetch.http import token_variable
 from eopipe.fetch.retry import MAX_ATTEMPTS
@@ -35,8 +35,7 @@ def other_host(tmp_path: Path) -> Any:
 
 
 def search(run: Run, folder: Path, url: str, *arguments: object) -> Completed:
-    outputs = ("--items", folder / "items", "--grid", folder / "grid.json", "--selection", folder / "selection.json")
-    return run("search", "--url", url, *outputs, "--assets", "blue", "red", *arguments)
+    return run("search", "--url", url, *search_outputs(folder), "--assets", "blue", "red", *arguments)
 
 
 def names(folder: Path) -> list[str]:
