@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import write_store
 from chip_files import made_split
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -19,8 +20,6 @@ from eopipe.arrays import AnyArray
 from eopipe.evaluation.baseline import BASELINES, Baselines, DrawnPixels, FeatureModel, sampled_pixels
 from eopipe.evaluation.evaluate import evaluate_maps
 from eopipe.evaluation.maps import EvaluationData
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import add_array, new_store
 
 CHIP = 8
 
@@ -142,9 +141,7 @@ def with_polygons(data: EvaluationData, polygons: AnyArray) -> EvaluationData:
     group = data.groups[0]
     path, label = group.label.path, {name: group.label.read(name) for name in ("label", "valid")}
     shutil.rmtree(path)
-    with new_store(path, group.label.grid, data.names, "a", {}) as target:
-        for name, values in (label | {"polygon": polygons.astype(np.uint16)}).items():
-            add_array(target, name, values.shape, values.dtype, Layout(32, 64))[:] = values
+    write_store(path, data.names, label | {"polygon": polygons.astype(np.uint16)}, group.label.grid, scene="a")
     fields = {"polygons": {"a": [0 if number % 10 < 5 else 2 for number in range(100)]}}
     fields |= {"plan": {"method": "group", "by": "polygon", "min_valid": 0.1}}
     whole = with_split(data, {"train": (0, 160), "test": (0, 160)}, **fields)

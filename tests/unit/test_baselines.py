@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from affine import Affine
+from builders import west_east, write_store, write_tiles
 from chip_files import made_split
-from odc.geo.geobox import GeoBox
 from scenery import write_raster
 
 from eopipe.arrays import AnyArray, UInt8Array
@@ -22,8 +21,7 @@ from eopipe.evaluation.metrics_document import KINDS
 from eopipe.reporting import wording
 from eopipe.reporting.verdict import verdict
 from eopipe.tasks import TASKS
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import CHIP_SET, Tiles, add_array, new_store
+from eopipe.tiles.store import CHIP_SET, Tiles
 
 NAMES = ("smooth", "rough")
 
@@ -32,29 +30,19 @@ def store(
     path: Path, values: AnyArray, valid: AnyArray | None = None, day: str = "2020-07-01", **attributes: Any
 ) -> Tiles:
     """A store of physical values (band, y, x) between 0 and 6."""
-    grid = GeoBox(values.shape[1:], Affine(10.0, 0.0, 500000.0, 0.0, -10.0, 5000000.0), "EPSG:32633")
-    names, layout = tuple(f"b{n}" for n in range(len(values))), Layout(32, 64)
-    with new_store(path, grid, names, path.stem, {"datetime": f"{day}T00:00:00Z"} | attributes) as group:
-        image = add_array(group, "image", values.shape, "uint16", layout, scale_factor=1e-4, add_offset=0.0)
-        image[:] = np.round(values * 1e4).astype(np.uint16)
-        add_array(group, "valid", values.shape[1:], "uint8", layout)[:] = 1 if valid is None else valid
-    return Tiles(path)
+    image, names = np.round(values * 1e4).astype(np.uint16), tuple(f"b{n}" for n in range(len(values)))
+    return Tiles(write_tiles(path, image, valid, names, day=day, **attributes))
 
 
 def halves(
     stores: list[Tiles], truth: AnyArray, task: str = "segmentation", mapped: AnyArray | None = None
 ) -> EvaluationData:
     """A map, by default a perfect one, that is trained in the west and tested in the east."""
-    height, width = truth.shape
     path, grid = stores[0].path.with_suffix(".label.zarr"), stores[0].grid
     shutil.rmtree(path, ignore_errors=True)
-    with new_store(path, grid, NAMES, "", {}) as group:
-        for name, values in (("label", truth), ("valid", np.ones_like(truth, np.uint8))):
-            add_array(group, name, truth.shape, values.dtype, Layout(32, 64))[:] = values
+    write_store(path, NAMES, {"label": truth}, grid)
     classes = write_raster(path.with_suffix(".tif"), truth if mapped is None else mapped, nodata=None)
-    corners = [(0, row, col) for row in range(0, height, 8) for col in range(0, width, 8)]
-    west, east = ([corner for corner in corners if (corner[2] < width // 2) == is_west] for is_west in (True, False))
-    split = made_split(chip=8, samples={"train": west, "val": [], "test": east})
+    split = made_split(chip=8, samples=west_east(truth.shape, 8, truth.shape[1] // 2))
     names, unit = (NAMES, "") if task == "segmentation" else (("height",), "m")
     return EvaluationData([EvaluatedMap(0, {"": classes}, stores, Tiles(path))], names, split, TASKS[task], unit)
 

@@ -279,18 +279,8 @@ def test_a_job_in_a_container_names_its_image_without_a_path_of_the_machine(
     monkeypatch.setenv("APPTAINER_CONTAINER", "/home/grace/eopipe.sif")
     assert record.container() == "eopipe.sif"
     monkeypatch.setenv("EOPIPE_CONTAINER", "docker://ghcr.io/eopipe/eopipe:0.1.0")
-    project.run(
-        "label",
-        "--grid",
-        project.results / "grid.json",
-        "--labels",
-        tmp_path / "l.zarr",
-        "--source",
-        project.root / "truth.tif",
-        "--codes",
-        0,
-        1,
-    )
+    source = ("--source", project.root / "truth.tif", "--codes", 0, 1)
+    project.run("label", "--grid", project.results / "grid.json", "--labels", tmp_path / "l.zarr", *source)
     records = [*(path for path in project.records if path.name != "all.zarr.run.json"), tmp_path / "l.zarr.run.json"]
     crate = project.crate(tmp_path / "crate", records=records)
     assert issues(crate, cache, "RECOMMENDED") == []

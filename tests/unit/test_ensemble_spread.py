@@ -203,15 +203,9 @@ def test_scores_are_those_of_a_map_without_the_spread(
 
 def page_of(finished: Mosaic, name: str, folder: Path, probabilities: Path) -> str:
     """The page of report or describe for a map."""
-    maps = [
-        "--model",
-        finished.model,
-        "--classes",
-        finished.folder / "map/classes.tif",
-        "--probabilities",
-        probabilities,
-    ]
-    arguments = [*maps, "--tiles", *finished.tiles, "--page", folder / "page.html", "--picture", folder / "map.png"]
+    maps = ["--classes", finished.folder / "map/classes.tif", "--probabilities", probabilities]
+    arguments = ["--model", finished.model, *maps, "--tiles", *finished.tiles]
+    arguments += ["--page", folder / "page.html", "--picture", folder / "map.png"]
     if name == "report":
         arguments += ["--metrics", scored(finished), "--chips", finished.split, "--labels", finished.labels]
         arguments += ["--model-card", folder / "model-card.md", "--data-card", folder / "data-card.md"]

@@ -60,17 +60,8 @@ def unsure(item: dict[str, Any]) -> dict[str, Any]:
 
 def fetch(run: Run, folder: Path, item: dict[str, Any], *arguments: object) -> Completed:
     (folder / "item.geojson").write_text(json.dumps(item))
-    catalog = ("--catalog", folder / "catalog")
-    return run(
-        "fetch",
-        "--item",
-        folder / "item.geojson",
-        "--scene",
-        folder / "scene",
-        *catalog,
-        *arguments,
-        *named_hosts(item),
-    )
+    places = ("--item", folder / "item.geojson", "--scene", folder / "scene", "--catalog", folder / "catalog")
+    return run("fetch", *places, *arguments, *named_hosts(item))
 
 
 @pytest.mark.parametrize("is_remote", [False, True])

@@ -195,16 +195,8 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: P
     content = {"blue": tif(250_000, 1), "red": tif(400_000, 2), "swir": tif(100_000, 3)}
     (tmp_path / "item.geojson").write_text(json.dumps(item := put(web, content)))
     web.random_fault = lambda _: Fault(drip=0.08)
-    arguments = (
-        "fetch",
-        "--item",
-        tmp_path / "item.geojson",
-        "--scene",
-        tmp_path / "scene",
-        "--workers",
-        2,
-        *named_hosts(item),
-    )
+    target = ("--scene", tmp_path / "scene", "--workers", 2)
+    arguments = ("fetch", "--item", tmp_path / "item.geojson", *target, *named_hosts(item))
     dice, killed, whole, children = random.Random(3), 0, 1, [Child(*arguments) for _ in range(3)]
     for _ in range(30):
         child = children.pop(0)

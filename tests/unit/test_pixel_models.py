@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from builders import write_labels
 from rasterio import open as open_raster
 from scenery import Run, split_outputs
 from sklearn.ensemble import (
@@ -26,8 +27,7 @@ from eopipe.models import Architecture
 from eopipe.models.model_folder import read_trained_model, read_weights
 from eopipe.models.pixel_models import LEAST_PROBABILITY, TREES, FitOptions, fit, mistake_in, outputs, sum_of_leaves
 from eopipe.publish import digest
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.store import Tiles, add_array, new_store
+from eopipe.tiles.store import Tiles
 from eopipe.train_options import BOOSTING, FOREST, LINEAR, PIXEL_MODELS
 
 EDGE, CHIP = 96, 16
@@ -149,13 +149,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     valid = np.ones(truth.shape, np.uint8)
     valid[40:52, 30:39] = 0
     height = (image.sum(0) * 10).astype(np.float32)
-    image_store = store(folder / "a.zarr", image, valid)
-    for name, names, values in (("label", NAMES, truth), ("height", ("height",), height)):
-        kind = {"unit": "m"} if name == "height" else {}
-        with new_store(folder / f"{name}.zarr", image_store.grid, names, "", kind) as group:
-            label = add_array(group, "label", truth.shape, values.dtype, Layout(32, 64))
-            label[:] = values
-            add_array(group, "valid", truth.shape, "uint8", Layout(32, 64))[:] = 1
+    store(folder / "a.zarr", image, valid)
+    write_labels(folder / "label.zarr", truth, NAMES)
+    write_labels(folder / "height.zarr", height, ("height",))
     return folder
 
 

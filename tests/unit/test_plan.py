@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import shapely
 import yaml
+from builders import write_features
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback
 from PIL import Image
 from pyproj import Transformer
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, split_outputs, write_raster
-from shapely.geometry import box, mapping
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, search_outputs, split_outputs, write_raster
+from shapely.geometry import box
 
 from eopipe import cli
 from eopipe.arrays import AnyArray
@@ -532,9 +533,8 @@ def test_the_map_of_a_plan_shows_the_whole_grid_with_some_of_its_surroundings(
 
 def test_a_frozen_list_is_used_if_it_was_written_with_these_settings(folder: Path, run: Run) -> None:
     write(folder)
-    outputs = ("--items", "results/items", "--grid", "results/grid.json", "--catalog", "catalog")
-    outputs += ("--selection", "results/selection.json")
-    assert run("search", *outputs, "--assets", "blue", "red", "scl", *BANDS).code == 0
+    arguments = ("--catalog", "catalog", "--assets", "blue", "red", "scl", *BANDS)
+    assert run("search", *search_outputs(Path("results")), *arguments).code == 0
     assert find_scenes(write(folder)).is_frozen
     assert planned(run, folder)["needs"][0]["made"][0] == 7
     assert not find_scenes(write(folder, search={"max_cloud": 50})).is_frozen
@@ -562,15 +562,8 @@ def test_polygons_that_the_split_divides_stop_the_run_before_it_begins(folder: P
     # Fields of the whole width, so that strips from west to east divide each.
     transform = Transformer.from_crs(CRS, "EPSG:4326", always_xy=True)
     corners = [(LEFT, TOP - STEP * row, LEFT + STEP * SHAPE[1], TOP - STEP * (row + 20)) for row in (0, 30, 60)]
-    features = [
-        {
-            "type": "Feature",
-            "properties": {"class": name},
-            "geometry": mapping(shapely.transform(box(*bounds), transform.transform, interleaved=False)),
-        }
-        for name, bounds in zip("aba", corners, strict=True)
-    ]
-    (folder / "labels.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    fields = [shapely.transform(box(*bounds), transform.transform, interleaved=False) for bounds in corners]
+    write_features(folder / "labels.geojson", *zip(fields, ({"class": name} for name in "aba"), strict=True))
     label = {"source": "labels.geojson", "attribute": "class"}
     write(folder, label=label)
     completed = run("plan", "config.yaml")
@@ -585,17 +578,9 @@ def test_the_map_of_a_plan_shows_split_polygons(folder: Path, run: Run) -> None:
     # Polygons of four pixels, of two classes by turns.
     transform = Transformer.from_crs(CRS, "EPSG:4326", always_xy=True)
     corners = [(LEFT + STEP * col, TOP - STEP * row) for row in range(8, 90, 16) for col in range(8, 150, 16)]
-    features = [
-        {
-            "type": "Feature",
-            "properties": {"class": "ab"[number % 2]},
-            "geometry": mapping(
-                shapely.transform(box(x, y - 2 * STEP, x + 2 * STEP, y), transform.transform, interleaved=False)
-            ),
-        }
-        for number, (x, y) in enumerate(corners)
-    ]
-    (folder / "labels.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    squares = [box(x, y - 2 * STEP, x + 2 * STEP, y) for x, y in corners]
+    shapes = [shapely.transform(square, transform.transform, interleaved=False) for square in squares]
+    write_features(folder / "labels.geojson", *((shape, {"class": "ab"[n % 2]}) for n, shape in enumerate(shapes)))
     label, by_polygon = {"source": "labels.geojson", "attribute": "class"}, {"method": "group", "by": "polygon"}
     config = write(folder, label=label, split=by_polygon)
     forecast = forecast_chips(config, find_scenes(config))

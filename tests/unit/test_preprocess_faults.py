@@ -270,17 +270,8 @@ def test_two_jobs_on_one_store_leave_the_complete_store_of_one(catalog: Catalog,
         assert preprocess(run, scene, "--mask", "none", bands=("red",)).code == 0
         digests.add(digest(scene.parent.parent / "tiles.zarr"))
     folder = catalog.root.parent
-    arguments = [
-        "--grid",
-        folder / "grid.json",
-        "--tiles",
-        folder / "tiles.zarr",
-        "--bands",
-        "red",
-        "--mask",
-        "none",
-        *SMALL,
-    ]
+    arguments = ["--grid", folder / "grid.json", "--tiles", folder / "tiles.zarr"]
+    arguments += ["--bands", "red", "--mask", "none", *SMALL]
     command = [sys.executable, "-m", "eopipe", "preprocess", *map(str, arguments), "--scene"]
     jobs = [subprocess.Popen([*command, str(catalog.root / f"s{n}")]) for n in (0, 1)]
     assert [job.wait(100) for job in jobs] == [0, 0]

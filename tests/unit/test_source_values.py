@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import shapely
 import zarr
+from builders import write_features
 from pyarrow import parquet
 from scenery import Catalog, Run, write_raster
 from test_label import NO_LABEL, label, square, stored, write_vectors
@@ -419,16 +420,9 @@ def dated(path: Path, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -
         parquet.write_table(table.replace_schema_metadata({"geo": json.dumps(metadata)}), path)
         return path
     # GDAL makes dates of texts that all are dates.
-    features = [
-        {
-            "type": "Feature",
-            "properties": {"class": "wood"} | {name: column[number] or None for name, column in columns.items()},
-            "geometry": {"type": "Point", "coordinates": [number + 1, number + 1]},
-        }
-        for number in range(len(rows))
-    ]
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
-    return path
+    dates = [{name: text or None for name, text in zip(heads, row, strict=True)} for row in rows]
+    features = ((shapely.Point(n, n), {"class": "wood"} | date) for n, date in enumerate(dates, 1))
+    return write_features(path, *features)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".geojson", ".parquet"])
