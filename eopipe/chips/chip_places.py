@@ -119,7 +119,7 @@ class ChipPlaces:
     def of(cls, stores: Sequence[Tiles]) -> "ChipPlaces | None":
         """The chips of stores in the order of their numbers; None of stores of scenes on a grid.
 
-        Raises BadInputError where only some of the stores are packed, or have slots of another edge.
+        Raises BadInputError where only some of the stores are packed, have slots of another edge, or none has a chip.
         """
         sets = [store.attributes.get(CHIP_SET) for store in stores]
         if not any(sets):
@@ -133,6 +133,8 @@ class ChipPlaces:
             of_store = _read_records(store)
             records += of_store
             samples += [(number, record["row"], record["column"]) for record in of_store]
+        if not records:
+            raise BadInputError(f"{stores[0].path} is of a chip set without a chip; run eopipe import again")
         return cls(slots.pop(), np.array(samples, np.int64).reshape(-1, 3), tuple(records))
 
     def plan(self, plan: SplitPlan) -> SplitPlan:

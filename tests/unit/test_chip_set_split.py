@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import shapely
 import yaml
+import zarr
 from builders import write_features
 from chip_files import EDGE, chips_of_splits, import_set, separable, write_chip, write_world
 from hypothesis import example, given
@@ -19,9 +20,12 @@ from shapely import box
 
 from eopipe.chips.assign import order_along
 from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chip_set import INDEX_ARRAY
 from eopipe.chips.chip_table import ChipGround, ChipTable, equal_area_blocks
+from eopipe.errors import BadInputError
 from eopipe.reporting.split_maps import outlines_of
 from eopipe.tiles.globe import common_bounds, split
+from eopipe.tiles.store import Tiles
 
 LONGITUDES = st.floats(-180, 180, exclude_max=True)
 
@@ -145,6 +149,18 @@ def overlapping(folder: Path, shift: int) -> None:
         bands, mask = separable(number)
         write_chip(folder / f"images/c{number}-0.tif", bands, names=("red", "nir"), left=left)
         write_chip(folder / f"masks/c{number}-0.tif", mask, left=left)
+
+
+def test_stores_of_a_chip_set_without_a_chip_are_refused(run: Run, tmp_path: Path) -> None:
+    write_world(tmp_path, 4, 1)
+    import_set(run, tmp_path)
+    store = tmp_path / "set/tiles/chips-0000.zarr"
+    metadata = json.loads((store / "zarr.json").read_text()) | {"consolidated_metadata": None}
+    (store / "zarr.json").write_text(json.dumps(metadata))
+    array = zarr.create_array(store / INDEX_ARRAY, shape=(0,), chunks=(1,), dtype="string", overwrite=True)
+    array[:] = np.array([], object)
+    with pytest.raises(BadInputError, match="is of a chip set without a chip"):
+        ChipPlaces.of([Tiles(store)])
 
 
 @pytest.mark.exhaustive
