@@ -8,7 +8,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.chip_blocks import blocks_of_chips, class_counts
 from eopipe.errors import BadInputError
-from eopipe.tasks.classes import majority_class
+from eopipe.tasks.task import majority_class
 from eopipe.tiles.store import Tiles
 
 

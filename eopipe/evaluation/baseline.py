@@ -116,7 +116,8 @@ class Baselines:
 
     def votes(self, chips: AreaSamples) -> dict[str, IntArray]:
         """The labelled pixels of each class (cell, class) in cells of a map of chips, by baseline."""
-        rows, cols, cell = chips.pixels or (np.zeros(0, np.int64),) * 3
+        assert chips.pixels is not None
+        rows, cols, cell = chips.pixels
         predicted, shape = self.predict(chips.group, rows, cols), (len(chips.rows), self.classes)
         return {key: count_votes(cell, classes, shape) for key, classes in predicted.items()}
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.tasks.task import Compared, NamedScore, SimplestPrediction, Tables, Task, UnitSums, share, six_digits
-from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -131,10 +130,6 @@ class ClassTask(Task):
         counts = sum((np.bincount(truth, minlength=len(names)) for truth in truths), np.zeros(len(names), np.int64))
         return SimplestPrediction(int(counts.argmax()), {"class": names[int(counts.argmax())]})
 
-    def of_votes(self, votes: IntArray, min_share: float) -> IntArray:  # noqa: ARG002 - of label sets
-        """The majority class (n,)."""
-        return majority_class(votes)
-
     @property
     def vote(self) -> str:
         """What follows the method of a baseline of pixels in the metrics."""
@@ -153,11 +148,6 @@ def confusion_matrix(truth: AnyArray, predicted: AnyArray, classes: int) -> IntA
     """Count pixels by (truth, predicted); both hold class numbers of the same shape."""
     pairs = truth.astype(np.int64).ravel() * classes + predicted.astype(np.int64).ravel()
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
-
-
-def majority_class(counts: AnyArray) -> IntArray:
-    """The most frequent class of each row of pixel counts (n, class), the lowest of equals; 255 without pixels."""
-    return np.where(counts.any(1), counts.argmax(1), NO_LABEL).astype(np.int64)
 
 
 def _mean(per_class: Float64Array) -> Float64Array:

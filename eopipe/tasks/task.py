@@ -14,6 +14,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.errors import UsageError
+from eopipe.tiles.store import NO_LABEL
 from eopipe.train_options import PixelModelName, RankingScore, TaskName
 
 if TYPE_CHECKING:
@@ -189,9 +190,9 @@ class Task(ABC):
     def simplest(self, truths: Iterator[AnyArray], names: Sequence[str]) -> SimplestPrediction:
         """The prediction that is the same everywhere and fits the labels of the training samples best."""
 
-    def of_votes(self, votes: IntArray, min_share: float) -> IntArray:
+    def of_votes(self, votes: IntArray, min_share: float) -> IntArray:  # noqa: ARG002 - of label sets
         """The class (n,) of chips, or 1 and 0 of present and absent labels (n, class), by their pixels (n, class)."""
-        raise NotImplementedError(f"{self.name} is not of chips")
+        return majority_class(votes)
 
     def decisions(self, classes: int) -> int:  # noqa: ARG002 - of label sets
         """How many decisions with a probability a sample has."""
@@ -253,6 +254,11 @@ class Task(ABC):
 def without_spread(bands: Sequence[str | None]) -> tuple[str | None, ...]:
     """The names of the bands of the second file of a map, without the one that only maps of ensembles have."""
     return tuple(bands[:-1] if bands and bands[-1] == SPREAD else bands)
+
+
+def majority_class(counts: AnyArray) -> IntArray:
+    """The most frequent class of each row of pixel counts (n, class), the lowest of equals; 255 without pixels."""
+    return np.where(counts.any(1), counts.argmax(1), NO_LABEL).astype(np.int64)
 
 
 def chip_logits(outputs_NCHW: "Tensor") -> "Tensor":
