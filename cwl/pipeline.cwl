@@ -2807,7 +2807,6 @@ steps:
       license: crate_license
       mem_mb: report_mem_mb
       timelimit_s: report_timelimit_s
-      metrics: evaluate/metrics
       model:
         source:
         - train/model
@@ -2816,7 +2815,6 @@ steps:
         linkMerge: merge_nested
         pickValue: the_only_non_null
         valueFrom: $(self)
-      chips: split/chips
       classes:
         source:
         - predict/classes
@@ -2834,6 +2832,8 @@ steps:
         - composite/images
         - preprocess/tiles
         pickValue: first_non_null
+      metrics: evaluate/metrics
+      chips: split/chips
       labels:
         source:
         - label/labels
@@ -2842,6 +2842,10 @@ steps:
         pickValue: all_non_null
       scenes: search/items_each
       fold_metrics: cross_validate/metrics
+      model_card_name:
+        default: model-card.md
+      data_card_name:
+        default: data-card.md
       wanted: with_report
     out:
     - page

@@ -81,26 +81,14 @@ arguments:
 - --fold-metrics
 - '@fold_metrics.list.json'
 inputs:
-  metrics:
-    type: File
-    label: metrics
-    doc: metrics file, as written by evaluate
-    format: iana:application/json
-    inputBinding:
-      prefix: --metrics
   model:
-    type: Directory
+    type:
+    - File
+    - Directory
     label: model
-    doc: trained model
+    doc: 'trained model: its folder, its STAC Item model.json, or a STAC catalog with it'
     inputBinding:
       prefix: --model
-  chips:
-    type: File
-    label: chips
-    doc: 'split file: chips of the train, val and test splits'
-    format: iana:application/json
-    inputBinding:
-      prefix: --chips
   classes:
     type:
       type: array
@@ -120,13 +108,7 @@ inputs:
       type: array
       items: Directory
     label: tiles
-    doc: tile stores, for the quicklook
-  labels:
-    type:
-      type: array
-      items: Directory
-    label: labels
-    doc: label store for all scenes, or one per scene
+    doc: tile stores that the maps were predicted from
   page_name:
     type: string
     label: page
@@ -141,18 +123,45 @@ inputs:
     default: map.png
     inputBinding:
       prefix: --picture
+  metrics:
+    type:
+    - 'null'
+    - File
+    label: metrics
+    doc: scores of the maps, as evaluate writes them
+    format: iana:application/json
+    inputBinding:
+      prefix: --metrics
+  chips:
+    type:
+    - 'null'
+    - File
+    label: chips
+    doc: split file of the training; a map of a finished model has none
+    format: iana:application/json
+    inputBinding:
+      prefix: --chips
+  labels:
+    type:
+      type: array
+      items: Directory
+    label: labels
+    doc: 'label stores of the scores: one for all scenes, or one per scene'
+    default: []
   model_card_name:
-    type: string
+    type:
+    - 'null'
+    - string
     label: model card
-    doc: model card in the format of Hugging Face
-    default: model-card.md
+    doc: model card of a training in the format of Hugging Face
     inputBinding:
       prefix: --model-card
   data_card_name:
-    type: string
+    type:
+    - 'null'
+    - string
     label: data card
-    doc: data card in the format of Hugging Face
-    default: data-card.md
+    doc: data card of a training in the format of Hugging Face
     inputBinding:
       prefix: --data-card
   scenes:
@@ -250,17 +259,21 @@ outputs:
     outputBinding:
       glob: $(inputs.picture_name)
   model_card:
-    type: File
+    type:
+    - 'null'
+    - File
     format: iana:text/markdown
     label: model_card
-    doc: model card in the format of Hugging Face
+    doc: model card of a training in the format of Hugging Face
     outputBinding:
       glob: $(inputs.model_card_name)
   data_card:
-    type: File
+    type:
+    - 'null'
+    - File
     format: iana:text/markdown
     label: data_card
-    doc: data card in the format of Hugging Face
+    doc: data card of a training in the format of Hugging Face
     outputBinding:
       glob: $(inputs.data_card_name)
   record:

@@ -38,7 +38,6 @@ INTENTS = {
     "evaluate": "operation_2238",
     "export": "operation_3434",
     "report": "operation_0337",
-    "describe": "operation_0337",
     "products": "operation_3434",
     "catalog": "operation_3431",
     "crate": "operation_3431",
@@ -89,7 +88,6 @@ NEEDS = {
     "evaluate": JobNeeds(3000, 40),
     "export": JobNeeds(2500, 20),
     "report": JobNeeds(2000, 30),
-    "describe": JobNeeds(2000, 30),
     "products": JobNeeds(6000, 60),
     "catalog": JobNeeds(1000, 30),
     "crate": JobNeeds(1000, 21),
@@ -257,7 +255,7 @@ def described(port: Port) -> dict[str, Any]:
     value: dict[str, Any] = {"type": cwl_type(port), "label": port.name.replace("_", " "), "doc": doc}
     if isinstance(port.mark, Input):
         value |= _format(port.mark)
-    if isinstance(port.mark, Output):
+    if isinstance(port.mark, Output) and not port.optional:
         value["default"] = port.mark.name
     elif not port.required and port.default is not None:
         value["default"] = list(port.default) if port.is_list else port.default
@@ -270,7 +268,8 @@ def _outputs(definition: Stage, port: Port) -> dict[str, Any]:
     glob = f"$(inputs.{port.name}_name)"
     # A job that ends before its training has no model.
     folder = ["null", "Directory"] if definition.name == STATE[0] else "Directory"
-    kind = {"type": folder} if mark.folder else {"type": "File"} | _format(mark)
+    file: Any = ["null", "File"] if port.optional else "File"
+    kind: dict[str, Any] = {"type": folder} if mark.folder else {"type": file} | _format(mark)
     outputs = {port.name: kind | {"label": port.name, "doc": mark.doc, "outputBinding": {"glob": glob}}}
     if mark.each:
         each = {"type": "File[]", "label": f"{port.name}, one by one", "doc": "for a scatter"} | _format(mark)

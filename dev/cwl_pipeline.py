@@ -255,11 +255,12 @@ def _result_steps() -> dict[str, Cwl]:
     """What is written about model and maps."""
     of_onnx, if_onnx = when("with_onnx")
     of_report, if_report = when("with_report")
+    cards: Cwl = {f"{name}_name": {"default": f"{name.replace('_', '-')}.md"} for name in ("model_card", "data_card")}
     of_products, if_products = when("with_products")
     first = {"tiles": IMAGES | {"valueFrom": "$(self[0])"}}
     return {
         "export": stage_step("export", SOURCES, first | of_onnx, **if_onnx),
-        "report": stage_step("report", SOURCES, of_report, **if_report),
+        "report": stage_step("report", SOURCES, cards | of_report, **if_report),
         "products": stage_step("products", SOURCES, of_products, **if_products),
         "publish": stage_step("publish", SOURCES, of="catalog"),
     }

@@ -37,18 +37,13 @@ OF_SCENES = (
 OF_CHIPS = {"composite/images": "tiles", "preprocess/tiles": "import/tiles"}
 OF_CHIPS |= {"label/labels": "labels", "label_scenes/labels": "import/labels"}
 # What a finished model replaces.
-OF_TRAINING = (
-    *("split", "train", "trials", "members", "choose", "combine", "calibrate", "cross_validate", "export", "report"),
-)
+OF_TRAINING = (*("split", "train", "trials", "members", "choose", "combine", "calibrate", "cross_validate", "export"),)
 OF_MODEL = {f"{name}/model": "model" for name in ("train", "choose", "combine")}
 OF_MODEL["calibrate/calibration"] = "calibration"
-OF_MODEL |= {f"report/{name}": f"describe/{name}" for name in ("page", "picture", "record")}
-
-
 # Inputs of the import that a person decides on, with the command line.
 NOT_OF_A_JOB = ("chip_set_name", "allow_folder")
-# Settings of the report that the page of a finished model has too, and what a job asks for.
-OF_REPORT = ("title", "attribution", "colors")
+# What the report of a training has, and what a job asks for.
+CARDS = ("model_card", "data_card")
 OF_JOB = ("mem_mb", "timelimit_s")
 
 
@@ -107,18 +102,15 @@ def chip_set(documents: dict[str, Cwl]) -> Cwl:
 
 def finished_model(documents: dict[str, Cwl]) -> Cwl:
     """The pipeline without split and training: the map of scenes by a model that is there, tested by any labels."""
-    whole, tool = deepcopy(documents["pipeline.cwl"]), documents["describe.cwl"]
+    whole = deepcopy(documents["pipeline.cwl"])
     rungs = [name for name in whole["steps"] if name.startswith(("rung_", "promote_"))]
     steps = _rewired_steps(whole, (*OF_TRAINING, *rungs), OF_MODEL)
     for name in ("split_method", "split_by"):
         del steps["steps"]["in"][name]
     steps["steps"]["in"]["with_labels"] = "with_labels"
     steps["evaluate"] = _test_of_map(steps["evaluate"])
-    of_report, if_report = when("with_report")
-    settings = {name: f"report_{name}" for name in OF_REPORT} | {name: f"describe_{name}" for name in OF_JOB}
-    read = {name: source for name, source in steps["publish"]["in"].items() if name in {*tool["inputs"]} - {*settings}}
-    crate = steps.pop("crate")
-    steps |= {"describe": _step("describe", tool, settings | read | of_report) | if_report, "crate": crate}
+    for name in CARDS:
+        del steps["report"]["in"][f"{name}_name"]
     known = {
         "model": entry("Directory", "model", "trained model"),
         "calibration": entry(
@@ -127,9 +119,10 @@ def finished_model(documents: dict[str, Cwl]) -> Cwl:
         "with_labels": entry("boolean", "with labels", "test the map with labels: of label_source, or of label_asset")
         | {"default": False},
     }
-    inputs = known | _used_inputs(steps, known, whole, _settings("describe", tool))
+    inputs = known | _used_inputs(steps, known, whole, {})
     inputs["workflow"] = _itself(inputs["workflow"], "finished-model.cwl")
     outputs = _rewired_outputs(whole, (*OF_TRAINING, *rungs), OF_MODEL)
+    outputs = {name: value for name, value in outputs.items() if name not in CARDS}
     outputs["metrics"] |= {"type": ["null", "File"], "doc": "scores of the maps, on all labels"}
     outputs["labels"]["doc"] += "; none without labels"
     doc = "Satellite scenes to a map by a model that was trained before, which labels may test."

@@ -135,7 +135,7 @@ def _type(port: Port) -> str:
 
 
 def _default(port: Port) -> str:
-    if isinstance(port.mark, Output):
+    if isinstance(port.mark, Output) and not port.optional:
         return f"`{port.mark.name}`"
     if port.required:
         return "required"

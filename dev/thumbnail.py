@@ -10,11 +10,11 @@ from PIL import Image
 from eopipe.chips.splits import NO_SPLIT
 from eopipe.evaluation.metrics_document import read_metrics
 from eopipe.reporting.figures import add_text, axes_at, figure_style, new_figure, save_png
-from eopipe.reporting.map_page import MapInputs, read_map_run
+from eopipe.reporting.finished_run import read_finished_run
 from eopipe.reporting.maps import NO_DATA, MapContent, add_legend, cell_panels
 from eopipe.reporting.palette import ValueScale, rgb
 from eopipe.reporting.rasters import map_files, page_decimation, read_map
-from eopipe.reporting.run_data import AuthorStatements
+from eopipe.reporting.run_data import AuthorStatements, ReportInputs
 from eopipe.reporting.scores import scale_of
 from eopipe.tasks import TASKS
 from eopipe.tiles.store import NO_LABEL
@@ -61,9 +61,10 @@ def read_content(folder: Path, model: Path) -> MapContent:
     results = folder / "results"
     classes, probabilities = (tuple(sorted(results.glob(f"maps/*/{k}.tif"))) for k in ("classes", "probabilities"))
     stores = sorted((results / "composites").glob("*.zarr")) or sorted((results / "tiles").glob("*.zarr"))
-    inputs = MapInputs(model, classes, probabilities, tuple(stores), tuple(sorted(results.glob("items/*.geojson"))))
+    items = tuple(sorted(results.glob("items/*.geojson")))
+    inputs = ReportInputs(model, classes, probabilities, tuple(stores), scenes=items)
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    run = read_map_run(inputs, "", "", tuple(config.get("report", {}).get("colors", ())), AuthorStatements())
+    run = read_finished_run(inputs, AuthorStatements(colors=tuple(config.get("report", {}).get("colors", ()))))
     views, scale = run.maps, run.scale
     if scale and (results / "metrics.json").is_file():
         # The report's scale is from the labels, while a model alone knows their mean and deviation.

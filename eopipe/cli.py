@@ -143,6 +143,10 @@ def dispatch(argv: list[str]) -> int:
     # A topic is asked for as one, whether a command or help was meant.
     words = {name: name for name in (*STAGES, *commands)} | {topic: f"eopipe help {topic}" for topic in TOPICS}
     hint = f"see {words[argv[0]]}" if argv[0] in TOPICS else did_you_mean(argv[0], words, "see eopipe --help")
+    from eopipe.provenance.jobs import EARLIER_STAGES
+
+    if argv[0] in EARLIER_STAGES:
+        hint = f"eopipe {EARLIER_STAGES[argv[0]]} has its arguments now"
     raise UsageError(f"there is no command {argv[0]}; {hint}")
 
 

@@ -38,7 +38,6 @@ STAGES = (
     "evaluate",
     "export",
     "report",
-    "describe",
     "products",
     "catalog",
     "crate",

@@ -1,7 +1,8 @@
 """The document `metrics.json`: scores of a run as evaluate writes them, checked and typed where they are read."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -364,7 +365,14 @@ class FinishedMetrics(MetricsDocument):
     task: Literal["segmentation"] = "segmentation"
     model: ScoresOfClasses
     count: Count = Field(alias="test_pixels")
-    baselines: str
+    reason: str = Field(alias="baselines")
+    chosen: ClassVar[None] = None
+    compared: ClassVar[tuple[Method, ...]] = ()
+    baselines: ClassVar[Mapping[Method, ScoresOfClasses]] = {}
+
+    def gains(self, key: Method) -> dict[str, Ends | None]:  # noqa: ARG002 - of models with baselines
+        """None, since nothing is compared."""
+        return {}
 
 
 RunMetrics = ClassMetrics | LabelMetrics | ValueMetrics

@@ -14,7 +14,7 @@ from eopipe.errors import BadInputError
 from eopipe.provenance.contextual_entities import REPOSITORY
 from eopipe.provenance.create_actions import FAILED
 from eopipe.provenance.graph import CRATE_VERSION, METADATA
-from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord
+from eopipe.provenance.jobs import EARLIER_STAGES, HostClass, RecordedData, RecordedJob, RunRecord
 from eopipe.publish import MANIFEST, Damage
 from eopipe.text_files import read_json
 
@@ -119,7 +119,8 @@ def _commits(entities: Entities) -> frozenset[str]:
 
 
 def _job(identifier: str, action: dict[str, Any], entities: Entities) -> RecordedJob:
-    _, name, *label = identifier.split("/")
+    _, recorded, *label = identifier.split("/")
+    name = EARLIER_STAGES.get(recorded, recorded)
     tool = entities[_ids(action["instrument"])[0]]
     objects = [entities[reference] for reference in _ids(action.get("object"))]
     record = RunRecord(
@@ -131,8 +132,10 @@ def _job(identifier: str, action: dict[str, Any], entities: Entities) -> Recorde
         end=action["endTime"],
         arguments=(),
         settings={e["name"]: _setting(name, e) for e in objects if e["@id"].startswith("#value/")},
-        inputs=tuple(data for entity in objects for data in _data_of_ports(entity, name, Input)),
-        outputs=tuple(data for i in _ids(action.get("result")) for data in _data_of_ports(entities[i], name, Output)),
+        inputs=tuple(data for entity in objects for data in _data_of_ports(entity, recorded, Input)),
+        outputs=tuple(
+            data for i in _ids(action.get("result")) for data in _data_of_ports(entities[i], recorded, Output)
+        ),
         usage={},
         place=HostClass(system="", machine="", cores=None, job=str(action.get("identifier", ""))),
         software=_libraries(tool, entities),
@@ -142,7 +145,8 @@ def _job(identifier: str, action: dict[str, Any], entities: Entities) -> Recorde
 
 def _data_of_ports(entity: dict[str, Any], name: str, kind: type[Input | Output]) -> Iterator[RecordedData]:
     """A file or folder, once for each port of a stage and of one kind that it was passed through."""
-    ports = [port.name for port in stage(name).of(kind)] if name in STAGES else []
+    current = EARLIER_STAGES.get(name, name)
+    ports = [port.name for port in stage(current).of(kind)] if current in STAGES else []
     for parameter in _ids(entity.get("exampleOfWork")):
         owner, _, port = parameter.removeprefix("#parameter/").partition("/")
         if owner == name and port in ports:

@@ -22,6 +22,8 @@ from eopipe.text_files import read_json
 IMMUTABLE = ConfigDict(frozen=True, extra="ignore")
 # The command of a job that reads many files lists this many of them per option; its inputs list them all.
 LISTED_ARGUMENTS = 12
+# Stages of earlier versions, each with the stage that has its ports now: records and crates name them.
+EARLIER_STAGES = {"describe": "report"}
 
 
 class RecordedData(BaseModel):
@@ -157,9 +159,10 @@ def _input_paths(record: RunRecord, output: Path) -> Iterator[tuple[Path, str, b
     Nothing if the output was moved to another depth, if the job failed, or if the command is another one's.
     """
     command = record.arguments
-    if not record.outputs or len(command) < 2 or command[1] not in STAGES:
+    name = EARLIER_STAGES.get(command[1], command[1]) if len(command) > 1 else ""
+    if not record.outputs or name not in STAGES:
         return
-    definition = contract.stage(command[1])
+    definition = contract.stage(name)
     try:
         values = parse(definition, command[2:])
     except (EopipeError, SystemExit):

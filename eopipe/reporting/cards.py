@@ -14,17 +14,13 @@ from eopipe.reporting import data_tables
 from eopipe.reporting import scores as score_tables
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
-from eopipe.reporting.scores import OF_CLASS
 from eopipe.reporting.verdict import seeds_text, verdict, weak_classes
 from eopipe.reporting.wording import (
-    BASELINES,
     DASH,
-    EQUAL,
     baseline_text,
     calibration_text,
     describe_test,
     format_count,
-    format_difference,
     format_length,
     format_percent,
     format_setting,
@@ -34,7 +30,6 @@ from eopipe.reporting.wording import (
     unused_data,
 )
 from eopipe.tasks import TASKS
-from eopipe.tasks.task import ClassMeasure
 from eopipe.text_table import escape_markdown
 
 UNSTATED = "not stated (set {name} in the config)"
@@ -52,7 +47,6 @@ PROCESSING = (
     "cloud, shadow or fill are not used. Labels were rasterised or warped onto the same grid. Chips are windows of "
     "both, assigned to training, validation or test."
 )
-SCENE_HEADS = ("Scene", "Date", "Cloud", "No data", "Masked", "Saturated", "Valid", "Chips", "Note")
 
 
 @dataclass(frozen=True)
@@ -267,8 +261,12 @@ def _scores_section(run: RunData) -> CardSection:
     if any(intervals.model.values()):
         text.append(f"Confidence intervals of {format_percent(intervals.level)}: {intervals.method}.")
     text += filter(None, [baseline_text(run.metrics), calibration_text(run.metrics)])
+    methods = ("Method", *(name for _, name in score_tables.measures_of(run.task)))
+    classes = score_tables.class_heads(run.metrics), score_tables.text_rows(score_tables.class_rows(run.metrics))
     tables = [
-        *(_overall_table(run), _class_table(run), _region_table(run)),
+        CardTable("Scores", methods, score_tables.text_rows(score_tables.method_rows(run.metrics))),
+        CardTable("Scores of each class, with intervals", *classes),
+        _region_table(run),
         CardTable("Scores of each member", *score_tables.member_score_rows(run.metrics)),
         CardTable("Cross-validation: scores of each fold", *score_tables.fold_score_rows(run.folds, run.metrics)),
         CardTable("Scores of each test scene", *score_tables.scene_score_rows(run.metrics)),
@@ -277,38 +275,6 @@ def _scores_section(run: RunData) -> CardSection:
         text += board.sentences
         tables.append(CardTable("Trials: scores in the validation places", board.heads, board.rows))
     return CardSection("Scores", text=tuple(text), tables=tuple(tables))
-
-
-def _overall_table(run: RunData) -> CardTable:
-    metrics, has_members = run.metrics, bool(run.metrics.members)
-    rows: list[TextRow] = []
-    for key, name in score_tables.measures_of(run.task):
-        model = (_figures(metrics.model.score(key)), _interval(metrics.intervals.model.get(key)))
-        of_members = [_figures(value) for value in score_tables.member_spread(run.metrics, key)] * has_members
-        scores = [_figures(baseline.score(key)) for baseline in metrics.baselines.values()]
-        gains = [metrics.gains(baseline).get(key) for baseline in metrics.compared]
-        of_gains = [EQUAL if format_difference(ends) == EQUAL else _interval(ends) for ends in gains]
-        rows.append((name, *model, *of_members, *scores, *of_gains))
-    others = [BASELINES[key].capitalize() for key in metrics.baselines]
-    others += [f"Model minus {BASELINES[key]}" for key in metrics.compared]
-    members = ("Members: mean", "Members: standard deviation (n - 1)") * has_members
-    heads = ("Measure", "Model", "Interval", *members, *others)
-    unit = f" in {run.scale.unit}" if run.scale and run.scale.unit else ""
-    return CardTable(f"Scores{unit}", heads, rows)
-
-
-def _class_table(run: RunData) -> CardTable:
-    """IoU (F1 of several labels), precision and recall of each class with their intervals; empty for values."""
-    first = TASKS[run.task].class_score
-    keys: tuple[ClassMeasure, ...] = (first, "precision", "recall")
-    intervals, per_class = run.metrics.intervals.model, run.metrics.model.per_class
-    rows = []
-    for name in per_class and run.classes:
-        scores = per_class[name]
-        cells = [f"{_figures(scores.score(key))} {_interval(intervals.get(f'{key}:{name}'))}" for key in keys]
-        rows.append((name, *cells, format_count(scores.support)))
-    heads = ("Class", OF_CLASS[first], "Precision", "Recall", f"Test {run.metrics.sample}s")
-    return CardTable("Scores of each class, with intervals", heads, rows)
 
 
 def _region_table(run: RunData) -> CardTable:
@@ -340,7 +306,7 @@ def data_card(run: RunData) -> Card:
     settings = CardTable("Settings of the split", ("Setting", "Value"), data_tables.plan_rows(run.split))
     scenes = CardTable(
         "Cloud cover from the catalog, the other shares as measured on the grid",
-        SCENE_HEADS,
+        data_tables.scene_heads(run.split),
         data_tables.scene_rows(run.items, run.stores, run.quality.outliers, run.split),
     )
     sections = (

@@ -25,6 +25,7 @@ class LinkedText:
 
     text: str
     address: str
+    is_licence: bool = False
 
 
 def read_items(paths: tuple[Path, ...]) -> list[Item]:
@@ -43,10 +44,15 @@ def item_dates(items: list[Item]) -> dict[str, str]:
     return {scene_name(item["id"]): item_date(item) for item in items}
 
 
+def scene_heads(split: Split | None) -> TextRow:
+    """The heads of the table of scenes."""
+    return ("Scene", "Date", "Cloud", "No data", "Masked", "Saturated", "Valid", *(("Chips",) if split else ()), "Note")
+
+
 def scene_rows(
     items: list[Item], stores: Sequence[Tiles], outliers: dict[str, tuple[str, float]], split: Split | None
 ) -> list[TextRow]:
-    """Store, date, cloud cover in the catalog, then measured shares of the grid, number of chips, and a note.
+    """Store, date, cloud cover in the catalog, then measured shares of the grid, chips in the split, and a note.
 
     Below the stores are the scenes that composites skip, with the reason.
     """
@@ -62,7 +68,8 @@ def scene_rows(
         day = item_date(item) if item else str(attributes.get("datetime") or DASH)[:10]
         cloud = _cloud_cover(item) if item else DASH
         note = " ".join(filter(None, (_outlier_note(tiles.scene, outliers), reasons.pop(tiles.scene, ""))))
-        rows.append((tiles.scene, day, cloud, *measured, valid, chips.get(tiles.scene, DASH), note))
+        in_split = (chips.get(tiles.scene, DASH),) if split else ()
+        rows.append((tiles.scene, day, cloud, *measured, valid, *in_split, note))
     return rows + [(scene, dates.get(scene, DASH), *[DASH] * 6, reason) for scene, reason in reasons.items()]
 
 
@@ -222,7 +229,9 @@ def licences(items: list[Item]) -> list[LinkedText]:
     """The licences that the items name, each once."""
     names = {str(item["properties"]["license"]) for item in items if item["properties"].get("license")}
     links = {str(link["href"]) for item in items for link in item.get("links", []) if link.get("rel") == "license"}
-    return [LinkedText(name, "") for name in sorted(names)] + [LinkedText(h, _web_address(h)) for h in sorted(links)]
+    return [LinkedText(name, "") for name in sorted(names)] + [
+        LinkedText(link, _web_address(link), is_licence=True) for link in sorted(links)
+    ]
 
 
 def citations(items: list[Item]) -> list[LinkedText]:

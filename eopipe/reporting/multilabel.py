@@ -1,7 +1,7 @@
 """The panel of several labels for each chip: scores of methods and classes, co-occurrence, examples of test chips."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,17 @@ from eopipe.arrays import UInt8Array
 from eopipe.evaluation.metrics_document import LabelMetrics
 from eopipe.reporting.panels import UNTESTED, EncodedImage, encode_photo, stretch_contrast
 from eopipe.reporting.rasters import MapView
-from eopipe.reporting.scores import LABEL_MEASURES, TableRow, compared_rows, named_methods, share_cell
-from eopipe.reporting.verdict import majority_text
+from eopipe.reporting.scores import (
+    ShareTable,
+    TableCell,
+    TableRow,
+    class_heads,
+    class_rows,
+    method_rows,
+    share_cell,
+)
 from eopipe.reporting.wording import BASELINES, format_count, format_percent, format_score, plural
-
-HEADS = ("Class", "F1", "F1, baseline", "Precision", "Recall", "AP", "Chips with it", "Predicted")
+from eopipe.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -32,13 +38,18 @@ def label_sections(metrics: LabelMetrics, maps: list[MapView], chip: int, step: 
     """What the page shows only for several labels for each chip."""
     caption = "Co-occurrence of true labels: test chips with both classes, share of those with the class of the row"
     pairs = {caption: metrics.cooccurrence.truth, "Co-occurrence of predicted labels": metrics.cooccurrence.predicted}
+    rule = (
+        f"A chip has the label of each class with at least {format_percent(metrics.min_share)} of its labelled pixels; "
+        f"the model predicts the classes with a probability of at least {metrics.threshold}."
+    )
     return {
-        "methods": label_method_rows(metrics),
-        "min_share": format_percent(metrics.min_share),
-        "label_heads": HEADS,
-        "label_rows": label_rows(metrics),
-        "baseline": BASELINES[metrics.chosen],
-        "cooccurrence": [(text, cooccurrence_rows(metrics.classes, counts)) for text, counts in pairs.items()],
+        "methods": method_rows(metrics),
+        "score_note": f"{rule} {TASKS[metrics.task].explanation}",
+        "class_heads": (*class_heads(metrics), "AP", "Predicted"),
+        "class_rows": label_rows(metrics),
+        "share_tables": [
+            ShareTable(text, "Class", cooccurrence_rows(metrics.classes, counts)) for text, counts in pairs.items()
+        ],
         "label_examples": [*_examples(metrics, maps, chip, step)],
         "error_legend": {"class is absent": UNTESTED},
         # What the calibration counts.
@@ -46,20 +57,13 @@ def label_sections(metrics: LabelMetrics, maps: list[MapView], chip: int, step: 
     }
 
 
-def label_method_rows(metrics: LabelMetrics) -> list[TableRow]:
-    """Model, baselines and most frequent labels, and the gains; the best of each measure is highlighted."""
-    methods = named_methods(metrics, "Most frequent labels", f"always predicts {majority_text(metrics)}")
-    return compared_rows(metrics, methods, LABEL_MEASURES)
-
-
-def label_rows(metrics: LabelMetrics) -> list[tuple[str, ...]]:
-    """F1 of model and chosen baseline, precision, recall, average precision and chips of each class."""
-    rows, chosen = [], metrics.baselines[metrics.chosen]
-    for name in metrics.classes:
-        model, baseline = metrics.model.per_class[name], chosen.per_class[name]
-        values = (model.f1, baseline.f1, model.precision, model.recall, model.average_precision)
-        counts = (format_count(model.support), format_count(model.predicted_chips))
-        rows.append((name, *map(format_score, values), *counts))
+def label_rows(metrics: LabelMetrics) -> list[TableRow]:
+    """The row of each class, with average precision and the number of chips where it is predicted."""
+    rows = []
+    for row in class_rows(metrics):
+        scores = metrics.model.per_class[row.name]
+        texts = format_score(scores.average_precision), format_count(scores.predicted_chips)
+        rows.append(replace(row, cells=[*row.cells, *(TableCell(text, None) for text in texts)]))
     return rows
 
 
@@ -67,7 +71,7 @@ def cooccurrence_rows(classes: list[str], counts: list[list[int]]) -> list[Table
     """One row for each class: the chips that also have each class, as share of those with the class of the row."""
     rows = []
     for number, (name, row) in enumerate(zip(classes, counts, strict=True)):
-        cells = [share_cell(count, row[number]) for count in row]
+        cells = [share_cell(count, row[number], is_highlighted=True) for count in row]
         rows.append(TableRow(name, plural(row[number], "chip"), cells))
     return rows
 

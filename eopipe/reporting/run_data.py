@@ -14,13 +14,13 @@ from eopipe import __version__
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import pair_stores
 from eopipe.chips.make_split import check_scenes
-from eopipe.chips.splits import Split, read_split
-from eopipe.errors import BadInputError
-from eopipe.evaluation.metrics_document import LabelMetrics, RunMetrics, ValueMetrics, read_metrics
+from eopipe.chips.splits import NO_SPLIT, SPLITS, Split, read_split
+from eopipe.errors import BadInputError, UsageError
+from eopipe.evaluation.metrics_document import AnyMetrics, LabelMetrics, RunMetrics, ValueMetrics, read_metrics
 from eopipe.evaluation.trials import LEADERBOARD
-from eopipe.models.model_folder import HISTORY, WEIGHTS, read_model_card
+from eopipe.models.model_folder import HISTORY, model_item, read_model_card, weights_file
 from eopipe.reporting.change import with_change_panel
-from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet
+from eopipe.reporting.chip_sheet import ChipSheet, draw_chip_sheet, read_chip_sheet, sheet_uri
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.decimation import Decimation
 from eopipe.reporting.leaderboard import Leaderboard
@@ -38,6 +38,7 @@ from eopipe.reporting.rasters import (
     read_map,
     read_quicklook,
     select_maps,
+    spread_evenly,
 )
 from eopipe.reporting.scores import scale_of
 from eopipe.reporting.split_maps import split_roles
@@ -58,8 +59,11 @@ DEFAULT_TITLE = "eopipe run"
 
 @dataclass(frozen=True)
 class AuthorStatements:
-    """What only the authors of a model know: intended use, what it must not be used for, authors, licence."""
+    """What only the authors of a map know; limits are what its model must not be used for."""
 
+    title: str = ""
+    attribution: str = ""
+    colors: tuple[str, ...] = ()
     use: str = ""
     limits: tuple[str, ...] = ()
     author: str = ""
@@ -68,17 +72,24 @@ class AuthorStatements:
 
 @dataclass(frozen=True)
 class ReportInputs:
-    """The inputs of the report stage."""
+    """The inputs of the report stage; split and labels are of a training."""
 
-    metrics: Path
     model: Path
-    chips: Path
     classes: tuple[Path, ...]
     probabilities: tuple[Path, ...]
     tiles: tuple[Path, ...]
-    labels: tuple[Path, ...]
-    scenes: tuple[Path, ...]
+    metrics: Path | None = None
+    chips: Path | None = None
+    labels: tuple[Path, ...] = ()
+    scenes: tuple[Path, ...] = ()
     fold_metrics: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a split or labels without what belongs to them."""
+        if (self.chips or self.labels) and not self.metrics:
+            raise UsageError("--metrics is missing, the scores of the maps with these labels")
+        if (self.chips or self.fold_metrics) and not (self.labels and self.chips):
+            raise UsageError("--labels and --chips are missing: a report of a training has its labels and its split")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +97,8 @@ class MappedRun(ABC):
     """What the pages of a training and of a finished model have in common: maps, model and images.
 
     A pixel of the images shows `step` x `step` pixels of the grid. `scale` is the colour scale of continuous values,
-    None where the map is of classes; `omitted_maps` is the number of maps that the page does not show.
+    None where the map is of classes. `files` are all maps, `maps` those that the page shows, `metrics` the scores of
+    the map, where it has some. A chip set has a sheet of chips, and no panels of maps and splits.
     """
 
     title: str
@@ -99,15 +111,23 @@ class MappedRun(ABC):
     items: list[Item]
     stores: list[Tiles]
     quality: DataQuality
+    files: list[MapFile]
     maps: list[MapView]
     map_panels: list[PanelGroup]
-    omitted_maps: int
     step: int
     digests: list[TextRow]
+    metrics: AnyMetrics | None
+    split_panel: PanelGroup | None = None
+    sheet: ChipSheet | None = None
 
     @property
     def frame(self) -> Frame:
         return self.stores[0].frame
+
+    @property
+    def omitted_maps(self) -> int:
+        """How many maps the page does not show."""
+        return len(self.files) - len(self.maps)
 
     @property
     def pixel(self) -> tuple[float, float]:
@@ -137,8 +157,11 @@ class MappedRun(ABC):
         """How many pixels the images show, as the end of a text; empty where they show all."""
         return f"; images show one of {self.step}{TIMES}{self.step} pixels" if self.step > 1 else ""
 
-    def write_map(self, target: Path | BinaryIO) -> None:
-        """Write the map sheet as PNG."""
+    def write_picture(self, target: Path | BinaryIO) -> None:
+        """Write the map sheet, or the sheet of a chip set, as PNG."""
+        if self.sheet:
+            draw_chip_sheet(target, self.sheet, *self._sheet_texts)
+            return
         dates = item_dates(self.items)
         panels = [
             cell_panels(map_heading(view.scene, dates), view.classes[view.window], view.window, self.frame, self.step)
@@ -157,21 +180,27 @@ class MappedRun(ABC):
         )
         write_map(target, content)
 
+    @property
+    def sheet_uri(self) -> str:
+        """The sheet of a chip set as a data URI; empty for maps of scenes."""
+        return sheet_uri(self.sheet, *self._sheet_texts) if self.sheet else ""
+
+    @property
+    def _sheet_texts(self) -> tuple[tuple[str, str, str], dict[str, str]]:
+        return (self.title, self.subtitle, self.attribution), dict(zip(self.classes, self.colors, strict=True))
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunData(MappedRun):
     """The content of the page, the map and the cards of a run with a training.
 
-    `folds` are the scores of a cross-validation by the names of its folds. A chip set has a sheet of chips, and no
-    panels of maps and splits.
+    `folds` are the scores of a cross-validation by the names of its folds.
     """
 
     metrics: RunMetrics
     history: dict[str, Any]
     split: Split
     pairs: Pairs
-    split_panel: PanelGroup | None
-    sheet: ChipSheet | None
     folds: dict[str, RunMetrics]
     leaderboard: Leaderboard | None = None
 
@@ -243,69 +272,82 @@ def _extent_of(cell: Cell) -> str:
     return f"{name}{cols}{TIMES}{rows} pixels of {format_length(width)}: {size}, {place}"
 
 
-def read_run(
-    inputs: ReportInputs, title: str, attribution: str, colors: tuple[str, ...], statements: AuthorStatements
-) -> RunData:
-    """Read everything; raises BadInputError where parts do not belong together."""
-    metrics, split, model = read_metrics(inputs.metrics), read_split(inputs.chips), read_model_card(inputs.model)
+def read_run(inputs: ReportInputs, statements: AuthorStatements) -> RunData:
+    """Read everything of a training; raises BadInputError where parts do not belong together."""
+    metrics, split = read_metrics(Path(inputs.metrics or "")), read_split(Path(inputs.chips or ""))
+    model, folder = read_model_card(inputs.model), model_item(inputs.model).parent
     # `metrics-fold-0.json` has the scores of `fold 0`.
     folds = {path.stem.removeprefix("metrics-").replace("-", " "): read_metrics(path) for path in inputs.fold_metrics}
     of_run = {"split": split.classes, "scores": metrics.classes, "model": model["classes"]}
-    classes = _common_classes(of_run | {name: fold.classes for name, fold in folds.items()})
-    pairs, items = pair_stores(inputs.tiles, inputs.labels), read_items(inputs.scenes)
+    _check_classes(of_run | {name: fold.classes for name, fold in folds.items()})
+    pairs, trials, scale = pair_stores(inputs.tiles, inputs.labels), folder / LEADERBOARD, scale_of(metrics)
     check_scenes(split, pairs)
-    dates, scale, stores = item_dates(items), scale_of(metrics), [tiles for tiles, _ in pairs]
-    files = map_files(inputs.classes, inputs.probabilities, stores, TASKS[metrics.task].second_bands(classes))
+    fields = mapped_fields(inputs, statements, model, metrics, scale, split)
+    board = Leaderboard(read_json(trials), metrics.task, scale.unit if scale else "") if trials.is_file() else None
+    history = read_json(folder / HISTORY) | {"steps": read_journal(folder / METRICS)}
+    return RunData(**fields, history=history, split=split, pairs=pairs, folds=folds, leaderboard=board)
+
+
+def mapped_fields(
+    inputs: ReportInputs,
+    statements: AuthorStatements,
+    model: dict[str, Any],
+    metrics: AnyMetrics | None,
+    scale: ValueScale | None,
+    split: Split | None = None,
+) -> dict[str, Any]:
+    """The values of the fields of every `MappedRun`; without a split any labels test the map."""
+    pairs: Pairs = pair_stores(inputs.tiles, inputs.labels) if inputs.labels else []
+    stores = [tiles for tiles, _ in pairs] or sorted(map(Tiles, inputs.tiles), key=lambda store: store.scene)
+    labels = {tiles.scene: label for tiles, label in pairs}
+    items, classes = read_items(inputs.scenes), tuple(model["classes"])
+    dates, change = item_dates(items), metrics.change if metrics else None
+    palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, statements.colors), "")
+    files = map_files(inputs.classes, inputs.probabilities, stores, TASKS[model["task"]].second_bands(classes))
     files.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
-    selected, decimation = select_maps(files, split), page_decimation(files, stores)
-    palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
-    maps, trials = [], inputs.model / LEADERBOARD
-    for file in selected:
-        in_map = [pair for pair in pairs if file.scene in {"", pair[0].scene}]
-        roles = split_roles(split, pairs, decimation, file.scene)
-        parts = [tiles for tiles, _ in in_map], in_map[0][1], roles
-        maps.append(read_map(file, *parts, decimation, split.chip, scale))
-    sheet = read_chip_sheet({"": files}, pairs, split, metrics.min_share if isinstance(metrics, LabelMetrics) else None)
-    if sheet and title == DEFAULT_TITLE:
-        title = pairs[0][0].attributes.get("collection") or title
-    return RunData(
-        title=title,
-        attribution=attribution,
-        classes=classes,
-        colors=palette,
-        metrics=metrics,
-        model=model,
-        history=read_json(inputs.model / HISTORY) | {"steps": read_journal(inputs.model / METRICS)},
-        split=split,
-        items=items,
-        pairs=pairs,
-        stores=stores,
-        quality=read_quality(stores, dates),
-        maps=maps,
-        map_panels=[
-            with_change_panel(map_panels(part, heading, classes, palette, unit), part, metrics.change)
+    decimation, maps = page_decimation(files, stores), list[MapView]()
+    everywhere = np.full(decimation.shape, SPLITS.index("test") if labels else NO_SPLIT, np.uint8)
+    for file in select_maps(files, split) if split else spread_evenly(files):
+        of_map = [store for store in stores if file.scene in {"", store.scene}]
+        roles = split_roles(split, pairs, decimation, file.scene) if split else everywhere
+        chip = split.chip if split else model["chip"]
+        maps.append(read_map(file, of_map, labels.get(of_map[0].scene), roles, decimation, chip, scale))
+    sheet = read_chip_sheet({"": files}, pairs, split, getattr(metrics, "min_share", None)) if split else None
+    named = {"weights of the model": weights_file(inputs.model), "model": inputs.model}
+    named |= {name: path for name, path in (("split", inputs.chips), ("scores", inputs.metrics)) if path}
+    of_set = stores[0].attributes.get("collection") if sheet and statements.title == DEFAULT_TITLE else None
+    return {
+        "title": of_set or statements.title,
+        "attribution": statements.attribution,
+        "statements": statements,
+        "model": model,
+        "metrics": metrics,
+        "classes": classes,
+        "colors": palette,
+        "scale": scale,
+        "items": items,
+        "stores": stores,
+        "quality": read_quality(stores, dates),
+        "files": files,
+        "maps": maps,
+        "map_panels": [
+            with_change_panel(map_panels(part, heading, classes, palette, unit), part, change)
             for view in ([] if sheet else maps)
             for heading, part in views_of_cells(view, map_heading(view.scene, dates), stores[0].frame, decimation.step)
         ],
-        split_panel=None if sheet else _split_panel(maps, pairs, split, decimation),
-        sheet=sheet,
-        omitted_maps=len(files) - len(selected),
-        step=decimation.step,
-        digests=_digests(inputs, files, pairs),
-        statements=statements,
-        folds=folds,
-        leaderboard=Leaderboard(read_json(trials), metrics.task, unit) if trials.is_file() else None,
-        scale=scale,
-    )
+        "split_panel": _split_panel(maps, pairs, split, decimation) if split and not sheet else None,
+        "sheet": sheet,
+        "step": decimation.step,
+        "digests": digest_rows(named, files, stores, [label for _, label in pairs]),
+    }
 
 
-def _common_classes(classes: dict[str, list[str]]) -> tuple[str, ...]:
-    """The classes that split, scores and model have in common; raises BadInputError where they differ."""
+def _check_classes(classes: dict[str, list[str]]) -> None:
+    """Raise BadInputError where split, scores and model have different classes."""
     if len({tuple(names) for names in classes.values()}) > 1:
         listed = "; ".join(f"{name}: {', '.join(names)}" for name, names in classes.items())
         names = join_words([*classes])
         raise BadInputError(f"{names} have different classes ({listed}); use files of one run")
-    return tuple(classes["split"])
 
 
 def views_of_cells(view: MapView, heading: str, frame: Frame, step: int) -> Iterator[tuple[str, MapView]]:
@@ -336,12 +378,6 @@ def _split_panel(maps: list[MapView], pairs: Pairs, split: Split, decimation: De
 def map_heading(scene: str, dates: dict[str, str]) -> str:
     """The heading of a map: date and name of its scene; empty for a mosaic."""
     return f"{dates.get(scene, '')} {scene}".strip()
-
-
-def _digests(inputs: ReportInputs, files: list[MapFile], pairs: Pairs) -> list[TextRow]:
-    named = {"weights of the model": inputs.model / WEIGHTS, "model": inputs.model}
-    named |= {"split": inputs.chips, "scores": inputs.metrics}
-    return digest_rows(named, files, [tiles for tiles, _ in pairs], [label for _, label in pairs])
 
 
 def describe_places(places: ChipPlaces, pixel_m: float) -> str:

@@ -1,26 +1,21 @@
 """Scores as tables and curves: of maps of classes, and of maps of continuous values (`value_...`)."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from markupsafe import Markup
-
 from eopipe.evaluation.metrics_document import (
+    AnyMetrics,
     ClassMetrics,
-    ComparedMetrics,
-    M,
+    FinishedMetrics,
     MetricsDocument,
     RunMetrics,
     ScoreIntervals,
     ValueMetrics,
 )
-from eopipe.reporting.charts import Series, line_chart
-from eopipe.reporting.figures import FAINT, ONE, TWO
 from eopipe.reporting.palette import ValueScale
-from eopipe.reporting.verdict import NamedMeasures, seeds_text
+from eopipe.reporting.verdict import NamedMeasures, constant_text, seeds_text
 from eopipe.reporting.wording import (
     BASELINES,
     DASH,
@@ -34,10 +29,8 @@ from eopipe.reporting.wording import (
     format_value,
     plural,
 )
-from eopipe.tasks import HAVE_UNIT, LOWER_IS_BETTER, TASKS
-from eopipe.tasks.task import ClassMeasure, Measure
-
-MAX_POINTS = 200
+from eopipe.tasks import HAVE_UNIT, TASKS
+from eopipe.tasks.task import ClassMeasure, Measure, NamedScore
 
 
 def measures_of(task: str) -> NamedMeasures:
@@ -45,7 +38,6 @@ def measures_of(task: str) -> NamedMeasures:
     return tuple((score.key, score.title) for score in TASKS[task].scores)
 
 
-MEASURES, LABEL_MEASURES, VALUE_MEASURES = map(measures_of, ("segmentation", "multilabel", "regression"))
 OF_CLASS: dict[ClassMeasure, str] = {"iou": "IoU", "precision": "Precision", "recall": "Recall", "f1": "F1"}
 ScoreOf = Callable[[Measure], float | None]
 ScoreRows = tuple[tuple[str, ...], list[tuple[str, ...]]]
@@ -62,6 +54,15 @@ class TableCell:
 
 
 @dataclass(frozen=True)
+class ShareTable:
+    """A table of shares by class: its caption, the text of its corner, its rows."""
+
+    caption: str
+    corner: str
+    rows: list["TableRow"]
+
+
+@dataclass(frozen=True)
 class TableRow:
     """A row: its name, a note below the name, its cells."""
 
@@ -70,39 +71,61 @@ class TableRow:
     cells: list[TableCell]
 
 
-def named_methods(metrics: ComparedMetrics[M], simple: str, note: str) -> list[tuple[str, str, M]]:
-    """Name, note and scores of the model, of the baselines, and of the simple baseline."""
+def class_parts(metrics: ClassMetrics | FinishedMetrics) -> dict[str, Any]:
+    """The parts of a page that scores of classes give."""
+    caption = (
+        f"Confusion matrix of the test {metrics.sample}s: rows are labels, columns are predictions; shares of each "
+        "row add up to 100 %"
+    )
+    return {
+        "methods": method_rows(metrics),
+        "class_heads": class_heads(metrics),
+        "class_rows": class_rows(metrics),
+        "share_tables": [ShareTable(caption, "Label ↓ \u00a0 Map →", confusion_rows(metrics))],
+    }
+
+
+def method_rows(metrics: AnyMetrics) -> list[TableRow]:
+    """Model, baselines and the one that predicts the same everywhere, and gains; the best of a score is highlighted.
+
+    The row of the model has an interval below each score; the members of an ensemble and its gains have rows of their
+    own.
+    """
     others = [(BASELINES[key].capitalize(), scores.method, scores) for key, scores in metrics.baselines.items()]
-    return [("This model", "", metrics.model), *others, (simple, note, metrics.simple)]
+    if not isinstance(metrics, FinishedMetrics):
+        name = TASKS[metrics.task].simple_baseline[1].capitalize()
+        others.append((name, f"always predicts {constant_text(metrics)}", metrics.simple))
+    methods = [("This model", "", metrics.model), *others]
+    rows, named = [TableRow(name, note, []) for name, note, _ in methods], TASKS[metrics.task].scores
+    scale = metrics.model.score(named[0].key) or 0.0
+    for score in named:
+        values = [scores.score(score.key) for _, _, scores in methods]
+        cells = [_score_cell(score, value, metrics.unit, scale) for value in values]
+        # Without a baseline nothing is the best.
+        known = [value for value in values if value is not None and others]
+        best = _score_cell(score, min(known, key=score.distance), metrics.unit, scale).text if known else ""
+        for row, cell in zip(rows, cells, strict=True):
+            row.cells.append(replace(cell, is_highlighted=cell.text == best))
+    return _with_intervals(metrics, rows)
 
 
-def method_rows(metrics: ClassMetrics) -> list[TableRow]:
-    """Model, baselines and majority class, and the gains; the best of each measure is highlighted."""
-    methods = named_methods(metrics, "Majority class", f"always predicts “{metrics.simple.name}”")
-    return compared_rows(metrics, methods, MEASURES)
+def _score_cell(named: NamedScore, value: float | None, unit: str, scale: float) -> TableCell:
+    """A score; one in the unit of the labels has as many decimals as `scale`, and no bar."""
+    if named.has_unit:
+        return TableCell(format_measured(value, unit, scale), None)
+    return TableCell(format_score(value), min(max(value or 0.0, 0.0), 1.0))
 
 
-def compared_rows(metrics: RunMetrics, methods: list[tuple[str, str, M]], measures: NamedMeasures) -> list[TableRow]:
-    """Rows of scores from 0 to 1 of some methods, and the gains; the best of each measure is highlighted."""
-    best = dict[Measure, float | None]()
-    for key, _ in measures:
-        known = [value for scores in metrics.methods.values() if (value := scores.score(key)) is not None]
-        best[key] = (min if key in LOWER_IS_BETTER else max)(known, default=None)
-    rows = [
-        TableRow(name, note, [_score_cell(scores.score(key), best[key]) for key, _ in measures])
-        for name, note, scores in methods
+def text_rows(rows: list[TableRow]) -> list[tuple[str, ...]]:
+    """Rows as text, with notes in parentheses."""
+    return [
+        (row.name, *(f"{cell.text} ({cell.note})" if cell.note else cell.text for cell in row.cells)) for row in rows
     ]
-    return with_intervals(metrics, rows, measures)
 
 
-def _score_cell(value: float | None, best: float | None) -> TableCell:
-    is_best = value is not None and best is not None and round(value, 3) == round(best, 3)
-    return TableCell(format_score(value), min(max(value or 0.0, 0.0), 1.0), is_best)
-
-
-def with_intervals(metrics: RunMetrics, rows: list[TableRow], measures: NamedMeasures) -> list[TableRow]:
+def _with_intervals(metrics: AnyMetrics, rows: list[TableRow]) -> list[TableRow]:
     """The model's row with an interval below each score, its members, and last its gains over baselines."""
-    intervals = metrics.intervals
+    intervals, measures = metrics.intervals, measures_of(metrics.task)
     unit = {key: metrics.unit if key in HAVE_UNIT else "" for key, _ in measures}
     cells = [
         replace(cell, note=format_interval(intervals.model.get(key), unit[key]))
@@ -111,7 +134,7 @@ def with_intervals(metrics: RunMetrics, rows: list[TableRow], measures: NamedMea
     gains = {
         BASELINES[baseline]: [
             TableCell(
-                _gain_text(metrics.model.score(key), metrics.methods[baseline].score(key), unit[key]),
+                _gain_text(metrics.model.score(key), metrics.baselines[baseline].score(key), unit[key]),
                 share=None,
                 note=format_difference(metrics.gains(baseline).get(key), unit[key]),
             )
@@ -129,7 +152,7 @@ def member_spread(metrics: MetricsDocument, key: Measure) -> tuple[float | None,
     return _mean(values), _deviation(values)
 
 
-def _member_summary(metrics: RunMetrics, measures: NamedMeasures) -> list[TableRow]:
+def _member_summary(metrics: MetricsDocument, measures: NamedMeasures) -> list[TableRow]:
     """The row of an ensemble's members; without members none."""
     if not metrics.members:
         return []
@@ -149,12 +172,14 @@ def no_interval_text(intervals: ScoreIntervals) -> str:
     return f"The scores of the model have no confidence interval: {reason}."
 
 
-def interval_note(metrics: RunMetrics) -> str:
-    """What the intervals of the table are, or why it has none, as sentences."""
+def interval_note(metrics: AnyMetrics) -> str:
+    """What the intervals of the table are, or why it or some of its scores have none, as sentences."""
     if not any(metrics.intervals.model.values()):
         return no_interval_text(metrics.intervals)
     level = f"Below a score is its confidence interval of {100 * metrics.intervals.level:.0f} %."
-    return f"{level} {_width_text(metrics.intervals)}{seeds_text(metrics)}"
+    reasons = "; ".join(sorted(set(metrics.intervals.missing.values())))
+    missing = f" Some scores have no interval: {reasons}." if reasons else ""
+    return f"{level} {_width_text(metrics.intervals)}{seeds_text(metrics)}{missing}"
 
 
 def _width_text(intervals: ScoreIntervals) -> str:
@@ -166,7 +191,7 @@ def _width_text(intervals: ScoreIntervals) -> str:
     return f"The test areas amount to about {pieces:.0f} independent pieces{alike}: {cure}. "
 
 
-def scene_score_rows(metrics: RunMetrics) -> ScoreRows:
+def scene_score_rows(metrics: AnyMetrics) -> ScoreRows:
     """Heads and rows of the scores of each test scene, by date; no rows where places are split and not scenes."""
     measures = measures_of(metrics.task)
     rows = []
@@ -232,7 +257,7 @@ def _score_text(value: float | None, key: Measure, metrics: MetricsDocument) -> 
     return format_value(value, metrics.unit) if key in HAVE_UNIT else format_score(value)
 
 
-def confusion_rows(metrics: ClassMetrics) -> list[TableRow]:
+def confusion_rows(metrics: ClassMetrics | FinishedMetrics) -> list[TableRow]:
     """One row for each class of the labels: share and count of each predicted class; the diagonal is highlighted."""
     rows = []
     for number, (name, row) in enumerate(zip(metrics.classes, metrics.model.confusion, strict=True)):
@@ -247,115 +272,36 @@ def share_cell(count: int, total: int, is_highlighted: bool = False) -> TableCel
     return TableCell(format_percent(share), share or 0.0, is_highlighted, format_count(count))
 
 
-def class_rows(metrics: ClassMetrics) -> list[TableRow]:
-    """One row for each class: IoU of model and chosen baseline, precision, recall, F1 and pixels."""
-    rows, chosen = [], metrics.baselines[metrics.chosen]
-    for name in metrics.classes:
-        model, baseline = metrics.model.per_class[name], chosen.per_class[name]
-        best = max((iou for iou in (model.iou, baseline.iou) if iou is not None), default=None)
-        cells = [_score_cell(model.iou, best), _score_cell(baseline.iou, best)]
-        cells += [TableCell(format_score(value)) for value in (model.precision, model.recall, model.f1)]
-        rows.append(TableRow(name, "", [*cells, TableCell(format_count(model.support))]))
+def class_heads(metrics: AnyMetrics) -> tuple[str, ...]:
+    """The heads of the table with the scores of each class."""
+    first, *others = (OF_CLASS[key] for key in _measures_of_class(metrics))
+    compared = [f"{first}, {BASELINES[metrics.chosen]}"] if metrics.chosen else []
+    return ("Class", first, *compared, *others, f"Test {metrics.sample}s")
+
+
+def class_rows(metrics: AnyMetrics) -> list[TableRow]:
+    """One row for each class: scores of the model with their intervals, of the chosen baseline the first, and size."""
+    rows, ends = [], metrics.intervals.model
+    first, *others = _measures_of_class(metrics)
+    for name in metrics.model.per_class and metrics.classes:
+        model = metrics.model.per_class[name]
+        values = [model.score(first)]
+        if metrics.chosen:
+            values.append(metrics.baselines[metrics.chosen].per_class[name].score(first))
+        best = format_score(max((value for value in values if value is not None), default=None)) if values[1:] else ""
+        texts = [format_score(value) for value in values]
+        cells = [TableCell(text, value or 0.0, text == best != DASH) for text, value in zip(texts, values, strict=True)]
+        cells[0] = replace(cells[0], note=format_interval(ends.get(f"{first}:{name}")))
+        notes = {key: format_interval(ends.get(f"{key}:{name}")) for key in others}
+        cells += [TableCell(format_score(model.score(key)), None, note=note) for key, note in notes.items()]
+        rows.append(TableRow(name, "", [*cells, TableCell(format_count(model.support), None)]))
     return rows
 
 
-def training_charts(history: dict[str, Any]) -> list[Markup]:
-    """Training loss and validation scores over the steps."""
-    validations = history["validations"]
-    # The second score selects the best weights: mIoU of pixels, macro F1 of chips.
-    scores = _known_score(validations, "f1_micro", "accuracy"), _known_score(validations, "f1_macro", "miou")
-    curves = [
-        Series(title, color, _validation_curve(validations, key))
-        for (key, title), color in zip(scores, (ONE, TWO), strict=True)
-    ]
-    return [*filter(None, [_loss_chart(history), _chart("Validation", "validation score", validations, curves)])]
-
-
-def value_training_charts(history: dict[str, Any]) -> list[Markup]:
-    """Training loss and validation RMSE over the steps."""
-    validations = history["validations"]
-    curves = [Series("RMSE", ONE, _validation_curve(validations, "rmse"))]
-    return [*filter(None, [_loss_chart(history), _chart("Validation", "validation RMSE", validations, curves, 0.0)])]
-
-
-def _chart(title: str, axis: str, validations: list[dict[str, Any]], curves: list[Series], *included: float) -> Markup:
-    """Curves over the steps; from the first one where single steps are in the background."""
-    numbers = [row["step"] for row in validations] or [1]
-    first = 0 if any(curve.is_background for curve in curves) else min(numbers)
-    alt = _curves_text(title, [curve for curve in curves if not curve.is_background])
-    return line_chart(alt, ("step", axis), (first, max(numbers)), curves, *included)
-
-
-def _known_score(validations: list[dict[str, Any]], key: Measure, otherwise: Measure) -> tuple[str, str]:
-    """Key and name of a score, or of another one where no validation has the first."""
-    chosen = key if any(key in (row["val"] or {}) for row in validations) else otherwise
-    return chosen, dict(MEASURES + LABEL_MEASURES)[chosen]
-
-
-def _loss_chart(history: dict[str, Any]) -> Markup:
-    """Loss of the steps between validations, behind it the loss of single steps where it was recorded."""
-    validations, steps = history["validations"], step_losses(history["steps"])
-    loss = Series("mean since the last", ONE, _validated_curve(validations, lambda row: row["loss"]))
-    background = [Series("steps", FAINT, steps, is_background=True)] if steps and validations else []
-    return _chart("Training loss", "training loss", validations, [*background, loss], 0.0)
-
-
-def step_losses(events: list[dict[str, Any]]) -> list[tuple[float, float]]:
-    """Losses over the steps as (step, mean of neighbouring steps), at most `MAX_POINTS`."""
-    losses = [(e["step"], e["loss"]) for e in events if e["event"] == "step" and e["loss"] is not None]
-    size = math.ceil(len(losses) / MAX_POINTS)
-    groups = [losses[start : start + size] for start in range(0, len(losses), size or 1)]
-    return [
-        (sum(step for step, _ in group) / len(group), sum(loss for _, loss in group) / len(group)) for group in groups
-    ]
-
-
-def _validation_curve(validations: list[dict[str, Any]], key: str) -> list[tuple[float, float]]:
-    return _validated_curve(validations, lambda row: (row["val"] or {}).get(key))
-
-
-def _validated_curve(
-    validations: list[dict[str, Any]], value: Callable[[dict[str, Any]], float | None]
-) -> list[tuple[float, float]]:
-    """Points (step, value) where the value is known and finite."""
-    points = [(float(row["step"]), value(row)) for row in validations]
-    return [(step, float(y)) for step, y in points if y is not None and math.isfinite(y)]
-
-
-def _curves_text(title: str, curves: list[Series]) -> str:
-    """The curves of a chart as text: first and last value of each."""
-    ends = [
-        f"{curve.name} from {curve.points[0][1]:.3f} (step {curve.points[0][0]:g}) "
-        f"to {curve.points[-1][1]:.3f} (step {curve.points[-1][0]:g})"
-        for curve in curves
-        if curve.points
-    ]
-    return f"{title}: {'; '.join(ends)}"
-
-
-def best_validation(history: dict[str, Any]) -> str:
-    """The step with the highest mIoU, or macro F1 of chips, in the validation areas, as a sentence."""
-    key, title = _known_score(history["validations"], "f1_macro", "miou")
-    validated = [row for row in history["validations"] if row["val"] and row["val"][key] is not None]
-    if not validated:
-        return ""
-    best = max(validated, key=lambda row: row["val"][key])
-    return f"Highest {title} in the validation areas: {format_score(best['val'][key])} {_place_in(history, best)}."
-
-
-def best_value_validation(history: dict[str, Any], unit: str) -> str:
-    """The step with the lowest RMSE in the validation areas, as a sentence."""
-    validated = [row for row in history["validations"] if row["val"] and row["val"].get("rmse") is not None]
-    if not validated:
-        return ""
-    best = min(validated, key=lambda row: row["val"]["rmse"])
-    score = format_value(best["val"]["rmse"], unit)
-    return f"Lowest RMSE in the validation areas: {score} {_place_in(history, best)}."
-
-
-def _place_in(history: dict[str, Any], row: dict[str, Any]) -> str:
-    last = history["validations"][-1]["step"]
-    return f"after step {row['step']} of {last}" if last > 1 else "after its fit"
+def _measures_of_class(metrics: AnyMetrics) -> list[ClassMeasure]:
+    """The scores of a class, the main one of the task first."""
+    main = TASKS[metrics.task].class_score
+    return [main, *(key for key in OF_CLASS if key not in (main, "iou"))]
 
 
 def scale_of(metrics: RunMetrics) -> ValueScale | None:
@@ -364,32 +310,3 @@ def scale_of(metrics: RunMetrics) -> ValueScale | None:
         return None
     low, high = metrics.range
     return ValueScale(low, high, metrics.unit)
-
-
-def value_method_rows(metrics: ValueMetrics) -> list[TableRow]:
-    """Model, baselines and mean of the labels, and the gains; the best of each measure is highlighted."""
-    unit, scale = metrics.unit, metrics.model.rmse or 0.0
-    methods = named_methods(
-        metrics, "Mean of the labels", f"always predicts {format_value(metrics.simple.value, unit)}"
-    )
-    best = {
-        key: min(_distance_to_perfect(key, scores.score(key)) for _, _, scores in methods) for key, _ in VALUE_MEASURES
-    }
-    rows = [
-        TableRow(name, note, [_value_cell(key, scores.score(key), best[key], unit, scale) for key, _ in VALUE_MEASURES])
-        for name, note, scores in methods
-    ]
-    return with_intervals(metrics, rows, VALUE_MEASURES)
-
-
-def _distance_to_perfect(key: Measure, value: float | None) -> float:
-    if value is None:
-        return math.inf
-    return 1 - value if key == "r2" else abs(value)
-
-
-def _value_cell(key: Measure, value: float | None, best: float, unit: str, scale: float) -> TableCell:
-    is_best = value is not None and _distance_to_perfect(key, value) == best
-    if key == "r2":
-        return TableCell(format_score(value), max(value or 0.0, 0.0), is_best)
-    return TableCell(format_measured(value, unit, scale), None, is_best)

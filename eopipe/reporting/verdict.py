@@ -144,16 +144,18 @@ def _first(classes: list[str], last: str = "and") -> str:
 
 def _simple_name(metrics: RunMetrics) -> str:
     """The baseline that predicts the same everywhere, as a name in a sentence."""
+    return (
+        "the mean of the labels" if isinstance(metrics, ValueMetrics) else f"always predicting {constant_text(metrics)}"
+    )
+
+
+def constant_text(metrics: RunMetrics) -> str:
+    """What the baseline predicts that predicts the same everywhere: a class, labels or a value."""
     if isinstance(metrics, ValueMetrics):
-        return "the mean of the labels"
+        return format_value(metrics.simple.value, metrics.unit)
     if isinstance(metrics, LabelMetrics):
-        return f"always predicting {majority_text(metrics)}"
-    return f"always predicting “{metrics.simple.name}”"
-
-
-def majority_text(metrics: LabelMetrics) -> str:
-    """The labels that most training chips have, as a list in quotes."""
-    return join_words([f"“{name}”" for name in metrics.simple.labels]) or "no label"
+        return join_words([f"“{name}”" for name in metrics.simple.labels]) or "no label"
+    return f"“{metrics.simple.name}”"
 
 
 def verdict_measures(task: str) -> NamedMeasures:

@@ -31,7 +31,7 @@ from eopipe.launch.world import die_with_parent
 from eopipe.processes import is_alive
 from eopipe.provenance.redact import redact_message
 from eopipe.publish import MANIFEST, NOT_REPLACED, foreign_conflict, publish, sweep
-from eopipe.reporting.map_page import TESTED
+from eopipe.reporting.finished_run import TESTED
 from eopipe.reporting.verdict import verdict, weak_classes
 from eopipe.reporting.wording import BASELINES, baseline_text, describe_test
 from eopipe.run.job_records import has_locks

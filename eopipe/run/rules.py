@@ -137,13 +137,22 @@ def knobs(config: Config, name: str, *argv: str, **values: Any) -> str:
     return shlex.join([*argv, *_argv(settings, name, Knob), *without_effect])
 
 
-def params_for(config: Config, name: str, folders: Iterable[str] = (), optional: Iterable[str] = ()) -> dict[str, Any]:
+def params_for(
+    config: Config,
+    name: str,
+    folders: Iterable[str] = (),
+    optional: Iterable[str] = (),
+    outputs: Iterable[str] | None = None,
+) -> dict[str, Any]:
     """The `params` of a rule: options and revision of its stage, and the folders of inputs that are manifests.
 
-    Folders of `optional` inputs are arguments, none where the job has no such input.
+    Folders of `optional` inputs are arguments, none where the job has no such input, and so are these outputs.
     """
     functions = {name_of_input: _folders_of(name_of_input) for name_of_input in folders}
     functions |= {name_of_input: _arguments_of(name_of_input) for name_of_input in optional}
+    if outputs is not None:
+        names = [*outputs]
+        functions["outputs"] = lambda wildcards, output: [word for n in names for word in (_flag(n), output[n])]
     settings = {"options": partial(options_of_job, config, name), "revision": revision(name)}
     return functions | settings | _libraries(config, name)
 
@@ -168,8 +177,11 @@ def _folders_of(name: str) -> Callable[[Any, Any], list[str]]:
 
 
 def _arguments_of(name: str) -> Callable[[Any, Any], list[str]]:
-    flag = f"--{name.replace('_', '-')}"
-    return lambda wildcards, input: [flag, *folders(paths)] if (paths := input.get(name)) else []
+    return lambda wildcards, input: [_flag(name), *folders(paths)] if (paths := input.get(name)) else []
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def resources_for(

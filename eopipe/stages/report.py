@@ -1,10 +1,12 @@
-"""Scores, maps and provenance as one self-contained page, one map, a model card and a data card."""
+"""Maps, scores and provenance as one self-contained page, a map sheet, and of a training a model and a data card."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 from eopipe.contract import Input, Option, Output
-from eopipe.ports import FrozenItems, License, ProbabilityMaps
+from eopipe.errors import UsageError
+from eopipe.ports import AnyModel, FrozenItems, License, ProbabilityMaps
 
 # 3: maps have axes in degrees, and figures are drawn by matplotlib. 4: calibration of the probabilities.
 # 5: verdict by the intervals of the gains, scores of each test scene.
@@ -18,17 +20,15 @@ from eopipe.ports import FrozenItems, License, ProbabilityMaps
 # on the baseline that evaluate chose.
 # 14: the architectures of the members of an ensemble.
 # 15: no dot of calibration for few samples; equal scores are called equal; marks of sparse labels are enlarged.
-REVISION = 15
+# 16: maps of a finished model have the same page, and scores of a class their intervals.
+REVISION = 16
 
 
 def report(
-    metrics: Annotated[Path, Input("metrics file, as written by evaluate", format="application/json")],
-    model: Annotated[Path, Input("trained model", folder=True)],
-    chips: Annotated[Path, Input("split file: chips of the train, val and test splits", format="application/json")],
+    model: AnyModel,
     classes: Annotated[tuple[Path, ...], Input("class maps: one mosaic, or one per scene", format="image/tiff")],
     probabilities: ProbabilityMaps,
-    tiles: Annotated[tuple[Path, ...], Input("tile stores, for the quicklook", folder=True)],
-    labels: Annotated[tuple[Path, ...], Input("label store for all scenes, or one per scene", folder=True)],
+    tiles: Annotated[tuple[Path, ...], Input("tile stores that the maps were predicted from", folder=True)],
     page: Annotated[Path, Output("report.html", "report: one self-contained HTML page", format="text/html")],
     picture: Annotated[
         Path,
@@ -38,13 +38,26 @@ def report(
             format="image/png",
         ),
     ],
-    model_card: Annotated[
-        Path, Output("model-card.md", "model card in the format of Hugging Face", format="text/markdown")
-    ],
-    data_card: Annotated[
-        Path, Output("data-card.md", "data card in the format of Hugging Face", format="text/markdown")
-    ],
     *,
+    metrics: Annotated[
+        Path | None, Input("scores of the maps, as evaluate writes them", format="application/json")
+    ] = None,
+    chips: Annotated[
+        Path | None,
+        Input("split file of the training; a map of a finished model has none", format="application/json"),
+    ] = None,
+    labels: Annotated[
+        tuple[Path, ...],
+        Input("label stores of the scores: one for all scenes, or one per scene", folder=True),
+    ] = (),
+    model_card: Annotated[
+        Path | None,
+        Output("model-card.md", "model card of a training in the format of Hugging Face", format="text/markdown"),
+    ] = None,
+    data_card: Annotated[
+        Path | None,
+        Output("data-card.md", "data card of a training in the format of Hugging Face", format="text/markdown"),
+    ] = None,
     scenes: FrozenItems = (),
     fold_metrics: Annotated[
         tuple[Path, ...], Input("metrics files of the folds of a cross-validation", format="application/json")
@@ -64,27 +77,40 @@ def report(
 ) -> None:
     """Write the report of a run (scores, maps, training, data, provenance), a map sheet, a model card and a data card.
 
-    The page needs neither network nor scripts; large maps are decimated, at most six are included. Raises
-    BadInputError for maps, splits and scores that do not belong together, UsageError for colors that do not
-    match the classes.
+    The page needs neither network nor scripts; large maps are decimated, at most six are included. A report of a
+    training has its split, labels and scores, and can have cards. Without a split the maps are of a finished model: the
+    page has the area of each class and the inputs beside the training inputs, and warns of another season, sensor or
+    processing baseline, and of bands of which more than a tenth of the pixels are beyond the 1 % and 99 % quantiles of
+    the training. Where labels test these maps it has their scores, and the test scores of the model where its folder
+    has them, as `eopipe init --from` of a run copies them (`test-scores.json`).
+
+    Raises BadInputError for maps, model, tiles, splits and scores that do not belong together, UsageError for colors
+    that do not match the classes, and for a split, labels or cards without what belongs to them.
     """
     from eopipe.evaluation.maps import check_whole
     from eopipe.publish import publish
     from eopipe.reporting import cards
-    from eopipe.reporting.page import render, write_picture
-    from eopipe.reporting.run_data import AuthorStatements, ReportInputs, read_run
+    from eopipe.reporting.finished_run import finished_parts, read_finished_run
+    from eopipe.reporting.page import render, training_parts
+    from eopipe.reporting.run_data import AuthorStatements, MappedRun, ReportInputs, read_run
 
     check_whole(classes)
-    inputs = ReportInputs(metrics, model, chips, classes, probabilities, tiles, labels, scenes, fold_metrics)
-    run = read_run(inputs, title, attribution, colors, AuthorStatements(use, limits, author, license))
-    of_model, of_data = cards.model_card(run), cards.data_card(run)
-    with (
-        publish(page) as page_draft,
-        publish(picture) as picture_draft,
-        publish(model_card) as model_draft,
-        publish(data_card) as data_draft,
-    ):
-        page_draft.write_text(render(run, (of_model, of_data)), encoding="utf-8")
-        write_picture(picture_draft, run)
-        for card, draft in ((of_model, model_draft), (of_data, data_draft)):
-            draft.write_text(cards.markdown(card), encoding="utf-8", newline="\n")
+    inputs = ReportInputs(model, classes, probabilities, tiles, metrics, chips, labels, scenes, fold_metrics)
+    statements = AuthorStatements(title, attribution, colors, use, limits, author, license)
+    if chips:
+        run: MappedRun
+        run = trained = read_run(inputs, statements)
+        parts, both = training_parts(trained), [cards.model_card(trained), cards.data_card(trained)]
+    elif model_card or data_card:
+        raise UsageError("--model-card and --data-card are of a training: give its split with --chips")
+    else:
+        run = finished = read_finished_run(inputs, statements)
+        parts, both = finished_parts(finished), []
+    with ExitStack() as drafts:
+        page_draft, picture_draft = (drafts.enter_context(publish(path)) for path in (page, picture))
+        page_draft.write_text(render(run, parts, both), encoding="utf-8")
+        run.write_picture(picture_draft)
+        for card, path in zip(both, (model_card, data_card), strict=False):
+            if path:
+                draft = drafts.enter_context(publish(path))
+                draft.write_text(cards.markdown(card), encoding="utf-8", newline="\n")

@@ -119,6 +119,11 @@ class ClassTask(Task):
         NamedScore("kappa", "Kappa", scale="agreement"),
     )
     simple_baseline: ClassVar[tuple[str, str]] = ("majority", "majority class")
+    explanation: ClassVar[str] = (
+        "Accuracy: share of correct pixels, or of correct chips where chips have classes. mIoU: intersection over "
+        "union of map and label, averaged over the classes, so that rare classes count as much as common ones. Macro "
+        "F1: mean of the classes' F1. Kappa: agreement beyond chance. 1 is perfect."
+    )
     rasters: ClassVar[tuple[str, str]] = ("classes", "probabilities")
 
     def tables(self, names: Sequence[str]) -> ClassTables:

@@ -87,6 +87,11 @@ class LabelSetTask(Task):
     )
     class_score: ClassVar[ClassMeasure] = "f1"
     simple_baseline: ClassVar[tuple[str, str]] = ("majority", "frequent labels")
+    explanation: ClassVar[str] = (
+        "Micro F1: F1 of all labels together. Macro F1: mean of the classes' F1. Subset accuracy: share of chips whose "
+        "labels are all correct. Hamming loss: share of incorrect decisions on a label; 0 is perfect. mAP: mean of the "
+        "classes' average precision, the area below the curve of precision over recall."
+    )
     rasters: ClassVar[tuple[str, str]] = ("labels", "probabilities")
 
     def tables(self, names: Sequence[str]) -> LabelTables:

@@ -59,6 +59,10 @@ class NamedScore:
         """
         return self.title if self.title.isupper() else self.title[0].lower() + self.title[1:]
 
+    def distance(self, value: float) -> float:
+        """How far a score is from the perfect one."""
+        return abs(value) if self.is_lower_better or self.scale == "signed" else 1 - value
+
 
 class Compared(NamedTuple):
     """Truth and prediction of samples (n,), of several labels for each chip (n, class).
@@ -168,6 +172,8 @@ class Task(ABC):
     class_score: ClassVar[ClassMeasure] = "iou"
     # The baseline that predicts the same everywhere: its key in a metrics file, and its name.
     simple_baseline: ClassVar[tuple[str, str]]
+    # What its scores mean, for the readers of a report.
+    explanation: ClassVar[str]
     # The names of the two rasters of a map: assets as a later search selects them.
     rasters: ClassVar[tuple[str, str]]
 

@@ -122,6 +122,10 @@ class ValueTask(Task):
         NamedScore("r2", "R²", scale="explained"),
     )
     simple_baseline: ClassVar[tuple[str, str]] = ("mean", "mean of labels")
+    explanation: ClassVar[str] = (
+        "RMSE: root mean square error. MAE: mean absolute error. Bias: mean of map minus label. R²: coefficient of "
+        "determination, the share of the labels' variance that the map explains; 1 is perfect."
+    )
     rasters: ClassVar[tuple[str, str]] = ("values", "spread")
 
     def tables(self, names: Sequence[str]) -> ValueTables:  # noqa: ARG002 - of classes

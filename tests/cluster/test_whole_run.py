@@ -120,7 +120,7 @@ def test_a_run_through_slurm_from_an_empty_folder_to_the_crate_has_the_bytes_of_
     finally:
         again.kill_all()
     jobs = jobs_of_stages(again.project.results)
-    assert {stage for stage, job in jobs.items() if job} == {"preprocess", "predict", "describe", "catalog", "crate"}
+    assert {stage for stage, job in jobs.items() if job} == {"preprocess", "predict", "report", "catalog", "crate"}
     of_map = again.project.digests()
     assert of_map["maps/mosaic/probabilities.tif"] == digests["maps/mosaic/probabilities.tif"]
 

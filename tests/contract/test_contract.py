@@ -73,7 +73,7 @@ def test_a_stage_is_one_function_with_its_own_name_and_a_sentence(name: str) -> 
 # What each stage needs beside its inputs, in words; a new stage has a row here, and perhaps needs none.
 NEEDS: dict[str, list[str]] = {
     **{name: [] for name in ("import", "search", "fetch", "preprocess", "composite", "split", "predict", "evaluate")},
-    **{name: [] for name in ("export", "report", "describe", "catalog", "crate")},
+    **{name: [] for name in ("export", "report", "catalog", "crate")},
     "label": ["Labels of the dates of the scenes, and images of two dates for a change."],
     "train": [
         "A learning rate and a length at which a model trains.",
@@ -361,7 +361,7 @@ def test_a_command_below_another_is_named_where_it_is_missing_or_misspelt(capsys
 
 def test_report_without_inputs_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report"]) == 2
-    assert "required: --metrics" in capsys.readouterr().err
+    assert "required: --model, --classes" in capsys.readouterr().err
 
 
 def test_a_misspelt_command_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
@@ -390,7 +390,7 @@ def test_user_inputs_are_settings_and_the_rest_is_not() -> None:
 def test_one_licence_of_the_config_goes_to_every_stage_that_states_one() -> None:
     config = check(changed("crate", license="CC-BY-4.0"))
     stating = [name for name in STAGES if any(port.name == "license" for port in stage(name).ports)]
-    assert stating == ["report", "describe", "catalog", "crate"]
+    assert stating == ["report", "catalog", "crate"]
     assert all("--license CC-BY-4.0" in options(config, name) for name in stating)
     assert all("--license ''" in options(check(DEMO), name) for name in stating), "by default none is stated"
     defaults = {port.default for name in stating for port in stage(name).ports if port.name == "license"}
@@ -418,6 +418,5 @@ def test_the_picture_of_the_readme_has_the_stages_of_a_training_run() -> None:
     text = (ROOT / "README.md").read_text().partition("flowchart LR\n")[2].partition("```")[0]
     edges = [pair for line in text.splitlines() for pair in pairwise(line.split(" --> "))]
     names = {name.strip() for edge in edges for name in edge}
-    # import makes a chip set, describe is the report of a run without a training; promote, choose and combine make one
-    # model of several.
-    assert names == set(STAGES) - {"import", "describe", "promote", "choose", "combine"}
+    # import makes a chip set; promote, choose and combine make one model of several.
+    assert names == set(STAGES) - {"import", "promote", "choose", "combine"}

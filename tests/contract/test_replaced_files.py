@@ -221,7 +221,7 @@ def test_a_comparison_is_known_by_what_its_page_and_its_scores_begin_with(tmp_pa
     assert is_foreign(tmp_path / "page.html", compare_command.JSON_MARK)
 
 
-@pytest.mark.parametrize("name", ["report", "describe", "choose"])
+@pytest.mark.parametrize("name", ["report", "choose"])
 def test_a_stage_replaces_a_page_of_eopipe_and_no_other(name: str, tmp_path: Path) -> None:
     values = {port.name: tmp_path / port.name for port in stage(name).of(Output)}
     for text, is_refused in (("<title>My lab</title>", True), ("<title>a · eopipe report</title>", False)):

@@ -177,7 +177,7 @@ def streamflow(folder: Path, **changes: object) -> list[str]:
 
 def _toil_slurm(folder: Path) -> list[str]:
     # No partition of the temporary cluster lets a job run for hours.
-    return toil(folder, *SLURM, **MINIMAL | {f"{name}_timelimit_s": 1800 for name in STAGES if name != "describe"})
+    return toil(folder, *SLURM, **MINIMAL | {f"{name}_timelimit_s": 1800 for name in STAGES})
 
 
 SLURM = ("--batchSystem", "slurm", "--statePollingWait", "1", "--slurmTime", "00:30:00")

@@ -663,6 +663,17 @@ def test_a_crate_with_a_size_that_is_not_a_number_is_refused_when_it_is_opened(t
         read_crate(folder)
 
 
+def test_a_job_of_a_stage_that_has_another_name_now_is_read_as_a_job_of_that_stage(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path, 1).crate(tmp_path / "crate")
+    jobs, path = read_crate(folder).jobs, folder / "ro-crate-metadata.json"
+    assert "report" in {job.stage for job in jobs}
+    text = path.read_text()
+    for name in ("#job/", "#parameter/", "#tool/", "#step/"):
+        text = text.replace(f"{name}report", f"{name}describe")
+    path.write_text(text)
+    assert read_crate(folder).jobs == jobs
+
+
 @pytest.mark.parametrize("text", ["search: [", "train: {seed: " + "9" * 5001 + "}", "[" * 5000, "\xff"])
 def test_a_crate_with_a_broken_config_is_refused_in_a_sentence(text: str, tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()

@@ -201,24 +201,24 @@ def test_scores_are_those_of_a_map_without_the_spread(
     assert metrics == other
 
 
-def page_of(finished: Mosaic, name: str, folder: Path, probabilities: Path) -> str:
-    """The page of report or describe for a map."""
+def page_of(finished: Mosaic, kind: str, folder: Path, probabilities: Path) -> str:
+    """The report of a map by the model of a training, or by a finished model."""
     maps = ["--classes", finished.folder / "map/classes.tif", "--probabilities", probabilities]
     arguments = ["--model", finished.model, *maps, "--tiles", *finished.tiles]
     arguments += ["--page", folder / "page.html", "--picture", folder / "map.png"]
-    if name == "report":
+    if kind == "training":
         arguments += ["--metrics", scored(finished), "--chips", finished.split, "--labels", finished.labels]
         arguments += ["--model-card", folder / "model-card.md", "--data-card", folder / "data-card.md"]
-    assert stage(name, *arguments) == 0
+    assert stage("report", *arguments) == 0
     return (folder / "page.html").read_text()
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["report", "describe"])
-def test_pages_show_the_spread_beside_the_map_and_say_what_it_is(finished: Mosaic, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["training", "finished"])
+def test_pages_show_the_spread_beside_the_map_and_say_what_it_is(finished: Mosaic, kind: str, tmp_path: Path) -> None:
     probabilities = finished.folder / "map/probabilities.tif"
-    page = page_of(finished, name, tmp_path / "with", probabilities)
-    other = page_of(finished, name, tmp_path / "without", without_last_band(probabilities, tmp_path / "p.tif"))
+    page = page_of(finished, kind, tmp_path / "with", probabilities)
+    other = page_of(finished, kind, tmp_path / "without", without_last_band(probabilities, tmp_path / "p.tif"))
     for text in ("Spread of the members: median", "The spread of the members is the standard deviation"):
         assert page.count(text) == 1
         assert text not in other

@@ -18,7 +18,7 @@ from eopipe.chips.chip_set import SLOT_CRS
 from eopipe.evaluation.evaluate import class_hectares
 from eopipe.evaluation.maps import EvaluationData
 from eopipe.inference.map_files import MapFormat, new_map
-from eopipe.reporting.map_page import class_areas
+from eopipe.reporting.finished_run import class_areas
 from eopipe.reporting.rasters import MapFile
 from eopipe.scenes.item import scene_tags
 from eopipe.stages.products import products

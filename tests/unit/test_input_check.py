@@ -238,13 +238,13 @@ def mapped(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def describe(folder: Path, *options: str) -> int:
+def report(folder: Path, *options: str) -> int:
     inputs = ["--model", folder / "model", "--tiles", folder / "a.zarr", *map_options(folder)]
-    return stage("describe", *inputs, "--page", folder / "report.html", "--picture", folder / "map.png", *options)
+    return stage("report", *inputs, "--page", folder / "report.html", "--picture", folder / "map.png", *options)
 
 
 def test_the_report_of_a_map_without_labels_has_its_areas_and_what_is_unlike_the_training(mapped: Path) -> None:
-    assert describe(mapped, "--title", "A <map>") == 0
+    assert report(mapped, "--title", "A <map>") == 0
     page = (mapped / "report.html").read_text().replace("\u202f", " ")
     counts = np.bincount(read_bands(mapped / "classes.tif").ravel(), minlength=256)
     assert counts[255] == SHAPE[0]
@@ -283,7 +283,7 @@ def test_the_report_of_a_map_has_the_test_scores_of_the_model_and_no_green_headl
     recall: float, tone: str, sentence: str, mapped: Path
 ) -> None:
     scored(mapped, recall)
-    assert describe(mapped) == 0
+    assert report(mapped) == 0
     page = (mapped / "report.html").read_text()
     assert f'class="verdict {tone}"' in page
     assert f'<p class="head">The inputs are like the training inputs.{sentence}</p>' in page
@@ -296,20 +296,20 @@ def test_the_report_of_a_map_has_the_test_scores_of_the_model_and_no_green_headl
 
 
 def test_the_report_of_a_map_does_not_know_scores_that_are_not_with_the_model(mapped: Path) -> None:
-    assert describe(mapped) == 0
+    assert report(mapped) == 0
     assert "The test scores of the model are not known here" in (mapped / "report.html").read_text()
 
 
 def test_test_scores_of_other_classes_are_refused(mapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scored(mapped, 0.5, ("land", "ice"))
-    assert describe(mapped) == 3
+    assert report(mapped) == 3
     assert "test-scores.json has scores of land, ice, the model maps land, water" in capsys.readouterr().err
 
 
 def test_the_report_of_a_map_is_the_same_byte_for_byte(mapped: Path) -> None:
     pages = []
     for _ in range(2):
-        assert describe(mapped) == 0
+        assert report(mapped) == 0
         pages.append([(mapped / name).read_bytes() for name in ("report.html", "map.png")])
     assert pages[0] == pages[1]
 
@@ -317,6 +317,6 @@ def test_the_report_of_a_map_is_the_same_byte_for_byte(mapped: Path) -> None:
 def test_the_report_of_a_map_refuses_maps_of_other_classes(mapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with rasterio.open(mapped / "probabilities.tif", "r+", IGNORE_COG_LAYOUT_BREAK="YES") as source:
         source.descriptions = ("land", "ice")
-    assert describe(mapped) == 3
+    assert report(mapped) == 3
     assert "holds the classes land, ice; the run has land, water" in capsys.readouterr().err
     assert not (mapped / "report.html").exists()

@@ -249,7 +249,7 @@ def test_a_map_of_places_is_not_taken_for_a_map_of_everything(
             ["products", *both, "--products", tmp_path / "products"],
             ["catalog", *both, *of_model, "--tiles", *tiles, "--catalog", tmp_path / "catalog"],
             ["report", *both, *of_model, *stores, "--metrics", split, *pages],
-            ["describe", *both, *of_model, "--tiles", *tiles, *pages[:4]],
+            ["report", *both, *of_model, "--tiles", *tiles, *pages[:4]],
         ):
             assert stage(*command) != 0
             assert f"shows the {name} places alone" in " ".join(capsys.readouterr().err.split()), command[0]

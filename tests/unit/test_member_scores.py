@@ -1,10 +1,8 @@
 """The members of an ensemble beside its scores: their own, on the same test places, with mean and spread."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,10 +26,8 @@ from eopipe.arrays import AnyArray
 from eopipe.cli import main
 from eopipe.evaluation.evaluate import maps_of_members, member_metrics
 from eopipe.evaluation.maps import split_for_tests
-from eopipe.evaluation.metrics_document import ClassMetrics, LabelMetrics, ValueMetrics
 from eopipe.evaluation.metrics_document import read_metrics as read_document
-from eopipe.reporting.multilabel import label_method_rows
-from eopipe.reporting.scores import TableRow, member_score_rows, method_rows, value_method_rows
+from eopipe.reporting.scores import member_score_rows, method_rows
 from eopipe.reporting.wording import DASH, format_score, format_value
 from eopipe.text_files import read_json, write_json
 
@@ -123,16 +119,6 @@ class Ensemble:
         return main([*map(str, words), *(["--member-maps", *map(str, members)] if members else [])])
 
 
-def rows_of(metrics: Any) -> list[TableRow]:
-    """The rows of methods on the page."""
-    functions: dict[type, Callable[[Any], list[TableRow]]] = {
-        ClassMetrics: method_rows,
-        LabelMetrics: label_method_rows,
-        ValueMetrics: value_method_rows,
-    }
-    return next(rows(metrics) for kind, rows in functions.items() if isinstance(metrics, kind))
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("task", ["segmentation", "classification", "multilabel", "regression"])
 def test_each_member_has_its_scores_of_the_test_places_beside_those_of_the_ensemble(tmp_path: Path, task: str) -> None:
@@ -152,7 +138,7 @@ def test_each_member_has_its_scores_of_the_test_places_beside_those_of_the_ensem
     )
     metrics = read_document(tmp_path / "run/metrics.json")
     assert metrics.json_document() == document
-    first, members, *_ = rows_of(metrics)
+    first, members, *_ = method_rows(metrics)
     assert (first.name, members.name) == ("This model", "Members")
     heads, lines = member_score_rows(metrics)
     form = (lambda value: format_value(value, metrics.unit)) if task == "regression" else format_score
@@ -166,7 +152,7 @@ def test_each_member_has_its_scores_of_the_test_places_beside_those_of_the_ensem
     if task == "multilabel":
         # Members have no probabilities here, so that average precision is not measured.
         assert (members.cells[-1].text, members.cells[-1].note, lines[0][-2]) == (DASH, "", DASH)
-    assert "Members" not in [row.name for row in rows_of(read_document(tmp_path / "run/without.json"))]
+    assert "Members" not in [row.name for row in method_rows(read_document(tmp_path / "run/without.json"))]
 
 
 def test_python_has_the_scores_of_the_members(tmp_path: Path) -> None:
@@ -265,8 +251,7 @@ def test_page_and_card_have_mean_and_standard_deviation_of_the_members(tmp_path:
     assert "0.950" in text
     assert "standard deviation 0.010" in text
     assert "Scores of each member" in text
-    assert "| Members: mean | Members: standard deviation (n - 1) |" in card
-    assert "| 0.95 | 0.01 |" in card
+    assert "| Members | 0.950 (standard deviation 0.010) |" in card
     for content in (text, card):
         assert SEEDS in content
         assert "The standard deviation of the scores of the 3 members describes it" in content

@@ -16,7 +16,8 @@ from eopipe.config import check
 from eopipe.evaluation.metrics_document import LabelMetrics
 from eopipe.evaluation.multilabel import average_precision
 from eopipe.inference.temperature import apply_label_temperature, fit_temperature
-from eopipe.reporting.multilabel import cooccurrence_rows, label_method_rows
+from eopipe.reporting.multilabel import cooccurrence_rows
+from eopipe.reporting.scores import method_rows
 from eopipe.run.rules import options
 from eopipe.tasks import TASKS
 from eopipe.tasks.label_sets import LabelTables, label_sets, label_tables
@@ -156,7 +157,7 @@ def test_the_page_highlights_the_lowest_hamming_loss_and_shares_of_the_row() -> 
     }
     document |= {"task": "multilabel", "classes": ["land", "water"], "maps": 1, "test_chips": 9, "examples": []}
     document |= {"min_share": 0.1, "threshold": 0.5, "cooccurrence": {"truth": [], "predicted": []}}
-    rows = label_method_rows(LabelMetrics.model_validate(document))
+    rows = method_rows(LabelMetrics.model_validate(document))
     assert [row.cells[3].is_highlighted for row in rows[:3]] == [True, False, False]
     assert rows[2].note == "always predicts no label"
     land, water = cooccurrence_rows(["land", "water"], [[4, 1], [1, 2]])

@@ -16,12 +16,12 @@ from PIL import Image
 from eopipe.chips.splits import read_samples
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.metrics_document import KINDS, read_metrics
-from eopipe.reporting import scores
 from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
 from eopipe.reporting.palette import DISTINCT, class_colors, difference, rgb
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, map_panels, outline
 from eopipe.reporting.rasters import MapView, Quicklook
 from eopipe.reporting.scores import method_rows
+from eopipe.reporting.training_curves import best_validation
 from eopipe.reporting.verdict import Verdict, verdict
 from eopipe.reporting.wording import baseline_text, format_length, join_words, round_length
 from eopipe.run.project import summary
@@ -399,7 +399,7 @@ def test_words_are_joined_as_in_a_sentence() -> None:
 
 def test_a_model_that_is_fitted_at_once_has_no_steps_in_its_report() -> None:
     rows = [{"step": step, "val": {"miou": 0.5 + step / 10}} for step in (1, 2)]
-    sentences = [scores.best_validation({"validations": rows[:count]}) for count in (1, 2)]
+    sentences = [best_validation({"validations": rows[:count]}) for count in (1, 2)]
     assert sentences == [
         "Highest mIoU in the validation areas: 0.600 after its fit.",
         "Highest mIoU in the validation areas: 0.700 after step 2 of 2.",

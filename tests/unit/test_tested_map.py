@@ -14,7 +14,8 @@ from eopipe.evaluation.baseline import BASELINES
 from eopipe.evaluation.evaluate import evaluate_maps
 from eopipe.evaluation.maps import EvaluationData, split_for_tests
 from eopipe.evaluation.metrics_document import FinishedMetrics, read_finished_metrics, read_metrics
-from eopipe.reporting.map_page import headline_of, score_sections
+from eopipe.reporting.finished_run import headline_of
+from eopipe.reporting.scores import class_parts
 from eopipe.tasks import TASKS
 
 
@@ -74,10 +75,15 @@ def test_metrics_without_baselines_say_so_and_are_those_of_a_finished_model_only
 
 def test_the_tables_of_a_tested_map_have_its_scores_and_intervals(tested: EvaluationData) -> None:
     metrics = FinishedMetrics.model_validate(evaluate_maps(tested, 1000, 0))
-    overall, by_class, confusion = (lines for _, _, lines in score_sections(metrics)["tables"])
-    assert overall[0][1] == f"{metrics.model.accuracy:.3f}"
-    assert overall[0][2].count(" to ") == 1
-    assert [row[0] for row in by_class] == [row[0] for row in confusion] == [*NAMES]
+    parts = class_parts(metrics)
+    (overall,), (confusion,) = parts["methods"], parts["share_tables"]
+    assert (overall.name, overall.cells[0].text) == ("This model", f"{metrics.model.accuracy:.3f}")
+    assert overall.cells[0].note.count(" to ") == 1
+    assert not any(cell.is_highlighted for cell in overall.cells)
+    assert [row.name for row in parts["class_rows"]] == [row.name for row in confusion.rows] == [*NAMES]
+    for row in parts["class_rows"]:
+        assert len(row.cells) == len(parts["class_heads"]) - 1
+        assert [bool(cell.note) for cell in row.cells] == [True, True, True, True, False]
     assert f"accuracy {metrics.model.accuracy:.3f} (" in headline_of(metrics)
 
 

@@ -87,7 +87,7 @@ def test_a_run_of_a_finished_model_has_no_labels_and_no_scores_and_ends_with_rep
         for path in mapped.results.rglob("*.run.json")
         if "crate" not in path.parts
     }
-    assert stages == {"search", "fetch", "preprocess", "composite", "predict", "describe", "catalog", "crate"}
+    assert stages == {"search", "fetch", "preprocess", "composite", "predict", "report", "catalog", "crate"}
     assert not {"labels", "split.json", "model", "metrics.json"} & {path.name for path in mapped.results.iterdir()}
     page = (mapped.results / "report.html").read_text()
     assert "The inputs are like the training inputs" in page
@@ -179,7 +179,7 @@ def test_labels_of_a_run_of_a_finished_model_test_each_mapped_pixel_that_has_one
 @pytest.mark.exhaustive
 def test_a_tested_map_has_its_scores_in_report_catalog_and_crate(tested: Project) -> None:
     stages = {json.loads(path.read_text())["stage"] for path in tested.results.glob("**/*.run.json")}
-    assert {"label", "evaluate", "describe"} <= stages
+    assert {"label", "evaluate", "report"} <= stages
     assert not {"split", "train", "calibrate", "export", "report"} & stages
     page = (tested.results / "report.html").read_text()
     accuracy = json.loads((tested.results / "metrics.json").read_text())["model"]["accuracy"]

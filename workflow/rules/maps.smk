@@ -41,6 +41,35 @@ use rule predict as predict_part with:
         f"{RESULTS}/benchmarks/predict/{{map}}-{{part}}.tsv"
 
 
+FILES["single"] += [f"{RESULTS}/report.html", f"{RESULTS}/map.png"]
+OF_REPORT = ("metrics", "chips", "labels", "scenes", "fold_metrics")
+
+
+rule report:
+    "Write a one-page report: verdict, maps, scores or areas, data, provenance."
+    input:
+        **files("metrics", "model", "chips", "classes", "probabilities", "tiles", "labels", "scenes", "fold_metrics"),
+    output:
+        **CARDS,
+        page=f"{RESULTS}/report.html",
+        picture=f"{RESULTS}/map.png",
+    log:
+        f"{RESULTS}/logs/report.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/report.tsv"
+    conda:
+        ENVIRONMENT
+    resources:
+        **machine("report", mem_mb=lambda wildcards, input: 2000 + len(input.tiles) // 10, runtime=30),
+    params:
+        **params_for("report", folders=["model", "tiles"], optional=OF_REPORT, outputs=CARDS),
+    shell:
+        "exec eopipe report --model {params.model:q} --classes {input.classes:q} --probabilities {input.probabilities:q}"
+        " --tiles {params.tiles:q} {params.metrics:q} {params.chips:q} {params.labels:q} {params.scenes:q}"
+        " {params.fold_metrics:q} --page {output.page:q} --picture {output.picture:q} {params.outputs:q} {params.options}"
+        " {resources.knobs} > {log:q} 2>&1"
+
+
 rule products:
     "Make polygons, a QGIS style, the entropy and the areas of zones from the maps."
     input:

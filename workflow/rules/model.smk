@@ -1,8 +1,8 @@
 # Split and training: what a finished model has behind it.
 FILES["onnx"], FILES["tested_model"] = f"{RESULTS}/model.onnx", []
 NAMES = "split.json split.png split.gpkg statistics.json metrics.json export.json model.onnx calibration.json".split()
-NAMES += ["report.html", "map.png", "model-card.md", "data-card.md"]
-FILES["single"] = [f"{RESULTS}/{name}" for name in NAMES] + FILES["fold_metrics"]
+CARDS = {"model_card": f"{RESULTS}/model-card.md", "data_card": f"{RESULTS}/data-card.md"}
+FILES["single"] = [*(f"{RESULTS}/{name}" for name in NAMES), *CARDS.values(), *FILES["fold_metrics"]]
 FILES["single"] += repeated.each_fold(config, "model/manifest.json")
 
 
@@ -110,29 +110,3 @@ rule export:
     shell:
         "exec eopipe export --model {params.model:q} --tiles {params.tiles:q} --onnx {output.onnx:q}"
         " --check {output.check:q} {params.options} {resources.knobs} > {log:q} 2>&1"
-
-
-rule report:
-    "Write a one-page report: verdict, maps, scores, data, provenance."
-    input:
-        **files("metrics", "model", "chips", "classes", "probabilities", "tiles", "labels", "scenes", "fold_metrics"),
-    output:
-        page=f"{RESULTS}/report.html",
-        picture=f"{RESULTS}/map.png",
-        model_card=f"{RESULTS}/model-card.md",
-        data_card=f"{RESULTS}/data-card.md",
-    log:
-        f"{RESULTS}/logs/report.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/report.tsv"
-    conda:
-        ENVIRONMENT
-    resources:
-        **machine("report", mem_mb=lambda wildcards, input: 2000 + len(input.tiles) // 10, runtime=30),
-    params:
-        **params_for("report", folders=["model", "tiles", "labels"], optional=["scenes", "fold_metrics"]),
-    shell:
-        "exec eopipe report --metrics {input.metrics:q} --model {params.model:q} --chips {input.chips:q} --classes"
-        " {input.classes:q} --probabilities {input.probabilities:q} --tiles {params.tiles:q} --labels"
-        " {params.labels:q} {params.scenes:q} --page {output.page:q} --picture {output.picture:q} --model-card"
-        " {output.model_card:q} --data-card {output.data_card:q} {params.fold_metrics:q} {params.options} {resources.knobs} > {log:q} 2>&1"

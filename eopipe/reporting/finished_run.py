@@ -1,34 +1,33 @@
-"""The page and the picture of a map that a finished model made of other scenes: map, areas, inputs, and any scores."""
+"""What a report needs of maps that a finished model made of other scenes: maps, areas, inputs, and any scores."""
 
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from eopipe import __version__
 from eopipe.arrays import AnyArray, Float64Array, IntArray
-from eopipe.chips.splits import NO_SPLIT
 from eopipe.errors import BadInputError
 from eopipe.evaluation.metrics_document import AnyMetrics, FinishedMetrics, read_finished_metrics, read_metrics
 from eopipe.models.input_check import ORDINARY, TileProperties, unfamiliar_inputs
-from eopipe.models.model_folder import TEST_SCORES, model_item, read_model_card, weights_file
+from eopipe.models.model_folder import TEST_SCORES, model_item, read_model_card
 from eopipe.reporting import data_tables
-from eopipe.reporting.charts import ridge_chart
-from eopipe.reporting.data_tables import TextRow, architecture_text, item_dates, read_items
+from eopipe.reporting.data_tables import TextRow, architecture_text, item_dates
 from eopipe.reporting.decimation import Decimation, windows_of_stores
-from eopipe.reporting.page import STYLE, page_environment, page_source, scale_bar
-from eopipe.reporting.palette import CONFIDENCE_COLORS, ValueScale, class_colors
-from eopipe.reporting.panels import map_panels
-from eopipe.reporting.quality import DataQuality, read_quality
-from eopipe.reporting.rasters import MapFile, map_files, open_maps, page_decimation, read_map, spread_evenly
-from eopipe.reporting.run_data import AuthorStatements, MappedRun, describe_days, map_heading, views_of_cells
-from eopipe.reporting.scores import MEASURES, OF_CLASS, no_interval_text
+from eopipe.reporting.palette import ValueScale
+from eopipe.reporting.panels import CORRECT, INCORRECT
+from eopipe.reporting.quality import DataQuality
+from eopipe.reporting.rasters import MapFile, open_maps
+from eopipe.reporting.run_data import (
+    AuthorStatements,
+    MappedRun,
+    ReportInputs,
+    describe_days,
+    mapped_fields,
+)
+from eopipe.reporting.scores import class_heads, class_parts, class_rows
 from eopipe.reporting.verdict import Tone, Verdict, verdict_measures, weak_classes
 from eopipe.reporting.wording import (
-    calibration_text,
     format_count,
     format_interval,
     format_percent,
@@ -43,34 +42,24 @@ from eopipe.tasks import HAVE_UNIT, TASKS
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import Tiles
 
-TEMPLATE = "map_page.html"
-Table = tuple[str, list[str], list[TextRow]]
 M = TypeVar("M", bound=AnyMetrics)
-OF_TRAINING, OWN_CLASSES = "The map of the training", "Classes in the test scores of the training"
+OF_TRAINING = "The map of the training"
 TESTED = "All labels of this run are test labels: this model used none of them in this run."
 ELSEWHERE = "Where they are its training labels, or are next to these, the scores are too high for new places."
-
-
-@dataclass(frozen=True)
-class MapInputs:
-    """The inputs of the stage describe."""
-
-    model: Path
-    classes: tuple[Path, ...]
-    probabilities: tuple[Path, ...]
-    tiles: tuple[Path, ...]
-    scenes: tuple[Path, ...]
-    metrics: Path | None = None
+LIKE_TRAINING = "Season, sensor, processing baseline and the values of each band match the training."
+NOT_COMPARED = (
+    "The model is of an older version, which does not record season, sensor and values of its training: nothing could "
+    "be compared."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapRun(MappedRun):
+class FinishedModelRun(MappedRun):
     """The content of the page of a map by a finished model.
 
     `counts` has the pixels and `hectares` the area on the ground (map, class) of each class, none of continuous values;
-    `warnings` are the ways in which the inputs are unlike the training inputs, `trained_on`. `metrics` are the scores
-    of the map, where labels test it, `test_scores` the test scores of the training, on images of `days`, where they
-    are with the model.
+    `warnings` are the ways in which the inputs are unlike the training inputs, `trained_on`. `test_scores` are the
+    scores of the training, on images of `days`, where they are with the model.
     """
 
     trained_on: TileProperties | None
@@ -81,11 +70,6 @@ class MapRun(MappedRun):
     metrics: FinishedMetrics | None
     test_scores: AnyMetrics | None
     days: str
-
-    @property
-    def has_label_sets(self) -> bool:
-        """Whether a map has several labels for each chip."""
-        return TASKS[self.model["task"]].has_label_sets
 
     @property
     def is_compared(self) -> bool:
@@ -123,60 +107,25 @@ class MapRun(MappedRun):
         ]
 
 
-def read_map_run(
-    inputs: MapInputs,
-    title: str,
-    attribution: str,
-    colors: tuple[str, ...],
-    statements: AuthorStatements,
-) -> MapRun:
+def read_finished_run(inputs: ReportInputs, statements: AuthorStatements) -> FinishedModelRun:
     """Read everything. Raises BadInputError where maps, model and tiles do not belong together."""
-    model, items = read_model_card(inputs.model), read_items(inputs.scenes)
-    stores = sorted(map(Tiles, inputs.tiles), key=lambda store: store.scene)
-    classes, dates, scale = tuple(model["classes"]), item_dates(items), _scale_of(model)
-    palette, unit = (scale.colors, scale.unit) if scale else (class_colors(classes, colors), "")
-    of_maps = map_files(inputs.classes, inputs.probabilities, stores, TASKS[model["task"]].second_bands(classes))
-    of_maps.sort(key=lambda file: (dates.get(file.scene, ""), file.scene))
-    decimation, quality = page_decimation(of_maps, stores), read_quality(stores, dates)
-    no_role = np.full(decimation.shape, NO_SPLIT, np.uint8)
-    stores_of_maps = {file.scene: [store for store in stores if file.scene in {"", store.scene}] for file in of_maps}
-    maps = [
-        read_map(file, stores_of_maps[file.scene], None, no_role, decimation, model["chip"], scale)
-        for file in spread_evenly(of_maps)
-    ]
+    model, tested = read_model_card(inputs.model), inputs.metrics
+    classes, scale, scores = tuple(model["classes"]), _scale_of(model), model_item(inputs.model).parent / TEST_SCORES
+    metrics = _of_classes(read_finished_metrics(tested), tested, classes) if tested else None
+    fields = mapped_fields(inputs, statements, model, metrics, scale)
+    stores, files = fields["stores"], fields["files"]
     trained_on = TileProperties.read(model["trained_on"], inputs.model) if "trained_on" in model else None
-    values, scores = values_of_bands(quality), model_item(inputs.model).parent / TEST_SCORES
-    areas = [] if scale else [class_areas(file, stores_of_maps[file.scene], model) for file in of_maps]
-    named = {"weights of the model": weights_file(inputs.model), "model": inputs.model}
-    named |= {"scores": inputs.metrics} if inputs.metrics else {}
-    return MapRun(
-        title=title,
-        attribution=attribution,
-        model=model,
+    values = values_of_bands(fields["quality"])
+    areas = [] if scale else [class_areas(file, stores, model) for file in files]
+    return FinishedModelRun(
+        **fields,
         trained_on=trained_on,
-        classes=classes,
-        colors=palette,
-        scale=scale,
-        items=items,
-        stores=stores,
-        quality=quality,
-        maps=maps,
-        map_panels=[
-            map_panels(part, heading, classes, palette, unit)
-            for view in maps
-            for heading, part in views_of_cells(view, map_heading(view.scene, dates), stores[0].frame, decimation.step)
-        ],
-        omitted_maps=len(of_maps) - len(maps),
-        step=decimation.step,
         counts=np.array([pixels for pixels, _ in areas], np.int64).reshape(-1, len(classes)),
         hectares=np.array([hectares for _, hectares in areas], np.float64).reshape(-1, len(classes)),
         warnings=unfamiliar_inputs(trained_on, stores, values) if trained_on else [],
-        calibration=_calibration_of(of_maps[0], stores[0].frame),
-        metrics=_of_classes(read_finished_metrics(tested), tested, classes) if (tested := inputs.metrics) else None,
+        calibration=_calibration_of(files[0], stores[0].frame),
         test_scores=_of_classes(read_metrics(scores), scores, classes) if scores.is_file() else None,
         days=_days_of(inputs.model),
-        statements=statements,
-        digests=data_tables.digest_rows(named, of_maps, stores, []),
     )
 
 
@@ -204,9 +153,10 @@ def class_areas(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> tu
     """Pixels and hectares (class,) of a map of classes; of several labels of the chips that have each."""
     frame, count = stores[0].frame, len(model["classes"])
     pixels, hectares = np.zeros(count, np.int64), np.zeros(count)
+    mapped = [store for store in stores if file.scene in {"", store.scene}]
     # All pixels of a chip that reaches a scene are mapped.
     with open_maps(file.classes.values(), frame) as source:
-        for window in windows_of_stores(Decimation(frame.shape, 1), stores, model["chip"]):
+        for window in windows_of_stores(Decimation(frame.shape, 1), mapped, model["chip"]):
             numbers, areas = source.read(*window), frame.hectares(*window)
             for number in range(count):
                 of_class = numbers[number] == 1 if len(numbers) == count else numbers[0] == number
@@ -235,39 +185,27 @@ def _calibration_of(file: MapFile, frame: Frame) -> str:
     )
 
 
-def render_map(run: MapRun) -> str:
-    """The page; every text from outside is escaped."""
-    return (
-        page_environment()
-        .get_template(TEMPLATE)
-        .render(
-            run=run,
-            verdict=_verdict(run),
-            version=__version__,
-            style=page_source(STYLE),
-            legend={} if run.scale else dict(zip(run.classes, run.colors, strict=True)),
-            scale_bar=partial(scale_bar, run.step * run.pixel[0]),
-            chance=format_score(1 / max(len(run.classes), 2)),
-            confidence_colors=", ".join(CONFIDENCE_COLORS),
-            ridge_charts=[
-                ridge_chart(band, run.quality.scenes, set(run.quality.outliers)) for band in run.quality.bands
-            ],
-            own_classes=_class_table(OWN_CLASSES, run.test_scores) if run.test_scores else ("", [], []),
-            scores=score_sections(run.metrics) if run.metrics else {},
-            tables={
-                "scenes": [
-                    row[:7] for row in data_tables.scene_rows(run.items, run.stores, run.quality.outliers, None)
-                ],
-                "ranges": range_rows(run.trained_on, values_of_bands(run.quality)),
-                "model": [*data_tables.model_rows(run.model), *_training_rows(run.trained_on)],
-                "licences": data_tables.licences(run.items),
-                "credits": data_tables.credit_lines(run.items),
-            },
-        )
-    )
+def finished_parts(run: FinishedModelRun) -> dict[str, Any]:
+    """The parts of a page of maps by a finished model."""
+    scored: dict[str, Any] = {}
+    if run.metrics:
+        errors = {"correct": CORRECT, "incorrect": INCORRECT} if run.maps[0].has_labels else {}
+        scored = {"test_areas": f"{TESTED} {ELSEWHERE}", "error_legend": errors, **class_parts(run.metrics)}
+    if run.test_scores:
+        heads, rows = class_heads(run.test_scores), class_rows(run.test_scores)
+        scored |= {"trained_class_heads": heads, "trained_class_rows": rows}
+    return scored | {
+        "verdict": _verdict(run),
+        "areas": run.areas,
+        "map_note": f"{run.calibration} ",
+        "unlike_training": run.warnings,
+        "like_training": "" if run.warnings else LIKE_TRAINING if run.is_compared else NOT_COMPARED,
+        "ranges": range_rows(run.trained_on, values_of_bands(run.quality)),
+        "tables": {"model": [*data_tables.model_rows(run.model), *_training_rows(run.trained_on)]},
+    }
 
 
-def _verdict(run: MapRun) -> Verdict:
+def _verdict(run: FinishedModelRun) -> Verdict:
     of_map = headline_of(run.metrics) if run.metrics else "The map has no labels, so nothing is scored here."
     known = "The test scores of the model are not known here: its folder does not have them."
     if run.test_scores:
@@ -320,37 +258,3 @@ def _main_scores(metrics: AnyMetrics) -> str:
         value = format_value(score, unit) if unit else format_score(score)
         texts.append(f"{title} {value}{f' ({interval})' if interval else ''}")
     return ", ".join(texts)
-
-
-def score_sections(metrics: FinishedMetrics) -> dict[str, Any]:
-    """Captions, heads and rows of the tables of scores, and notes below them."""
-    scores, ends = metrics.model, metrics.intervals.model
-    rows = [(title, format_score(scores.score(key)), format_interval(ends.get(key))) for key, title in MEASURES]
-    level = f"{100 * (metrics.intervals.level or 0.95):.0f} %"
-    confusion = [(name, *map(format_count, row)) for name, row in zip(metrics.classes, scores.confusion, strict=True)]
-    return {
-        "tables": [
-            (f"Scores on {scored_size(metrics)}", ["Score", "Value", f"{level} interval"], rows),
-            _class_table("Scores of each class, with their intervals", metrics),
-            ("Test pixels by label (rows) and map (columns)", ["Label ↓ Map →", *metrics.classes], confusion),
-        ],
-        "notes": [f"{TESTED} {ELSEWHERE}", _interval_note(metrics), calibration_text(metrics)],
-    }
-
-
-def _class_table(caption: str, metrics: AnyMetrics) -> Table:
-    """The scores of each class, with their intervals."""
-    ends, rows = metrics.intervals.model, []
-    for name, scores in metrics.model.per_class.items():
-        values = [(format_score(scores.score(key)), format_interval(ends.get(f"{key}:{name}"))) for key in OF_CLASS]
-        rows.append((name, *chain.from_iterable(values), format_count(scores.support)))
-    heads = [head for title in OF_CLASS.values() for head in (title, "Interval")]
-    return caption, ["Class", *heads, f"{metrics.sample.capitalize()}s"], rows
-
-
-def _interval_note(metrics: FinishedMetrics) -> str:
-    """Why scores have no interval; empty where the scores of all pixels have one."""
-    if not any(metrics.intervals.model.values()):
-        return no_interval_text(metrics.intervals)
-    reasons = sorted(set(metrics.intervals.missing.values()))
-    return f"Some scores have no interval: {'; '.join(reasons)}." if reasons else ""
