@@ -37,7 +37,7 @@ COMMANDS = {
 
 def main() -> None:
     """Write the scenes, measure and print a table."""
-    print(f"| scenes | {' | '.join(f'{name}, s | MB' for name in COMMANDS)} | files a store | files a scene |")
+    print(f"| scenes | {' | '.join(f'{name}, s | MB' for name in COMMANDS)} | inodes a store | inodes a scene |")
     print(f"|---:{'|---:' * (2 * len(COMMANDS) + 2)}|")
     for count in map(int, sys.argv[2:] or ("1000", "3000", "10000")):
         project = Path(sys.argv[1], str(count))
@@ -45,8 +45,8 @@ def main() -> None:
         cells = [cell for arguments in COMMANDS.values() for cell in measure(project, arguments)]
         needs = json.loads((project / "plan/plan.json").read_text())["needs"]
         # The labels are one store for all scenes.
-        files = {need["folder"]: need["files"] / count for need in needs if need["folder"] != "labels"}
-        print(f"| {count:,} | {' | '.join(cells)} | {files['tiles']:.1f} | {sum(files.values()):.1f} |", flush=True)
+        inodes = {need["name"]: need["inodes"] / count for need in needs if need["name"] != "labels"}
+        print(f"| {count:,} | {' | '.join(cells)} | {inodes['tiles']:.1f} | {sum(inodes.values()):.1f} |", flush=True)
 
 
 def write_project(project: Path, count: int) -> None:

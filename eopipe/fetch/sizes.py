@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from eopipe.errors import BadInputError, RefusedError, UpstreamError, UsageError
 from eopipe.fetch.range_reader import catalog_file, remote_file
@@ -13,18 +13,16 @@ from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, Transien
 from eopipe.fetch.zarr_store import is_zarr
 from eopipe.scenes.item import Item, safe_href, scheme
 
-Basis = Literal["item", "file", "server", "unknown"]
 REQUESTS_AT_A_TIME = 8
 
 
 @dataclass(frozen=True)
 class AssetSize:
-    """Bytes of one asset and where the number is from; an unknown size is 0."""
+    """Bytes of one asset; an unknown size is 0."""
 
     scene: str
     asset: str
     bytes: int
-    basis: Basis
 
 
 def asset_sizes(items: Sequence[Item], catalog: Path | None, session: FetchSession) -> list[AssetSize]:
@@ -36,7 +34,7 @@ def asset_sizes(items: Sequence[Item], catalog: Path | None, session: FetchSessi
     rows = [(str(item["id"]), name, asset) for item in items for name, asset in sorted(item["assets"].items())]
     with ThreadPoolExecutor(REQUESTS_AT_A_TIME) as pool:
         sizes = pool.map(lambda row: _size(row[2], f"scene {row[0]}, asset {row[1]}", catalog, session), rows)
-        return [AssetSize(scene, name, *size) for (scene, name, _), size in zip(rows, sizes, strict=True)]
+        return [AssetSize(scene, name, size) for (scene, name, _), size in zip(rows, sizes, strict=True)]
 
 
 def local_file(asset: dict[str, Any], label: str, catalog: Path | None) -> Path | None:
@@ -47,20 +45,19 @@ def local_file(asset: dict[str, Any], label: str, catalog: Path | None) -> Path 
     return None
 
 
-def _size(asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession) -> tuple[int, Basis]:
+def _size(asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession) -> int:
     if is_zarr(asset):
         # Many files, but only the files of the area are read.
         safe_href(asset["href"], label)
-        return 0, "unknown"
+        return 0
     stated = asset.get("file:size")
     if isinstance(stated, int) and stated > 0:
-        return stated, "item"
+        return stated
     file = local_file(asset, label, catalog)
     if file is not None:
-        return file.stat().st_size, "file"
+        return file.stat().st_size
     href = safe_href(asset["href"], label)
-    length = _server_size(href, label, session) if scheme(href) else 0
-    return (length, "server") if length else (0, "unknown")
+    return _server_size(href, label, session) if scheme(href) else 0
 
 
 def _server_size(href: str, label: str, session: FetchSession) -> int:

@@ -31,7 +31,6 @@ from eopipe.labels.source_values import label_table
 from eopipe.labels.values import label_warnings
 from eopipe.planning.frozen_scenes import Config, FrozenScenes
 from eopipe.planning.trial_store import scene_folder
-from eopipe.publish import MANIFEST, size
 from eopipe.run.locate import chip_stores
 from eopipe.scenes.item import time_attributes
 from eopipe.text_files import write_json
@@ -61,7 +60,6 @@ class ChipForecast:
     role: UInt8Array
     pixels: IntArray
     classes: tuple[str, ...]
-    label_bytes: int
     ground_pixels: int = 0
     stops: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -180,7 +178,6 @@ def _forecast_split(
         of_val = pixels[role == SPLITS.index("val")].sum(0).tolist()
         unvalidated = describe_unvalidated(dict(zip(classes, of_val, strict=True)))
         warnings += filter(None, [*plan_warnings(plan, samples, role, shape), unvalidated])
-    label_bytes = sum(size(store)[0] + (store / MANIFEST).stat().st_size for store in label_paths)
     names, label_lines = [image.scene for image in images], (*label_table(label_paths), *lines)
     polygons = split_polygons(stores, plan) if plan.by_polygon else None
     train = samples[role == SPLITS.index("train")]
@@ -189,8 +186,7 @@ def _forecast_split(
         ground = labelled_ground_pixels([label for label in labels if label], train, plan.chip, polygons)
     texts = tuple(stops), tuple(warnings), label_lines
     outlines = _polygon_outlines(stores, polygons, samples, role, plan.chip) if polygons else {}
-    counts = pixels, classes, label_bytes, ground
-    return ChipForecast(plan, names, samples, role, *counts, *texts, places is not None, outlines)
+    return ChipForecast(plan, names, samples, role, pixels, classes, ground, *texts, places is not None, outlines)
 
 
 def _polygon_outlines(

@@ -3,7 +3,7 @@
 import shlex
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from eopipe.stac.query import cloud_cover
 from eopipe.text_files import read_json
 from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.globe import outline_of
-from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, footprint, grid_extent
+from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, grid_extent
 
 Config = dict[str, Any]
 # Outputs of search, by port.
@@ -31,22 +31,20 @@ BLOCK = 512
 
 @dataclass(frozen=True)
 class FrozenScenes:
-    """Scenes by name and the cells of the run, files and bytes of both, and the scenes of each composite.
+    """Scenes by name and the cells of the run, and the scenes of each composite.
 
     `is_frozen` says whether the results of the run hold them.
     """
 
     items: dict[str, Item]
     frame: Frame
-    files: int
-    bytes: int
     is_frozen: bool
     periods: dict[str, list[str]]
 
     @classmethod
     def unknown(cls, frame: Frame) -> "FrozenScenes":
         """Scenes that only a server knows, on a grid that is known."""
-        return cls({}, frame, 0, 0, is_frozen=False, periods={})
+        return cls({}, frame, is_frozen=False, periods={})
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -107,27 +105,22 @@ def changed_options(record: dict[str, Any], name: str, section: dict[str, Any]) 
 def _read_scenes(config: Config, folder: Path, *, is_frozen: bool) -> FrozenScenes:
     items, grid = folder / "items", folder / "grid.json"
     paths = sorted(items.glob("*.geojson"))
-    files = [*items.iterdir(), grid, folder / "selection.json"]
-    size = sum(path.stat().st_size for path in files)
     composites = periods(config, items) if config["composite"]["method"] != "none" else {}
     scenes = {path.stem: read_item(path) for path in paths}
-    return FrozenScenes(scenes, read_frame(grid), len(files), size, is_frozen, composites)
+    return FrozenScenes(scenes, read_frame(grid), is_frozen, composites)
 
 
 @dataclass(frozen=True)
 class SceneRow:
-    """One scene of a plan: day, cloud cover in percent, bytes of its assets, number of assets of unknown size.
+    """A scene in the files of a plan, with its cloud cover in percent; `fetched`: its assets are in the results."""
 
-    `share` is the part of the grid that it covers; `is_fetched` says whether its assets are in the results.
-    """
-
-    name: str
-    day: str
+    scene: str
+    date: str
     cloud: float | None
     bytes: int
-    unknown: int
-    share: float
-    is_fetched: bool
+    assets_of_unknown_size: int
+    share_of_grid: float
+    fetched: bool
 
 
 def scene_rows(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> list[SceneRow]:
@@ -137,11 +130,11 @@ def scene_rows(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> 
         sizes_of[size.scene].append(size)
     for name, item in scenes.items.items():
         assets = sizes_of[item["id"]]
-        unknown = sum(size.basis == "unknown" for size in assets)
+        unknown = sum(not size.bytes for size in assets)
         is_fetched = Path(config["results"], "scenes", name, MANIFEST).is_file()
         total, share = sum(size.bytes for size in assets), round(scenes.masks[name].share, 4)
         rows.append(SceneRow(name, _day(item), cloud_cover(item), total, unknown, share, is_fetched))
-    return sorted(rows, key=lambda row: (row.day, row.name))
+    return sorted(rows, key=lambda row: (row.date, row.scene))
 
 
 def _day(item: Item) -> str:
@@ -152,45 +145,27 @@ def _day(item: Item) -> str:
 
 def clip_sizes(sizes: list[AssetSize], scenes: FrozenScenes) -> list[AssetSize]:
     """The part of assets that the grid needs, by area; blocks at the border are whole, on average half outside."""
-    shares = {item["id"]: _share_in_grid(item, scenes.frame) for item in scenes.items.values()}
+    shares = {scenes.items[name]["id"]: _share_in_grid(places) for name, places in scenes.footprints.items()}
     return [replace(size, bytes=round(size.bytes * shares[size.scene])) for size in sizes]
 
 
-def _share_in_grid(item: Item, frame: Frame) -> float:
+def _share_in_grid(places: list[CellFootprint]) -> float:
     """The part of a scene's footprint in the grid and a border of half a block; 1 without a footprint."""
-    share = 0.0
-    for cell in frame.cells:
-        outline = footprint(item, cell.grid)
-        if outline is None:
-            return 1.0
-        share += outline.intersection(grid_extent(cell.grid, BLOCK // 2)).area / outline.area
-    return min(share, 1.0)
+    parts = [(place.outline, grid_extent(place.cell.grid, BLOCK // 2)) for place in places]
+    return min(1.0, sum(area.intersection(part).area / area.area if area else 1.0 for area, part in parts))
 
 
 def plan_geojson(scenes: FrozenScenes, rows: list[SceneRow]) -> dict[str, Any]:
     """Footprints with dates, cloud and bytes, and the outline of the grid, in degrees."""
     from shapely.geometry import mapping
 
-    features = [_feature(scenes.items[row.name]["geometry"], kind="scene", **scene_json(row)) for row in rows]
+    features = [_feature(scenes.items[row.scene]["geometry"], kind="scene", **asdict(row)) for row in rows]
     outlines = []
     for cell in scenes.frame.cells:
         (height, width), name = cell.shape, {"cell": cell.id} if cell.id else {}
         outline = {"kind": "grid", "crs": str(cell.grid.crs), "height": height, "width": width} | name
         outlines.append(_feature(dict(mapping(outline_of(cell.grid))), **outline))
     return {"type": "FeatureCollection", "features": [*outlines, *features]}
-
-
-def scene_json(row: SceneRow) -> dict[str, Any]:
-    """A scene in the files of a plan."""
-    return {
-        "scene": row.name,
-        "date": row.day,
-        "cloud": row.cloud,
-        "bytes": row.bytes,
-        "assets_of_unknown_size": row.unknown,
-        "share_of_grid": row.share,
-        "fetched": row.is_fetched,
-    }
 
 
 def _feature(geometry: Any, **properties: Any) -> dict[str, Any]:

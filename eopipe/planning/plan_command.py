@@ -3,7 +3,7 @@
 import logging
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,8 +23,7 @@ from eopipe.models.pixel_models import METHOD_NAMES
 from eopipe.needs import Known, unmet
 from eopipe.planning.check_config import missing_files, model_mistakes, unpacked
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_chips
-from eopipe.planning.disk_forecast import forecast_folders, forecast_split_folders
-from eopipe.planning.folder_forecast import FolderForecast, Quota, free_space
+from eopipe.planning.disk_forecast import DiskForecast, DiskRow, forecast_disk, forecast_disk_of_chip_set
 from eopipe.planning.frozen_scenes import (
     Config,
     FrozenScenes,
@@ -32,10 +31,10 @@ from eopipe.planning.frozen_scenes import (
     clip_sizes,
     find_scenes,
     plan_geojson,
-    scene_json,
     scene_rows,
 )
 from eopipe.planning.plan_figure import write_plan_figure
+from eopipe.planning.quota import Quota, free_space
 from eopipe.ports import ConfigFile
 from eopipe.publish import publish, refuse_foreign
 from eopipe.run.finished_model import check_grid, finished_model_mistakes
@@ -54,6 +53,7 @@ from eopipe.warp.footprints import bounds_of, footprint, grid_extent
 # Seconds to wait for a server's answer about the size of a file.
 TIMEOUT_S = 30.0
 MAX_ROWS = 40
+TOTALS = ("inodes", "bytes", "inodes_to_write", "bytes_to_write")
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,7 @@ class RunForecast:
     scenes: FrozenScenes | None
     rows: list[SceneRow]
     chips: ChipForecast | None
-    folders: list[FolderForecast]
-
-    @property
-    def totals(self) -> tuple[int, int, int, int]:
-        """Inodes (files and folders) and bytes of the run, and how many of them do not exist yet."""
-        inodes, size = sum(folder.inodes for folder in self.folders), sum(folder.bytes for folder in self.folders)
-        new = [max(0, folder.inodes - folder.existing[0]) for folder in self.folders]
-        return inodes, size, sum(new), sum(max(0, folder.bytes - folder.existing[1]) for folder in self.folders)
+    disk: DiskForecast
 
     @property
     def known(self) -> Known:
@@ -85,12 +78,12 @@ class RunForecast:
     @property
     def unknown(self) -> int:
         """Number of assets of unknown size."""
-        return sum(row.unknown for row in self.rows)
+        return sum(row.assets_of_unknown_size for row in self.rows)
 
     @property
     def download(self) -> int:
         """Bytes to fetch."""
-        return sum(row.bytes for row in self.rows if not row.is_fetched)
+        return sum(row.bytes for row in self.rows if not row.fetched)
 
 
 def plan(
@@ -197,7 +190,7 @@ def forecast_run(config: Config) -> RunForecast:
         if sentence := unpacked(config):
             raise UsageError(sentence)
         of_set = forecast_chip_set(config)
-        return RunForecast(None, [], of_set, forecast_split_folders(config, of_set))
+        return RunForecast(None, [], of_set, forecast_disk_of_chip_set(config, of_set))
     scenes = find_scenes(config)
     refuse_huge_grid(scenes)
     catalog = Path(config["search"]["catalog"]) if config["search"]["catalog"] else None
@@ -206,8 +199,8 @@ def forecast_run(config: Config) -> RunForecast:
     sizes = asset_sizes(list(scenes.items.values()), catalog, session)
     sizes = clip_sizes(sizes, scenes) if fetch["windows"] else sizes
     chips = None if config["model"] else forecast_chips(config, scenes)
-    folders = forecast_folders(config, scenes, sizes, chips)
-    return RunForecast(scenes, scene_rows(config, scenes, sizes), chips, folders)
+    disk = forecast_disk(config, scenes, sizes, chips)
+    return RunForecast(scenes, scene_rows(config, scenes, sizes), chips, disk)
 
 
 def refuse_huge_grid(scenes: FrozenScenes) -> None:
@@ -233,11 +226,11 @@ def refuse_huge_grid(scenes: FrozenScenes) -> None:
 
 def refusals(config: Config, forecast: RunForecast, quota: Quota) -> list[str]:
     """A sentence for each quota that the run exceeds, with what it needs and what is available."""
-    needed, size, new, new_bytes = forecast.totals
+    needed, size, new, new_bytes = forecast.disk.totals
     free, inodes = free_space(Path(config["results"]))
     free_state, _ = free_space(Path(config["state"]))
     # While a scene is fetched, its parts are in the state folder.
-    largest = max((row.bytes for row in forecast.rows if not row.is_fetched), default=0)
+    largest = max((row.bytes for row in forecast.rows if not row.fetched), default=0)
     checks = (
         (
             new_bytes > free,
@@ -255,7 +248,7 @@ def refusals(config: Config, forecast: RunForecast, quota: Quota) -> list[str]:
 
 def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
     """The forecast for the terminal."""
-    _, _, new, new_bytes = forecast.totals
+    _, _, new, new_bytes = forecast.disk.totals
     chips = forecast.chips
     unknown = f" and {forecast.unknown} assets of unknown size" if forecast.unknown else ""
     free = "; ".join(dict.fromkeys(_free_text(config[name]) for name in ("results", "state")))
@@ -279,7 +272,7 @@ def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:
         of_chips += [f"chips of {chips.plan.chip} pixels{assumption}", ""]
     return [
         *images,
-        *folders_table(forecast.folders),
+        *disk_table(forecast.disk),
         "",
         *of_chips,
         f"still to write: {new:,} inodes (files and folders), {format_bytes(new_bytes)}; free: {free}",
@@ -301,12 +294,13 @@ def forecast_json(forecast: RunForecast, refused: list[str]) -> dict[str, Any]:
     of_scenes: dict[str, Any] = {}
     if forecast.scenes:
         of_scenes = {
-            "scenes": [scene_json(row) for row in forecast.rows],
+            "scenes": [asdict(row) for row in forecast.rows],
             "grid": forecast.scenes.frame.json(),
             "fetch": {"bytes": forecast.download, "assets_of_unknown_size": forecast.unknown},
         }
     return of_scenes | {
-        "needs": [folder.json for folder in forecast.folders],
+        "needs": [asdict(row) for row in forecast.disk.rows],
+        "totals": dict(zip(TOTALS, forecast.disk.totals, strict=True)),
         **({"chips": chips_json(forecast.chips)} if forecast.chips else {}),
         "refused": refused,
     }
@@ -324,39 +318,22 @@ def scenes_table(rows: list[SceneRow]) -> list[str]:
 
 
 def _scene_row(row: SceneRow) -> TextRow:
-    known = "unknown" if row.unknown and not row.bytes else format_bytes(row.bytes)
-    note = f"+ {row.unknown} assets of unknown size" if row.unknown and row.bytes else ""
-    size, note = ("0 B", "already fetched") if row.is_fetched else (known, note)
+    known = "unknown" if row.assets_of_unknown_size and not row.bytes else format_bytes(row.bytes)
+    note = f"+ {row.assets_of_unknown_size} assets of unknown size" if row.assets_of_unknown_size and row.bytes else ""
+    size, note = ("0 B", "already fetched") if row.fetched else (known, note)
     cloud = "?" if row.cloud is None else f"{row.cloud:.0f} %"
-    return row.name, row.day or "?", cloud, f"{100 * row.share:.0f} %", size, note
+    return row.scene, row.date or "?", cloud, f"{100 * row.share_of_grid:.0f} %", size, note
 
 
-def folders_table(folders: list[FolderForecast]) -> list[str]:
-    """What the run writes, folder by folder, with two totals."""
-    of_stages, of_jobs = [f for f in folders if f.jobs], [f for f in folders if not f.jobs]
-    head = ("the run writes", "jobs", "files", "folders", "bytes", "existing", "bytes are")
-    cells = [head, *map(_folder_row, of_stages), _total_row("stores and files", of_stages)]
-    cells += [*map(_folder_row, of_jobs), _total_row("total", folders)]
+def disk_table(disk: DiskForecast) -> list[str]:
+    """What the run writes, kind by kind, with the total."""
+    inodes, size, *_ = disk.totals
+    rows = [*disk.rows, DiskRow("= total", sum(row.jobs for row in disk.rows), inodes, size)]
+    cells = [(row.name, f"{row.jobs:,}", f"{row.inodes:,}", format_bytes(row.bytes)) for row in rows]
     return [
-        *format_table(cells, left=(0, 6)),
-        "Files and folders are inodes; hard links of products, catalog and crate are none; checkpoints are removed.",
+        *format_table([("the run writes", "jobs", "inodes", "bytes"), *cells], left=(0,)),
+        "Within 10 %. Inodes are files and folders; hard links, checkpoints and the weights of models do not count.",
     ]
-
-
-def _folder_row(folder: FolderForecast) -> TextRow:
-    existing = f"{folder.existing[0]:,} inodes" if folder.existing[0] else ""
-    size = "?" if folder.basis == "unknown" and not folder.bytes else format_bytes(folder.bytes)
-    return folder.folder, f"{folder.jobs or ''}", *_counts(folder.files, folder.folders), size, existing, folder.basis
-
-
-def _total_row(name: str, folders: list[FolderForecast]) -> TextRow:
-    rows = ((f.jobs, f.files, f.folders, f.bytes) for f in folders)
-    jobs, files, below, size = (sum(values) for values in zip(*rows, strict=True))
-    return f"= {name}", f"{jobs or ''}", *_counts(files, below), format_bytes(size), "", ""
-
-
-def _counts(files: int, folders: int) -> tuple[str, str]:
-    return f"{files:,}", f"{folders:,}" if folders else ""
 
 
 def chips_table(forecast: ChipForecast) -> list[str]:

@@ -47,7 +47,7 @@ def write_plan_figure(
     shapes = (footprint(item, first) for item in scenes.items.values())
     outlines = [ring for shape in shapes if shape is not None for ring in exterior_rings(shape)]
     left, lower, right, upper = figure_bounds(_extents(scenes.frame), outlines)
-    days = sorted(row.day for row in rows if row.day)
+    days = sorted(row.date for row in rows if row.date)
     period = f", {days[0]} to {days[-1]}" if days else ""
     of_splits = zip(SPLITS, SPLIT_COLORS, strict=True) if chips else ()
     legend = [(f"{name}, {chips.count(name) if chips else 0:,} chips", color) for name, color in of_splits]
@@ -132,12 +132,12 @@ def _on_map(frame: Frame, outline: IntArray) -> Float64Array:
 
 def _draw_timeline(axes: "Axes", rows: list[SceneRow], chips: ChipForecast | None) -> None:
     """Cloud cover of each scene by date; a hollow mark where it is unknown. Scenes without a date are missing."""
-    dated = [row for row in rows if row.day]
+    dated = [row for row in rows if row.date]
     if dated:
-        days = np.array([row.day for row in dated], "datetime64[D]")
+        days = np.array([row.date for row in dated], "datetime64[D]")
         cloud = np.array([row.cloud or 0 for row in dated])
         colors = [
-            SPLIT_COLORS[SPLITS.index(chips.main_split(r.name))] if chips and chips.plan.by_scene else TIMELINE
+            SPLIT_COLORS[SPLITS.index(chips.main_split(r.scene))] if chips and chips.plan.by_scene else TIMELINE
             for r in dated
         ]
         faces = [color if row.cloud is not None else "white" for row, color in zip(dated, colors, strict=True)]

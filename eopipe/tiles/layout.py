@@ -94,33 +94,12 @@ def store_files(shape: tuple[int, int], layout: Layout, arrays: int, *, has_imag
     return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2 + (2 + 1 if has_image else 0)
 
 
-def frame_files(
-    frame: Frame, shapes: list[tuple[int, int]], layout: Layout, arrays: int, *, has_image: bool = True
-) -> int:
-    """Number of files of a published store with parts of these shapes, one for each cell that it reaches.
+def check_file_budget(frame: Frame, shapes: list[tuple[int, int]], layout: Layout, max_files: int | None) -> None:
+    """Raise NoSpaceError where a tile store of these parts, one for each cell, needs more than `max_files`.
 
     In a run with several cells, the groups of the cells are in one group with one manifest.
     """
-    files = sum(store_files(shape, layout, arrays, has_image=has_image) for shape in shapes)
-    return files if frame.only is not None else files - len(shapes) + 2
-
-
-def frame_folders(
-    frame: Frame, shapes: list[tuple[int, int]], layout: Layout, arrays: int, *, has_image: bool = True
-) -> int:
-    """Number of folders of such a store, with its own.
-
-    For each raster array, its chunks and each row of shards; of two coordinates and their chunks, and of the grid
-    mapping; beside an image of its bands, their names and its time.
-    """
-    rows = [-(-shape[0] // layout.shards(shape)[0]) for shape in shapes]
-    folders = sum(arrays * (2 + count) + 2 * 2 + 1 + 1 + (1 + 2 + 1 if has_image else 0) for count in rows)
-    return folders if frame.only is not None else folders + 1
-
-
-def check_file_budget(frame: Frame, shapes: list[tuple[int, int]], layout: Layout, max_files: int | None) -> None:
-    """Raise NoSpaceError where a tile store of these parts, one for each cell, needs more than `max_files`."""
-    files = frame_files(frame, shapes, layout, 2)
+    files = sum(store_files(shape, layout, 2) for shape in shapes) + (2 - len(shapes) if frame.only is None else 0)
     if max_files is not None and files > max_files:
         size = " and ".join(f"{height} x {width}" for height, width in shapes)
         raise NoSpaceError(

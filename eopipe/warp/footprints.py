@@ -126,12 +126,8 @@ class Coverage:
         """The covered part of the pixels that belong to a cell."""
         if self.frame.only is not None:
             return self.pixels / math.prod(self.frame.shape)
-        return sum(map(self.pixels_in, self.frame.cells)) / area_of(self.frame)
-
-    def pixels_in(self, cell: Cell) -> int:
-        """Number of covered pixels that belong to a cell."""
-        parts = [(window, mask) for window, mask in self.parts if _is_in(window, cell)]
-        return sum(int(np.count_nonzero(mask & self.frame.belonging(*window))) for window, mask in parts)
+        covered = sum(int(np.count_nonzero(mask & self.frame.belonging(*window))) for window, mask in self.parts)
+        return covered / area_of(self.frame)
 
     def read(self, y: slice, x: slice) -> BoolArray:
         """Mask (y, x) of a window of the frame."""
@@ -140,18 +136,6 @@ class Coverage:
             if part := common_part(window, (y, x)):
                 out[within(part, (y, x))] = mask[within(part, window)]
         return out
-
-    def window_in(self, cell: Cell, margin: int) -> PixelWindow:
-        """The rows and columns of a cell that have a covered pixel, with a margin; empty where none has."""
-        for (y, x), mask in self.parts:
-            if _is_in((y, x), cell) and mask.any():
-                rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
-                starts = y.start + int(rows[0]) - margin, x.start - cell.column + int(columns[0]) - margin
-                stops = y.start + int(rows[-1]) + 1 + margin, x.start - cell.column + int(columns[-1]) + 1 + margin
-                ends = zip(starts, stops, cell.shape, strict=True)
-                top_down, across = (slice(max(start, 0), min(stop, edge)) for start, stop, edge in ends)
-                return top_down, across
-        return slice(0, 0), slice(0, 0)
 
 
 def _is_in(window: PixelWindow, cell: Cell) -> bool:
@@ -192,22 +176,6 @@ def _halves(axis: slice) -> list[slice]:
     middle = (axis.start + axis.stop) // 2
     halves = [slice(axis.start, middle), slice(middle, axis.stop)]
     return [half for half in halves if half.start < half.stop]
-
-
-def reached_windows(
-    items: dict[str, Item], cell: Cell, bands: list[str], masks: dict[str, Coverage]
-) -> dict[str, list[PixelWindow]]:
-    """The windows of a cell that the bands of each scene reach, from their projection metadata; none outside of it.
-
-    For a scene that states none, the windows are around its footprint.
-    """
-    reached = {}
-    for name, item in items.items():
-        around = masks[name].window_in(cell, 2 * MARGIN)
-        windows = [_stated_window(item, band, cell.grid) or around for band in bands]
-        is_outside = cell.id and all(y.start == y.stop or x.start == x.stop for y, x in windows)
-        reached[name] = [] if is_outside else windows
-    return reached
 
 
 def reached_cells(item: Item, frame: Frame, bands: Sequence[str]) -> list[Cell]:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
 from scenery import CRS, Catalog, Run
 
+from eopipe.planning.disk_forecast import store_inodes
 from eopipe.text_files import write_json
-from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import grid_json, make_grid
-from eopipe.tiles.layout import Layout, frame_folders, store_files
+from eopipe.tiles.layout import Layout, store_files
 from eopipe.tiles.store import add_array, new_store
 
 GRANULE = (10980, 10980)
@@ -76,8 +76,8 @@ def test_preprocess_makes_as_many_files_as_predicted(
     assert completed.code == 0, completed.stderr
     layout = Layout(16, shard)
     assert count(tmp_path / "tiles.zarr") == store_files(shape, layout, 2)
-    frame = Frame.of_grids([grid_of(shape)])
-    assert count_folders(tmp_path / "tiles.zarr") == frame_folders(frame, [shape], layout, 2)
+    inodes = count(tmp_path / "tiles.zarr") + count_folders(tmp_path / "tiles.zarr")
+    assert inodes == store_inodes("tiles", [shape], layout)
 
 
 @pytest.mark.parametrize("chip", [64, 128])

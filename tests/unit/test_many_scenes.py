@@ -68,8 +68,8 @@ def test_the_work_of_a_plan_grows_with_the_scenes_and_not_faster(
     # One line for each pair of scenes is 1.03.
     assert lines[2] - lines[1] < 1.015 * 2 * (lines[1] - lines[0]), lines
     assert min(plans[2]["grid"]["shape"]) > 99_000
-    files = {need["folder"]: need["files"] for need in plans[2]["needs"]}
-    assert files["tiles"] <= 15 * 80
+    inodes = {need["name"]: need["inodes"] for need in plans[2]["needs"]}
+    assert inodes["tiles"] <= 31 * 80
     assert sum(split["chips"] for split in plans[2]["chips"].values()) > 80
 
 

@@ -30,11 +30,11 @@ from eopipe.contract import Option, stage, to_args
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning.chip_forecast import chips_json, forecast_chips
-from eopipe.planning.disk_forecast import typical_size
-from eopipe.planning.folder_forecast import FolderForecast, Quota, parse_size
+from eopipe.planning.disk_forecast import DiskForecast, DiskRow, typical_size
 from eopipe.planning.frozen_scenes import find_scenes
 from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, refusals
 from eopipe.planning.plan_figure import figure_bounds
+from eopipe.planning.quota import Quota, parse_size
 from eopipe.planning.trial_store import sample_size
 from eopipe.publish import files
 from eopipe.reporting.palette import SPLIT_COLORS, rgb
@@ -220,9 +220,9 @@ def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
     completed = run("plan", "config.yaml", word, size)
     assert completed.code == 6
     needs = (
-        f"{sum(row['files'] + row['folders'] for row in value['needs'])} files and folders"
+        f"{value['totals']['inodes']} files and folders"
         if word == "--max-files"
-        else format_bytes(sum(row["bytes"] for row in value["needs"]))
+        else format_bytes(value["totals"]["bytes"])
     )
     assert f"it needs {needs}" in completed.stderr
     assert f"{word} allows {'10' if word == '--max-files' else '1.5 kB'}" in completed.stderr
@@ -234,11 +234,12 @@ def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
 def test_a_plan_that_is_larger_than_the_disk_is_refused(folder: Path, catalog: Catalog) -> None:
     config = write(folder)
     frozen_scenes = find_scenes(config)
-    huge = [FolderForecast("tiles", 1, 10**15, 10**18), FolderForecast("labels", 1, 10**3, 10**3)]
-    over = refusals(config, RunForecast(frozen_scenes, [], None, huge), Quota())  # type: ignore[arg-type]
+    rows = DiskRow("tiles", 1, 10**15, 10**18), DiskRow("labels", 1, 10**3, 10**3)
+    large, small = (DiskForecast([row], (0, 0), [Path("none")]) for row in rows)
+    over = refusals(config, RunForecast(frozen_scenes, [], None, large), Quota())
     assert len(over) in (1, 2), "some file systems count no inodes"
     assert "it needs 1,000,000 TB more" in over[0]
-    assert refusals(config, RunForecast(frozen_scenes, [], None, huge[1:]), Quota()) == []  # type: ignore[arg-type]
+    assert refusals(config, RunForecast(frozen_scenes, [], None, small), Quota()) == []
 
 
 def stopped(run: Run, folder: Path) -> tuple[str, dict[str, Any]]:
@@ -404,10 +405,8 @@ def test_without_labels_and_pixels_at_hand_a_plan_has_positions_and_typical_byte
     remote(folder, web, catalog, has_sizes=True)
     value = planned(run, folder)
     assert web.received == []
-    basis = {need["folder"]: need["basis"] for need in value["needs"]}
-    assert (basis["scenes"], basis["tiles"], basis["labels"]) == ("stated", "typical", "typical")
     assert value["chips"]["train"] == {"places": 30, "chips": 90, "classes": {}}
-    size = next(need["bytes"] for need in value["needs"] if need["folder"] == "tiles")
+    size = next(need["bytes"] for need in value["needs"] if need["name"] == "tiles")
     raw = 3 * 2 * 2 * SHAPE[0] * SHAPE[1]
     assert 0.2 * raw < size - 3 * 15_000 < 1.2 * raw
 
@@ -422,7 +421,7 @@ def test_bytes_of_tiles_are_nearly_right_from_the_sizes_of_assets_alone(tmp_path
     typical = typical_size(
         config, frozen_scenes, asset_sizes(list(frozen_scenes.items.values()), SHARED, FetchSession())
     )
-    sampled = sample_size(config, frozen_scenes, "preprocess")
+    sampled = sample_size(config, frozen_scenes)
     assert sampled
     assert typical.rate == pytest.approx(sampled.rate, rel=0.3)
 
@@ -536,7 +535,8 @@ def test_a_frozen_list_is_used_if_it_was_written_with_these_settings(folder: Pat
     arguments = ("--catalog", "catalog", "--assets", "blue", "red", "scl", *BANDS)
     assert run("search", *search_outputs(Path("results")), *arguments).code == 0
     assert find_scenes(write(folder)).is_frozen
-    assert planned(run, folder)["needs"][0]["made"][0] == 7
+    totals = planned(run, folder)["totals"]
+    assert totals["inodes"] - totals["inodes_to_write"] == len([*Path("results").rglob("*")]) + 1
     assert not find_scenes(write(folder, search={"max_cloud": 50})).is_frozen
     shutil.copytree(folder / "catalog", folder / "other")
     assert not find_scenes(write(folder, search={"catalog": "other"})).is_frozen

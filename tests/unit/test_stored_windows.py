@@ -24,12 +24,12 @@ from eopipe.inspection.check_store import find_errors
 from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource, view_chips, window_bytes
 from eopipe.publish import files
 from eopipe.text_files import read_json, write_json
-from eopipe.tiles.cells import Cell, Frame, read_frame
+from eopipe.tiles.cells import read_frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.layout import Layout, crop_to_chunks, store_files
 from eopipe.tiles.shard_reader import StoredWindow, open_array
 from eopipe.tiles.store import Tiles
-from eopipe.warp.footprints import Coverage, covered_window, reached_windows
+from eopipe.warp.footprints import covered_window
 
 SHAPE, EDGE = (20, 30), 4096
 # Row and column of the scene's first pixel in the large grid.
@@ -257,23 +257,3 @@ def test_a_crop_is_in_whole_chunks_and_holds_all_parts(parts: list[tuple[int, in
         assert y.stop <= row + height
         assert column <= x.start or x.start == 100
         assert x.stop <= column + width
-
-
-def test_a_plan_counts_the_files_of_each_window(catalog: Catalog, run: Run, tmp_path: Path) -> None:
-    item = catalog.add(shape=SHAPE)
-    store = preprocess(run, catalog, tmp_path / "run", EDGE)
-    grid = read_frame(tmp_path / "run/grid.json").only
-    invalid = [{"proj:code": "EPSG:999999"}, {"proj:transform": [0.0, 0.0, LEFT, 0.0, 0.0, TOP]}]
-    assets = [
-        {"blue": {}, "red": {}},
-        *({band: item["assets"][band] | other for band in ("blue", "red")} for other in invalid),
-    ]
-    for stated in (item, *(item | {"assets": each} for each in assets)):
-        # A scene that states no transform is planned by its footprint.
-        mask = np.zeros(grid.shape, bool)
-        mask[ROW : ROW + SHAPE[0], COLUMN : COLUMN + SHAPE[1]] = True
-        cell = Cell("", grid)
-        coverage = Coverage(Frame((cell,)), (((slice(0, grid.shape[0]), slice(0, grid.shape[1])), mask),))
-        reached = reached_windows({"scene": stated}, cell, ["blue", "red"], {"scene": coverage})
-        cropped, _ = crop_to_chunks(grid, reached["scene"], Layout(16, 64))
-        assert cropped == Tiles(store).stored_grid
