@@ -95,13 +95,13 @@ inputs:
     - 'null'
     - int
     label: halo
-    doc: 'pixels read around each window (default: receptive-field radius)'
+    doc: pixels read around each window, as in predict
     inputBinding:
       prefix: --halo
   window:
     type: int
     label: window
-    doc: edge of a window in pixels; memory grows with its square
+    doc: edge of a window in pixels, as in predict
     default: 512
     inputBinding:
       prefix: --window
@@ -115,7 +115,7 @@ inputs:
   device:
     type: string
     label: device
-    doc: device to compute on (auto or cpu or cuda)
+    doc: device to compute on, as in predict (auto or cpu or cuda)
     default: auto
     inputBinding:
       prefix: --device
@@ -131,7 +131,7 @@ inputs:
   threads:
     type: int
     label: threads
-    doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
+    doc: windows that are predicted at a time, as in predict
     default: 0
     inputBinding:
       prefix: --threads

@@ -134,13 +134,6 @@ inputs:
     default: eopipe run
     inputBinding:
       prefix: --title
-  description:
-    type: string
-    label: description
-    doc: description of the catalog
-    default: Model, maps and tiles that eopipe made from satellite scenes.
-    inputBinding:
-      prefix: --description
   license:
     type: string
     label: license

@@ -140,20 +140,6 @@ inputs:
     doc: 'maps of an ensemble''s members: all maps of the first member first'
     format: iana:image/tiff
     default: []
-  baseline_pixels:
-    type: int
-    label: baseline pixels
-    doc: maximum number of training pixels of each fit of a baseline
-    default: 20000
-    inputBinding:
-      prefix: --baseline-pixels
-  seed:
-    type: int
-    label: seed
-    doc: 'random seed of the baselines: their samples of pixels and their fits'
-    default: 0
-    inputBinding:
-      prefix: --seed
   mem_mb:
     type: int
     label: memory

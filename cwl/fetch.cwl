@@ -88,13 +88,6 @@ inputs:
     default: 4
     inputBinding:
       prefix: --workers
-  per_host:
-    type: int
-    label: per host
-    doc: maximum parallel connections to one host
-    default: 8
-    inputBinding:
-      prefix: --per-host
   deadline:
     type: double
     label: deadline

@@ -524,27 +524,6 @@ inputs:
     label: time limit of train
     doc: seconds after which the job is ended
     default: 3600
-  calibrate_halo:
-    type:
-    - 'null'
-    - int
-    label: calibrate.halo
-    doc: 'pixels read around each window (default: receptive-field radius)'
-  calibrate_window:
-    type: int
-    label: calibrate.window
-    doc: edge of a window in pixels; memory grows with its square
-    default: 512
-  calibrate_device:
-    type: string
-    label: calibrate.device
-    doc: device to compute on (auto or cpu or cuda)
-    default: auto
-  calibrate_threads:
-    type: int
-    label: calibrate.threads
-    doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
-    default: 0
   calibrate_mem_mb:
     type: int
     label: memory of calibrate
@@ -600,16 +579,6 @@ inputs:
     label: time limit of predict
     doc: seconds after which the job is ended
     default: 21600
-  evaluate_baseline_pixels:
-    type: int
-    label: evaluate.baseline_pixels
-    doc: maximum number of training pixels of each fit of a baseline
-    default: 20000
-  evaluate_seed:
-    type: int
-    label: evaluate.seed
-    doc: 'random seed of the baselines: their samples of pixels and their fits'
-    default: 0
   evaluate_mem_mb:
     type: int
     label: memory of evaluate
@@ -749,12 +718,12 @@ steps:
     doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
     run: calibrate.cwl
     in:
-      halo: calibrate_halo
-      window: calibrate_window
-      device: calibrate_device
-      threads: calibrate_threads
+      halo: predict_halo
+      window: predict_window
       symmetries: predict_symmetries
+      device: predict_device
       allow_code: train_architecture
+      threads: predict_threads
       mem_mb: calibrate_mem_mb
       timelimit_s: calibrate_timelimit_s
       model:
@@ -858,8 +827,6 @@ steps:
     doc: Score the map against the labels in the test areas, beside the majority class and other baselines.
     run: evaluate.cwl
     in:
-      baseline_pixels: evaluate_baseline_pixels
-      seed: evaluate_seed
       mem_mb: evaluate_mem_mb
       timelimit_s: evaluate_timelimit_s
       classes:

@@ -151,11 +151,6 @@ inputs:
     label: fetch.workers
     doc: parallel downloads
     default: 4
-  fetch_per_host:
-    type: int
-    label: fetch.per_host
-    doc: maximum parallel connections to one host
-    default: 8
   fetch_deadline:
     type: double
     label: fetch.deadline
@@ -271,12 +266,6 @@ inputs:
     label: preprocess.threads
     doc: 'threads that decode, resample and encode; 0: one per core'
     default: 0
-  preprocess_max_files:
-    type:
-    - 'null'
-    - int
-    label: preprocess.max_files
-    doc: 'file budget: refuse a store that would need more files'
   preprocess_mem_mb:
     type: int
     label: memory of preprocess
@@ -956,27 +945,6 @@ inputs:
     label: time limit of combine
     doc: seconds after which the job is ended
     default: 5400
-  calibrate_halo:
-    type:
-    - 'null'
-    - int
-    label: calibrate.halo
-    doc: 'pixels read around each window (default: receptive-field radius)'
-  calibrate_window:
-    type: int
-    label: calibrate.window
-    doc: edge of a window in pixels; memory grows with its square
-    default: 512
-  calibrate_device:
-    type: string
-    label: calibrate.device
-    doc: device to compute on (auto or cpu or cuda)
-    default: auto
-  calibrate_threads:
-    type: int
-    label: calibrate.threads
-    doc: 'windows that are predicted at a time, each by one thread; 0: one per core, at most 8'
-    default: 0
   calibrate_mem_mb:
     type: int
     label: memory of calibrate
@@ -1032,16 +1000,6 @@ inputs:
     label: time limit of predict
     doc: seconds after which the job is ended
     default: 21600
-  evaluate_baseline_pixels:
-    type: int
-    label: evaluate.baseline_pixels
-    doc: maximum number of training pixels of each fit of a baseline
-    default: 20000
-  evaluate_seed:
-    type: int
-    label: evaluate.seed
-    doc: 'random seed of the baselines: their samples of pixels and their fits'
-    default: 0
   evaluate_mem_mb:
     type: int
     label: memory of evaluate
@@ -1065,7 +1023,7 @@ inputs:
   report_title:
     type: string
     label: report.title
-    doc: title of page, map and cards; of a chip set its name, if not given
+    doc: title of page, map, cards, catalog and crate; of a chip set its name, if not given
     default: eopipe run
   report_attribution:
     type: string
@@ -1139,16 +1097,6 @@ inputs:
     label: time limit of products
     doc: seconds after which the job is ended
     default: 10800
-  catalog_title:
-    type: string
-    label: catalog.title
-    doc: title of the catalog
-    default: eopipe run
-  catalog_description:
-    type: string
-    label: catalog.description
-    doc: description of the catalog
-    default: Model, maps and tiles that eopipe made from satellite scenes.
   catalog_mem_mb:
     type: int
     label: memory of catalog
@@ -1159,11 +1107,6 @@ inputs:
     label: time limit of catalog
     doc: seconds after which the job is ended
     default: 5400
-  crate_title:
-    type: string
-    label: crate.title
-    doc: name of the crate
-    default: eopipe run
   crate_description:
     type: string
     label: crate.description
@@ -1478,7 +1421,6 @@ steps:
     in:
       windows: fetch_windows
       workers: fetch_workers
-      per_host: fetch_per_host
       deadline: fetch_deadline
       sign: fetch_sign
       private_hosts: fetch_private_hosts
@@ -1513,7 +1455,6 @@ steps:
       shard: preprocess_shard
       codec: preprocess_codec
       threads: preprocess_threads
-      max_files: preprocess_max_files
       mem_mb: preprocess_mem_mb
       timelimit_s: preprocess_timelimit_s
       scene: fetch/scene
@@ -2400,12 +2341,12 @@ steps:
     doc: Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
     run: calibrate.cwl
     in:
-      halo: calibrate_halo
-      window: calibrate_window
-      device: calibrate_device
-      threads: calibrate_threads
+      halo: predict_halo
+      window: predict_window
       symmetries: predict_symmetries
+      device: predict_device
       allow_code: train_architecture
+      threads: predict_threads
       mem_mb: calibrate_mem_mb
       timelimit_s: calibrate_timelimit_s
       model:
@@ -2588,8 +2529,6 @@ steps:
     doc: Score the map against the labels in the test areas, beside the majority class and other baselines.
     run: evaluate.cwl
     in:
-      baseline_pixels: evaluate_baseline_pixels
-      seed: evaluate_seed
       mem_mb: evaluate_mem_mb
       timelimit_s: evaluate_timelimit_s
       classes:
@@ -2735,10 +2674,6 @@ steps:
       train_tell_every_s: train_tell_every_s
       train_mem_mb: train_mem_mb
       train_timelimit_s: train_timelimit_s
-      calibrate_halo: calibrate_halo
-      calibrate_window: calibrate_window
-      calibrate_device: calibrate_device
-      calibrate_threads: calibrate_threads
       calibrate_mem_mb: calibrate_mem_mb
       calibrate_timelimit_s: calibrate_timelimit_s
       predict_allow: predict_allow
@@ -2749,8 +2684,6 @@ steps:
       predict_threads: predict_threads
       predict_mem_mb: predict_mem_mb
       predict_timelimit_s: predict_timelimit_s
-      evaluate_baseline_pixels: evaluate_baseline_pixels
-      evaluate_seed: evaluate_seed
       evaluate_mem_mb: evaluate_mem_mb
       evaluate_timelimit_s: evaluate_timelimit_s
       report_colors: report_colors
@@ -2886,8 +2819,7 @@ steps:
     doc: Export model, maps and tiles as a self-contained STAC catalog.
     run: catalog.cwl
     in:
-      title: catalog_title
-      description: catalog_description
+      title: report_title
       license: crate_license
       mem_mb: catalog_mem_mb
       timelimit_s: catalog_timelimit_s
@@ -2928,7 +2860,6 @@ steps:
     run: crate.cwl
     when: $(inputs.wanted)
     in:
-      title: crate_title
       description: crate_description
       license: crate_license
       author: crate_author
@@ -2937,6 +2868,7 @@ steps:
       ror: crate_ror
       coauthors: crate_coauthors
       funding: crate_funding
+      title: report_title
       mem_mb: crate_mem_mb
       timelimit_s: crate_timelimit_s
       scenes: search/items_each

@@ -179,14 +179,6 @@ inputs:
     default: 0
     inputBinding:
       prefix: --threads
-  max_files:
-    type:
-    - 'null'
-    - int
-    label: max files
-    doc: 'file budget: refuse a store that would need more files'
-    inputBinding:
-      prefix: --max-files
   mem_mb:
     type: int
     label: memory

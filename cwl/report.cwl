@@ -183,7 +183,7 @@ inputs:
   title:
     type: string
     label: title
-    doc: title of page, map and cards; of a chip set its name, if not given
+    doc: title of page, map, cards, catalog and crate; of a chip set its name, if not given
     default: eopipe run
     inputBinding:
       prefix: --title

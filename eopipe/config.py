@@ -236,12 +236,9 @@ def _with_conflicts(
 
 
 def _share_statements(config: dict[str, Any]) -> None:
-    """Give catalog, crate and cards the title and the authors that are stated for one of them, where they have none."""
-    for name in ("catalog", "crate"):
-        if config[name]["title"] == section(name).model_fields["title"].default:
-            config[name]["title"] = config["report"]["title"]
+    """Give the cards the authors of the crate, where they have none."""
     crate = config["crate"]
-    people = CrateDescription(crate["title"], "", "", crate["author"], coauthors=crate["coauthors"]).people
+    people = CrateDescription("", "", "", crate["author"], coauthors=crate["coauthors"]).people
     config["report"]["author"] = config["report"]["author"] or ", ".join(people)
 
 

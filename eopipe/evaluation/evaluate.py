@@ -25,11 +25,13 @@ from eopipe.tiles.store import NO_LABEL
 log = logging.getLogger("eopipe")
 # What the metrics say of the baselines where no label trains.
 NO_BASELINES = "none: a baseline needs labels to train with, and all labels of this run are test labels"
+# Training pixels of each fit of a baseline.
+MAX_PIXELS = 20_000
 METHOD = "post-classification comparison of boosted trees on the bands of the first and of the last date"
 
 
 def evaluate_maps(
-    data: EvaluationData, max_pixels: int, seed: int, probabilities: tuple[Path, ...] = ()
+    data: EvaluationData, max_pixels: int = MAX_PIXELS, seed: int = 0, probabilities: tuple[Path, ...] = ()
 ) -> dict[str, Any]:
     """The content of a metrics file; average precisions need the maps of probabilities.
 

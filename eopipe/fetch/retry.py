@@ -65,6 +65,10 @@ class Clock:
         stop.wait(seconds)
 
 
+# Parallel connections to one host.
+PER_HOST = 8
+
+
 @dataclass(frozen=True)
 class FetchSession:
     """What the requests of one job share: the deadline of each asset in seconds, limits, signing, connections.
@@ -73,7 +77,6 @@ class FetchSession:
     """
 
     deadline: float = 3600.0
-    per_host: int = 8
     sign: Sign = "auto"
     private_hosts: tuple[str, ...] = ()
     stop: threading.Event = field(default_factory=threading.Event)
@@ -83,9 +86,9 @@ class FetchSession:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def connection_slot(self, host: str) -> threading.BoundedSemaphore:
-        """What a request to this host holds; there are `per_host` of them."""
+        """What a request to this host holds; there are `PER_HOST` of them."""
         with self._lock:
-            return self._slots.setdefault(host, threading.BoundedSemaphore(self.per_host))
+            return self._slots.setdefault(host, threading.BoundedSemaphore(PER_HOST))
 
     def resource(self, create: Callable[["FetchSession"], Resource]) -> Resource:
         """What `create` returns, created at the first use and shared by the whole session: a connection pool."""

@@ -195,7 +195,7 @@ def forecast_run(config: Config) -> RunForecast:
     refuse_huge_grid(scenes)
     catalog = Path(config["search"]["catalog"]) if config["search"]["catalog"] else None
     fetch = config["fetch"]
-    session = FetchSession(TIMEOUT_S, fetch["per_host"], fetch["sign"], tuple(fetch["private_hosts"]))
+    session = FetchSession(TIMEOUT_S, fetch["sign"], tuple(fetch["private_hosts"]))
     sizes = asset_sizes(list(scenes.items.values()), catalog, session)
     sizes = clip_sizes(sizes, scenes) if fetch["windows"] else sizes
     chips = None if config["model"] else forecast_chips(config, scenes)

@@ -107,7 +107,18 @@ class CrateRerun:
         self._write_summary()
 
     def run(self, cores: int) -> None:
-        """Run the jobs, each behind those that it has inputs of, and compare outputs; print a line for each output."""
+        """Run the jobs, each behind those that it has inputs of, and compare outputs; print a line for each output.
+
+        Settings that a stage has no more are left out, with a line.
+        """
+        removed = {
+            f"{job.stage}.{name}={value}"
+            for job in self.jobs
+            for name, value in job.record.settings.items()
+            if name not in {port.name for port in stage(job.stage).ports}
+        }
+        if removed:
+            print(f"settings that this version does not have are left out: {', '.join(sorted(removed))}")
         with ThreadPoolExecutor(cores) as pool:
             for jobs in in_order(self.jobs):
                 for comparisons in pool.map(self._rerun, jobs):

@@ -132,9 +132,9 @@ def knobs(config: Config, name: str, *argv: str, **values: Any) -> str:
 
     It goes into a rule's `resources`, so a change reruns nothing.
     """
-    settings = config | {name: config[name] | values}
+    replaced = [w for port in stage(name).of(Knob) if port.name in values for w in to_args(port, values[port.name])]
     without_effect = _argv({name: _without_effect(config, name)}, name, Option)
-    return shlex.join([*argv, *_argv(settings, name, Knob), *without_effect])
+    return shlex.join([*argv, *_argv(config, name, Knob, values), *replaced, *without_effect])
 
 
 def params_for(

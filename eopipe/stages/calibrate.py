@@ -1,10 +1,10 @@
 """Temperature of the probabilities of maps, from the validation places."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from eopipe.contract import Input, Option, Output
-from eopipe.ports import AllowCode, AnyModel, Device, Halo, Threads, Window
+from eopipe.contract import Input, Knob, Option, Output
+from eopipe.ports import AllowCode, AnyModel
 
 # 2: where data end the nearest pixel is repeated, as in predict. 3: what independent pieces prove is applied.
 # 4: groups are pieces where they are split. 5: also regions, and where there are few.
@@ -26,8 +26,12 @@ def calibrate(
         ),
     ],
     *,
-    halo: Halo = None,
-    window: Window = 512,
+    halo: Annotated[
+        int | None, Option("pixels read around each window, as in predict", section="predict", ge=0, advanced=True)
+    ] = None,
+    window: Annotated[
+        int, Option("edge of a window in pixels, as in predict", section="predict", ge=64, advanced=True)
+    ] = 512,
     symmetries: Annotated[
         int,
         Option(
@@ -38,9 +42,11 @@ def calibrate(
             advanced=True,
         ),
     ] = 1,
-    device: Device = "auto",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], Knob("device to compute on, as in predict", section="predict")
+    ] = "auto",
     allow_code: AllowCode = None,
-    threads: Threads = 0,
+    threads: Annotated[int, Knob("windows that are predicted at a time, as in predict", section="predict", ge=0)] = 0,
 ) -> None:
     """Fit one temperature for the probabilities of a map on its validation places (temperature scaling).
 

@@ -8,6 +8,7 @@ from eopipe.ports import FrozenItems, License, ProbabilityMaps
 
 # 2: colours and names of the classes; no licence where none is stated. 3: links of the model, its ONNX file, renders.
 REVISION = 4
+DESCRIPTION = "Model, maps and tiles that eopipe made from satellite scenes."
 
 
 def catalog(
@@ -22,10 +23,7 @@ def catalog(
     onnx: Annotated[
         Path | None, Input("the model in ONNX format, as export writes it", format="edam:format_2333")
     ] = None,
-    title: Annotated[str, Option("title of the catalog", min_length=1)] = "eopipe run",
-    description: Annotated[str, Option("description of the catalog", min_length=1)] = (
-        "Model, maps and tiles that eopipe made from satellite scenes."
-    ),
+    title: Annotated[str, Option("title of the catalog", section="report", min_length=1)] = "eopipe run",
     license: License = "",  # noqa: A002 - the word of STAC
 ) -> None:
     """Export model, maps and tiles as a self-contained STAC catalog.
@@ -44,4 +42,4 @@ def catalog(
     card = read_model_card(model)
     inputs = CatalogInputs(model_item(model), card, classes, probabilities, tiles, scenes, metrics, onnx)
     with publish(catalog, folder=True) as draft:
-        write_catalog(draft, inputs, CatalogText(title, description, license))
+        write_catalog(draft, inputs, CatalogText(title, DESCRIPTION, license))

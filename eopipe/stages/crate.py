@@ -30,7 +30,7 @@ def crate(
         Literal["snakemake", "cwl"], Option("workflow engine that ran the jobs", of_job=True)
     ] = "snakemake",
     engine_version: Annotated[str, Option("version of the workflow engine", of_job=True)] = "",
-    title: Annotated[str, Option("name of the crate", min_length=1)] = "eopipe run",
+    title: Annotated[str, Option("name of the crate", section="report", min_length=1)] = "eopipe run",
     description: Annotated[str, Option("description of the crate", min_length=1)] = (
         "Satellite scenes to a trained, measured and mapped model, with the record of every job."
     ),

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from eopipe.contract import Input, Option, Output
+from eopipe.contract import Input, Output
 
 # 2: scores with confidence intervals, and of each quarter of the test areas. 3: calibration of the probabilities.
 # 4: intervals by independent pieces instead of a bootstrap, gains over both baselines, scores of each test scene.
@@ -44,10 +44,6 @@ def evaluate(
         tuple[Path, ...],
         Input("maps of an ensemble's members: all maps of the first member first", format="image/tiff", nested=True),
     ] = (),
-    baseline_pixels: Annotated[
-        int, Option("maximum number of training pixels of each fit of a baseline", ge=100)
-    ] = 20_000,
-    seed: Annotated[int, Option("random seed of the baselines: their samples of pixels and their fits", ge=0)] = 0,
 ) -> None:
     """Score the map against the labels in the test areas, beside the majority class and other baselines.
 
@@ -66,6 +62,7 @@ def evaluate(
     the errors; where fewer than six pieces of the test areas are independent, no interval is given.
     In the place of a split file a finished model may be given, whose maps have new labels: all mapped, labelled pixels
     test, no label trains anything, and there are no baselines (task segmentation only).
+    Each fit of a baseline has at most 20,000 training pixels.
     Where scenes are split, the model is also scored on each test scene.
     With maps of probabilities, their calibration is measured: ECE, Brier score, log loss and a reliability curve.
     With the maps of an ensemble's members, each member has its scores in the test places (`members`), without
@@ -86,4 +83,4 @@ def evaluate(
     members = member_metrics(data, runs)
     calibration = calibration_metrics(data, probabilities)
     with publish(metrics) as draft:
-        write_json(draft, evaluate_maps(data, baseline_pixels, seed, probabilities) | calibration | members)
+        write_json(draft, evaluate_maps(data, probabilities=probabilities) | calibration | members)

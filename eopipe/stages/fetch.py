@@ -21,7 +21,6 @@ def fetch(
         bool, Option("fetch windows: only the blocks of (cloud-optimised) GeoTIFFs that the grid needs")
     ] = False,
     workers: Annotated[int, Knob("parallel downloads", ge=1, le=32)] = 4,
-    per_host: Annotated[int, Knob("maximum parallel connections to one host", ge=1, le=64, advanced=True)] = 8,
     deadline: Annotated[
         float, Knob("time limit for one asset with all its retries, in seconds", gt=0, advanced=True)
     ] = 3600.0,
@@ -64,7 +63,7 @@ def fetch(
     frozen = read_item(item)
     folder = parts / scene_name(frozen["id"]) if parts else scene.parent / f".{scene.name}.parts"
     grids = [cell.grid for cell in read_frame(grid).cells] if windows and grid else []
-    with FetchSession(deadline, per_host, sign, private_hosts) as session, lock_folder(folder, session):
+    with FetchSession(deadline, sign, private_hosts) as session, lock_folder(folder, session):
         fetched = fetch_assets(frozen, catalog, folder, session, workers, grids)
         with publish(scene, folder=True) as draft:
             write_scene(frozen, fetched, draft, is_window=windows)

@@ -69,16 +69,13 @@ def preprocess(
         Literal["lz4", "zstd"], Option("compression codec: lz4 decodes faster, zstd is smaller", advanced=True)
     ] = "lz4",
     threads: Annotated[int, Knob("threads that decode, resample and encode; 0: one per core", ge=0)] = 0,
-    max_files: Annotated[
-        int | None, Knob("file budget: refuse a store that would need more files", advanced=True)
-    ] = None,
 ) -> None:
     """Resample one scene onto the grid and write it as a sharded Zarr store.
 
     Stored numbers stay as in the scene, with scale and offset as CF attributes. A pixel is valid where
     every band has data and the mask asset does not mask it; a scene without a valid pixel is written with a warning,
-    and split leaves it out. Raises IntegrityError for truncated assets, UsageError for an unknown mask, NoSpaceError
-    for max_files, BadInputError for a missing band, one of several bands that is not chosen, an offset that is not
+    and split leaves it out. Raises IntegrityError for truncated assets, UsageError for an unknown mask,
+    BadInputError for a missing band, one of several bands that is not chosen, an offset that is not
     known, a scene outside of the grid, or an item that contradicts its file, RefusedError for an unsafe file.
 
     With `on_bad` leave_out a scene with one of the last two errors is a store without a valid pixel that has the
@@ -98,7 +95,7 @@ def preprocess(
         scene_bands = bands_of(scene, item, bands if mask == "none" else (*bands, mask), offset)
         usable = None if mask == "none" else mask_of(scene_bands.pop(), mask_as, masked, max_probability, dilate)
         recipe = TileRecipe(scene_bands, usable, resampling, layout, decibel=decibel, saturated=saturated)
-        write_tiles(tiles, item, frame, recipe, threads=threads, max_files=max_files)
+        write_tiles(tiles, item, frame, recipe, threads=threads)
     except (BadInputError, RefusedError) as error:
         if on_bad == "stop":
             raise

@@ -62,7 +62,9 @@ def report(
     fold_metrics: Annotated[
         tuple[Path, ...], Input("metrics files of the folds of a cross-validation", format="application/json")
     ] = (),
-    title: Annotated[str, Option("title of page, map and cards; of a chip set its name, if not given")] = "eopipe run",
+    title: Annotated[
+        str, Option("title of page, map, cards, catalog and crate; of a chip set its name, if not given", min_length=1)
+    ] = "eopipe run",
     attribution: Annotated[str, Option("credit line of the data, on page and map")] = "",
     use: Annotated[str, Option("intended use of the model, for the model card")] = "",
     limits: Annotated[tuple[str, ...], Option("known limits and unsuitable uses, for the model card")] = (),

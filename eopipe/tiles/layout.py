@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from eopipe.arrays import AnyArray
 from eopipe.documents import OPEN, Number, PositiveCount, Time, checked
-from eopipe.errors import NoSpaceError, UsageError
+from eopipe.errors import UsageError
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.shard_reader import StoredWindow
@@ -92,20 +92,6 @@ def store_files(shape: tuple[int, int], layout: Layout, arrays: int, *, has_imag
     an image the names of its bands and its time.
     """
     return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2 + (2 + 1 if has_image else 0)
-
-
-def check_file_budget(frame: Frame, shapes: list[tuple[int, int]], layout: Layout, max_files: int | None) -> None:
-    """Raise NoSpaceError where a tile store of these parts, one for each cell, needs more than `max_files`.
-
-    In a run with several cells, the groups of the cells are in one group with one manifest.
-    """
-    files = sum(store_files(shape, layout, 2) for shape in shapes) + (2 - len(shapes) if frame.only is None else 0)
-    if max_files is not None and files > max_files:
-        size = " and ".join(f"{height} x {width}" for height, width in shapes)
-        raise NoSpaceError(
-            f"a store of {size} pixels needs {files} files, but max_files is {max_files}; "
-            f"choose shards larger than {layout.shard} pixels, or raise max_files"
-        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from eopipe.scenes.radiometry import origin_attributes
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.geotiff import SETTINGS
 from eopipe.tiles.grid import PixelWindow, within
-from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, check_file_budget, crop_cell, shard_regions
+from eopipe.tiles.layout import ArrayWriter, Layout, ShardRegion, crop_cell, shard_regions
 from eopipe.tiles.store import LEFT_OUT, CellPart, add_array, declare_nodata, new_cell_stores
 from eopipe.warp.footprints import covered_window
 from eopipe.warp.open_raster import check_location, compare_with_item, open_band
@@ -154,18 +154,14 @@ class EncodedRegion:
     counts: PixelCounts = field(default_factory=PixelCounts)
 
 
-def write_tiles(
-    target: Path, item: Item, frame: Frame, recipe: TileRecipe, *, threads: int = 0, max_files: int | None = None
-) -> None:
+def write_tiles(target: Path, item: Item, frame: Frame, recipe: TileRecipe, *, threads: int = 0) -> None:
     """Publish `image` (band, y, x) and `valid` (y, x) of a scene; the bytes do not depend on `threads`.
 
     The store holds the whole chunks that the scene reaches, of several cells in a group each. 0 threads means one per
-    core. Raises NoSpaceError where the store would need more than `max_files`.
+    core.
     """
     windows, scene = _windows_of_scene(item, frame, recipe), scene_name(item["id"])
     recipe = _compared(item, frame, recipe)
-    shapes = [(int(grid.shape[0]), int(grid.shape[1])) for _, grid, _ in windows]
-    check_file_budget(frame, shapes, recipe.layout, max_files)
     names = tuple(band.name for band in recipe.bands)
     attributes = _times(item) | {"collection": item.get("collection")}
     attributes |= _declared(item, recipe) | origin_attributes(item)

@@ -157,23 +157,6 @@ def test_the_number_of_threads_changes_no_byte(catalog: Catalog, run: Run, crs: 
     assert len(digests) == 1
 
 
-def test_a_store_of_too_many_files_is_refused_before_a_pixel_is_read(catalog: Catalog, run: Run) -> None:
-    catalog.add()
-    scene = ready(catalog)
-    store = scene.parent.parent / "tiles.zarr"
-    assert preprocess(run, scene).code == 0
-    count = sum(path.is_file() for path in store.rglob("*"))
-    assert preprocess(run, scene, "--max-files", count).code == 0
-    shutil.rmtree(store)
-    # Its header is whole, its pixels are not.
-    (scene / "red.tif").write_bytes((scene / "red.tif").read_bytes()[:-50])
-    assert preprocess(run, scene, "--max-files", count).code == 4
-    completed = preprocess(run, scene, "--max-files", count - 1)
-    assert completed.code == 6
-    assert f"64 x 48 pixels needs {count} files, but max_files is {count - 1}; choose shards larger" in completed.stderr
-    assert not store.exists()
-
-
 @pytest.mark.parametrize(
     ("crs", "resampling"), [(CRS, "nearest"), ("EPSG:32634", "bilinear"), ("EPSG:32634", "average")]
 )

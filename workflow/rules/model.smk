@@ -78,7 +78,7 @@ rule calibrate:
         f"{RESULTS}/benchmarks/calibrate.tsv"
     conda:
         ENVIRONMENT
-    threads: config["calibrate"]["threads"] or 4
+    threads: config["predict"]["threads"] or 4
     resources:
         **machine("calibrate", mem_mb=3000, runtime=eo.minutes_of_map(config)),
     params:
