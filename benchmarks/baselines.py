@@ -29,7 +29,7 @@ from eopipe.evaluation.baseline import BASELINES, FITS, DrawnPixels, FeatureMode
 from eopipe.evaluation.evaluate import evaluate_maps  # noqa: E402
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData  # noqa: E402
 from eopipe.tasks import TASKS  # noqa: E402
-from eopipe.tasks.classes import ClassTables, confusion_matrix  # noqa: E402
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix  # noqa: E402
 from eopipe.tiles.layout import Layout  # noqa: E402
 from eopipe.tiles.store import Tiles, add_array, new_store  # noqa: E402
 

@@ -21,7 +21,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, Float64Array
 from eopipe.evaluation.correlation import Correlation, SamplingUnits, placed_units, square_units
 from eopipe.evaluation.intervals import correlated_pieces, intervals, measure_pieces
-from eopipe.tasks.classes import ClassTables
+from eopipe.tasks.segmentation import ClassTables
 
 NAMES = ("water", "land")
 MEASURES = ClassTables(NAMES)

@@ -27,7 +27,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from eopipe.arrays import AnyArray, FloatArray, IntArray
 from eopipe.inference.predictor import load_predict_function
 from eopipe.models.model_folder import read_trained_model
-from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.training.data import TrainingData, TrainingInputs
 from eopipe.training.pixels import LabelledPixels, labelled_pixels
 

@@ -145,7 +145,7 @@ inputs:
     type: string
     label: task
     doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
-      or the value of each pixel (segmentation or classification or multilabel or regression)'
+      or the value of each pixel (classification or multilabel or regression or segmentation)'
     default: segmentation
     inputBinding:
       prefix: --task

@@ -124,7 +124,7 @@ inputs:
     type: string
     label: train.task
     doc: 'learning task: the class of each pixel, the majority class of each chip, all classes of each chip (multilabel),
-      or the value of each pixel (segmentation or classification or multilabel or regression)'
+      or the value of each pixel (classification or multilabel or regression or segmentation)'
     default: segmentation
   train_min_share:
     type: double

@@ -2,11 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from eopipe.contract import Knob, Option
 
-TaskName = Literal["segmentation", "classification", "multilabel", "regression"]
+# Each file in `tasks/`, which nothing here imports, but the one of what they have in common.
+TASK_NAMES = tuple(name for _, name, _ in iter_modules([str(Path(__file__).with_name("tasks"))]) if name != "task")
+if TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[TASK_NAMES]
 LossName = Literal["cross_entropy", "focal", "dice", "lovasz", "huber", "mse", "binary_cross_entropy", "binary_focal"]
 TrackerName = Literal["tensorboard", "mlflow", "prometheus"]
 # The models of pixels, and what they see: bands, or also their mean and deviation in the 5 x 5 pixels around a pixel.

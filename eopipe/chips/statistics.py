@@ -18,7 +18,7 @@ from eopipe.chips.chip_blocks import covered_blocks
 from eopipe.chips.chips import Normaliser
 from eopipe.documents import OPEN, Count, read_model
 from eopipe.errors import BadInputError
-from eopipe.tasks.values import Moments
+from eopipe.tasks.regression import Moments
 from eopipe.tiles.store import Tiles
 
 MAX_BINS = 256

@@ -13,7 +13,7 @@ from eopipe.evaluation.intervals import rounded
 from eopipe.evaluation.maps import AreaSamples, EvaluatedMap, EvaluationData
 from eopipe.evaluation.units import choose_units
 from eopipe.models.pixel_models import FITS, MAX_BOOSTED, METHOD_NAMES, PARTS, REACH, Arrays, FitOptions, fit, outputs
-from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.train_options import BANDS, BOOSTING, FOREST, LINEAR, TEXTURE
 
 # The baselines by their keys in a metrics file: the model of pixels, and what it sees of them.

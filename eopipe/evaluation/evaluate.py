@@ -18,7 +18,7 @@ from eopipe.evaluation.multilabel import TestedChips, label_details
 from eopipe.evaluation.paired import PairedTables
 from eopipe.evaluation.units import choose_units
 from eopipe.tasks import SEGMENTATION
-from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.tasks.task import Compared, SimplestPrediction
 from eopipe.tiles.store import NO_LABEL
 

@@ -20,7 +20,7 @@ from eopipe.arrays import AnyArray, BoolArray, Float64Array
 from eopipe.evaluation.correlation import Correlation, SamplingUnits
 from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.tasks import SCALES
-from eopipe.tasks.classes import MACRO
+from eopipe.tasks.segmentation import MACRO
 from eopipe.tasks.task import Scale, Tables
 
 LEVEL = 0.95

@@ -21,6 +21,8 @@ MIN_PIECES = 6
 Agreement = Annotated[Number, Field(ge=-1, le=1)]
 Explained = Annotated[Number, Field(le=1)]
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
+S = TypeVar("S", bound="_Part")
+M = TypeVar("M", bound="MethodScores")
 
 
 class _Part(BaseModel):
@@ -198,9 +200,6 @@ class _ChangeAreas(_Part):
     map: list[list[Number]]
 
 
-S = TypeVar("S", bound=_Part)
-
-
 class _Baselines(_Part, Generic[S]):
     """What is known of each baseline that was fitted; older runs have the two of boosted trees."""
 
@@ -280,9 +279,6 @@ class MetricsDocument(_Tasked):
 
     def json_document(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
-
-
-M = TypeVar("M", bound=MethodScores)
 
 
 class ComparedMetrics(MetricsDocument, _Baselines[M], Generic[M]):
@@ -377,18 +373,24 @@ class FinishedMetrics(MetricsDocument):
 
 RunMetrics = ClassMetrics | LabelMetrics | ValueMetrics
 AnyMetrics = RunMetrics | FinishedMetrics
-KINDS: dict[str, type[RunMetrics]] = {
-    "segmentation": _PixelMetrics,
-    "classification": _ChipMetrics,
-    "multilabel": LabelMetrics,
-    "regression": ValueMetrics,
+# By what is mapped, and what is counted.
+KINDS: dict[tuple[str, str], type[RunMetrics]] = {
+    ("classes", "pixel"): _PixelMetrics,
+    ("classes", "chip"): _ChipMetrics,
+    ("labels", "chip"): LabelMetrics,
+    ("values", "pixel"): ValueMetrics,
 }
+
+
+def metrics_type(task: str) -> type[RunMetrics]:
+    """The type of the scores of a task."""
+    return KINDS[TASKS[task].rasters[0], TASKS[task].sample]
 
 
 def read_metrics(path: Path) -> RunMetrics:
     """What evaluate wrote. Raises BadInputError for another file, with the fields that are wrong."""
     document = read_document(path, _Tasked, "a file of scores, as evaluate writes one")
-    return read_model(path, KINDS[document.get("task", "segmentation")], "a file of scores")
+    return read_model(path, metrics_type(document.get("task", "segmentation")), "a file of scores")
 
 
 def read_finished_metrics(path: Path) -> FinishedMetrics:

@@ -13,7 +13,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.evaluation.calibration import ProbabilityMaps
 from eopipe.evaluation.maps import AreaSamples, EvaluationData
-from eopipe.tasks.label_sets import PRESENCE
+from eopipe.tasks.multilabel import PRESENCE
 
 MAX_EXAMPLES = 12
 

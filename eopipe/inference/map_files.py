@@ -18,8 +18,8 @@ from eopipe.inference.predictor import WindowPredictor
 from eopipe.inference.temperature import Calibration, apply_label_temperature, apply_temperature
 from eopipe.publish import publish
 from eopipe.scenes.item import scene_tags
-from eopipe.tasks import TASKS
-from eopipe.tasks.label_sets import PRESENCE
+from eopipe.tasks import SEGMENTATION, TASKS
+from eopipe.tasks.multilabel import PRESENCE
 from eopipe.tasks.task import SPREAD
 from eopipe.tiles.cells import Cell
 from eopipe.tiles.geotiff import open_map
@@ -257,7 +257,9 @@ def map_files(
     else:
         legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
         tags = {"classes": legend} | tags | of_map
-        tags |= {"task": trained.task, "chip": trained.chip} if task.is_of_chips else {}
+        # A map without a task is one of segmentation.
+        tags |= {"task": trained.task} if task is not SEGMENTATION else {}
+        tags |= {"chip": trained.chip} if task.is_of_chips else {}
         first = MapFormat("uint8", NO_LABEL, ("class",), tags, colors)
     fitted = tags | of_members | (calibration.tags if calibration else {})
     return first, MapFormat("uint16", NO_PROBABILITY, (*names, *spread), fitted, scale=1 / SCALE)

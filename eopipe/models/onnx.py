@@ -23,8 +23,6 @@ from eopipe.tiles.store import Tiles
 OPSET, TOLERANCE = 18, 1e-4
 # The domain of the node that an export writes for trees, before they are put in.
 PLACEHOLDER_DOMAIN = "eopipe"
-# The names that the plugin Deepness has for the tasks that it knows.
-DEEPNESS_TYPES = {"segmentation": "Segmentor", "regression": "Regressor"}
 
 
 class ExportedModel(nn.Module):
@@ -127,7 +125,7 @@ def metadata(trained: TrainedModel) -> dict[str, str]:
 def _deepness(trained: TrainedModel) -> dict[str, str]:
     """The keys that the plugin Deepness of QGIS reads, each JSON; its resolution is in centimetres."""
     names = {str(number): name for number, name in enumerate(trained.classes)}
-    keys: dict[str, Any] = {"model_type": DEEPNESS_TYPES.get(trained.task), "tile_size": trained.chip}
+    keys: dict[str, Any] = {"model_type": TASKS[trained.task].deepness or None, "tile_size": trained.chip}
     # The graph itself applies the normalisation of the model.
     keys |= {"standardization_mean": [0.0] * len(trained.bands), "standardization_std": [1.0] * len(trained.bands)}
     if trained.trained_on:

@@ -34,7 +34,7 @@ from eopipe.reporting.rasters import MapFile, Pairs, open_maps
 from eopipe.reporting.split_maps import TITLES, UNUSED_COLOR, unrolled
 from eopipe.reporting.wording import format_percent, plural
 from eopipe.scenes.products import true_colour_bands
-from eopipe.tasks.label_sets import label_sets
+from eopipe.tasks.multilabel import label_sets
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow

@@ -132,6 +132,8 @@ def training_parts(run: RunData) -> dict[str, Any]:
         "split_legend": {} if run.sheet else splits,
         "omitted_note": ", spread evenly over those with test areas; the scores are of all maps",
         "training_length": str(run.training_length or ""),
+        "charts": training_curves.training_charts(run.history, run.task),
+        "best_validation": training_curves.best_validation(run.history, run.task, metrics.unit),
         "training_limits": run.training_limits,
         "baseline_note": baseline_text(metrics),
         "fold_scores": scores.fold_score_rows(run.folds, metrics),
@@ -148,15 +150,9 @@ def _parts_of_task(run: RunData) -> dict[str, Any]:
     if isinstance(metrics, ValueMetrics):
         return {
             "methods": scores.method_rows(metrics),
-            "charts": training_curves.value_training_charts(run.history),
-            "best_validation": training_curves.best_value_validation(run.history, metrics.unit),
             "error_charts": error_charts(*_tested_values(run), run.classes[0], metrics.unit),
         }
-    of_classes = {
-        "charts": training_curves.training_charts(run.history),
-        "best_validation": training_curves.best_validation(run.history),
-        "class_balance": data_tables.class_balance(run.split, run.colors),
-    }
+    of_classes = {"class_balance": data_tables.class_balance(run.split, run.colors)}
     if isinstance(metrics, LabelMetrics):
         return of_classes | label_sections(metrics, run.maps, run.model["chip"], run.step)
     return of_classes | scores.class_parts(metrics) | {"error_legend": ERROR_COLORS}

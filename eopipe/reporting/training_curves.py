@@ -1,37 +1,27 @@
 """Curves of a training over its steps, and its best validation."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from markupsafe import Markup
 
 from eopipe.reporting.charts import Series, line_chart
 from eopipe.reporting.figures import FAINT, ONE, TWO
-from eopipe.reporting.scores import measures_of
 from eopipe.reporting.wording import format_score, format_value
-from eopipe.tasks.task import Measure
+from eopipe.tasks import TASKS
+from eopipe.tasks.task import NamedScore
 
 MAX_POINTS = 200
 
 
-def training_charts(history: dict[str, Any]) -> list[Markup]:
+def training_charts(history: dict[str, Any], task: str) -> list[Markup]:
     """Training loss and validation scores over the steps."""
     validations = history["validations"]
-    # The second score selects the best weights: mIoU of pixels, macro F1 of chips.
-    scores = _known_score(validations, "f1_micro", "accuracy"), _known_score(validations, "f1_macro", "miou")
-    curves = [
-        Series(title, color, _validation_curve(validations, key))
-        for (key, title), color in zip(scores, (ONE, TWO), strict=True)
-    ]
-    return [*filter(None, [_loss_chart(history), _chart("Validation", "validation score", validations, curves)])]
-
-
-def value_training_charts(history: dict[str, Any]) -> list[Markup]:
-    """Training loss and validation RMSE over the steps."""
-    validations = history["validations"]
-    curves = [Series("RMSE", ONE, _validation_curve(validations, "rmse"))]
-    return [*filter(None, [_loss_chart(history), _chart("Validation", "validation RMSE", validations, curves, 0.0)])]
+    scores = _validated_scores(validations, task)
+    named = zip(scores, (ONE, TWO), strict=False)
+    curves = [Series(score.title, color, _curve(validations, score.key)) for score, color in named]
+    axis, ends = ("validation RMSE", (0.0,)) if scores[0].has_unit else ("validation score", ())
+    return [*filter(None, [_loss_chart(history), _chart("Validation", axis, validations, curves, *ends)])]
 
 
 def _chart(title: str, axis: str, validations: list[dict[str, Any]], curves: list[Series], *included: float) -> Markup:
@@ -42,16 +32,18 @@ def _chart(title: str, axis: str, validations: list[dict[str, Any]], curves: lis
     return line_chart(alt, ("step", axis), (first, max(numbers)), curves, *included)
 
 
-def _known_score(validations: list[dict[str, Any]], key: Measure, otherwise: Measure) -> tuple[str, str]:
-    """Key and name of a score, or of another one where no validation has the first."""
-    chosen = key if any(key in (row["val"] or {}) for row in validations) else otherwise
-    return chosen, dict(measures_of("segmentation") + measures_of("multilabel"))[chosen]
+def _validated_scores(validations: list[dict[str, Any]], task: str) -> list[NamedScore]:
+    """The scores of validations that are shown; the last one selects the best weights."""
+    known = {key for row in validations for key in row["val"] or ()}
+    named: dict[str, NamedScore] = {score.key: score for score in TASKS[task].scores}
+    pairs = (("rmse", ""),) if "rmse" in named else (("f1_micro", "accuracy"), ("f1_macro", "miou"))
+    return [named[key if key in known or other not in named else other] for key, other in pairs]
 
 
 def _loss_chart(history: dict[str, Any]) -> Markup:
     """Loss of the steps between validations, behind it the loss of single steps where it was recorded."""
     validations, steps = history["validations"], step_losses(history["steps"])
-    loss = Series("mean since the last", ONE, _validated_curve(validations, lambda row: row["loss"]))
+    loss = Series("mean since the last", ONE, _curve(validations, "loss"))
     background = [Series("steps", FAINT, steps, is_background=True)] if steps and validations else []
     return _chart("Training loss", "training loss", validations, [*background, loss], 0.0)
 
@@ -66,16 +58,11 @@ def step_losses(events: list[dict[str, Any]]) -> list[tuple[float, float]]:
     ]
 
 
-def _validation_curve(validations: list[dict[str, Any]], key: str) -> list[tuple[float, float]]:
-    return _validated_curve(validations, lambda row: (row["val"] or {}).get(key))
-
-
-def _validated_curve(
-    validations: list[dict[str, Any]], value: Callable[[dict[str, Any]], float | None]
-) -> list[tuple[float, float]]:
-    """Points (step, value) where the value is known and finite."""
-    points = [(float(row["step"]), value(row)) for row in validations]
-    return [(step, float(y)) for step, y in points if y is not None and math.isfinite(y)]
+def _curve(validations: list[dict[str, Any]], key: str) -> list[tuple[float, float]]:
+    """Points (step, value) where a score, or the loss, is known and finite."""
+    values = [row["loss"] if key == "loss" else (row["val"] or {}).get(key) for row in validations]
+    points = zip((float(row["step"]) for row in validations), values, strict=True)
+    return [(step, float(value)) for step, value in points if value is not None and math.isfinite(value)]
 
 
 def _curves_text(title: str, curves: list[Series]) -> str:
@@ -89,24 +76,16 @@ def _curves_text(title: str, curves: list[Series]) -> str:
     return f"{title}: {'; '.join(ends)}"
 
 
-def best_validation(history: dict[str, Any]) -> str:
-    """The step with the highest mIoU, or macro F1 of chips, in the validation areas, as a sentence."""
-    key, title = _known_score(history["validations"], "f1_macro", "miou")
-    validated = [row for row in history["validations"] if row["val"] and row["val"][key] is not None]
+def best_validation(history: dict[str, Any], task: str, unit: str = "") -> str:
+    """The step with the best score in the validation areas, by the score that selects the weights, as a sentence."""
+    *_, score = _validated_scores(history["validations"], task)
+    validated = [row for row in history["validations"] if row["val"] and row["val"].get(score.key) is not None]
     if not validated:
         return ""
-    best = max(validated, key=lambda row: row["val"][key])
-    return f"Highest {title} in the validation areas: {format_score(best['val'][key])} {_place_in(history, best)}."
-
-
-def best_value_validation(history: dict[str, Any], unit: str) -> str:
-    """The step with the lowest RMSE in the validation areas, as a sentence."""
-    validated = [row for row in history["validations"] if row["val"] and row["val"].get("rmse") is not None]
-    if not validated:
-        return ""
-    best = min(validated, key=lambda row: row["val"]["rmse"])
-    score = format_value(best["val"]["rmse"], unit)
-    return f"Lowest RMSE in the validation areas: {score} {_place_in(history, best)}."
+    best = min(validated, key=lambda row: score.distance(row["val"][score.key]))
+    value, place = best["val"][score.key], _place_in(history, best)
+    text = format_value(value, unit) if score.has_unit else format_score(value)
+    return f"{'Lowest' if score.has_unit else 'Highest'} {score.title} in the validation areas: {text} {place}."
 
 
 def _place_in(history: dict[str, Any], row: dict[str, Any]) -> str:

@@ -15,12 +15,12 @@ from eopipe.errors import BadInputError
 from eopipe.publish import files, sha256
 from eopipe.scenes.item import Item
 from eopipe.stac.write import FILE, MLM, RASTER, ItemExtent, add_raster_bands, asset, class_objects, document, slug
-from eopipe.tasks import TASKS
+from eopipe.tasks import SEGMENTATION, TASKS
 
 if TYPE_CHECKING:
     import pystac
 
-BY_MLM_TASK = {task.mlm[0]: task for task in TASKS.values()}
+BY_MLM_TASK = {task.mlm[0]: task for task in (*TASKS.values(), SEGMENTATION)}
 SAFETENSORS = "application/vnd.safetensors"
 ONNX = "application/onnx"
 MEDIA_TYPES = {
@@ -174,7 +174,9 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
         properties = item["properties"]
         image, output = properties["mlm:input"][0], properties["mlm:output"][0]
         settings = dict(properties["mlm:hyperparameters"])
-        module, task = settings.pop("model"), BY_MLM_TASK[properties["mlm:tasks"][0]]
+        # Several tasks may have one name in the extension.
+        module, mlm_task = settings.pop("model"), properties["mlm:tasks"][0]
+        task = TASKS.get(settings.get("task", "")) or BY_MLM_TASK[mlm_task]
         card = {
             "architecture": properties["mlm:architecture"],
             "bands": image["bands"],

@@ -1,47 +1,17 @@
-"""Tasks: the class of each pixel, the class or the labels of each chip, or the value of each pixel."""
+"""Tasks: the class of each pixel, the class or the labels of each chip, or the value of each pixel.
+
+Each module but `task` is a task, named as in `train.task`, and has it as `TASK`: another task is another file.
+"""
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 
 from eopipe.errors import BadInputError
-from eopipe.tasks.classes import ClassTask
-from eopipe.tasks.label_sets import LabelSetTask
 from eopipe.tasks.task import Scale, Task
-from eopipe.tasks.values import ValueTask
+from eopipe.train_options import TASK_NAMES
 
-# By the names of `train.task`. What differs between tasks follows from these objects, so that another task is one more.
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        ClassTask(
-            name="segmentation",
-            is_of_chips=False,
-            losses=("cross_entropy", "focal", "dice", "lovasz"),
-            mlm=("semantic-segmentation", ("batch", "class", "height", "width")),
-            hub="image-segmentation",
-        ),
-        ClassTask(
-            name="classification",
-            is_of_chips=True,
-            losses=("cross_entropy", "focal"),
-            mlm=("scene-classification", ("batch", "class")),
-            hub="image-classification",
-        ),
-        LabelSetTask(
-            name="multilabel",
-            is_of_chips=True,
-            losses=("binary_cross_entropy", "binary_focal"),
-            mlm=("classification", ("batch", "class")),
-            hub="image-classification",
-        ),
-        ValueTask(
-            name="regression",
-            is_of_chips=False,
-            losses=("huber", "mse"),
-            mlm=("regression", ("batch", "channel", "height", "width")),
-        ),
-    )
-}
+TASKS: dict[str, Task] = {name: import_module(f"{__name__}.{name}").TASK for name in TASK_NAMES}
 SEGMENTATION = TASKS["segmentation"]
 SCORES = [score for task in TASKS.values() for score in task.scores]
 LOWER_IS_BETTER = {score.key for score in SCORES if score.is_lower_better}

@@ -156,7 +156,7 @@ class Task(ABC):
 
     `is_of_chips`: a model has one output for each chip, and the cells of its maps have the size of a chip. The first of
     its `losses` is the default. `mlm` is its name in the MLM extension of STAC with the axes of the output, `hub` its
-    name on the Hugging Face Hub.
+    name on the Hugging Face Hub, `deepness` in the plugin Deepness of QGIS, where they know it.
     """
 
     name: TaskName
@@ -164,6 +164,7 @@ class Task(ABC):
     losses: tuple[str, ...]
     mlm: tuple[str, tuple[str, ...]]
     hub: str = ""
+    deepness: str = ""
     # Whether labels are classes, not values; and whether a chip may have several of them.
     has_classes: ClassVar[bool] = True
     has_label_sets: ClassVar[bool] = False

@@ -30,7 +30,7 @@ from eopipe.models.model_folder import TrainedModel, read_trained_model
 from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tasks import TASKS
-from eopipe.tasks.label_sets import label_sets
+from eopipe.tasks.multilabel import label_sets
 from eopipe.tasks.task import WEIGHT_POWERS, Task
 from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run, fixed_window, head_tensors

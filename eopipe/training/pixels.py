@@ -23,8 +23,8 @@ from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.models.pixel_models import TREES, FitOptions, fit, outputs
 from eopipe.publish import publish
 from eopipe.tasks import TASKS
-from eopipe.tasks.classes import ClassTables, confusion_matrix
-from eopipe.tasks.values import value_parts
+from eopipe.tasks.regression import value_parts
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.telemetry.journal import METRICS
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import CHIP_SET

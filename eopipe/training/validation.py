@@ -13,10 +13,10 @@ from eopipe.arrays import AnyArray
 from eopipe.errors import DivergedError
 from eopipe.launch.world import World
 from eopipe.tasks import TASKS
-from eopipe.tasks.classes import ClassTables, confusion_matrix
-from eopipe.tasks.label_sets import LabelTables, label_tables
+from eopipe.tasks.multilabel import LabelTables, label_tables
+from eopipe.tasks.regression import ValueTables
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.tasks.task import chip_logits, pixel_outputs
-from eopipe.tasks.values import ValueTables
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import label_sets_of_batch, majority
 from eopipe.training_job import Job

@@ -19,7 +19,7 @@ from eopipe.launch.world import World, exit_now, join_world
 from eopipe.loader.loader import Batch
 from eopipe.loader.prefetch import BatchRequest
 from eopipe.models import Architecture
-from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.training.losses import loss_of
 from eopipe.training.memory_fit import MemoryFit
 from eopipe.training.parallel import full_tensor, partition

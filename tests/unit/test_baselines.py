@@ -17,7 +17,7 @@ from eopipe.evaluation.baseline import BASELINES, sampled_pixels
 from eopipe.evaluation.evaluate import evaluate_maps
 from eopipe.evaluation.features import PixelFeatures
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
-from eopipe.evaluation.metrics_document import KINDS
+from eopipe.evaluation.metrics_document import metrics_type
 from eopipe.reporting import wording
 from eopipe.reporting.verdict import verdict
 from eopipe.tasks import TASKS
@@ -193,6 +193,6 @@ def test_a_class_that_no_pixel_of_the_map_has_is_named_in_the_headline(tmp_path:
     metrics = evaluate_maps(halves(data.groups[0].stores, truth, mapped=np.zeros_like(truth)), 2_000, 0)
     assert metrics["not_mapped"] == [data.names[1]]
     assert metrics["map_pixels"] == {data.names[0]: truth.size, data.names[1]: 0}
-    assert verdict(KINDS["segmentation"].model_validate(metrics)).headline.endswith(
+    assert verdict(metrics_type("segmentation").model_validate(metrics)).headline.endswith(
         f" The map has no pixel of “{data.names[1]}”."
     )

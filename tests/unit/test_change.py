@@ -26,7 +26,7 @@ from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.labels.change import from_to, from_to_names
 from eopipe.reporting.change import change_sections
 from eopipe.scenes.item import scene_tags
-from eopipe.tasks.classes import confusion_matrix
+from eopipe.tasks.segmentation import confusion_matrix
 from eopipe.text_files import write_json
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.store import NO_LABEL, Tiles

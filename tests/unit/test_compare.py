@@ -17,9 +17,9 @@ from eopipe.inspection.compare_command import names_of
 from eopipe.reporting.compare_page import read_panels, render_comparison, score_table, size_text
 from eopipe.reporting.leaderboard import difference_text
 from eopipe.tasks import TASKS
-from eopipe.tasks.classes import ClassTables
-from eopipe.tasks.label_sets import LabelTables, label_tables
-from eopipe.tasks.values import ValueTables, value_parts
+from eopipe.tasks.multilabel import LabelTables, label_tables
+from eopipe.tasks.regression import ValueTables, value_parts
+from eopipe.tasks.segmentation import ClassTables
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles
 

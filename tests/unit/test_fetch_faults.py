@@ -27,7 +27,7 @@ from scenery import Run
 from eopipe.errors import PreemptedError, UpstreamError
 from eopipe.fetch.assets import run_parallel
 from eopipe.fetch.download import download_asset
-from eopipe.fetch.retry import MAX_RETRY_AFTER, retry_after
+from eopipe.fetch.retry import MAX_RETRY_AFTER, PER_HOST, retry_after
 
 MIX = (
     [Fault(status=503, body=b"busy")] * 20 + [Fault(reset=True)] * 5 + [Fault(cut=9_000)] * 5 + [Fault(pause=60.0)] * 2
@@ -55,7 +55,7 @@ def test_f01_200_assets_come_right_from_a_server_that_fails_a_third_of_requests(
 
     web.random_fault = fault
     content = {f"b{n:03}": tif(18_000, n) for n in range(200)}
-    completed = fetch(run, tmp_path, put(web, content), "--workers", 16, "--per-host", 16)
+    completed = fetch(run, tmp_path, put(web, content), "--workers", 16)
     assert completed.code == 0, completed.stderr
     assert is_fetched(tmp_path, content)
     assert len(list((tmp_path / "scene").glob("*.tif"))) == 200
@@ -409,10 +409,10 @@ def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, we
 
     web.server.RequestHandlerClass.respond = counted  # type: ignore[attr-defined]
     web.random_fault = lambda _: Fault(pause=0.02)
-    content = {f"b{n}": tif(600, n) for n in range(24)}
-    assert fetch(run, tmp_path, put(web, content), "--workers", 12, "--per-host", 3).code == 0
+    content = {f"b{n}": tif(600, n) for n in range(64)}
+    assert fetch(run, tmp_path, put(web, content), "--workers", 32).code == 0
     # The next request can come in before this thread has counted the last one as finished.
-    assert maximum[0] <= 2 * 3 < 12
+    assert maximum[0] <= 2 * PER_HOST < 32
 
 
 def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(tmp_path: Path, web: Loopback) -> None:

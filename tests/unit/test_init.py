@@ -19,7 +19,9 @@ from scenery import CRS, LEFT, TOP, Catalog, Run
 from eopipe.chips.block_choice import empty_splits
 from eopipe.config import check, load
 from eopipe.config_conflicts import plan_of
+from eopipe.errors import UsageError
 from eopipe.planning.check_config import run_frame
+from eopipe.run.rules import options
 from eopipe.tiles.globe import transformer
 
 ROOT = Path(__file__).parents[2]
@@ -355,8 +357,8 @@ def test_labels_that_leave_a_choice_or_cannot_be_split_are_refused_in_a_sentence
         ("catalog",): "catalog is a folder; give the labels as a vector file",
         ("own.kml",): "--labels own.kml is KML, which is not read; give a vector file",
     }
-    for options, sentence in sentences.items():
-        done = run("init", "p", "--catalog", "catalog", "--bands", "blue", "--labels", *options)
+    for words, sentence in sentences.items():
+        done = run("init", "p", "--catalog", "catalog", "--bands", "blue", "--labels", *words)
         assert sentence in done.stderr, done.stderr
         assert (done.code in (2, 3), done.stderr.count("\n")) == (True, 1)
         assert not (scenes / "p").exists()
@@ -537,8 +539,10 @@ def test_title_and_authors_are_stated_once_for_report_catalog_and_crate() -> Non
     people = {"author": "Ada Lovelace", "coauthors": ["Jo March 0000-0002-1825-0097; Orchard House"]}
     scenes = {"search": {"catalog": "catalog"}, "label": {"source": "labels.gpkg"}}
     config = check(scenes | {"report": {"title": "Woods"}, "crate": people})
-    assert (config["catalog"]["title"], config["crate"]["title"]) == ("Woods", "Woods")
+    assert all("--title Woods" in options(config, name) for name in ("report", "catalog", "crate"))
     assert config["report"]["author"] == "Ada Lovelace, Jo March"
-    other = {"report": {"title": "Woods", "author": "A."}, "crate": {"title": "Crate"}, "catalog": {"title": "Maps"}}
-    config = check(scenes | other)
-    assert (config["catalog"]["title"], config["crate"]["title"], config["report"]["author"]) == ("Maps", "Crate", "A.")
+    assert check(scenes | {"report": {"author": "A."}, "crate": people})["report"]["author"] == "A."
+    with pytest.raises(
+        UsageError, match=r"catalog has no setting title of its own; set report.title, which is for all"
+    ):
+        check(scenes | {"catalog": {"title": "Maps"}})

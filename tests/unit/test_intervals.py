@@ -10,8 +10,8 @@ from benchmarks.coverage import SCENARIOS, simulate, simulate_independent
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.evaluation.correlation import Correlation, SamplingUnits, square_units
 from eopipe.evaluation.intervals import Pieces, Tally, intervals, measure_pieces
-from eopipe.tasks.classes import ClassTables, confusion_matrix
-from eopipe.tasks.values import ValueTables, value_parts
+from eopipe.tasks.regression import ValueTables, value_parts
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 
 NAMES = ("water", "land")
 MEASURES, VALUES = ClassTables(NAMES), ValueTables()

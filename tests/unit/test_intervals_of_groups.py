@@ -19,7 +19,7 @@ from eopipe.evaluation.correlation import Correlation, SamplingUnits, placed_uni
 from eopipe.evaluation.intervals import Tally, correlated_pieces, intervals, measure_pieces
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.units import choose_units
-from eopipe.tasks.classes import ClassTables
+from eopipe.tasks.segmentation import ClassTables
 from eopipe.tiles.store import Tiles
 
 MEASURES = ClassTables(("land", "water"))

@@ -42,7 +42,7 @@ from eopipe.models.unet import UNet, unet_radius
 from eopipe.publish import publish
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.scenes.item import scene_tags, tagged_scenes
-from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.text_files import read_json
 from eopipe.tiles.store import NO_LABEL, Tiles
 

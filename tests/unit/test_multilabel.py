@@ -20,7 +20,7 @@ from eopipe.reporting.multilabel import cooccurrence_rows
 from eopipe.reporting.scores import method_rows
 from eopipe.run.rules import options
 from eopipe.tasks import TASKS
-from eopipe.tasks.label_sets import LabelTables, label_sets, label_tables
+from eopipe.tasks.multilabel import LabelTables, label_sets, label_tables
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.data import label_weights
 from eopipe.training.losses import label_sets_of_batch, loss_of, positive_weights

@@ -28,7 +28,7 @@ from eopipe.run.project import summary
 from eopipe.stac.mlm import to_card, to_item
 from eopipe.stac.write import ItemExtent
 from eopipe.tasks import TASKS
-from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.text_files import read_json, write_json
 from eopipe.tiles.layout import Layout
 

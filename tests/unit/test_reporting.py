@@ -15,7 +15,7 @@ from PIL import Image
 
 from eopipe.chips.splits import read_samples
 from eopipe.errors import BadInputError, UsageError
-from eopipe.evaluation.metrics_document import KINDS, read_metrics
+from eopipe.evaluation.metrics_document import metrics_type, read_metrics
 from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
 from eopipe.reporting.palette import DISTINCT, class_colors, difference, rgb
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, map_panels, outline
@@ -90,7 +90,7 @@ def of_classes(accuracy: float, miou: float) -> dict[str, Any]:
 
 def verdict_on(document: dict[str, Any]) -> Verdict:
     """The verdict on the scores of a metrics file."""
-    return verdict(KINDS[document.get("task", "segmentation")].model_validate(document))
+    return verdict(metrics_type(document.get("task", "segmentation")).model_validate(document))
 
 
 @pytest.mark.parametrize(("gains", "simple", "tone", "headline"), [
@@ -135,7 +135,7 @@ def test_equal_scores_on_each_piece_have_no_interval_of_nothing() -> None:
         f"The model cannot be told apart from {PIXEL} (gain 0.000, equal on each piece), but is better than {ALWAYS}."
     )
     assert verdict_on(document).headline == equal
-    rows = method_rows(KINDS["segmentation"].model_validate(document))
+    rows = method_rows(metrics_type("segmentation").model_validate(document))
     of_model = {row.name: [cell.note for cell in row.cells[:2]] for row in rows}
     assert of_model["Model minus boosted trees on bands"] == ["equal on each piece"] * 2
 
@@ -218,14 +218,14 @@ def test_the_baseline_of_an_older_run_is_the_one_with_texture_and_its_own_gain()
     metrics = compared((UP, UP), (UP, UP)) | {"texture_baseline": of_classes(0.85, 0.75)}
     metrics["intervals"]["texture_gain"] = {"accuracy": DOWN, "miou": DOWN}
     assert verdict_on(metrics).headline == f"The model is worse than {TEXTURE}, but is better than {ALWAYS}."
-    read = KINDS["segmentation"].model_validate(metrics)
+    read = metrics_type("segmentation").model_validate(metrics)
     assert read.gains("pixel_baseline") == {"accuracy": UP, "miou": UP}
     assert baseline_text(read) == ""
 
 
 def test_a_baseline_that_was_left_out_is_named_with_the_reason() -> None:
     choice = {"name": "pixel_baseline", "by": "mIoU", "left_out": {"texture_baseline": "more than 100 features"}}
-    read = KINDS["segmentation"].model_validate(compared((UP, UP), (UP, UP)) | {"baseline": choice})
+    read = metrics_type("segmentation").model_validate(compared((UP, UP), (UP, UP)) | {"baseline": choice})
     assert baseline_text(read) == (
         "The baseline is the boosted trees on bands, chosen by mIoU. "
         "Left out: boosted trees with texture (more than 100 features)."
@@ -399,7 +399,7 @@ def test_words_are_joined_as_in_a_sentence() -> None:
 
 def test_a_model_that_is_fitted_at_once_has_no_steps_in_its_report() -> None:
     rows = [{"step": step, "val": {"miou": 0.5 + step / 10}} for step in (1, 2)]
-    sentences = [best_validation({"validations": rows[:count]}) for count in (1, 2)]
+    sentences = [best_validation({"validations": rows[:count]}, "segmentation") for count in (1, 2)]
     assert sentences == [
         "Highest mIoU in the validation areas: 0.600 after its fit.",
         "Highest mIoU in the validation areas: 0.700 after step 2 of 2.",

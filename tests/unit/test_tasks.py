@@ -19,9 +19,9 @@ from eopipe.checkpoints.checkpoint import Progress, validation_score
 from eopipe.config import check
 from eopipe.errors import UsageError
 from eopipe.tasks import TASKS
-from eopipe.tasks.classes import ClassTables, confusion_matrix
+from eopipe.tasks.regression import ValueTables, value_parts
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.tasks.task import chip_logits, majority_class
-from eopipe.tasks.values import ValueTables, value_parts
 from eopipe.tiles.store import NO_LABEL
 from eopipe.training.losses import cross_entropy, huber, loss_of, majority
 from eopipe.training.schedule import best_validation

@@ -16,7 +16,7 @@ from eopipe.arrays import AnyArray
 from eopipe.cli import main
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
-from eopipe.evaluation.metrics_document import KINDS
+from eopipe.evaluation.metrics_document import metrics_type
 from eopipe.evaluation.trials import LEADERBOARD, RankedTrials, rank_trials
 from eopipe.publish import MANIFEST
 from eopipe.reporting.compare_page import render_trials
@@ -356,7 +356,7 @@ def test_the_scores_of_the_stage_are_those_of_the_tasks() -> None:
 @pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
 def test_each_score_of_a_task_has_a_formula_and_a_field_in_metrics_json(task: Task) -> None:
     keys = {score.key for score in task.scores}
-    assert keys <= KINDS[task.name].model_fields["model"].annotation.model_fields.keys()  # type: ignore[union-attr]
+    assert keys <= metrics_type(task.name).model_fields["model"].annotation.model_fields.keys()  # type: ignore[union-attr]
     tables = task.tables(CLASSES)
     overall, _ = tables.formulas(np.zeros((1, tables.width), tables.dtype))
     assert overall.keys() == keys - {"mean_average_precision"}

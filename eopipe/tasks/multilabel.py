@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.tasks.classes import ClassTables
+from eopipe.tasks.segmentation import ClassTables
 from eopipe.tasks.task import ClassMeasure, Compared, NamedScore, SimplestPrediction, Task, UnitSums, share
 
 if TYPE_CHECKING:
@@ -155,3 +155,12 @@ def label_sets(counts: AnyArray, min_share: float) -> BoolArray:
     """
     counts = counts[counts.any(1)]
     return np.asarray(counts / counts.sum(1, keepdims=True) >= min_share)
+
+
+TASK = LabelSetTask(
+    name="multilabel",
+    is_of_chips=True,
+    losses=("binary_cross_entropy", "binary_focal"),
+    mlm=("classification", ("batch", "class")),
+    hub="image-classification",
+)

@@ -159,3 +159,12 @@ def value_parts(truth: AnyArray, predicted: AnyArray, offset: float) -> Float64A
     """
     error, shifted = predicted.astype(np.float64) - truth, truth.astype(np.float64) - offset
     return np.stack([np.ones(error.shape), error, np.abs(error), error**2, shifted, shifted**2])
+
+
+TASK = ValueTask(
+    name="regression",
+    is_of_chips=False,
+    losses=("huber", "mse"),
+    mlm=("regression", ("batch", "channel", "height", "width")),
+    deepness="Regressor",
+)

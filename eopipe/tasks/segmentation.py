@@ -159,3 +159,13 @@ def _mean(per_class: Float64Array) -> Float64Array:
     """The mean over the classes with a defined score."""
     is_defined = np.isfinite(per_class)
     return share(np.where(is_defined, per_class, 0).sum(1), is_defined.sum(1).astype(np.float64))
+
+
+TASK = ClassTask(
+    name="segmentation",
+    is_of_chips=False,
+    losses=("cross_entropy", "focal", "dice", "lovasz"),
+    mlm=("semantic-segmentation", ("batch", "class", "height", "width")),
+    hub="image-segmentation",
+    deepness="Segmentor",
+)
