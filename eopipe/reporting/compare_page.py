@@ -35,7 +35,6 @@ NOTE = (
     "An interval says how far a difference would move on other places like these. It knows nothing of seeds: a "
     "training with another seed gives another map too."
 )
-TRIALS_TEMPLATE = "trials_page.html"
 # The best trials whose scores and maps are side by side.
 MAX_COMPARED = 4
 # Cawley and Talbot 2010, JMLR 11:2079: what is optimised over is biased.
@@ -65,12 +64,11 @@ def size_text(comparison: RunComparison, data: EvaluationData, split: str) -> st
 
 def score_table(comparison: RunComparison, names: Sequence[str], data: EvaluationData) -> list[tuple[str, ...]]:
     """Rows of scores, heads first: of each run, then of each other run minus the first, with the paired interval."""
-    heads = ["Score", *names, *(f"{name} minus {names[0]} ({100 * LEVEL:.0f} %)" for name in names[1:])]
+    rows = [("Score", *names, *(f"{name} minus {names[0]} ({100 * LEVEL:.0f} %)" for name in names[1:]))]
     class_score = data.task.class_score
     titles = dict(measures_of(data.task.name)) | {
         f"{class_score}:{name}": f"{OF_CLASS[class_score]} {name}" for name in data.names
     }
-    rows = [tuple(heads)]
     for key, title in titles.items():
         if key in comparison.runs[0].scores:
             unit = data.unit if key in HAVE_UNIT else ""
@@ -146,18 +144,38 @@ def _map_panels(
 def render_comparison(
     names: Sequence[str], scores: tuple[str, list[tuple[str, ...]]], settings: Sequence[TextRow], panels: ComparedPanels
 ) -> str:
-    """The page; every text from outside is escaped."""
-    caption, rows = scores
-    context = {"run": {"title": " and ".join(names)}, "names": names, "caption": caption, "scores": rows}
-    context |= {"settings": settings, "note": NOTE} | panels_context(panels, names[0])
-    return page_environment().get_template(TEMPLATE).render(context)
+    """The page of finished runs; every text from outside is escaped."""
+    texts = {"kind": "eopipe comparison", "run": {"title": " and ".join(names)}, "heading": "Scores"}
+    return _render(names, scores, panels, texts | {"settings": settings, "notes": [NOTE], "leaderboard": None})
 
 
-def panels_context(panels: ComparedPanels, first: str) -> dict[str, Any]:
-    """What a template needs for the maps of runs, the first of which has this name, and for its head and foot."""
-    texts = "Worst, median and best chips", f"In the order of the errors of {first}.", ""
-    outcomes = ("both right", f"only {first} right", "only the other right", "both wrong", "other places")
-    return {
+def render_trials(ranked: RankedTrials) -> str:
+    """The page of the trials of a run; every text from outside is escaped."""
+    first, names = ranked.runs[0], [model.name for model in ranked.models[:MAX_COMPARED]]
+    options = {name: value for name, value in ranked.settings[0].items() if value is not None}
+    settings = format_settings(options) or f"Trial {ranked.winner.name}"
+    title = f"{settings}: the best of {plural(len(ranked.models), 'trial')}"
+    best = f"the {plural(len(names), 'best trial')}" if len(names) > 1 else names[0]
+    texts = {"kind": "eopipe trials", "run": {"title": title}, "heading": f"All scores of {best}"}
+    board = {"leaderboard": Leaderboard(ranked.json_document(), first.task.name, first.unit), "notes": [NOTE, BIAS]}
+    shown = replace(ranked.comparison, runs=ranked.comparison.runs[:MAX_COMPARED])
+    scores = f"Scores on {size_text(shown, first, PLACES)}", score_table(shown, names, first)
+    return _render(names, scores, read_panels(ranked.runs[:MAX_COMPARED], names, PLACES), texts | board)
+
+
+def _render(
+    names: Sequence[str], scores: tuple[str, list[tuple[str, ...]]], panels: ComparedPanels, parts: dict[str, Any]
+) -> str:
+    """The page with the scores and maps of runs, and what only one kind of page has."""
+    texts = "Worst, median and best chips", f"In the order of the errors of {names[0]}.", ""
+    outcomes = ("both right", f"only {names[0]} right", "only the other right", "both wrong", "other places")
+    sections = ["leaderboard", "scores"] if parts["leaderboard"] else ["scores", "settings"]
+    sections += ["maps"] * bool(panels.groups or panels.sheet)
+    context = parts | {
+        "names": names,
+        "contents": {name: name.capitalize() for name in sections},
+        "caption": scores[0],
+        "scores": scores[1],
         "version": __version__,
         "style": page_source(STYLE),
         "groups": panels.groups,
@@ -167,21 +185,4 @@ def panels_context(panels: ComparedPanels, first: str) -> dict[str, Any]:
         "outcomes": dict(zip(outcomes, OUTCOME_COLORS, strict=True)) if panels.legend else {},
         "scale_bar": partial(scale_bar, panels.pixel_m),
     }
-
-
-def render_trials(ranked: RankedTrials) -> str:
-    """The page; every text from outside is escaped."""
-    first, names = ranked.runs[0], [model.name for model in ranked.models[:MAX_COMPARED]]
-    compared = replace(ranked.comparison, runs=ranked.comparison.runs[:MAX_COMPARED])
-    panels = read_panels(ranked.runs[:MAX_COMPARED], names, PLACES)
-    options = {name: value for name, value in ranked.settings[0].items() if value is not None}
-    settings = format_settings(options) or f"Trial {ranked.winner.name}"
-    context = {
-        "run": {"title": f"{settings}: the best of {plural(len(ranked.models), 'trial')}"},
-        "names": names,
-        "caption": f"Scores on {size_text(ranked.comparison, first, PLACES)}",
-        "leaderboard": Leaderboard(ranked.json_document(), first.task.name, first.unit),
-        "scores": score_table(compared, names, first),
-        "notes": [NOTE, BIAS],
-    }
-    return page_environment().get_template(TRIALS_TEMPLATE).render(context | panels_context(panels, names[0]))
+    return page_environment().get_template(TEMPLATE).render(context)

@@ -7,8 +7,8 @@ from eopipe.contract import Input, Option, Output
 from eopipe.train_options import RankingScore
 
 # 2: groups are the pieces of intervals where they are split. 3: maps of a chip set are a sheet of its chips.
-# 4: regions are pieces too, and groups where there are few.
-REVISION = 4
+# 4: regions are pieces too, and groups where there are few. 5: tables of the page have names that differ.
+REVISION = 5
 NEEDS = ("validation_places", "score_of_task")
 
 

@@ -100,8 +100,7 @@ def report(
     inputs = ReportInputs(model, classes, probabilities, tiles, metrics, chips, labels, scenes, fold_metrics)
     statements = AuthorStatements(title, attribution, colors, use, limits, author, license)
     if chips:
-        run: MappedRun
-        run = trained = read_run(inputs, statements)
+        run: MappedRun = (trained := read_run(inputs, statements))
         parts, both = training_parts(trained), [cards.model_card(trained), cards.data_card(trained)]
     elif model_card or data_card:
         raise UsageError("--model-card and --data-card are of a training: give its split with --chips")
