@@ -158,8 +158,8 @@ def render_trials(ranked: RankedTrials) -> str:
     best = f"the {plural(len(names), 'best trial')}" if len(names) > 1 else names[0]
     texts = {"kind": "eopipe trials", "run": {"title": title}, "heading": f"All scores of {best}"}
     board = {"leaderboard": Leaderboard(ranked.json_document(), first.task.name, first.unit), "notes": [NOTE, BIAS]}
-    shown = replace(ranked.comparison, runs=ranked.comparison.runs[:MAX_COMPARED])
-    scores = f"Scores on {size_text(shown, first, PLACES)}", score_table(shown, names, first)
+    best_trials = replace(ranked.comparison, runs=ranked.comparison.runs[:MAX_COMPARED])
+    scores = f"Scores on {size_text(best_trials, first, PLACES)}", score_table(best_trials, names, first)
     return _render(names, scores, read_panels(ranked.runs[:MAX_COMPARED], names, PLACES), texts | board)
 
 
