@@ -86,8 +86,8 @@ def test_a_second_run_has_nothing_to_do_and_says_so(finished: Project) -> None:
 @pytest.mark.parametrize(
     "several",
     [
-        {"trials": {"space": {"width": [4, 8]}, "rungs": [0.5]}},
-        pytest.param({"members": 2}, marks=pytest.mark.exhaustive),
+        pytest.param({"trials": {"space": {"width": [4, 8]}, "rungs": [0.5]}}, marks=pytest.mark.exhaustive),
+        {"members": 2},
         pytest.param({"folds": 3}, marks=pytest.mark.exhaustive),
     ],
     ids=["trials", "members", "folds"],
