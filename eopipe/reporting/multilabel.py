@@ -19,7 +19,7 @@ from eopipe.reporting.scores import (
     method_rows,
     share_cell,
 )
-from eopipe.reporting.wording import BASELINES, format_count, format_percent, format_score, plural
+from eopipe.reporting.wording import format_count, format_percent, format_score, plural
 from eopipe.tasks import TASKS
 
 
@@ -74,14 +74,6 @@ def cooccurrence_rows(classes: list[str], counts: list[list[int]]) -> list[Table
         cells = [share_cell(count, row[number], is_highlighted=True) for count in row]
         rows.append(TableRow(name, plural(row[number], "chip"), cells))
     return rows
-
-
-def label_headline(metrics: LabelMetrics) -> str:
-    """The scores on one line, for the map, which shows the class of the highest probability of each chip."""
-    methods = (metrics.model, metrics.baselines[metrics.chosen], metrics.simple)
-    model, baseline, majority = (format_score(scores.f1_micro) for scores in methods)
-    others = f"{BASELINES[metrics.chosen]} {baseline}, most frequent labels {majority}"
-    return f"Most probable class of each chip; micro F1 of all labels {model} ({others})"
 
 
 def _examples(metrics: LabelMetrics, maps: list[MapView], chip: int, step: int) -> Iterator[LabelExample]:

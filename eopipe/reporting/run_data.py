@@ -16,7 +16,7 @@ from eopipe.chips.chips import pair_stores
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split, read_split
 from eopipe.errors import BadInputError, UsageError
-from eopipe.evaluation.metrics_document import AnyMetrics, LabelMetrics, RunMetrics, ValueMetrics, read_metrics
+from eopipe.evaluation.metrics_document import AnyMetrics, RunMetrics, read_metrics
 from eopipe.evaluation.trials import LEADERBOARD
 from eopipe.models.model_folder import HISTORY, model_item, read_model_card, weights_file
 from eopipe.reporting.change import with_change_panel
@@ -25,7 +25,6 @@ from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates,
 from eopipe.reporting.decimation import Decimation
 from eopipe.reporting.leaderboard import Leaderboard
 from eopipe.reporting.maps import MapContent, cell_panels, write_map
-from eopipe.reporting.multilabel import label_headline
 from eopipe.reporting.palette import ValueScale, class_colors
 from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
 from eopipe.reporting.quality import DataQuality, read_quality
@@ -42,7 +41,7 @@ from eopipe.reporting.rasters import (
 )
 from eopipe.reporting.scores import scale_of
 from eopipe.reporting.split_maps import split_roles
-from eopipe.reporting.verdict import headline, value_headline, weak_classes
+from eopipe.reporting.verdict import headline, weak_classes
 from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
 from eopipe.tasks import TASKS
 from eopipe.telemetry.journal import METRICS, read_journal
@@ -207,11 +206,7 @@ class RunData(MappedRun):
     @property
     def subtitle(self) -> str:
         """The scores in a sentence, and the classes that are never right or hardly mapped."""
-        if isinstance(self.metrics, LabelMetrics):
-            scores = label_headline(self.metrics)
-        else:
-            scores = value_headline(self.metrics) if isinstance(self.metrics, ValueMetrics) else headline(self.metrics)
-        return ". ".join([scores, *filter(None, [" ".join(weak_classes(self.metrics))])])
+        return ". ".join([headline(self.metrics), *filter(None, [" ".join(weak_classes(self.metrics))])])
 
     @property
     def task(self) -> str:

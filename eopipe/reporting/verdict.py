@@ -10,14 +10,10 @@ from typing import Literal
 from eopipe.evaluation.metrics_document import (
     MIN_PIECES,
     AnyMetrics,
-    ClassMetrics,
-    LabelMetrics,
     Method,
+    MethodScores,
     MetricsDocument,
     RunMetrics,
-    ScoresOfClasses,
-    ScoresOfLabels,
-    ValueMetrics,
 )
 from eopipe.reporting.wording import (
     BASELINES,
@@ -101,19 +97,23 @@ def seeds_text(metrics: MetricsDocument) -> str:
     )
 
 
-def headline(metrics: ClassMetrics) -> str:
+def headline(metrics: RunMetrics) -> str:
     """The scores on one line, for the map."""
-    chosen, model = metrics.chosen, metrics.model
-    accuracy = f"{format_percent(model.accuracy)} of the test {metrics.sample}s correct"
-    others = (format_percent(scores.accuracy) for scores in (metrics.baselines[chosen], metrics.simple))
-    return f"{accuracy}, mIoU {format_score(model.miou)} ({BASELINES[chosen]} {', majority class '.join(others)})"
+    task, chosen = TASKS[metrics.task], metrics.chosen
+    words = [_words(metrics, scores) for scores in (metrics.model, metrics.baselines[chosen], metrics.simple)]
+    _, baseline, simple = (of_method[verdict_measures(metrics.task)[0][0]] for of_method in words)
+    of_map = task.texts.line.format(sample=metrics.sample, **words[0])
+    return f"{of_map} ({BASELINES[chosen]} {baseline}, {task.simple_baseline[1]} {simple})"
 
 
-def value_headline(metrics: ValueMetrics) -> str:
-    """The scores on one line, for the map of values."""
-    methods = (metrics.model, metrics.baselines[metrics.chosen], metrics.simple)
-    model, baseline, mean = (format_value(scores.rmse, metrics.unit) for scores in methods)
-    return f"RMSE {model} on the test pixels ({BASELINES[metrics.chosen]} {baseline}, mean of the labels {mean})"
+def _words(metrics: RunMetrics, scores: MethodScores) -> dict[str, str]:
+    """The scores of a method as text, by their keys; accuracy as a percentage."""
+    texts = dict[str, str]()
+    for named in TASKS[metrics.task].scores:
+        value = scores.score(named.key)
+        text = format_value(value, metrics.unit) if named.has_unit else format_score(value)
+        texts[named.key] = format_percent(value) if named.key == "accuracy" else text
+    return texts
 
 
 def weak_classes(metrics: AnyMetrics, subject: str = "The map") -> list[str]:
@@ -144,18 +144,15 @@ def _first(classes: list[str], last: str = "and") -> str:
 
 def _simple_name(metrics: RunMetrics) -> str:
     """The baseline that predicts the same everywhere, as a name in a sentence."""
-    return (
-        "the mean of the labels" if isinstance(metrics, ValueMetrics) else f"always predicting {constant_text(metrics)}"
-    )
+    return TASKS[metrics.task].texts.simple.format(constant_text(metrics))
 
 
 def constant_text(metrics: RunMetrics) -> str:
     """What the baseline predicts that predicts the same everywhere: a class, labels or a value."""
-    if isinstance(metrics, ValueMetrics):
-        return format_value(metrics.simple.value, metrics.unit)
-    if isinstance(metrics, LabelMetrics):
-        return join_words([f"“{name}”" for name in metrics.simple.labels]) or "no label"
-    return f"“{metrics.simple.name}”"
+    constant: str | list[str] | float = getattr(metrics.simple, TASKS[metrics.task].texts.constant)
+    if isinstance(constant, float):
+        return format_value(constant, metrics.unit)
+    return join_words([f"“{name}”" for name in ([constant] if isinstance(constant, str) else constant)]) or "no label"
 
 
 def verdict_measures(task: str) -> NamedMeasures:
@@ -232,32 +229,15 @@ def _chance_text(metrics: RunMetrics, comparisons: list[Comparison]) -> str:
 
 def _text(metrics: RunMetrics) -> str:
     """Scores of model and baselines in one sentence, and what is certain of them."""
-    begin = f"On {scored_size(metrics)}, "
-    names: dict[Method, str] = {metrics.chosen: f"the {BASELINES[metrics.chosen]}", "simple": _simple_name(metrics)}
-    if isinstance(metrics, ValueMetrics):
-        others = join_words(
-            [f"of {names[key]} {format_value(metrics.methods[key].rmse, metrics.unit)}" for key in names]
-        )
-        error = format_value(metrics.model.rmse, metrics.unit)
-        text = f"{begin}the root mean square error of the model is {error}; {others}."
-    elif isinstance(metrics, LabelMetrics):
-        others = join_words([f"of {names[key]} {_f1_text(metrics.methods[key])}" for key in names])
-        text = f"{begin}the micro F1 of the model's labels is {_f1_text(metrics.model)}; {others}."
-    else:
-        others = join_words([f"{names[key]} for {_accuracy_text(metrics.methods[key])}" for key in names])
-        text = f"{begin}the model is correct for {_accuracy_text(metrics.model)}; {others}."
-        chosen = metrics.chosen
-        if _sign(metrics.gains(chosen).get("accuracy")):
-            text += _error_ratio(metrics.model.accuracy, metrics.baselines[chosen].accuracy, BASELINES[chosen])
+    chosen, texts = metrics.chosen, TASKS[metrics.task].texts
+    of_methods = {key: texts.scores.format(**_words(metrics, scores)) for key, scores in metrics.methods.items()}
+    names: dict[Method, str] = {chosen: f"the {BASELINES[chosen]}", "simple": _simple_name(metrics)}
+    others = join_words([texts.other.format(of_methods[key], name=name) for key, name in names.items()])
+    text = f"On {scored_size(metrics)}, {texts.model.format(of_methods['model'])}; {others}."
+    if _sign(metrics.gains(chosen).get("accuracy")):
+        accuracy, of_baseline = (scores.score("accuracy") for scores in (metrics.model, metrics.baselines[chosen]))
+        text += _error_ratio(accuracy, of_baseline, BASELINES[chosen])
     return text
-
-
-def _accuracy_text(scores: ScoresOfClasses) -> str:
-    return f"{format_percent(scores.accuracy)} (mIoU {format_score(scores.miou)})"
-
-
-def _f1_text(scores: ScoresOfLabels) -> str:
-    return f"{format_score(scores.f1_micro)} (macro F1 {format_score(scores.f1_macro)})"
 
 
 def _error_ratio(accuracy: float | None, baseline: float | None, name: str) -> str:

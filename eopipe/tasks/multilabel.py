@@ -9,7 +9,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.tasks.segmentation import ClassTables
-from eopipe.tasks.task import ClassMeasure, Compared, NamedScore, SimplestPrediction, Task, UnitSums, share
+from eopipe.tasks.task import ClassMeasure, Compared, NamedScore, ScoreTexts, SimplestPrediction, Task, UnitSums, share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,11 +86,19 @@ class LabelSetTask(Task):
         NamedScore("mean_average_precision", "mAP"),
     )
     class_score: ClassVar[ClassMeasure] = "f1"
-    simple_baseline: ClassVar[tuple[str, str]] = ("majority", "frequent labels")
+    simple_baseline: ClassVar[tuple[str, str]] = ("majority", "most frequent labels")
     explanation: ClassVar[str] = (
         "Micro F1: F1 of all labels together. Macro F1: mean of the classes' F1. Subset accuracy: share of chips whose "
         "labels are all correct. Hamming loss: share of incorrect decisions on a label; 0 is perfect. mAP: mean of the "
         "classes' average precision, the area below the curve of precision over recall."
+    )
+    texts: ClassVar[ScoreTexts] = ScoreTexts(
+        scores="{f1_micro} (macro F1 {f1_macro})",
+        model="the micro F1 of the model's labels is {}",
+        other="of {name} {}",
+        line="Most probable class of each chip; micro F1 of all labels {f1_micro}",
+        simple="always predicting {}",
+        constant="labels",
     )
     rasters: ClassVar[tuple[str, str]] = ("labels", "probabilities")
 

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.tasks.task import Compared, NamedScore, SimplestPrediction, Tables, Task, UnitSums, share, six_digits
+from eopipe.tasks.task import (
+    Compared,
+    NamedScore,
+    ScoreTexts,
+    SimplestPrediction,
+    Tables,
+    Task,
+    UnitSums,
+    share,
+    six_digits,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,10 +131,18 @@ class ValueTask(Task):
         NamedScore("bias", "Bias", has_unit=True, scale="signed"),
         NamedScore("r2", "R²", scale="explained"),
     )
-    simple_baseline: ClassVar[tuple[str, str]] = ("mean", "mean of labels")
+    simple_baseline: ClassVar[tuple[str, str]] = ("mean", "mean of the labels")
     explanation: ClassVar[str] = (
         "RMSE: root mean square error. MAE: mean absolute error. Bias: mean of map minus label. R²: coefficient of "
         "determination, the share of the labels' variance that the map explains; 1 is perfect."
+    )
+    texts: ClassVar[ScoreTexts] = ScoreTexts(
+        scores="{rmse}",
+        model="the root mean square error of the model is {}",
+        other="of {name} {}",
+        line="RMSE {rmse} on the test pixels",
+        simple="the mean of the labels",
+        constant="value",
     )
     rasters: ClassVar[tuple[str, str]] = ("values", "spread")
 

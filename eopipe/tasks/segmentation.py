@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.tasks.task import Compared, NamedScore, SimplestPrediction, Tables, Task, UnitSums, share, six_digits
+from eopipe.tasks.task import (
+    Compared,
+    NamedScore,
+    ScoreTexts,
+    SimplestPrediction,
+    Tables,
+    Task,
+    UnitSums,
+    share,
+    six_digits,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,6 +133,14 @@ class ClassTask(Task):
         "Accuracy: share of correct pixels, or of correct chips where chips have classes. mIoU: intersection over "
         "union of map and label, averaged over the classes, so that rare classes count as much as common ones. Macro "
         "F1: mean of the classes' F1. Kappa: agreement beyond chance. 1 is perfect."
+    )
+    texts: ClassVar[ScoreTexts] = ScoreTexts(
+        scores="{accuracy} (mIoU {miou})",
+        model="the model is correct for {}",
+        other="{name} for {}",
+        line="{accuracy} of the test {sample}s correct, mIoU {miou}",
+        simple="always predicting {}",
+        constant="name",
     )
     rasters: ClassVar[tuple[str, str]] = ("classes", "probabilities")
 

@@ -64,6 +64,21 @@ class NamedScore:
         return abs(value) if self.is_lower_better or self.scale == "signed" else 1 - value
 
 
+class ScoreTexts(NamedTuple):
+    """Sentences about scores, in which `{miou}` is a score as text.
+
+    `scores` are those of one method; `model` and `other` say whose they are (`{}`), of another method by its `{name}`.
+    `line` is about the map alone. `simple` names what predicts `{}` everywhere, which metrics have as `constant`.
+    """
+
+    scores: str
+    model: str
+    other: str
+    line: str
+    simple: str
+    constant: str
+
+
 class Compared(NamedTuple):
     """Truth and prediction of samples (n,), of several labels for each chip (n, class).
 
@@ -173,8 +188,9 @@ class Task(ABC):
     class_score: ClassVar[ClassMeasure] = "iou"
     # The baseline that predicts the same everywhere: its key in a metrics file, and its name.
     simple_baseline: ClassVar[tuple[str, str]]
-    # What its scores mean, for the readers of a report.
+    # What its scores mean, for the readers of a report, and sentences about them.
     explanation: ClassVar[str]
+    texts: ClassVar[ScoreTexts]
     # The names of the two rasters of a map: assets as a later search selects them.
     rasters: ClassVar[tuple[str, str]]
 
