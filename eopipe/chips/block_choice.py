@@ -1,7 +1,7 @@
 """Which block and chip fill all splits of a grid, and warnings about plans that waste it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,20 +9,12 @@ from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.assign import splits_of_chips
 from eopipe.chips.splits import COLUMN_STRIPS, NO_SPLIT, SPLITS, STRIPS, SplitPlan, chip_corners, split_zones
 
-# `split.block` and `split.chip` are at least this, and a chip is a multiple of the second.
-SMALLEST, CHIP_STEP = 8, 4
+# `split.block` is at least this.
+SMALLEST = 8
 # A plan with this fraction of its chips in no split is worth a warning.
 UNUSED = 0.5
 BLOCKED = ("blocks", "checkerboard")
 NO_VALIDATION = "no validation chips, so early stopping, the best checkpoint and calibration cannot work"
-
-
-@dataclass(frozen=True)
-class BlockChoice:
-    """An edge of blocks in pixels, and the number of blocks of the grid that can hold a chip."""
-
-    block: int
-    count: int
 
 
 def count_blocks(shape: tuple[int, int], chip: int, block: int) -> int:
@@ -31,34 +23,19 @@ def count_blocks(shape: tuple[int, int], chip: int, block: int) -> int:
     return int(height * width) if block >= chip else 0
 
 
-def choose_block(
-    shape: tuple[int, int],
-    chip: int,
-    fractions: tuple[float, ...] = (0.7, 0.15, 0.15),
-    *,
-    buffer: int = 0,
-    seed: int = 0,
-    largest: int | None = None,
-    min_blocks: int = 3,
-) -> BlockChoice | None:
+def choose_block(shape: tuple[int, int], plan: SplitPlan, largest: int, min_blocks: int = 3) -> int | None:
     """The largest block that fills every split with a fraction, where all pixels are usable; None if none does.
 
-    Blocks are whole numbers of chips; each candidate is split as `split` does, with this seed. `largest` is an upper
-    limit of the block in pixels, `min_blocks` the minimum number of blocks that can hold a chip.
+    Blocks are whole numbers of chips; each candidate is split as `split` does. `largest` is an upper limit of the block
+    in pixels, `min_blocks` the minimum number of blocks that can hold a chip.
     """
-    plan = SplitPlan("blocks", fractions, chip, chip, buffer, SMALLEST, 0, 0, seed)
-    return _choose_block(shape, plan, largest or max(shape), min_blocks)
-
-
-def _choose_block(shape: tuple[int, int], plan: SplitPlan, largest: int, min_blocks: int = 3) -> BlockChoice | None:
     step = plan.chip if plan.chip >= SMALLEST else 2 * plan.chip
     # Powers of two of the chip first: they divide each other, and are what people write.
-    doubled = [step * 2**n for n in range(24) if step * 2**n <= largest]
+    doubled = [step << n for n in range(24) if step << n <= largest]
     others = [block for block in range(step, min(largest, max(shape)) + 1, step) if block not in doubled]
     for block in [*reversed(doubled), *reversed(others[:256])]:
-        choice = BlockChoice(block, count_blocks(shape, plan.chip, block))
-        if choice.count >= min_blocks and not empty_splits(shape, replace(plan, block=block)):
-            return choice
+        if count_blocks(shape, plan.chip, block) >= min_blocks and not empty_splits(shape, replace(plan, block=block)):
+            return block
     return None
 
 
@@ -74,21 +51,19 @@ def empty_splits(shape: tuple[int, int], plan: SplitPlan) -> list[str]:
     return [name for name in needed if not (splits == SPLITS.index(name)).any()]
 
 
-def describe_empty_split(name: str, shape: tuple[int, int], plan: SplitPlan) -> str:
-    """Why a split of this plan has no chip, and which block and chip would give it one, in one sentence."""
+def describe_empty_split(name: str, shape: tuple[int, int] | None, plan: SplitPlan) -> str:
+    """Why a split of this plan has no chip, and what gives it one; `shape` is None for a chip set: no grid."""
     head = f"the {name} split has no chip"
-    is_spatial = plan.by_place and plan.method != "group"
-    if not is_spatial or name not in empty_splits(shape, plan):
+    if shape is None or not plan.by_place or plan.method == "group" or name not in empty_splits(shape, plan):
         return (
-            f"{head} with enough usable, labelled pixels; choose a smaller split.min_valid or smaller chips, more "
-            "scenes, or compare the labels with the area"
+            f"{head} with enough usable, labelled pixels; choose a smaller split.min_valid, {_other_settings(plan)}, "
+            "or more scenes, or compare the labels with the area"
         )
     if plan.method in BLOCKED:
         return f"{head}: {_describe_blocks(shape, plan)}"
-    chip = _largest_chip(shape, plan)
-    cure = f"split.chip: {chip} is the largest that works" if chip else "choose other split.fractions"
-    buffer = f" and a buffer of {plan.buffer}" if plan.buffer else ""
-    return f"{head}: chips of {plan.chip} pixels{buffer} do not fit into its strip; {cure}"
+    strip, buffer = split_zones(shape, plan).split == SPLITS.index(name), f" and a buffer of {plan.buffer}"
+    reason = f"chips of {plan.chip} pixels{buffer if plan.buffer else ''} do not fit into its strip of {strip.sum()}"
+    return f"{head}: {reason}; choose {_other_settings(plan)}"
 
 
 def _describe_blocks(shape: tuple[int, int], plan: SplitPlan) -> str:
@@ -97,29 +72,20 @@ def _describe_blocks(shape: tuple[int, int], plan: SplitPlan) -> str:
     if plan.block < plan.chip:
         return f"a chip of {plan.chip} pixels does not fit into a block of {plan.block}; set split.block: {plan.chip}"
     reason = f"{blocks}: at least {needed} are needed" if count < needed else f"{blocks} give it none"
-    choice = _choose_block(shape, plan, max(shape))
-    if choice:
-        return f"{reason}; split.block: {choice.block} gives {choice.count}"
-    chip = _largest_chip(shape, plan)
-    if chip:
-        return f"{reason}; no block works with chips of {plan.chip}, the largest that does is {chip}"
-    return f"{reason}; {_other_settings(plan)}"
+    if block := choose_block(shape, plan, max(shape)):
+        return f"{reason}; split.block: {block} gives {count_blocks(shape, plan.chip, block)}"
+    return f"{reason}; no block works with chips of {plan.chip}: choose {_other_settings(plan)}"
 
 
 def _other_settings(plan: SplitPlan) -> str:
-    other = "fewer split.folds" if plan.folds else "other split.fractions"
-    return f"choose {other}{' or a smaller split.buffer' if plan.buffer else ''}"
-
-
-def _largest_chip(shape: tuple[int, int], plan: SplitPlan) -> int | None:
-    """The largest smaller chip with which no split is empty: with this block, else with the best block for it."""
-    for chip in range(min(plan.chip - CHIP_STEP, *shape) // CHIP_STEP * CHIP_STEP, SMALLEST - 1, -CHIP_STEP):
-        smaller = replace(plan, chip=chip, stride=min(plan.stride, chip))
-        if not empty_splits(shape, smaller):
-            return chip
-        if plan.method in BLOCKED and _choose_block(shape, smaller, max(shape)):
-            return chip
-    return None
+    """The settings that decide which chips a split has, for a sentence."""
+    shares = {
+        "fewer split.folds": plan.folds > 0,
+        "other split.dates": plan.method == "temporal",
+        "other split.test_groups and split.val_groups": bool(plan.test_groups or plan.val_groups),
+    }
+    share = next((words for words, is_used in shares.items() if is_used), "other split.fractions")
+    return f"a smaller split.chip{', a smaller split.buffer' if plan.buffer else ''} or {share}"
 
 
 def wants_validation(plan: SplitPlan) -> bool:
@@ -138,43 +104,7 @@ def describe_missing_validation(shape: tuple[int, int] | None, plan: SplitPlan) 
     if not wants_validation(plan):
         cure = "name two split.dates" if plan.method == "temporal" else "raise the second of split.fractions"
         return f"the split asks for none; {cure}"
-    is_geometric = shape is not None and plan.by_place and plan.method != "group"
-    if shape is None or not is_geometric or "val" not in empty_splits(shape, plan):
-        more = {
-            "a smaller split.buffer": plan.buffer > 0,
-            "other split.dates": plan.method == "temporal",
-            "other split.val_groups": bool(plan.val_groups),
-            "a larger split.fractions for val": plan.method != "temporal" and not (plan.folds or plan.val_groups),
-        }
-        cures = ["a smaller split.min_valid or split.chip", *(cure for cure, helps in more.items() if helps)]
-        return f"no chip of val has enough usable, labelled pixels; choose {' or '.join(cures)}"
-    if plan.method in BLOCKED:
-        return _describe_blocks(shape, plan)
-    return _describe_strip(shape, plan)
-
-
-def _describe_strip(shape: tuple[int, int], plan: SplitPlan) -> str:
-    buffer = f" and a buffer of {plan.buffer}" if plan.buffer else ""
-    reason = f"chips of {plan.chip} pixels{buffer} do not fit into the strip of val"
-    if cures := list(_cures_of_strips(shape, plan)):
-        return f"{reason}; {' or '.join(cures)} would fit"
-    return f"{reason}; {_other_settings(plan)}"
-
-
-def _cures_of_strips(shape: tuple[int, int], plan: SplitPlan) -> Iterator[str]:
-    """Settings, each of which alone gives every split of strips a chip."""
-    train, val, test = plan.fractions
-    for percent in range(1, 0 if plan.folds else int(100 * train)):
-        fractions = (round(train - percent / 100, 4), round(val + percent / 100, 4), test)
-        if not empty_splits(shape, replace(plan, fractions=fractions)):
-            yield f"split.fractions: [{', '.join(f'{share:g}' for share in fractions)}]"
-            break
-    if chip := _largest_chip(shape, plan):
-        yield f"split.chip: {chip}"
-    for method in STRIPS:
-        if not empty_splits(shape, replace(plan, method=method)):
-            yield f"split.method: {method}"
-            break
+    return describe_empty_split("val", shape, plan)
 
 
 def describe_unvalidated(pixels: Mapping[str, int]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from eopipe.chips.block_choice import choose_block
 from eopipe.chips.chip_table import equal_area_blocks
-from eopipe.chips.splits import SPLITS
+from eopipe.chips.splits import SPLITS, SplitPlan
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.labels.classes import nfc
 from eopipe.labels.shape_counts import kind_of_shapes
@@ -163,9 +163,10 @@ def splits_of_grid(shape: tuple[int, int], labels: Labels | None) -> list[Sectio
             tried += [{"method": "group", "by": "polygon", "chip": chip, "buffer": buffer} for buffer in BUFFERS]
     for count, edge in ENOUGH_BLOCKS:
         for chip in (chip for chip in CHIPS if chip <= min(shape)):
-            choice = choose_block(shape, chip, FRACTIONS, largest=LARGEST_BLOCK * chip, min_blocks=count)
-            if choice and choice.block >= edge * chip:
-                tried.append({"method": "blocks", "block": choice.block, "chip": chip})
+            plan = SplitPlan("blocks", FRACTIONS, chip, chip, buffer=0, block=chip, folds=0, fold=0, seed=0)
+            block = choose_block(shape, plan, LARGEST_BLOCK * chip, count) or 0
+            if block >= edge * chip:
+                tried.append({"method": "blocks", "block": block, "chip": chip})
     # More and smaller blocks, where a class is in few places.
     tried += [
         {"method": "blocks", "block": factor * chip, "chip": chip}

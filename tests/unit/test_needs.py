@@ -218,7 +218,10 @@ def test_a_plan_refuses_trials_where_no_chip_fits_the_validation_places(folder: 
     write(folder, split=narrow, trials=TRIALS)
     completed = run("plan")
     assert completed.code == 3
-    assert f"{NONE_TO_COMPARE}chips of 16 pixels do not fit into the strip of val; split.frac" in completed.stderr
+    assert (
+        f"{NONE_TO_COMPARE}the val split has no chip: chips of 16 pixels do not fit into its strip of 8; choose"
+        in completed.stderr
+    )
     assert any(NONE_TO_COMPARE in text for text in json.loads((folder / "plan/plan.json").read_text())["stops"])
     write(folder, trials=TRIALS)
     assert run("plan").code == 0
