@@ -148,19 +148,14 @@ def _label_conflicts(label: dict[str, Any]) -> list[str]:
 
 
 def _split_conflicts(split: dict[str, Any]) -> list[str]:
-    if sum(split["fractions"]) > 1.0001 or len(split["fractions"]) != 3:
-        return ["split.fractions needs three numbers (train, val, test) whose sum is at most 1"]
+    if mistakes := refusal(lambda: plan_of(split), "split"):
+        return mistakes
     if not split["fractions"][0] > 0:
         return ["split.fractions gives no chips to train; its first number must be more than 0"]
-    if split["method"] == "temporal" and not split["dates"]:
-        return ["split.method temporal needs split.dates: the first days of val and test, or of test alone"]
     if split["method"] == "group" and split["by"] == "region" and not split["regions"]:
         return ["split.by region needs split.regions: a file of named polygons"]
-    errors = []
-    for day in split["dates"]:
-        errors += refusal(partial(parse_interval, day), "split.dates")
-    errors += refusal(lambda: parse_allowed(split["allow"]), "split.allow")
-    return errors + refusal(lambda: plan_of(split), "split")
+    errors = refusal(lambda: parse_allowed(split["allow"]), "split.allow")
+    return errors + [text for day in split["dates"] for text in refusal(partial(parse_interval, day), "split.dates")]
 
 
 def _fold_conflicts(folds: int, split: dict[str, Any]) -> list[str]:

@@ -60,8 +60,8 @@ def make_split(request: SplitRequest, plan: SplitPlan) -> SplitResult:
     rows = {name: np.flatnonzero(splits == number) for number, name in enumerate(SPLITS)}
     samples = {name: candidates.samples[of_split] for name, of_split in rows.items()}
     pixels = {name: candidates.pixels[of_split] for name, of_split in rows.items()}
-    counts = {name: rows.sum(0) for name, rows in pixels.items()}
-    check_complete(samples, counts, classes, stores[0].shape, plan, is_change=FROM_TO in pairs[0][1].attributes)
+    is_change = FROM_TO in pairs[0][1].attributes
+    check_complete(splits, candidates.pixels, classes, stores[0].shape, plan, is_change=is_change)
     warnings = list(plan_warnings(plan, candidates.samples, splits, None if places else stores[0].shape))
     statistics = measure_bands(stores, samples["train"], plan.chip)
     if is_continuous(pairs[0][1]):
@@ -205,19 +205,23 @@ def place_chips(
 
 
 def check_complete(
-    samples: dict[str, IntArray],
-    counts: dict[str, Any],
+    splits: UInt8Array,
+    pixels: IntArray,
     classes: tuple[str, ...],
     shape: tuple[int, int],
     plan: SplitPlan,
     *,
     is_change: bool = False,
 ) -> None:
-    """Check that train and test have samples of every class; warn where a from-to class (`is_change`) has none."""
+    """Check that train and test have samples of every class; warn where a from-to class (`is_change`) has none.
+
+    `splits` has the split of each sample, `pixels` its pixels of each class.
+    """
     for name in ("train", "test"):
-        if not len(samples[name]):
+        of_split = pixels[splits == SPLITS.index(name)]
+        if not len(of_split):
             raise BadInputError(describe_empty_split(name, shape, plan))
-        missing = [c for c, n in zip(classes, counts[name], strict=True) if not n]
+        missing = [c for c, n in zip(classes, of_split.sum(0), strict=True) if not n]
         if missing and is_change and len(missing) < len(classes):
             log.warning("event=transitions_without_pixels split=%s classes=%r", name, ", ".join(missing))
         elif missing:

@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -49,6 +49,8 @@ FOLDERS = (".gdb",)
 MAX_POSITIONS = 4_000_000
 # Edge of a pixel in metres at which labels are compared with an area whose grid is not known.
 PIXEL = 10.0
+# The sections that a model depends on.
+OF_MODEL = {"search", "preprocess", "composite", "label", "train", "trials", "predict", "report"}
 # Any year of days has each season and month.
 DAYS_OF_A_STACK = 366
 # PyTorch's errors of an operation that needs values, on a tensor without: "meta tensor", "'Meta' backend".
@@ -72,24 +74,34 @@ def check_file(path: Path) -> Config:
     missing.
     """
     config, settings, wrong_sections = validate(read_config(path))
-    inputs = [*missing_files(config, wrong_sections)]
+    raise_mistakes(*file_mistakes(config, wrong_sections, settings), f"{path}: ")
+    return config
+
+
+def file_mistakes(
+    config: Config, wrong_sections: set[str], settings: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """The mistakes of settings, of which some are known, and of files and scenes, as far as no other hides them."""
+    settings, inputs = [*settings], [*missing_files(config, wrong_sections)]
     if not imports_chips(config):
         inputs += refusal(lambda: chip_stores(config))
     elif not inputs:
         inputs += refusal_of_import(lambda: files_of_import(config["import"]))
-    if config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "predict", "report"}:
-        settings += finished_model_mistakes(config)
-    elif not config["model"] and not wrong_sections & {"search", "preprocess", "composite", "label", "train", "trials"}:
+    if not wrong_sections & OF_MODEL:
         settings += model_mistakes(config)
     if not settings and not inputs and not config["chip_set"]:
         inputs = scene_mistakes(config)
     if not settings and not inputs:
         settings = refusal(lambda: split_of_chip_set(config), "split") or unmet(config, known_of(config))[0]
+    return settings, inputs
+
+
+def raise_mistakes(settings: Sequence[str], inputs: Sequence[str], start: str = "") -> None:
+    """Raise UsageError for mistakes of settings, BadInputError for mistakes of files and scenes alone."""
     mistakes = [*settings, *inputs]
-    if not mistakes:
-        return config
-    text = mistakes[0] if len(mistakes) == 1 else f"{len(mistakes)} mistakes\n  " + "\n  ".join(mistakes)
-    raise UsageError(f"{path}: {text}") if settings else BadInputError(f"{path}: {text}")
+    if mistakes:
+        text = mistakes[0] if len(mistakes) == 1 else f"{len(mistakes)} mistakes\n  " + "\n  ".join(mistakes)
+        raise UsageError(start + text) if settings else BadInputError(start + text)
 
 
 def missing_files(config: Config, wrong_sections: set[str]) -> Iterator[str]:
@@ -126,7 +138,12 @@ def _missing(setting: str, path: Path, kind: str) -> Iterator[str]:
 
 
 def model_mistakes(config: Config) -> list[str]:
-    """Why the model cannot be imported or built, or does not take a chip; there is no memory for its weights."""
+    """Why the model cannot be imported or built, or does not take a chip, for which no memory is taken.
+
+    For a finished model, what does not fit it.
+    """
+    if config["model"]:
+        return finished_model_mistakes(config)
     if not all(Path(path).is_file() for path in config["train"]["model_files"]) or unpacked(config):
         # Listed among the missing files; what an import packs has its size and bands then.
         return []

@@ -166,7 +166,8 @@ def _forecast_split(
             if known := [label for label in labels if label]:
                 used = used_shapes(images, known, samples, role, plan.chip, placed.polygons)
                 (warnings if has_lost_many(used) else lines).extend(shape_sentences(used))
-            _check_complete(samples, role, pixels, labels[0], plan, images[0].shape)
+            is_change = bool(stores) and FROM_TO in stores[0].attributes
+            check_complete(role, pixels, classes, images[0].shape, plan, is_change=is_change)
             if all(labels):
                 rows = {split: np.flatnonzero(role == number) for number, split in enumerate(SPLITS)}
                 # As the audit of the stage does.
@@ -205,17 +206,6 @@ def _polygon_outlines(
                     ring = np.array(shape["coordinates"][0], np.int64)
                     outlines[name].append(ring[:, ::-1] + (y.start, x.start))
     return outlines
-
-
-def _check_complete(
-    samples: IntArray, role: UInt8Array, pixels: IntArray, label: Tiles | None, plan: SplitPlan, shape: tuple[int, int]
-) -> None:
-    """Raise BadInputError for a split without chips or without a class, as the stage does."""
-    rows = {split: role == number for number, split in enumerate(SPLITS)}
-    counts = {split: pixels[of_split].sum(0) for split, of_split in rows.items()}
-    by_split = {split: samples[of_split] for split, of_split in rows.items()}
-    classes, is_change = (label.names, FROM_TO in label.attributes) if label else ((UNKNOWN,), False)
-    check_complete(by_split, counts, classes, shape, plan, is_change=is_change)
 
 
 def split_arguments(settings: dict[str, Any]) -> tuple[SplitPlan, SplitRequest]:

@@ -3,33 +3,28 @@
 import logging
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import chdir
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eopipe.config import validate
-from eopipe.config_file import parse_yaml, read_config
+from eopipe.config_file import read_config
 from eopipe.contract import Knob, stage
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.models.model_folder import CARD, TEST_SCORES, model_id, read_model_card
-from eopipe.own_files import write_files
-from eopipe.planning.check_config import check_file
+from eopipe.planning.project_draft import ProjectDraft
 from eopipe.planning.project_settings import (
     MAX_CLOUD,
     SMALL_KM2,
     InitOptions,
     ProjectArea,
-    from_project,
+    Section,
+    assets_of,
     source_of,
-    title_of,
 )
-from eopipe.planning.project_text import project_text
 from eopipe.publish import (
     MANIFEST,
     RECORD,
@@ -37,11 +32,10 @@ from eopipe.publish import (
     digest,
     find_damage,
     link_or_copy,
-    publish,
     visible_files,
+    write_manifest,
 )
 from eopipe.run.locate import NAMES, project_folder
-from eopipe.run.project import SNAKEFILE
 from eopipe.text_files import read_json, read_text
 
 # The records of a run, one for each stage whose settings made the images and the map.
@@ -58,8 +52,8 @@ MAX_DEPTH = 4
 log = logging.getLogger("eopipe")
 # A band of a stack, by the part that its name ends with.
 STACKED = {"season": r"DJF|MAM|JJA|SON", "year": r"\d{4}", "month": r"\d\d"}
-# Settings that a reader looks for, also where they are the defaults.
-SHOWN = ("assets", "bands", "mask")
+# The settings of a search that another source decides.
+SOUGHT = ("catalog", "url", "collections", "on_missing", "max_cloud")
 UTM_ZONE = re.compile(r"EPSG:32[67]\d\d")
 
 
@@ -172,45 +166,32 @@ def _settings(name: str, record: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def map_project(results: Path, options: InitOptions, area: ProjectArea | None, outline: str | None) -> str:
-    """Write a project that maps with a finished model, found at `results`; what to say of it.
+def map_project(draft: ProjectDraft) -> tuple[str, str]:
+    """A project that maps with a finished model: the text of its config and a sentence; the draft has its files.
 
-    `outline` is the GeoJSON of an area from a file. Nothing is written where the model does not fit the scenes, or its
-    code is not permitted: UsageError or BadInputError.
+    Raises UsageError or BadInputError where the model does not fit the scenes, or its code is not permitted.
     """
-    run = FinishedRun.read(results)
-    architecture = run.card["architecture"]
+    options, area = draft.options, draft.area()
+    run = FinishedRun.read(Path(options.from_ or ""))
+    architecture, folder = run.card["architecture"], draft.folder / "model"
     if not is_permitted(architecture, [options.allow_code]):
         raise UsageError(permission_message(f"{run.model}", architecture))
-    sections = _sections(run, options, area)
-    if outline is None and sections["search"].get("area"):
-        outline = read_text(run.place("area", "--area or --bbox"))
-    text = _config_text(run, sections, options)
-    with tempfile.TemporaryDirectory(prefix="eopipe-init-") as name:
-        draft = Path(name, options.folder.name)
-        _write(run, draft, outline)
-        _check(draft, options.folder, text)
+    values: dict[str, Any] = {"model": str(folder), **_sections(run, draft, area)}
+    notes, sentence = {"model": model_id(run.model)}, "it has no calibration, so its probabilities stay as they are"
+    for path in _files_of_model(run.model):
         # A model is small beside what it maps.
-        copied = {str(path.relative_to(draft)): path for path in (draft / "config.yaml", *visible_files(draft))}
-        write_files(options.folder, copied)
+        link_or_copy(path, folder / path.relative_to(run.model), link=False)
+    if run.scores:
+        link_or_copy(run.scores, folder / TEST_SCORES, link=False)
+    write_manifest(folder)
     if run.calibration:
-        return "with the model and its calibration"
-    return "with the model; it has no calibration, so its probabilities stay as they are"
-
-
-def _write(run: FinishedRun, folder: Path, outline: str | None) -> None:
-    """Write all but the config."""
-    folder.mkdir(parents=True)
-    with publish(folder / "model", folder=True) as draft:
-        for path in _files_of_model(run.model):
-            link_or_copy(path, draft / path.relative_to(run.model), link=False)
-        if run.scores:
-            shutil.copyfile(run.scores, draft / TEST_SCORES)
-    if run.calibration:
-        shutil.copyfile(run.calibration, folder / "calibration.json")
-    if outline is not None:
-        (folder / "area.geojson").write_text(outline, encoding="utf-8")
-    (folder / "Snakefile").write_text(SNAKEFILE, encoding="utf-8")
+        link_or_copy(run.calibration, draft.folder / "calibration.json", link=False)
+        values["calibration"] = str(draft.folder / "calibration.json")
+        notes["calibration"], sentence = "temperature of its probabilities", ""
+    if options.allow_code:
+        values["allow_code"] = options.allow_code
+    text = draft.text(values, notes)
+    return text, f" with the model; {sentence}" if sentence else " with the model and its calibration"
 
 
 def _files_of_model(folder: Path) -> list[Path]:
@@ -229,35 +210,24 @@ def _files_of_model(folder: Path) -> list[Path]:
     return [path for path in files if path not in others]
 
 
-def _check(draft: Path, target: Path, text: str) -> None:
-    """Raise what `eopipe check` would say; the catalog is named from the folder that the project will be in."""
-    import yaml
-
-    values = parse_yaml(text)
-    if catalog := values["search"].get("catalog"):
-        values["search"]["catalog"] = str((target / catalog).resolve())
-    # Stages that take part log what they read.
-    log.setLevel(logging.ERROR)
-    with chdir(draft):
-        Path("config.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-        check_file(Path("config.yaml"))
-        Path("config.yaml").write_text(text, encoding="utf-8")
-
-
-def _sections(run: FinishedRun, options: InitOptions, area: ProjectArea | None) -> dict[str, dict[str, Any]]:
-    """The sections of the config, with the settings that are not the defaults."""
-    of_run = run.settings.get("search", {})
+def _sections(run: FinishedRun, draft: ProjectDraft, area: ProjectArea | None) -> dict[str, dict[str, Any]]:
+    """The sections of the config: those of the run, with the scenes of the options."""
+    options, of_run = draft.options, run.settings.get("search", {})
+    tiles, fetch = run.settings.get("preprocess", {}), run.settings.get("fetch", {})
     is_other = options.collection and [options.collection] != of_run.get("collections")
     # A run of a chip set has searched for nothing.
     is_elsewhere = bool(not of_run or options.url or is_other)
     is_changed = is_elsewhere or options.catalog
-    search = {} if is_elsewhere else of_run | {"area": of_run.get("area") and "area.geojson"}
+    search = {} if is_elsewhere else dict(of_run)
     if is_changed:
-        search |= {"url": None} | _search_of_source(run, options, area)
+        of_source, tiles = _source(run, options, area)
+        search, fetch = search | dict.fromkeys(("url", "on_missing")) | of_source, {}
     elif search.get("catalog"):
-        search["catalog"] = from_project(run.place("catalog", "--catalog or --url"), options.folder)
+        search["catalog"] = str(run.place("catalog", "--catalog or --url"))
     if area:
-        search |= {"bbox": [*area.bbox], "area": None} if area.bbox else {"bbox": [], "area": "area.geojson"}
+        search |= area.search
+    elif search.get("area"):
+        search |= draft.outline(read_text(run.place("area", "--area or --bbox")))
     if options.datetime:
         search["datetime"] = options.datetime
     if area or options.datetime or is_elsewhere:
@@ -265,49 +235,35 @@ def _sections(run: FinishedRun, options: InitOptions, area: ProjectArea | None) 
         search["ids"] = []
     if area or is_changed:
         search |= _grid_of(run, search, area)
-    stack, names, parts = run.stack
-    composite = dict(run.settings.get("composite", {}))
-    if stack != "none":
-        composite = {"method": "median", "stack": stack} | composite | {"parts": [*parts]}
-    tiles = run.settings.get("preprocess") or {"bands": [*names]} | _masks(run, search)
-    fetch = {} if is_changed else run.settings.get("fetch", {})
+    (stack, _, parts), composite = run.stack, run.settings.get("composite", {})
+    stacked = {"method": "median", "stack": stack, **composite, "parts": parts}
     if area and area.square_kilometres < SMALL_KM2 and search.get("url"):
         fetch = fetch | {"windows": True}
     if tuple(search.get("grid_assets") or ()) == tuple(tiles["bands"]):
         # So it is without the setting.
         search["grid_assets"] = []
-    colors = run.settings.get("report", {}).get("colors", [])
-    sections = {
+    return {
         "search": search,
         "fetch": fetch,
         "preprocess": tiles,
-        "composite": composite,
+        "composite": composite if stack == "none" else stacked,
         "predict": run.settings.get("predict", {}),
-        "report": {"title": title_of(options), "colors": colors},
-        "crate": {"author": options.author, "license": options.license},
+        "report": {"colors": run.settings.get("report", {}).get("colors")},
     }
-    return {name: _changed(name, values) for name, values in sections.items()}
 
 
-def _search_of_source(run: FinishedRun, options: InitOptions, area: ProjectArea | None) -> dict[str, Any]:
-    """The search of another source, or for a model without its run, by the bands of the model."""
-    tiles = run.settings.get("preprocess", {})
-    bands = tuple(tiles.get("bands") or run.stack[1])
+def _source(run: FinishedRun, options: InitOptions, area: ProjectArea | None) -> tuple[Section, Section]:
+    """Search and tiles of another source, or for a model without its run, by the bands of the model."""
+    of_run, tiles = run.settings.get("search", {}), run.settings.get("preprocess", {})
     if not (area or options.catalog):
         raise UsageError("init needs --area or --bbox for the scenes of a STAC API")
-    source = source_of(options, area, bands, run.settings.get("search", {}).get("collections", ()))
-    source = replace(source, mask=tiles.get("mask", source.mask))
-    search = source.search(run.settings.get("search", {}).get("max_cloud", MAX_CLOUD))
-    if source.catalog:
-        return search | {"catalog": from_project(source.catalog, options.folder)}
-    return {"on_missing": None} | search
-
-
-def _masks(run: FinishedRun, search: dict[str, Any]) -> dict[str, Any]:
-    """Mask and decibel of tiles for a model without its run: by the assets, and by the unit of its training."""
-    masks = [asset for asset in search["assets"] if asset not in run.stack[1]]
+    source = source_of(options, area, tuple(tiles.get("bands") or run.stack[1]), of_run.get("collections", ()))
+    search = {name: value for name, value in source["search"].items() if name in SOUGHT}
+    if "max_cloud" in search:
+        search["max_cloud"] = of_run.get("max_cloud", MAX_CLOUD)
     is_decibel = run.trained_on is not None and run.trained_on.units == ("dB",)
-    return {"mask": masks[0] if masks else "none", "decibel": is_decibel}
+    tiles = tiles or source["preprocess"] | {"decibel": is_decibel}
+    return search | {"assets": assets_of(tiles)}, tiles
 
 
 def _grid_of(run: FinishedRun, search: dict[str, Any], area: ProjectArea | None) -> dict[str, Any]:
@@ -322,26 +278,3 @@ def _grid_of(run: FinishedRun, search: dict[str, Any], area: ProjectArea | None)
     if run.trained_on and is_in_metres:
         grid["resolution"] = run.trained_on.pixel_size
     return grid
-
-
-def _changed(name: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a section that differ from the defaults, in the order of the stage; settings of SHOWN in any case."""
-    changed = {}
-    for port in stage(name).settings:
-        value = values.get(port.name)
-        value = port.default if value is None else tuple(value) if isinstance(value, list) else value
-        if value != port.default or port.name in SHOWN:
-            changed[port.name] = [*value] if isinstance(value, tuple) else value
-    return changed
-
-
-def _config_text(run: FinishedRun, sections: dict[str, dict[str, Any]], options: InitOptions) -> str:
-    general = {"results": "results", "state": "state", "model": "model"}
-    general |= {"calibration": "calibration.json"} if run.calibration else {}
-    general |= {"allow_code": options.allow_code} if options.allow_code else {}
-    notes = {"model": model_id(run.model), "calibration": "temperature of its probabilities"}
-    text = project_text(general | sections, notes)
-    _, mistakes, _ = validate(parse_yaml(text))
-    if mistakes:
-        raise UsageError("; ".join(mistakes))
-    return text

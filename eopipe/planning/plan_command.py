@@ -37,7 +37,7 @@ from eopipe.planning.plan_figure import write_plan_figure
 from eopipe.planning.quota import Quota, free_space
 from eopipe.ports import ConfigFile
 from eopipe.publish import publish, refuse_foreign
-from eopipe.run.finished_model import check_grid, finished_model_mistakes
+from eopipe.run.finished_model import check_grid
 from eopipe.run.locate import in_project
 from eopipe.tasks import TASKS
 from eopipe.text_files import write_json
@@ -109,13 +109,11 @@ def plan_project(config: Config, target: Path, profile: str | None, quota: Quota
     refuse_foreign(target, folder=True)
     # Stages write samples; their log lines do not belong to a run.
     logging.getLogger("eopipe").setLevel(logging.ERROR)
-    training, stops = [], [*missing_files(config, set())]
-    if config["model"]:
-        stops += finished_model_mistakes(config)
-    else:
+    training, stops = [], [*missing_files(config, set()), *model_mistakes(config)]
+    if not config["model"]:
         settings = read_profile(find_profile(profile).file) if profile else {}
         training = [describe_training(config["train"], settings), *describe_trainings(config)]
-        stops += [*model_mistakes(config), *(config_conflicts(settings, config["train"]) if profile else ())]
+        stops += config_conflicts(settings, config["train"]) if profile else ()
     try:
         forecast = forecast_run(config)
     except BadInputError as error:

@@ -1,10 +1,9 @@
-"""What a new project needs of a collection, a catalog on disk and an area: assets, bands, mask, grid, chips."""
+"""What `eopipe init` is asked for, and what a project needs of a collection, a catalog on disk and an area."""
 
 import math
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +29,15 @@ KM_PER_DEGREE = 111.0
 DATES, CLASSES = "2024-05-01/2024-09-30", ("other", "forest")
 # Scenes with more clouds, in percent, are left out.
 MAX_CLOUD = 30.0
+SCENES = {"datetime": DATES, "max_cloud": MAX_CLOUD}
+Section = dict[str, Any]
+Sections = dict[str, Section]
+# The settings of an example config that any project with its collections has.
+OF_SOURCE = {
+    "search": ("url", "collections", "datetime", "max_cloud", "on_missing", "crs", "resolution"),
+    "fetch": ("windows",),
+    "preprocess": ("bands", "mask", "decibel"),
+}
 
 
 @dataclass(frozen=True)
@@ -93,21 +101,6 @@ class InitOptions:
         return not TASKS[self.task].has_classes
 
 
-def from_project(path: str | Path, folder: Path) -> str:
-    """A path of the working folder as the config in `folder` names it; an absolute one as it is."""
-    return str(path) if Path(path).is_absolute() else os.path.relpath(path, folder.resolve())
-
-
-def title_of(options: InitOptions) -> str:
-    """The title of map, model and crate."""
-    return options.title or f"Map of {options.folder.resolve().name}"
-
-
-def model_of_project(model: str, folder: Path) -> str:
-    """The name of a model as the config in `folder` has it: the file of a custom one is found from there."""
-    return from_project(model, folder) if ".py:" in model else model
-
-
 def shipped(name: str) -> Path:
     """A file or folder that eopipe comes with: in the checkout that it runs from, or installed beside it."""
     places = [folder / name for folder in (Path(__file__).parents[2], Path(sys.prefix, "share/eopipe"))]
@@ -117,87 +110,53 @@ def shipped(name: str) -> Path:
     return existing[0]
 
 
-@dataclass(frozen=True)
-class SceneSource:
-    """Where scenes come from: a STAC API or a catalog on disk, and what is read of them.
-
-    `utm` says whether the grid needs a CRS of its own, `resolution` its pixel size where it is known beforehand.
-    """
-
-    url: str | None
-    catalog: Path | None
-    collections: tuple[str, ...]
-    bands: tuple[str, ...]
-    mask: str
-    resolution: float | None = None
-    utm: bool = False
-    windows: bool = True
-    has_dates: bool = True
-    has_clouds: bool = True
-    skip_missing: bool = False
-    decibel: bool = False
-
-    def search(self, max_cloud: float) -> dict[str, Any]:
-        """The settings of search for it; scenes with more clouds are left out where its items have a cloud cover."""
-        assets = tuple(dict.fromkeys([*self.bands, *([] if self.mask == "none" else [self.mask])]))
-        settings = {
-            "catalog": self.catalog,
-            "url": self.url,
-            "collections": self.collections,
-            "assets": assets,
-            "on_missing": "skip" if self.skip_missing else None,
-            "max_cloud": max_cloud if self.has_clouds and not self.catalog else None,
-        }
-        return {name: value for name, value in settings.items() if value}
-
-
-def example_sources() -> Iterator[SceneSource]:
-    """What the example configs say of the collections of known providers."""
+def example_sources() -> Iterator[Sections]:
+    """The sections of the example configs that hold what is read of the collections of known providers."""
     for path in sorted(shipped("config/examples").glob("*.yaml")):
         values = read_config(path)
-        search, tiles = values["search"], values["preprocess"]
-        if "url" not in search:
-            continue
-        yield SceneSource(
-            url=search["url"],
-            catalog=None,
-            collections=tuple(search["collections"]),
-            bands=tuple(tiles["bands"]),
-            mask=tiles["mask"],
-            resolution=search.get("resolution"),
-            utm="crs" in search,
-            windows=values.get("fetch", {}).get("windows", False),
-            has_dates="datetime" in search,
-            has_clouds="max_cloud" in search,
-            skip_missing=search.get("on_missing") == "skip",
-            decibel=tiles.get("decibel", False),
-        )
+        source = {
+            name: {key: value for key, value in values.get(name, {}).items() if key in keys}
+            for name, keys in OF_SOURCE.items()
+        }
+        if "url" in source["search"]:
+            # An example has other dates and clouds, for its area.
+            source["search"] |= {name: value for name, value in SCENES.items() if name in source["search"]}
+            yield source
 
 
-def source_of_api(url: str | None, collection: str | None, bands: tuple[str, ...]) -> SceneSource:
-    """The source of a collection of a STAC API; what a provider's example knows is used.
+def assets_of(tiles: Mapping[str, Any]) -> list[str]:
+    """The assets that a section `preprocess` reads: the bands and the mask."""
+    return [*dict.fromkeys([*tiles["bands"], *([] if tiles["mask"] == "none" else [tiles["mask"]])])]
+
+
+def source_of_api(url: str | None, collection: str | None, bands: tuple[str, ...]) -> Sections:
+    """The sections for a collection of a STAC API; what a provider's example has is used.
 
     Raises UsageError for an unknown collection without a URL, or without bands.
     """
+    search: Section = dict(SCENES)
     if (url or EARTH_SEARCH) == EARTH_SEARCH and (collection or SENTINEL_2) == SENTINEL_2:
-        default = bands or ("blue", "green", "red", "nir")
-        return SceneSource(EARTH_SEARCH, None, (SENTINEL_2,), default, "scl", SENTINEL_2_METRES)
-    examples = [source for source in example_sources() if url in (None, source.url)]
+        search |= {"url": EARTH_SEARCH, "collections": [SENTINEL_2], "resolution": SENTINEL_2_METRES}
+        tiles = {"bands": bands or ("blue", "green", "red", "nir"), "mask": "scl"}
+        return {"search": search, "fetch": {"windows": True}, "preprocess": tiles}
+    examples = [source for source in example_sources() if url in (None, source["search"]["url"])]
     for source in examples:
-        if collection is None or collection in source.collections:
-            return replace(source, bands=bands) if bands else source
+        if collection is None or collection in source["search"]["collections"]:
+            source["preprocess"] |= {"bands": bands} if bands else {}
+            return source
     if url is None:
-        known = ", ".join(sorted({name for source in examples for name in source.collections}))
+        known = ", ".join(sorted({name for source in examples for name in source["search"]["collections"]}))
         raise UsageError(f"--collection {collection} is not in the examples ({known}); give its STAC API with --url")
     if not bands:
         raise UsageError(f"the assets of {collection or 'the collections'} at {url} are not known; name --bands")
-    return SceneSource(url, None, (collection,) if collection else (), bands, "none")
+    search |= {"url": url, "collections": [collection] if collection else []}
+    return {"search": search, "fetch": {"windows": True}, "preprocess": {"bands": bands, "mask": "none"}}
 
 
 def source_of(
     options: InitOptions, area: "ProjectArea | None", bands: tuple[str, ...], preferred: Sequence[str] = ()
-) -> SceneSource:
-    """The source of a STAC API, or of a catalog on disk by the assets that all its matching scenes have.
+) -> Sections:
+    """The sections for a STAC API, or for a catalog on disk by the assets that all its matching scenes have.
 
     Without --collection a catalog has the preferred ones that are there, or else its only one. Raises BadInputError
     where no scene matches, UsageError where collection or bands have to be named.
@@ -216,7 +175,8 @@ def source_of(
     if not matching:
         raise BadInputError(f"no scene matches in {catalog}: {query}; {explain_no_match(items, query)}")
     chosen, mask = known_assets(matching, bands)
-    return SceneSource(None, catalog, query.collections, chosen, mask, windows=False)
+    search = {"catalog": str(catalog), "collections": query.collections, "datetime": options.datetime}
+    return {"search": search, "fetch": {}, "preprocess": {"bands": chosen, "mask": mask}}
 
 
 def known_assets(items: list[Item], bands: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
@@ -225,21 +185,23 @@ def known_assets(items: list[Item], bands: tuple[str, ...]) -> tuple[tuple[str, 
     Raises UsageError that lists the assets where none of these are there.
     """
     common = set.intersection(*(set(item["assets"]) for item in items))
-    choices = [bands] if bands else [("blue", "green", "red", "nir"), *(s.bands for s in example_sources())]
+    choices = (
+        [bands] if bands else [("blue", "green", "red", "nir"), *(s["preprocess"]["bands"] for s in example_sources())]
+    )
     chosen = next((choice for choice in choices if common.issuperset(choice)), None)
     if chosen is None:
         lacking = f"have no {', '.join(sorted({*bands} - common))}" if bands else "have other assets than usual"
         raise UsageError(f"the scenes {lacking}; name --bands of {', '.join(sorted(common))}")
     masks = sorted(name for name in common if name.lower() in STANDARD and name not in chosen)
-    return chosen, masks[0] if masks else "none"
+    return tuple(chosen), masks[0] if masks else "none"
 
 
 @dataclass(frozen=True)
 class ProjectArea:
-    """The area of interest as GeoJSON in degrees, from a file or a bounding box."""
+    """The area of interest as GeoJSON in degrees, from a file or a bounding box, with its settings of search."""
 
     geometry: Geometry
-    bbox: tuple[float, ...] = ()
+    search: Section = field(default_factory=dict)
 
     @cached_property
     def square_kilometres(self) -> float:

@@ -21,12 +21,6 @@ SMALLEST_METRES = 0.1
 DECIBEL = "dB"
 
 
-def check_finished_model(config: dict[str, Any]) -> None:
-    """Raise UsageError with everything in a config that does not fit its finished model."""
-    if config["model"] and (sentences := finished_model_mistakes(config)):
-        raise UsageError("; ".join(sentences))
-
-
 def finished_model_mistakes(config: dict[str, Any]) -> list[str]:
     """Why the images of a run would not be those that its finished model takes, as far as the settings say.
 

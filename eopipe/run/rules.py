@@ -68,9 +68,10 @@ def checked(values: Config, *sources: str) -> Config:
         raise UsageError(mistakes[0])
     if config["model"]:
         # Nothing of it is needed elsewhere, and each job reads the config.
-        from eopipe.run.finished_model import check_finished_model
+        from eopipe.run.finished_model import finished_model_mistakes
 
-        check_finished_model(config)
+        if sentences := finished_model_mistakes(config):
+            raise UsageError("; ".join(sentences))
     paths = [
         *(path for name in STAGES for path in named_paths(config, name)),
         *filter(None, (config["chip_set"], config["model"])),

@@ -172,13 +172,12 @@ def test_years_are_parts_of_all_time_and_of_nothing_shorter() -> None:
 
 
 def test_transitions_that_do_not_occur_are_named_and_not_refused(caplog: pytest.LogCaptureFixture) -> None:
-    samples = {name: np.zeros((1, 3), np.int64) for name in ("train", "val", "test")}
-    counts = {"train": np.array([5, 0, 1, 7]), "test": np.array([5, 1, 1, 7])}
+    splits, pixels = np.array([0, 2], np.uint8), np.array([[5, 0, 1, 7], [5, 1, 1, 7]])
     plan = SplitPlan("blocks", (0.5, 0.2, 0.3), 8, 8, 0, 16, 0, 0, 0)
     names = from_to_names(CLASSES[:2])
-    check_complete(samples, counts, names, SHAPE, plan, is_change=True)
+    check_complete(splits, pixels, names, SHAPE, plan, is_change=True)
     assert "split=train classes='forest to field'" in caplog.text
     with pytest.raises(BadInputError, match="the train split have no pixel of class forest to field"):
-        check_complete(samples, counts, names, SHAPE, plan)
+        check_complete(splits, pixels, names, SHAPE, plan)
     with pytest.raises(BadInputError, match="the train split have no pixel"):
-        check_complete(samples, counts | {"train": np.zeros(4, int)}, names, SHAPE, plan, is_change=True)
+        check_complete(splits, pixels * [[0], [1]], names, SHAPE, plan, is_change=True)
