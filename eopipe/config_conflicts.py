@@ -24,6 +24,7 @@ from eopipe.scenes.item import asset_key
 from eopipe.stac.choose_grid import UTM, check_crs
 from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.tasks import TASKS
+from eopipe.tiles.layout import Layout
 from eopipe.train_options import PIXEL_MODELS
 from eopipe.trial_settings import Settings, Trials, as_options, format_settings, member_settings, trial_settings
 
@@ -105,9 +106,7 @@ def _asset_conflicts(search: dict[str, Any], tiles: dict[str, Any], label: dict[
 
 
 def _tile_conflicts(tiles: dict[str, Any]) -> list[str]:
-    if tiles["shard"] % tiles["chunk"]:
-        return [f"preprocess.shard {tiles['shard']} is not a multiple of preprocess.chunk {tiles['chunk']}"]
-    return []
+    return refusal(lambda: Layout(tiles["chunk"], tiles["shard"]), "preprocess.shard")
 
 
 def _composite_conflicts(composite: dict[str, Any], tiles: dict[str, Any], label: dict[str, Any]) -> list[str]:

@@ -23,20 +23,17 @@ def count_blocks(shape: tuple[int, int], chip: int, block: int) -> int:
     return int(height * width) if block >= chip else 0
 
 
-def choose_block(shape: tuple[int, int], plan: SplitPlan, largest: int, min_blocks: int = 3) -> int | None:
+def choose_block(shape: tuple[int, int], plan: SplitPlan) -> int | None:
     """The largest block that fills every split with a fraction, where all pixels are usable; None if none does.
 
-    Blocks are whole numbers of chips; each candidate is split as `split` does. `largest` is an upper limit of the block
-    in pixels, `min_blocks` the minimum number of blocks that can hold a chip.
+    Blocks are whole numbers of chips; each candidate is split as `split` does.
     """
     step = plan.chip if plan.chip >= SMALLEST else 2 * plan.chip
     # Powers of two of the chip first: they divide each other, and are what people write.
-    doubled = [step << n for n in range(24) if step << n <= largest]
-    others = [block for block in range(step, min(largest, max(shape)) + 1, step) if block not in doubled]
-    for block in [*reversed(doubled), *reversed(others[:256])]:
-        if count_blocks(shape, plan.chip, block) >= min_blocks and not empty_splits(shape, replace(plan, block=block)):
-            return block
-    return None
+    doubled = [step << n for n in range(24) if step << n <= max(shape)]
+    others = [block for block in range(step, max(shape) + 1, step) if block not in doubled]
+    blocks = [*reversed(doubled), *reversed(others[:256])]
+    return next((block for block in blocks if not empty_splits(shape, replace(plan, block=block))), None)
 
 
 def empty_splits(shape: tuple[int, int], plan: SplitPlan) -> list[str]:
@@ -72,7 +69,7 @@ def _describe_blocks(shape: tuple[int, int], plan: SplitPlan) -> str:
     if plan.block < plan.chip:
         return f"a chip of {plan.chip} pixels does not fit into a block of {plan.block}; set split.block: {plan.chip}"
     reason = f"{blocks}: at least {needed} are needed" if count < needed else f"{blocks} give it none"
-    if block := choose_block(shape, plan, max(shape)):
+    if block := choose_block(shape, plan):
         return f"{reason}; split.block: {block} gives {count_blocks(shape, plan.chip, block)}"
     return f"{reason}; no block works with chips of {plan.chip}: choose {_other_settings(plan)}"
 

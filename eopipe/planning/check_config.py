@@ -13,6 +13,7 @@ from typing import Any
 from eopipe.chips.assign import assign_splits
 from eopipe.chips.block_choice import describe_empty_split, empty_splits, plan_warnings
 from eopipe.chips.chip_places import ChipPlaces, read_index
+from eopipe.chips.chip_set import INDEX
 from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.import_set import files_of_import
 from eopipe.chips.splits import SPLITS, chip_corners
@@ -33,7 +34,7 @@ from eopipe.ports import ConfigFile
 from eopipe.provenance.record import record_path
 from eopipe.run.finished_model import SMALLEST_METRES, check_grid, finished_model_mistakes
 from eopipe.run.images import missing_parts
-from eopipe.run.locate import chip_stores, has_chips, imports_chips, in_project
+from eopipe.run.locate import chip_stores, imports_chips, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
 from eopipe.text_files import read_json
@@ -163,13 +164,13 @@ def model_warnings(config: Config) -> list[str]:
     train, label = config["train"], config["label"]
     if config["chip_set"]:
         index = read_index(Path(config["chip_set"]))
-        architecture = Architecture.of(train, index["bands"], len(index["classes"]))
-        return try_without_memory(architecture, train, index["slot"])
-    classes = 1 if label["measure"] else len(label["classes"]) ** (2 if label["before"] else 1)
-    bands = image_bands(config)
+        bands, classes, chip = index["bands"], len(index["classes"]), index["slot"]
+    else:
+        bands, chip = image_bands(config), config["split"]["chip"]
+        classes = 1 if label["measure"] else len(label["classes"]) ** (2 if label["before"] else 1)
     architecture = Architecture.of(train, bands or config["preprocess"]["bands"], classes)
     # Without the bands of its images a model is only built.
-    warnings = try_without_memory(architecture, train, config["split"]["chip"] if bands else 0)
+    warnings = try_without_memory(architecture, train, chip if bands else 0)
     if bands or not module_of(architecture.name):
         return warnings
     stack = config["composite"]["stack"]
@@ -200,7 +201,8 @@ def image_bands(config: Config) -> tuple[str, ...]:
 
 def unpacked(config: Config) -> str:
     """Why the run will have other chips than its chip set has now; empty where it will not, and for scenes."""
-    folder, is_there, changed = Path(config["chip_set"] or ""), has_chips(config), list[str]()
+    folder, changed = Path(config["chip_set"] or ""), list[str]()
+    is_there = (folder / INDEX).is_file()
     if (record := record_path(folder)).is_file() and is_there and imports_chips(config):
         changed = changed_options(read_json(record), "import", config["import"])
     if not config["chip_set"] or (is_there and not changed):
@@ -329,9 +331,7 @@ def part_mistakes(config: Config) -> list[str]:
         first, last = (moment.date() for moment in parse_interval(search["datetime"] or ""))
         # No interval of more days excludes a part of all years; years are counted from the interval itself.
         days = [first + timedelta(days) for days in range(min((last - first).days + 1, DAYS_OF_A_STACK))]
-        observed = {part_of(day, stack) for day in days} | {part_of(last, stack)}
-        if stack == "year":
-            observed = {part for part in parts if f"{first.year:04}" <= part <= f"{last.year:04}"}
+        observed = {part_of(day, stack) for day in days} | {f"{year:04}" for year in range(first.year, last.year + 1)}
         missing = [part for part in parts if part not in observed]
         reason = f"which search.datetime {search['datetime']} excludes; widen it{remedy}"
         return [f"composite.parts has {', '.join(missing)}, {reason}"] if missing else []

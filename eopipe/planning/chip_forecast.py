@@ -94,28 +94,20 @@ class ChipForecast:
             return self.polygons.get(split, ())
         return list(self.corners[split][:, None] + np.array([(0, 0), (0, 1), (1, 1), (1, 0)]) * self.plan.chip)
 
-    def main_split(self, scene: str) -> str:
-        """The split of most chips of a scene; train for a scene without chips."""
-        return self._main_splits.get(scene, SPLITS[0])
-
     @cached_property
-    def _main_splits(self) -> dict[str, str]:
+    def main_splits(self) -> dict[str, str]:
+        """The split of most chips of each scene; train for a scene without chips."""
         counts = np.zeros((len(self.scenes), len(SPLITS)), np.int64)
         is_used = self.role < len(SPLITS)
         np.add.at(counts, (self.samples[is_used, 0], self.role[is_used]), 1)
         return {scene: SPLITS[int(row.argmax())] for scene, row in zip(self.scenes, counts, strict=True)}
 
 
-def forecast_chips(config: Config, scenes: FrozenScenes) -> ChipForecast:
-    """Split the chips as the stage does, of images that are valid where a scene covers the grid.
-
-    Labels that the stage refuses count as unknown; the forecast says why.
-    """
-    return next(forecast_splits(config, scenes, [config["split"]]))
-
-
 def forecast_splits(config: Config, scenes: FrozenScenes, splits: Iterable[Config]) -> Iterator[ChipForecast]:
-    """The forecast for each of several sections `split`; the labels are put onto the grid once."""
+    """The chips with each of several sections `split`, as the stage makes them of images without clouds.
+
+    The labels are put onto the grid once. Labels that the stage refuses count as unknown; the forecast says why.
+    """
     stops, warnings = list[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as name:
         paths = list[Path]()

@@ -35,6 +35,7 @@ from eopipe.publish import (
     visible_files,
     write_manifest,
 )
+from eopipe.run.finished_model import SMALLEST_METRES
 from eopipe.run.locate import NAMES, project_folder
 from eopipe.text_files import read_json, read_text
 
@@ -270,11 +271,8 @@ def _grid_of(run: FinishedRun, search: dict[str, Any], area: ProjectArea | None)
     """CRS and pixel size of the grid of another area: the zone of the area, and the pixels of the training."""
     grid: dict[str, Any] = {}
     crs = search.get("crs") or "auto"
-    if (area and UTM_ZONE.fullmatch(crs)) or (area and search.get("url") and crs == "auto"):
-        grid["crs"] = area.utm_crs
-    elif area is None and UTM_ZONE.fullmatch(crs):
-        grid["crs"] = "auto"
-    is_in_metres = (search.get("resolution") or 1.0) > 0.1
-    if run.trained_on and is_in_metres:
+    if UTM_ZONE.fullmatch(crs) or (area and search.get("url") and crs == "auto"):
+        grid["crs"] = area.utm_crs if area else "auto"
+    if run.trained_on and (search.get("resolution") or 1.0) > SMALLEST_METRES:
         grid["resolution"] = run.trained_on.pixel_size
     return grid

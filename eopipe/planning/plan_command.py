@@ -22,7 +22,7 @@ from eopipe.models.model_files import module_of
 from eopipe.models.pixel_models import METHOD_NAMES
 from eopipe.needs import Known, unmet
 from eopipe.planning.check_config import missing_files, model_mistakes, unpacked
-from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_chips
+from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_splits
 from eopipe.planning.disk_forecast import DiskForecast, DiskRow, forecast_disk, forecast_disk_of_chip_set
 from eopipe.planning.frozen_scenes import (
     Config,
@@ -196,7 +196,7 @@ def forecast_run(config: Config) -> RunForecast:
     session = FetchSession(TIMEOUT_S, fetch["sign"], tuple(fetch["private_hosts"]))
     sizes = asset_sizes(list(scenes.items.values()), catalog, session)
     sizes = clip_sizes(sizes, scenes) if fetch["windows"] else sizes
-    chips = None if config["model"] else forecast_chips(config, scenes)
+    chips = None if config["model"] else next(forecast_splits(config, scenes, [config["split"]]))
     disk = forecast_disk(config, scenes, sizes, chips)
     return RunForecast(scenes, scene_rows(config, scenes, sizes), chips, disk)
 

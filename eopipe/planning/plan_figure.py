@@ -136,10 +136,9 @@ def _draw_timeline(axes: "Axes", rows: list[SceneRow], chips: ChipForecast | Non
     if dated:
         days = np.array([row.date for row in dated], "datetime64[D]")
         cloud = np.array([row.cloud or 0 for row in dated])
-        colors = [
-            SPLIT_COLORS[SPLITS.index(chips.main_split(r.scene))] if chips and chips.plan.by_scene else TIMELINE
-            for r in dated
-        ]
+        colors = [TIMELINE] * len(dated)
+        if chips and chips.plan.by_scene:
+            colors = [SPLIT_COLORS[SPLITS.index(chips.main_splits.get(row.scene, SPLITS[0]))] for row in dated]
         faces = [color if row.cloud is not None else "white" for row, color in zip(dated, colors, strict=True)]
         axes.vlines(days, 0, cloud, colors=colors, linewidths=1.2)
         axes.scatter(days, cloud, s=12, c=faces, edgecolors=colors, linewidths=0.8, clip_on=False, zorder=3)

@@ -24,33 +24,22 @@ HEAD = """\
 """
 # What a newcomer should know of a setting, or of one of its values, before what its help says.
 NOTES = {
-    "results": "all outputs",
-    "state": "checkpoints and unfinished downloads; kept after failures",
     "fetch.windows": "only the blocks of the files that the grid needs",
-    "preprocess.bands": "channel order of the model",
     "preprocess.mask": "asset that says which pixels are usable",
     "composite.method: median": "of the clear observations of each season",
-    "composite.stack: season": "as bands red_MAM, red_JJA, … of one image",
-    "label.attribute": "column of a vector file with the class or the value",
     "split.method: blocks": "blocks go to train, val or test as a whole, never single chips",
     "split.method: group": "each group is in one split as a whole",
     "split.by: polygon": "of the labels; or `method: blocks`, for scores that hold on new land",
-    "split.min_valid: 0": "any labelled pixel makes a chip usable",
-    "train.processes": "torchrun workers",
-    "crate.author": "name of the person to cite",
 }
-# Settings that many runs have later, as lines without the `# ` of a comment: in the section of search, and at the end.
+# Settings that many runs have later, without the `# ` of a comment: in the section of search, and at the end.
 EXAMPLES = {
-    "search": (
-        "best: 3                        # only the three clearest days of each month, with all their scenes",
-        "per: month",
-        "group: solar-day",
-    ),
-    "trials": ("trials: {space: {learning_rate: [0.001, 0.003]}}   # the best of several trainings, by validation",),
-    "members": ("members: 3                       # the mean of three trainings, and where they disagree",),
-    "with_products": (
-        "with_products: true              # of the map: polygons, a QGIS style, entropy, areas of zones",
-    ),
+    "search": """\
+best: 3                        # only the three clearest days of each month, with all their scenes
+per: month
+group: solar-day""",
+    "trials": "trials: {space: {learning_rate: [0.001, 0.003]}}   # the best of several trainings, by validation",
+    "members": "members: 3                       # the mean of three trainings, and where they disagree",
+    "with_products": "with_products: true              # of the map: polygons, a QGIS style, entropy, areas of zones",
 }
 # Sections and settings that a reader looks for, also where they are the defaults.
 SHOWN = {"search.assets", "preprocess.bands", "preprocess.mask", "label", "split", "train"}
@@ -163,8 +152,8 @@ def project_text(settings: Mapping[str, Any], notes: Mapping[str, str], examples
     for name, values in settings.items():
         if name in STAGES and values:
             lines += ["", f"{name}:", *(_line(name, key, value, notes) for key, value in values.items())]
-            lines += [f"  # {line}" for line in EXAMPLES[name] if name in examples] if name in EXAMPLES else []
-    of_runs = [f"# {line}" for name in examples if name not in STAGES for line in EXAMPLES[name]]
+            lines += [f"  # {line}" for line in EXAMPLES[name].splitlines()] if name in examples else []
+    of_runs = [f"# {EXAMPLES[name]}" for name in examples if name not in STAGES]
     return "\n".join([*lines, *(["", *of_runs] if of_runs else []), ""])
 
 

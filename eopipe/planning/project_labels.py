@@ -3,14 +3,15 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eopipe.chips.block_choice import choose_block
+from eopipe.chips.block_choice import count_blocks
 from eopipe.chips.chip_table import equal_area_blocks
-from eopipe.chips.splits import SPLITS, SplitPlan
+from eopipe.chips.splits import SPLITS
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.labels.classes import nfc
 from eopipe.labels.shape_counts import kind_of_shapes
@@ -21,9 +22,9 @@ from eopipe.planning.project_settings import CLASSES, InitOptions
 from eopipe.tiles.cells import Cell
 
 Section = dict[str, Any]
-# Edges of chips to choose from, of the largest block in chips, and with how many blocks that can hold a chip and how
-# many chips along an edge of each; the first that fills every split is taken.
-CHIPS, LARGEST_BLOCK, ENOUGH_BLOCKS = (128, 64, 32, 16), 4, ((9, 2), (3, 1))
+# Edges of chips to choose from; edges of blocks in chips, with how many of them a grid needs to have. The first that
+# fills every split is taken.
+CHIPS, BLOCKS = (128, 64, 32, 16), ((9, (4, 2)), (3, (4, 2, 1)))
 # Places of chips on a grid that is split by polygon: as many as nine blocks of four have.
 ENOUGH_CHIPS = 36
 # Pixels between polygons of two splits, the first with which enough of them are used.
@@ -161,18 +162,11 @@ def splits_of_grid(shape: tuple[int, int], labels: Labels | None) -> list[Sectio
     for chip in CHIPS if has_polygons else ():
         if (shape[0] // chip) * (shape[1] // chip) >= ENOUGH_CHIPS or chip == CHIPS[-1] <= min(shape):
             tried += [{"method": "group", "by": "polygon", "chip": chip, "buffer": buffer} for buffer in BUFFERS]
-    for count, edge in ENOUGH_BLOCKS:
-        for chip in (chip for chip in CHIPS if chip <= min(shape)):
-            plan = SplitPlan("blocks", FRACTIONS, chip, chip, buffer=0, block=chip, folds=0, fold=0, seed=0)
-            block = choose_block(shape, plan, LARGEST_BLOCK * chip, count) or 0
-            if block >= edge * chip:
-                tried.append({"method": "blocks", "block": block, "chip": chip})
-    # More and smaller blocks, where a class is in few places.
     tried += [
         {"method": "blocks", "block": factor * chip, "chip": chip}
-        for chip in CHIPS
-        for factor in (2, 1)
-        if (shape[0] // (factor * chip)) * (shape[1] // (factor * chip)) >= ENOUGH_BLOCKS[0][0]
+        for least, factors in BLOCKS
+        for chip, factor in product(CHIPS, factors)
+        if count_blocks(shape, chip, factor * chip) >= least
     ]
     if not tried:
         raise UsageError(

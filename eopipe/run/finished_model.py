@@ -1,6 +1,5 @@
 """What a finished model asks of the run that maps with it, as far as the settings say, before anything is fetched."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +81,7 @@ def _label_mistakes(trained: TrainedModel, label: dict[str, Any]) -> list[str]:
     """Why labels cannot test the map of a model; nothing without labels."""
     if not has_settings("label", label):
         return []
+    names, classes = ", ".join(label["classes"]), ", ".join(trained.classes)
     is_other = trained.task != SEGMENTATION.name
     if is_other or label["before"]:
         kind = f"the model is of task {trained.task}" if is_other else "label.before is set"
@@ -89,17 +89,13 @@ def _label_mistakes(trained: TrainedModel, label: dict[str, Any]) -> list[str]:
             f"labels test only maps of the task {SEGMENTATION.name}, without label.before, and {kind}; remove label"
         ]
     if label["measure"]:
-        return [f"label.measure gives values of {label['measure']}, but the model maps {_list(trained.classes)}"]
+        return [f"label.measure gives values of {label['measure']}, but the model maps {classes}"]
     if tuple(label["classes"]) != trained.classes:
         return [
-            f"label.classes has {_list(label['classes']) or 'no class'}, but the model maps {_list(trained.classes)}; "
+            f"label.classes has {names or 'no class'}, but the model maps {classes}; "
             "give the labels the classes of the model, in its order"
         ]
     return []
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names)
 
 
 def check_grid(config: dict[str, Any], frame: Frame) -> None:

@@ -64,13 +64,6 @@ def imports_chips(config: dict[str, Any]) -> bool:
     return any(config["import"][name] for name in ("images", "masks", "folders", "windows"))
 
 
-def has_chips(config: dict[str, Any]) -> bool:
-    """Whether the chip set of a config is there."""
-    from eopipe.chips.chip_set import INDEX
-
-    return bool(config["chip_set"]) and (Path(config["chip_set"]) / INDEX).is_file()
-
-
 def chip_stores(config: dict[str, Any]) -> list[str]:
     """The names of the stores of a chip set; none of a run on scenes.
 

@@ -173,7 +173,10 @@ def changed(section: str, **values: Any) -> dict[str, Any]:
         (changed("label", source="places.kml"), "places.kml is KML, which is not read"),
         (changed("label", source=None), "label needs exactly one of `source` (a file) and `asset` (of each scene)"),
         (changed("search", url="https://example.org"), "search needs exactly one of `catalog` (on disk) and `url`"),
-        (changed("preprocess", shard=48), "preprocess.shard 48 is not a multiple of preprocess.chunk 32"),
+        (
+            changed("preprocess", shard=48),
+            "preprocess.shard: the shard edge of 48 pixels is not a multiple of the chunk edge of 32",
+        ),
         (changed("split", fractions=[0.9, 0.9, 0.1]), "split.fractions needs three numbers"),
         (changed("train", depth=5), "split.chip 16 cannot be halved 5 times (train.depth)"),
         (changed("report", colors=["#ff0000"]), "report.colors has 1 colours for 2 classes"),

@@ -39,7 +39,7 @@ def test_a_block_that_is_too_large_for_the_grid_is_named_with_one_that_works() -
 def test_a_chip_that_is_too_large_for_any_block_says_so() -> None:
     message = describe_empty_split("test", (300, 300), plan_of(chip=256))
     assert message.endswith("no block works with chips of 256: choose a smaller split.chip or other split.fractions")
-    assert choose_block((300, 300), plan_of(chip=256), 300) is None
+    assert choose_block((300, 300), plan_of(chip=256)) is None
 
 
 def test_a_strip_that_is_narrower_than_a_chip_is_named_with_its_width() -> None:
@@ -65,7 +65,7 @@ def test_masks_are_the_reason_where_the_geometry_works() -> None:
 )
 def test_a_block_that_is_chosen_fills_every_split(height: int, width: int, chip: int, seed: int) -> None:
     plan = plan_of(chip=chip, seed=seed)
-    block = choose_block((height, width), plan, max(height, width))
+    block = choose_block((height, width), plan)
     if block is None:
         assert count_blocks((height, width), chip, chip) < 7
         return
@@ -75,11 +75,8 @@ def test_a_block_that_is_chosen_fills_every_split(height: int, width: int, chip:
     assert all(len(chips[name]) for name in SPLITS)
 
 
-def test_a_limit_and_a_minimum_number_of_blocks_are_kept() -> None:
-    assert choose_block((4000, 4000), plan_of(), 512) == 512
-    block = choose_block((4000, 4000), plan_of(), 4000, min_blocks=100)
-    assert (block, count_blocks((4000, 4000), 128, block or 1)) == (256, 256)
-    assert choose_block((100, 100), plan_of(), 100) is None
+def test_a_grid_smaller_than_a_chip_has_no_block() -> None:
+    assert choose_block((100, 100), plan_of()) is None
 
 
 def test_a_plan_that_wastes_chips_is_a_warning() -> None:

@@ -17,7 +17,7 @@ from stores import chips_by_split
 from eopipe.arrays import IntArray
 from eopipe.chips.splits import SPLITS, SplitMethod, SplitPlan, chip_positions, read_split, split_zones
 from eopipe.config import check
-from eopipe.planning.chip_forecast import forecast_chips
+from eopipe.planning.chip_forecast import forecast_splits
 from eopipe.planning.frozen_scenes import find_scenes
 from eopipe.text_files import write_json
 
@@ -174,7 +174,7 @@ def test_the_demo_has_validation_chips_from_every_side(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     config = sample_config(method)
-    forecast = forecast_chips(config, find_scenes(config))
+    forecast = next(forecast_splits(config, find_scenes(config), [config["split"]]))
     assert [len(forecast.corners[name]) > 0 for name in SPLITS] == [True, True, True]
     assert forecast.stops == forecast.warnings == ()
 

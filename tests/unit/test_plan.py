@@ -29,7 +29,7 @@ from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
-from eopipe.planning.chip_forecast import chips_json, forecast_chips
+from eopipe.planning.chip_forecast import chips_json, forecast_splits
 from eopipe.planning.disk_forecast import DiskForecast, DiskRow, typical_size
 from eopipe.planning.frozen_scenes import find_scenes
 from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, refusals
@@ -199,7 +199,7 @@ def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_s
 ) -> None:
     config = write(stores, split=SPLITS[name])
     frozen_scenes = find_scenes(config)
-    forecast = chips_json(forecast_chips(config, frozen_scenes))
+    forecast = chips_json(next(forecast_splits(config, frozen_scenes, [config["split"]])))
     options = [word for port in stage("split").of(Option) for word in to_args(port, config["split"][port.name])]
     tiles = [f"tiles/{n}.zarr" for n in range(3)]
     completed = run("split", "--tiles", *tiles, "--labels", "l.zarr", *split_outputs(stores), *options)
@@ -310,8 +310,8 @@ def test_a_val_split_without_a_chip_is_warned_of_with_settings_that_give_it_one(
     narrow = {"method": "east-west", "fractions": [0.6, 0.05, 0.35]}
     write(folder, split=narrow)
     (sentence,) = [line for line in planned(run, folder)["warnings"] if "no validation chips" in line]
-    fractions = yaml.safe_load(sentence.partition("split.fractions: ")[2].partition("]")[0] + "]")
-    write(folder, split=narrow | {"fractions": fractions})
+    assert "chips of 16 pixels do not fit into its strip of 8; choose a smaller split.chip" in sentence
+    write(folder, split=narrow | {"fractions": [0.5, 0.15, 0.35]})
     value = planned(run, folder)
     assert value["chips"]["val"]["chips"] > 0
     assert not any("no validation chips" in line for line in value["warnings"])
@@ -583,7 +583,7 @@ def test_the_map_of_a_plan_shows_split_polygons(folder: Path, run: Run) -> None:
     write_features(folder / "labels.geojson", *((shape, {"class": "ab"[n % 2]}) for n, shape in enumerate(shapes)))
     label, by_polygon = {"source": "labels.geojson", "attribute": "class"}, {"method": "group", "by": "polygon"}
     config = write(folder, label=label, split=by_polygon)
-    forecast = forecast_chips(config, find_scenes(config))
+    forecast = next(forecast_splits(config, find_scenes(config), [config["split"]]))
     assert not forecast.stops
     # Each polygon is drawn where it is, once.
     pixels = {
