@@ -162,10 +162,6 @@ KINDS: Mapping[str, Kind] = {
         (*OF_SCENES, *OF_LABELS, *STATED, "model", "chips"),
         "--sample has a config of its own, to be edited",
     ),
-    "chips": (
-        _chip_set_project,
-        (*OF_SCENES, *OF_LABELS),
-        "the chips of --chips have their bands, labels and places",
-    ),
+    "chips": (_chip_set_project, (*OF_SCENES, *OF_LABELS), "the chips of --chips have their bands, labels and places"),
 }
 OF_AREA: Kind = (_area_project, (), "")

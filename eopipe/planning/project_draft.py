@@ -136,13 +136,10 @@ def _refuse_contradictions(options: InitOptions) -> None:
 
 def _worth_stating(name: str, values: Mapping[str, Any]) -> Section:
     """Settings of a section that differ from the defaults, in the order of the stage; those of SHOWN in any case."""
-    stated = {}
-    for port in (port for port in stage(name).settings if values.get(port.name) is not None):
-        value = values[port.name]
-        value = tuple(value) if isinstance(value, list) else value
-        if value != port.default or {name, f"{name}.{port.name}"} & SHOWN:
-            stated[port.name] = value
-    return stated
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    defaults = {port.name: port.default for port in stage(name).settings if values.get(port.name) is not None}
+    stated = [key for key, default in defaults.items() if values[key] != default or {name, f"{name}.{key}"} & SHOWN]
+    return {key: values[key] for key in stated}
 
 
 def project_text(settings: Mapping[str, Any], notes: Mapping[str, str], examples: Sequence[str]) -> str:
