@@ -64,7 +64,9 @@ def _sample_project(draft: ProjectDraft) -> tuple[str, str]:
     sample = shipped("sample")
     for path in (path for path in visible_files(sample) if path.suffix != ".py"):
         link_or_copy(path, draft.folder / path.relative_to(sample.parent), link=False)
-    lines = shipped(SAMPLES[draft.options.task]).read_text(encoding="utf-8").splitlines(keepends=True)
+    if (task := draft.options.task) not in SAMPLES:
+        raise UsageError(f"the sample has configs of the tasks {', '.join(SAMPLES)}, and none of {task}")
+    lines = shipped(SAMPLES[task]).read_text(encoding="utf-8").splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith("# yaml-language-server")), ""
 
 

@@ -1,6 +1,7 @@
 """What `eopipe init` is asked for, and what a project needs of a collection, a catalog on disk and an area."""
 
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -175,7 +176,9 @@ def source_of(
     if not matching:
         raise BadInputError(f"no scene matches in {catalog}: {query}; {explain_no_match(items, query)}")
     chosen, mask = known_assets(matching, bands)
-    search = {"catalog": str(catalog), "collections": query.collections, "datetime": options.datetime}
+    # A path through a folder that is not there is read as it is written.
+    named = str(catalog) if catalog.exists() else os.path.normpath(catalog)
+    search = {"catalog": named, "collections": query.collections, "datetime": options.datetime}
     return {"search": search, "fetch": {}, "preprocess": {"bands": chosen, "mask": mask}}
 
 

@@ -177,7 +177,7 @@ MISTAKES: list[tuple[dict[str, dict[str, Any]], str, int]] = [
     ({"train": {"width": None}}, "train.width has no value; write one, or remove the line", 2),
     ({"train": {"learning_rate": "4e-3s"}}, "train.learning_rate is '4e-3s': write a number", 2),
     ({"train": {"deterministic": "maybe"}}, "train.deterministic is 'maybe': write true or false", 2),
-    ({"train": {"task": "detection"}}, "write 'segmentation', 'classification', 'multilabel' or 'regression'", 2),
+    ({"train": {"task": "detection"}}, "write 'classification', 'multilabel', 'regression' or 'segmentation'", 2),
     ({"search": {"max_cloud": 300}}, "search.max_cloud is 300: write at most 100", 2),
     ({"split": {"chip": 0}}, "split.chip is 0: write at least 8", 2),
     ({"split": {"fractions": [70, 15, 15]}}, "write fractions of 1, such as [0.7, 0.15, 0.15], not percent", 2),
