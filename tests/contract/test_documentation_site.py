@@ -80,7 +80,7 @@ def test_the_search_works_on_pages_that_are_opened_from_a_folder(site: Path) -> 
 
 def test_links_to_files_beside_the_docs_lead_to_the_repository(site: Path) -> None:
     assert 'href="https://github.com/eopipe/eopipe/blob/main/benchmarks/RESULTS.md' in (
-        site / "features.html"
+        site / "others.html"
     ).read_text().replace("href=https", 'href="https')
 
 

@@ -22,7 +22,8 @@ MPI backend; Distributed autograd; Gaudi; Azure; AWS Batch; Multi-tenancy; Flash
 # What is not a part of eopipe, or a result of `eopipe export`.
 FOREIGN = {"AWS_ENDPOINT_URL", "cuda", "nn.Module", "osdf://", "pelican://", "model.onnx", "toil-cwl-runner"}
 FOREIGN |= {"toil-cwl-runner --batchSystem slurm", "--profile slurm"}
-ROWS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")][1:]
+TABLE = PAGE.partition("## Systems one by one")[2]
+ROWS = [line.strip("| ").split(" | ") for line in TABLE.splitlines() if line.startswith("| ")][1:]
 ENTRIES = {name for group in COMMANDS.values() for name in group} | set(STAGES)
 TRACKERS = {"tensorboard", "mlflow", "prometheus"}
 
