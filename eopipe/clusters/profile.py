@@ -248,5 +248,5 @@ def _describe_node(train: dict[str, Any], resources: dict[str, Any]) -> str:
 def _describe_launch(nodes: NodeRange, *, is_slurm: bool) -> str:
     if nodes.maximum == 1:
         return "one torchrun agent, without srun; rendezvous on the node itself"
-    start = "through srun" if is_slurm else "each started by the same command (docs/nodes.md)"
+    start = "through srun" if is_slurm else "each started by the same command (docs/clusters.md)"
     return f"one torchrun agent per node, {start}; rendezvous on the first node"

@@ -248,7 +248,7 @@ def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
             {"nodes": "1:4", "processes": 2, "threads": 3, "device": "cuda"},
             None,
             "training: 1 to 4 nodes x 2 processes (1 GPU each), 6 CPUs and as much memory as its input needs per node; "
-            "one torchrun agent per node, each started by the same command (docs/nodes.md); "
+            "one torchrun agent per node, each started by the same command (docs/clusters.md); "
             "rendezvous on the first node",
         ),
     ],
