@@ -335,7 +335,7 @@ def _sentence(error: Any) -> str:
     known = list((sections[owner] if owner in sections else section(owner)).model_fields)
     # Words that a setting is described by, as early_stopping for patience.
     described = [port.name for port in ports if name.replace("_", " ").lower() in port.mark.doc.lower()]
-    otherwise = f"did you mean {described[0]}?" if described else f"it has {', '.join(known)}"
+    otherwise = f"did you mean {described[0]}?" if described else f"it has {', '.join(known) or 'none'}"
     hint = did_you_mean(name, known, otherwise, 0.5)
     return f"{owner or 'the config'} has no setting {name}; {hint}"
 

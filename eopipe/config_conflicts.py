@@ -13,7 +13,7 @@ from eopipe.chips.splits import SplitPlan
 from eopipe.composites.periods import RANKING_BANDS, stack_conflict
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
-from eopipe.inference.symmetries import check_symmetries
+from eopipe.inference.images import check_symmetries
 from eopipe.labels.change import before_conflicts
 from eopipe.labels.classes import legend_conflicts, raster_conflicts
 from eopipe.labels.values import option_conflicts

@@ -1,11 +1,13 @@
-"""What a model maps, and how a window of it is read, which may extend beyond its raster."""
+"""What a model maps, how a window of it is read, which may extend beyond its raster, and means over symmetries."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray
-from eopipe.chips.chips import Normaliser
+from eopipe.chips.chips import Normaliser, apply_symmetry
+from eopipe.errors import UsageError
 from eopipe.tiles.grid import PixelWindow
 
 
@@ -63,3 +65,33 @@ def within_raster(shape: tuple[int, int], window: PixelWindow) -> tuple[PixelWin
     """The part of a window that is in a raster, and the pixels beyond it: above and below, left and right."""
     y, x = (slice(max(axis.start, 0), min(axis.stop, edge)) for axis, edge in zip(window, shape, strict=True))
     return (y, x), [(a.start - b.start, b.stop - a.stop) for a, b in zip((y, x), window, strict=True)]
+
+
+# Numbers for `apply_symmetry` in the order of the sum: none, also left to right, the four rotations, all.
+SYMMETRIES = {1: (0,), 2: (0, 1), 4: (0, 5, 3, 6), 8: tuple(range(8))}
+# The two quarter turns undo each other, any other symmetry undoes itself.
+INVERSES = {5: 6, 6: 5}
+
+
+def check_symmetries(count: int) -> None:
+    """Raise UsageError for a number of symmetries that does not make a group."""
+    if count not in SYMMETRIES:
+        raise UsageError(f"symmetries is {count}; use 1 (none), 2 (flip), 4 (rotations) or 8 (rotations and flips)")
+
+
+def mean_prediction(predict: Callable[[FloatArray], FloatArray], images: FloatArray, count: int) -> FloatArray:
+    """Mean over symmetries of the predictions (N, channel, H, W), or (N, channel, 1, 1), of images (N, band, H, W).
+
+    The sum is in float64 in the order of SYMMETRIES, the mean in float32; over one it is the prediction, bit by bit.
+    A symmetry of the image changes the mean by that symmetry alone (test-time augmentation, Wang et al. 2019,
+    doi:10.1016/j.neucom.2019.01.103).
+    """
+    if count == 1:
+        return predict(images)
+    total = predict(images).astype(np.float64)
+    for symmetry in SYMMETRIES[count][1:]:
+        output = predict(np.ascontiguousarray(apply_symmetry(images, symmetry)))
+        # A model may have infinite outputs of both signs for the zeros of invalid pixels.
+        with np.errstate(invalid="ignore"):
+            total += apply_symmetry(output, INVERSES.get(symmetry, symmetry))
+    return np.asarray(total / count, np.float32)

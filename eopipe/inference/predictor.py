@@ -15,8 +15,14 @@ from eopipe.arrays import AnyArray, BoolArray, FloatArray
 from eopipe.chips.chips import Normaliser
 from eopipe.chips.fill import FILLS, ZERO, Fill, copy_pixels, fill_nearest, nearest_valid
 from eopipe.errors import BadInputError, DivergedError, UsageError
-from eopipe.inference.images import PredictableImage, read_normalised, read_valid, widened
-from eopipe.inference.symmetries import check_symmetries, mean_prediction
+from eopipe.inference.images import (
+    PredictableImage,
+    check_symmetries,
+    mean_prediction,
+    read_normalised,
+    read_valid,
+    widened,
+)
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import TrainedModel
 from eopipe.processes import map_in_order

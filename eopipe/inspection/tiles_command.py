@@ -9,8 +9,7 @@ from eopipe.chips.chip_set import NOT_A_PLACE
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.inference.map_files import MapFormat, new_map
-from eopipe.inspection.check_store import find_errors
-from eopipe.inspection.describe_store import describe_store, store_table
+from eopipe.inspection.stores import describe_store, find_errors, store_table
 from eopipe.own_files import refuse_foreign_file
 from eopipe.publish import is_draft
 from eopipe.reporting.palette import class_colors, rgb

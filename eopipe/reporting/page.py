@@ -17,12 +17,11 @@ from eopipe.evaluation.metrics_document import AnyMetrics, LabelMetrics, ValueMe
 from eopipe.labels.shape_counts import shape_sentences
 from eopipe.reporting import data_tables, scores, training_curves
 from eopipe.reporting.cards import Card
-from eopipe.reporting.change import change_sections
 from eopipe.reporting.charts import MIN_BIN_SAMPLES, error_charts, reliability_chart, ridge_chart
-from eopipe.reporting.multilabel import label_sections
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, PanelGroup
 from eopipe.reporting.run_data import MappedRun, RunData
+from eopipe.reporting.task_parts import change_sections, label_sections
 from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import (
     baseline_text,

@@ -19,7 +19,6 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.metrics_document import AnyMetrics, RunMetrics, read_metrics
 from eopipe.evaluation.trials import LEADERBOARD
 from eopipe.models.model_folder import HISTORY, model_item, read_model_card, weights_file
-from eopipe.reporting.change import with_change_panel
 from eopipe.reporting.chip_sheet import ChipSheet, draw_chip_sheet, read_chip_sheet, sheet_uri
 from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
 from eopipe.reporting.decimation import Decimation
@@ -41,6 +40,7 @@ from eopipe.reporting.rasters import (
 )
 from eopipe.reporting.scores import scale_of
 from eopipe.reporting.split_maps import split_roles
+from eopipe.reporting.task_parts import with_change_panel
 from eopipe.reporting.verdict import headline, weak_classes
 from eopipe.reporting.wording import TIMES, format_bounds, format_degrees, format_length, join_words, plural
 from eopipe.tasks import TASKS

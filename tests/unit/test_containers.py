@@ -89,6 +89,16 @@ def image(tmp_path: Path) -> Image:
     return Image(tmp_path)
 
 
+def test_both_recipes_copy_all_that_the_wheel_is_built_from() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    needed = {Path(name).parts[0] for names in settings["data-files"].values() for name in names}
+    copied = {name for word, value in instructions() if word == "COPY" for name in value.split()[:-1]}
+    files = {pair.split()[0] for pair in get_parser("singularity")(str(DEFINITION)).recipe["spython-base"].files}
+    ignored = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text().split("\n")
+    for names in (copied, files, {line.removeprefix("!") for line in ignored if line.startswith("!")}):
+        assert needed <= names
+
+
 @pytest.mark.exhaustive
 def test_the_steps_of_the_dockerfile_give_eopipe_to_a_user_who_is_not_root(image: Image) -> None:
     for word, value in instructions():

@@ -16,8 +16,8 @@ from eopipe.config import check
 from eopipe.evaluation.metrics_document import LabelMetrics
 from eopipe.evaluation.multilabel import average_precision
 from eopipe.inference.temperature import apply_label_temperature, fit_temperature
-from eopipe.reporting.multilabel import cooccurrence_rows
 from eopipe.reporting.scores import method_rows
+from eopipe.reporting.task_parts import cooccurrence_rows
 from eopipe.run.rules import options
 from eopipe.tasks import TASKS
 from eopipe.tasks.multilabel import LabelTables, label_sets, label_tables

@@ -16,9 +16,9 @@ from eopipe.arrays import FloatArray
 from eopipe.chips.chips import Normaliser
 from eopipe.config import validate
 from eopipe.errors import UsageError
+from eopipe.inference.images import SYMMETRIES, check_symmetries, mean_prediction
 from eopipe.inference.mosaic import probabilities
 from eopipe.inference.predictor import WindowPredictor
-from eopipe.inference.symmetries import SYMMETRIES, check_symmetries, mean_prediction
 from eopipe.tiles.store import Tiles
 
 CHIP, SHAPE = 16, (150, 131)
