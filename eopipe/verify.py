@@ -16,12 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-from eopipe.arguments import parse
-from eopipe.contract import STAGES, Argument, Knob, Output, Port, Stage, stage, to_args
+from eopipe.contract import STAGES, Argument, Knob, Output, Port, Stage, to_args
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, is_crate, read_crate
-from eopipe.provenance.jobs import RunRecord, named_inputs
+from eopipe.provenance.jobs import RunRecord, named_inputs, recorded_command
 from eopipe.provenance.record import check_unchanged, record_path
 from eopipe.publish import (
     ENGINE,
@@ -382,14 +381,7 @@ def _repair(output: PublishedOutput, damage: list[Damage], repair: Repair) -> st
 
 
 def _rebuild(output: PublishedOutput, repair: Repair) -> None:
-    command = list(output.command)
-    if len(command) < 2 or command[1] not in STAGES:
-        raise IntegrityError("there is no run record with its command; run the stage again")
-    definition = stage(command[1])
-    try:
-        values = parse(definition, command[2:])
-    except SystemExit as error:
-        raise BadInputError("the command in its run record asks for help only; run the stage again") from error
+    definition, values = recorded_command(output.command)
     targets = _targets(definition, values)
     if output.path.resolve() not in {target.resolve() for target in targets}:
         raise BadInputError(
@@ -397,4 +389,4 @@ def _rebuild(output: PublishedOutput, repair: Repair) -> None:
         )
     done = subprocess.run([sys.executable, "-P", "-m", "eopipe", *repair.command(definition, values)], check=False)
     if done.returncode:
-        raise IntegrityError(f"it could not be rebuilt: eopipe {command[1]} exited with code {done.returncode}")
+        raise IntegrityError(f"it could not be rebuilt: eopipe {definition.name} exited with code {done.returncode}")

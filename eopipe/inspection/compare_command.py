@@ -8,7 +8,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from eopipe.arguments import parse
 from eopipe.config import load
 from eopipe.contract import STAGES, Argument, Knob, stage
 from eopipe.errors import BadInputError, IntegrityError, UsageError
@@ -16,7 +15,7 @@ from eopipe.evaluation.maps import EvaluationData
 from eopipe.evaluation.paired import RunComparison, compare_runs
 from eopipe.evaluation.trials import LEADERBOARD, TRIAL
 from eopipe.own_files import refuse_foreign_file
-from eopipe.provenance.jobs import RecordedJob, read_jobs
+from eopipe.provenance.jobs import RecordedJob, read_jobs, recorded_command
 from eopipe.publish import RECORD, digest, publish
 from eopipe.reporting.compare_page import NOTE, read_panels, render_comparison, score_table, size_text
 from eopipe.reporting.wording import DASH, format_setting
@@ -59,7 +58,7 @@ class FinishedResults:
     def data(self) -> EvaluationData:
         """The maps of the run with labels and split, as its evaluation read them."""
         record = next(job.record for job in self.jobs if job.stage == "evaluate")
-        values = parse(stage("evaluate"), record.arguments[2:])
+        _, values = recorded_command(record.arguments)
         maps, tiles, labels = (tuple(map(self._existing, values[name])) for name in ("classes", "tiles", "labels"))
         evaluated = {data.sha256 for data in record.inputs if data.port == "classes"}
         if others := [path for path in maps if digest(path) not in evaluated]:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eopipe import contract
-from eopipe.arguments import parse
+from eopipe.arguments import SETTINGS, parse
 from eopipe.contract import STAGES, Input, Output
-from eopipe.errors import BadInputError, EopipeError
+from eopipe.errors import BadInputError, EopipeError, IntegrityError
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.publish import RECORD
 from eopipe.text_files import read_json
@@ -152,20 +152,36 @@ def named_inputs(
                 yield path, sha256, output
 
 
+def recorded_command(arguments: Sequence[str]) -> tuple[contract.Stage, dict[str, Any]]:
+    """The stage of a command in a run record, and its values by port, without options that this version does not have.
+
+    Raises IntegrityError for no command of a stage, BadInputError for one that asks for help only.
+    """
+    name = EARLIER_STAGES.get(arguments[1], arguments[1]) if len(arguments) > 1 else ""
+    if name not in STAGES:
+        raise IntegrityError("there is no run record with its command; run the stage again")
+    definition, words, is_known = contract.stage(name), list[str](), True
+    flags = {port.flag for port in definition.ports} | {SETTINGS}
+    for word in arguments[2:]:
+        is_known = word.partition("=")[0] in flags if contract.is_option(word) else is_known
+        words += [word] * is_known
+    try:
+        return definition, parse(definition, words)
+    except SystemExit as error:
+        raise BadInputError("the command in its run record asks for help only; run the stage again") from error
+
+
 def _input_paths(record: RunRecord, output: Path) -> Iterator[tuple[Path, str, bool]]:
     """The absolute paths of what a recorded command reads, by where its output is now, and their digests.
 
     The last value says whether the folder of results had another name, in which case only its own files are known.
     Nothing if the output was moved to another depth, if the job failed, or if the command is another one's.
     """
-    command = record.arguments
-    name = EARLIER_STAGES.get(command[1], command[1]) if len(command) > 1 else ""
-    if not record.outputs or name not in STAGES:
+    if not record.outputs:
         return
-    definition = contract.stage(name)
     try:
-        values = parse(definition, command[2:])
-    except (EopipeError, SystemExit):
+        definition, values = recorded_command(record.arguments)
+    except EopipeError:
         return
     parts = output.absolute().parts
     targets = [values[port.name] for port in definition.of(Output) if values[port.name]]

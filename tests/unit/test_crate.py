@@ -21,11 +21,11 @@ from scenery import Catalog, Run, split_outputs, write_raster
 from synthetic_run import synthetic_run
 
 from eopipe.cli import main
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, IntegrityError
 from eopipe.provenance import record
 from eopipe.provenance.crate_reader import RunCrate, read_crate
 from eopipe.provenance.data_entities import media_type
-from eopipe.provenance.jobs import RecordedJob, RunRecord
+from eopipe.provenance.jobs import RecordedJob, RunRecord, recorded_command
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.provenance.rerun import find_user_inputs
 from eopipe.provenance.rerun_jobs import CrateRerun
@@ -672,6 +672,20 @@ def test_a_job_of_a_stage_that_has_another_name_now_is_read_as_a_job_of_that_sta
         text = text.replace(f"{name}report", f"{name}describe")
     path.write_text(text)
     assert read_crate(folder).jobs == jobs
+
+
+def test_a_recorded_command_is_read_without_the_options_that_are_gone() -> None:
+    words = ["--metrics", "m.json", "--baseline-pixels", "-1", "--classes", "a.tif", "b.tif", "--seed=3"]
+    words += ["--tiles", "a.zarr", "--labels", "l.zarr", "--gone", "x", "y"]
+    definition, values = recorded_command(["eopipe", "evaluate", *words])
+    assert definition.name == "evaluate"
+    assert values["classes"] == (Path("a.tif"), Path("b.tif"))
+    assert (values["tiles"], values["labels"]) == ((Path("a.zarr"),), (Path("l.zarr"),))
+    of_report = ["--model", "model", "--classes", "a.tif", "--probabilities", "p.tif", "--tiles", "a.zarr"]
+    definition, values = recorded_command(["eopipe", "describe", *of_report, "--page", "r.html", "--picture", "m.png"])
+    assert (definition.name, values["page"]) == ("report", Path("r.html"))
+    with pytest.raises(IntegrityError, match="no run record with its command"):
+        recorded_command(["eopipe", "rate"])
 
 
 @pytest.mark.parametrize("text", ["search: [", "train: {seed: " + "9" * 5001 + "}", "[" * 5000, "\xff"])
