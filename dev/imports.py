@@ -10,6 +10,7 @@ import grimp
 
 from eopipe.cli import COMMANDS
 from eopipe.contract import STAGES, function_name
+from eopipe.train_options import TASK_NAMES
 
 ENTRIES = {name: entry.partition(":")[0] for group in COMMANDS.values() for name, (entry, _) in group.items()}
 ENTRIES |= {name: f"eopipe.stages.{function_name(name)}" for name in STAGES}
@@ -129,6 +130,8 @@ def imports() -> dict[str, set[str]]:
     """What each module of eopipe and each symbol below tests/ uses directly."""
     graph = grimp.build_graph("eopipe", cache_dir=None)
     uses = {name: set(graph.find_modules_directly_imported_by(name)) for name in graph.modules}
+    # Tasks are imported by the names of their files.
+    uses["eopipe.tasks"] |= {f"eopipe.tasks.{name}" for name in TASK_NAMES}
     for name in uses.keys() - {"eopipe.cli"}:
         file = _file_of(name)
         texts = [_text(node) for node in ast.walk(ast.parse(file.read_text()))] if file else []

@@ -124,7 +124,7 @@ def test_tests_that_read_every_file_of_the_package_run_with_any_change() -> None
         ("chips/chip_table", "unit/test_split.py"),
         ("inference/map_files", "unit/test_ensemble_spread.py"),
         ("labels/vector_files", "unit/test_source_values.py"),
-        ("tasks/classes", "unit/test_ensemble.py"),
+        ("tasks/segmentation", "unit/test_ensemble.py"),
     ],
 )
 def test_a_change_of_a_module_runs_the_tests_that_one_would_run_by_hand(

@@ -177,7 +177,7 @@ def test_the_command_prints_the_table_and_writes_nothing(
 
 def test_report_without_its_inputs_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report"]) == 2
-    assert "arguments are required: --metrics" in (error := capsys.readouterr().err)
+    assert "arguments are required: --model" in (error := capsys.readouterr().err)
     assert "see eopipe report --help" in error
 
 
