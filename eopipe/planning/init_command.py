@@ -8,6 +8,7 @@ from typing import Any
 
 from eopipe.chips.chip_places import read_index
 from eopipe.composites.periods import period_of
+from eopipe.config_conflicts import conflicts
 from eopipe.errors import UsageError
 from eopipe.models.model_files import module_of
 from eopipe.own_files import write_files
@@ -99,10 +100,12 @@ def _area_project(draft: ProjectDraft) -> tuple[str, str]:
     if labels:
         values |= {"label": labels.settings, "report": {"colors": labels.colors}}
         sentence = f", for {options.labels}: {labels.sentence()}"
+    config = draft.config(values | {"split": {}})
     sections = splits_of_grid(frame.shape if frame else UNKNOWN_SHAPE, labels)
+    of_task = [section for section in sections if not conflicts(config | {"split": config["split"] | section})]
+    sections = of_task or sections
     values["split"], note = sections[0], "pixels; `eopipe plan` shows whether every split has chips"
     if frame:
-        config = draft.config(values | {"split": {}})
         splits = (config["split"] | section for section in sections)
         forecasts = forecast_splits(config, scenes or FrozenScenes.unknown(frame), splits)
         values["split"] = choose_split(sections, forecasts, labels)

@@ -336,6 +336,10 @@ def test_an_area_whose_scenes_only_a_server_knows_is_split_by_its_labels(folder:
     assert (done.code, "150 polygons of 3 classes by the column class" in done.stdout) == (0, True), done.stderr
     split = config_of(folder / "p")["split"]
     assert (split["by"], split["chip"]) == ("polygon", 32)
+    # A chip with one class has no polygons to keep together.
+    done = run("init", "q", "--bbox", *box, "--labels", "own.gpkg", "--task", "classification")
+    assert done.code == 0, done.stderr
+    assert config_of(folder / "q")["split"]["method"] == "blocks"
 
 
 def test_labels_that_leave_a_choice_or_cannot_be_split_are_refused_in_a_sentence(scenes: Path, run: Run) -> None:
