@@ -127,6 +127,15 @@ inputs:
     format: edam:format_2333
     inputBinding:
       prefix: --onnx
+  areas:
+    type:
+    - 'null'
+    - File
+    label: areas
+    doc: areas of the classes, as estimate writes them
+    format: iana:application/json
+    inputBinding:
+      prefix: --areas
   title:
     type: string
     label: title

@@ -1000,6 +1000,24 @@ inputs:
     label: time limit of predict
     doc: seconds after which the job is ended
     default: 21600
+  evaluate_sample:
+    type:
+      type: array
+      items: File
+    label: evaluate.sample
+    doc: 'labelled files of a sample, as eopipe sample writes it: one for each interpreter'
+    default: []
+  evaluate_sample_design:
+    type:
+    - 'null'
+    - File
+    label: evaluate.sample_design
+    doc: design of the sample, where the labels are a CSV apart from sample.json
+  evaluate_label_column:
+    type: string
+    label: evaluate.label_column
+    doc: column of the labels in the files of the sample
+    default: label
   evaluate_mem_mb:
     type: int
     label: memory of evaluate
@@ -1010,6 +1028,16 @@ inputs:
     label: time limit of evaluate
     doc: seconds after which the job is ended
     default: 7200
+  estimate_mem_mb:
+    type: int
+    label: memory of estimate
+    doc: memory of the job in MB
+    default: 1000
+  estimate_timelimit_s:
+    type: int
+    label: time limit of estimate
+    doc: seconds after which the job is ended
+    default: 21600
   export_mem_mb:
     type: int
     label: memory of export
@@ -1304,6 +1332,11 @@ inputs:
     type: boolean
     label: with products
     doc: make polygons, QGIS style and areas of zones of the maps
+    default: false
+  with_areas:
+    type: boolean
+    label: with areas
+    doc: estimate areas from a labelled sample (evaluate_sample)
     default: false
   with_crate:
     type: boolean
@@ -2696,6 +2729,29 @@ steps:
     - predict_record
     - predict_images_record
     - evaluate_record
+  estimate:
+    label: estimate
+    doc: Estimate the area of each class in hectares from a labelled probability sample, and the accuracy of the
+      map.
+    run: estimate.cwl
+    when: $(inputs.wanted)
+    in:
+      sample: evaluate_sample
+      sample_design: evaluate_sample_design
+      label_column: evaluate_label_column
+      mem_mb: estimate_mem_mb
+      timelimit_s: estimate_timelimit_s
+      classes:
+        source:
+        - predict/classes
+        - predict_images/classes
+        linkMerge: merge_flattened
+        pickValue: all_non_null
+      wanted: with_areas
+    out:
+    - areas
+    - page
+    - record
   export:
     label: export
     doc: Export the model to ONNX and compare its output with the original on real chips.
@@ -2775,6 +2831,7 @@ steps:
         pickValue: all_non_null
       scenes: search/items_each
       fold_metrics: cross_validate/metrics
+      areas: estimate/areas
       model_card_name:
         default: model-card.md
       data_card_name:
@@ -2851,6 +2908,7 @@ steps:
       scenes: search/items_each
       metrics: evaluate/metrics
       onnx: export/onnx
+      areas: estimate/areas
     out:
     - catalog
     - record
@@ -2907,6 +2965,7 @@ steps:
         - cross_validate/predict_record
         - cross_validate/predict_images_record
         - cross_validate/evaluate_record
+        - estimate/record
         - export/record
         - report/record
         - products/record
@@ -2924,6 +2983,8 @@ steps:
         - evaluate/metrics
         - export/onnx
         - export/check
+        - estimate/areas
+        - estimate/page
         - report/page
         - report/picture
         - report/model_card
@@ -3126,6 +3187,22 @@ outputs:
     doc: scores of the maps in the test areas
     format: iana:application/json
     outputSource: evaluate/metrics
+  areas:
+    type:
+    - 'null'
+    - File
+    label: areas
+    doc: areas with standard errors, from a labelled sample
+    format: iana:application/json
+    outputSource: estimate/areas
+  areas_page:
+    type:
+    - 'null'
+    - File
+    label: areas page
+    doc: the same as one HTML page
+    format: iana:text/html
+    outputSource: estimate/page
   page:
     type:
     - 'null'

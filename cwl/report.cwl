@@ -180,6 +180,15 @@ inputs:
     doc: metrics files of the folds of a cross-validation
     format: iana:application/json
     default: []
+  areas:
+    type:
+    - 'null'
+    - File
+    label: areas
+    doc: areas of the classes, as estimate writes them
+    format: iana:application/json
+    inputBinding:
+      prefix: --areas
   title:
     type: string
     label: title

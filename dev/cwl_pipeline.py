@@ -257,8 +257,10 @@ def _result_steps() -> dict[str, Cwl]:
     of_report, if_report = when("with_report")
     cards: Cwl = {f"{name}_name": {"default": f"{name.replace('_', '-')}.md"} for name in ("model_card", "data_card")}
     of_products, if_products = when("with_products")
+    of_areas, if_areas = when("with_areas")
     first = {"tiles": IMAGES | {"valueFrom": "$(self[0])"}}
     return {
+        "estimate": stage_step("estimate", SOURCES, of_areas, **if_areas),
         "export": stage_step("export", SOURCES, first | of_onnx, **if_onnx),
         "report": stage_step("report", SOURCES, cards | of_report, **if_report),
         "products": stage_step("products", SOURCES, of_products, **if_products),
@@ -270,6 +272,7 @@ def _crate_step(steps: dict[str, Cwl]) -> Cwl:
     records = [f"{name}/{out}" for name, step in steps.items() for out in step["out"] if out.endswith("record")]
     of_split = [f"split/{out}" for out in ("chips", "statistics", "map", "outlines")]
     payload = ["search/grid", "search/selection", *of_split, "evaluate/metrics", "export/onnx", "export/check"]
+    payload += ["estimate/areas", "estimate/page"]
     payload += [f"report/{out}" for out in ("page", "picture", "model_card", "data_card")]
     payload += ["train/model", "calibrate/calibration", *CLASSES["source"], *PROBABILITIES["source"]]
     payload += ["cross_validate/metrics", "cross_validate/model", "trials/model", "members/model", "combine/model"]
@@ -313,6 +316,8 @@ def _outputs() -> Cwl:
         ("classes", EACH_FILE, "map of classes, of all images or one of each", TIFF, CLASSES),
         ("probabilities", EACH_FILE, "map of probabilities, of all images or one of each", TIFF, PROBABILITIES),
         ("metrics", "File", "scores of the maps in the test areas", JSON, "evaluate/metrics"),
+        ("areas", optional_file, "areas with standard errors, from a labelled sample", JSON, "estimate/areas"),
+        ("areas_page", optional_file, "the same as one HTML page", "iana:text/html", "estimate/page"),
         ("page", optional_file, "the report as one HTML page", "iana:text/html", "report/page"),
         ("picture", optional_file, "the map as a PNG image", "iana:image/png", "report/picture"),
         ("model_card", optional_file, "model card in Markdown", "iana:text/markdown", "report/model_card"),

@@ -10,7 +10,7 @@ from dev.app_package import Cwl
 from dev.cwl import PARTS_OF_MAP, cwl_type, described, needs_inputs, tool
 from dev.cwl_small_tools import cells_tool, images_tool, periods_tool, steps_tool
 from dev.cwl_variants import entry, sources
-from eopipe.contract import STAGES, Input, Knob, Option, Port, stage
+from eopipe.contract import STAGES, Input, Output, Port, stage
 from eopipe.trial_settings import MAX_RUNGS
 
 TIFF = "iana:image/tiff"
@@ -25,8 +25,9 @@ def tools() -> dict[str, Cwl]:
 
 def settings(name: str) -> list[Port]:
     """The ports of a stage that a config sets, in its own section or in another stage's."""
-    shared = [port for port in stage(name).of(Option, Knob) if port.section]
-    return [*stage(name).settings, *shared]
+    definition = stage(name)
+    shared = [port for port in definition.ports if port.section and not isinstance(port.mark, Output)]
+    return [*(port for port in definition.settings if port in definition.ports), *shared]
 
 
 def input_name(name: str, port: Port) -> str:
@@ -55,9 +56,8 @@ def pipeline_inputs() -> Cwl:
     """Every setting of the config, memory and time of the jobs, and what CWL alone needs."""
     inputs: Cwl = {}
     for name in STAGES:
-        for port in settings(name):
-            if not port.section:
-                inputs[input_name(name, port)] = described(port) | {"label": f"{name}.{port.name}"}
+        for port in stage(name).settings:
+            inputs[input_name(name, port)] = described(port) | {"label": f"{name}.{port.name}"}
         for key, value in needs_inputs(name).items():
             inputs[f"{name}_{key}"] = value | {"label": f"{value['label']} of {name}"}
     # Without a value the grid follows the bands.
@@ -94,6 +94,8 @@ def pipeline_inputs() -> Cwl:
         "with_onnx": entry("boolean", "with ONNX", "export the model to ONNX") | {"default": True},
         "with_report": entry("boolean", "with report", "make the report and the cards") | {"default": True},
         "with_products": entry("boolean", "with products", "make polygons, QGIS style and areas of zones of the maps")
+        | {"default": False},
+        "with_areas": entry("boolean", "with areas", "estimate areas from a labelled sample (evaluate_sample)")
         | {"default": False},
         "with_crate": entry("boolean", "with crate", "make the Provenance Run Crate") | {"default": True},
         "config": entry(["null", "File"], "config", "config of the job, for the crate", "iana:application/yaml"),

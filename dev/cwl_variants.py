@@ -31,7 +31,7 @@ NO_FOLDERS: Cwl = FOLDERS | {"default": []}
 # What a chip set replaces: steps of scenes, steps of one map of all images, and what needs a place on the Earth.
 OF_SCENES = (
     *("steps", "search", "cells", "fetch", "preprocess", "composite", "label", "label_scenes"),
-    *("predict_parts", "predict", "products"),
+    *("predict_parts", "predict", "products", "estimate"),
 )
 # The stores are given, or packed by the first step.
 OF_CHIPS = {"composite/images": "tiles", "preprocess/tiles": "import/tiles"}

@@ -21,12 +21,12 @@ from eopipe.contract import (
     Output,
     Port,
     Stage,
-    adapter,
     is_option,
     is_path,
     to_args,
 )
 from eopipe.errors import BadInputError, UsageError, did_you_mean, some_of
+from eopipe.ports import adapter
 from eopipe.text_files import read_text, refuse_endless
 
 if TYPE_CHECKING:

@@ -54,6 +54,7 @@ COMMANDS = {
         "verify": ("eopipe.verify:verify", "Find removed, truncated or changed files; rebuild them."),
         "lineage": ("eopipe.provenance.lineage:lineage", "Trace a file or map pixel to chips, scenes and code."),
         "rerun": ("eopipe.provenance.rerun:rerun", "Run the jobs of a crate again and compare digests."),
+        "sample": ("eopipe.areas.sample_command:sample", "Draw a probability sample of a map, as files to label."),
         "tiles": ("eopipe.inspection.tiles_command:TILES", "Describe, check or export tile stores."),
     },
     "clusters and other engines": {

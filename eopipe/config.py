@@ -12,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from eopipe.config_conflicts import conflicts
 from eopipe.config_file import read_config
-from eopipe.contract import STAGES, Input, annotated, is_option, stage, summary
+from eopipe.contract import STAGES, Input, is_option, stage, summary
 from eopipe.errors import UsageError, did_you_mean
 from eopipe.models.model_folder import MOST_MEMBERS
 from eopipe.needs import unmet
+from eopipe.ports import annotated
 from eopipe.provenance.contextual_entities import CrateDescription
 from eopipe.provenance.redact import redact_for_terminal
 from eopipe.trial_settings import Trials
@@ -25,7 +26,7 @@ OF_SCENES = ("search", "fetch", "preprocess", "composite", "label")
 # What only the cards of a trained model show.
 OF_CARDS = ("use", "limits", "author")
 # What makes a model, and measures it in areas apart; labels may test a map of a finished one.
-OF_TRAINING = ("chip_set", "import", "folds", "trials", "members", "split", "train", "calibrate", "evaluate", "export")
+OF_TRAINING = ("chip_set", "import", "folds", "trials", "members", "split", "train", "calibrate", "export")
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 # What a setting must be, by pydantic's name of the mistake.
 RULES = {

@@ -13,12 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from eopipe.errors import RefusedError
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 # The stages in pipeline order, each with a section in the config; `import` packs chips that exist already.
 STAGES = (
@@ -36,6 +33,7 @@ STAGES = (
     "calibrate",
     "predict",
     "evaluate",
+    "estimate",
     "export",
     "report",
     "products",
@@ -55,7 +53,8 @@ class Input:
     `user`: the config names it, no other stage writes it; `mixed`: it can be a file or a folder. `derived`: the
     function (`module:function`) that finds it by the other values of the stage; a folder is then identified by its
     files. `nested`: CWL may give it as a list of lists. `files`: the function that lists the files of it that the stage
-    reads, by all its values; the run record then has these files.
+    reads, by all its values; the run record then has these files. `section`: the stage in whose section the config
+    names it.
     """
 
     doc: str
@@ -66,6 +65,7 @@ class Input:
     derived: str = ""
     nested: bool = False
     files: str = ""
+    section: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,9 @@ class Option:
 
     `advanced` ones are rarely needed: the help of the stage lists them last. With `section`, the setting of this name
     in the config section of that stage applies, so that stages cannot differ in it; `train.architecture` is the setting
-    of another name. One `of_job` is set by the workflow for each job, never by the config. A `glob` is a pattern of
-    file names, which a shell replaces by the files unless it is quoted.
+    of another name. Where that stage has no such port itself, its section has the setting for this one. One `of_job` is
+    set by the workflow for each job, never by the config. A `glob` is a pattern of file names, which a shell replaces
+    by the files unless it is quoted.
     """
 
     doc: str
@@ -192,7 +193,7 @@ class Port:
     @property
     def section(self) -> str:
         """The stage whose section of the config sets it; empty for its own stage."""
-        return self.mark.section.partition(".")[0] if isinstance(self.mark, Option) else ""
+        return "" if isinstance(self.mark, Output) else self.mark.section.partition(".")[0]
 
     @property
     def setting(self) -> str:
@@ -263,8 +264,14 @@ class Stage(Command):
 
     @property
     def settings(self) -> tuple[Port, ...]:
-        """The ports that a config file sets: options, knobs and the user's own input files."""
-        return tuple(p for p in self.ports if _in_config(p))
+        """What a config file sets in the section of the stage: options, knobs and the user's own input files.
+
+        Behind its own ports are those of other stages that are set here.
+        """
+        names = {port.name for port in self.ports}
+        others = (port for name in STAGES for port in stage(name).ports if port.section == self.name)
+        placed = {port.name: port for port in others if port.setting not in names}
+        return (*(port for port in self.ports if _in_config(port)), *placed.values())
 
 
 def _function(name: str) -> Callable[[Mapping[str, Any]], Any]:
@@ -275,7 +282,7 @@ def _function(name: str) -> Callable[[Mapping[str, Any]], Any]:
 
 def _in_config(port: Port) -> bool:
     if isinstance(port.mark, Input):
-        return port.mark.user
+        return port.mark.user and not port.section
     # The workflow sets the folders of unfinished work.
     return isinstance(port.mark, Option) and not is_path(port) and not port.section and not port.mark.of_job
 
@@ -369,29 +376,6 @@ def to_args(port: Port, value: Any) -> list[str]:
 def is_option(word: str) -> bool:
     """Whether a command line would take a word for an option; negative numbers are none."""
     return re.match(r"-(?![\d.])", word) is not None
-
-
-def annotated(port: Port) -> Any:
-    """The type of a port with its constraints, for pydantic."""
-    # Imported here, as `eopipe --help` does not need it.
-    from pydantic import Field
-
-    constraints = port.mark.constraints if isinstance(port.mark, Option) else {}
-    constraints = constraints | ({"allow_inf_nan": False} if port.base is float else {})
-    base: Any = Annotated[port.base, Field(**constraints)] if constraints else port.base
-    if port.is_list:
-        # An empty list cannot be given on a command line: omitting the option means the default.
-        minimum = 0 if port.default == () else 1
-        base = Annotated[tuple[base, ...], Field(min_length=port.count or minimum, max_length=port.count or None)]
-    return base | None if port.optional else base
-
-
-@cache
-def adapter(port: Port) -> "TypeAdapter[Any]":
-    """What checks and converts a value of a port."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(annotated(port))
 
 
 def is_path(port: Port) -> bool:

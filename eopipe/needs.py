@@ -118,3 +118,16 @@ def products_of_maps(config: Config, known: Known | None) -> Iterator[str]:
         zones = ZoneFile(products["zones"], products["zone_name"], products["zone_layer"])
         for text in refusal(lambda: read_zones(zones, known.frame)):
             yield Stop(f"products.zones, with zone_name {zones.attribute}: {text}")
+
+
+def labelled_sample(config: Config, known: Known | None) -> Iterator[str]:
+    """A probability sample with labels, of a map of scenes."""
+    evaluate = config["evaluate"]
+    if evaluate["sample"] and config["chip_set"]:
+        yield Stop("evaluate.sample is of a map of scenes, and the slots of chip_set are no places; remove it")
+    elif known and evaluate["sample"] and all(path.is_file() for path in evaluate["sample"]):
+        from eopipe.areas.labelled import LabelledSample
+
+        of_sample = evaluate["sample"], evaluate["sample_design"], evaluate["label_column"]
+        for text in refusal(lambda: LabelledSample.read(*of_sample)):
+            yield Stop(f"evaluate.sample: {text}")

@@ -1,9 +1,13 @@
-"""Ports that several stages or commands have, each with one definition."""
+"""Ports that several stages or commands have, each with one definition, and the types of ports for pydantic."""
 
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from eopipe.contract import Argument, Input, Knob, Option
+from eopipe.contract import Argument, Input, Knob, Option, Port
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 ConfigFile = Annotated[Path | None, Argument("config of the run [config.yaml, or config/config.yaml]", positional=True)]
 AnyModel = Annotated[
@@ -40,3 +44,33 @@ AllowCode = Annotated[
 Threads = Annotated[
     int, Knob("windows that are predicted at a time, each by one thread; 0: one per core, at most 8", ge=0)
 ]
+
+
+def annotated(port: Port) -> Any:
+    """The type of a port with its constraints, for pydantic."""
+    # Imported here, as `eopipe --help` does not need it.
+    from pydantic import BeforeValidator, Field
+
+    constraints = port.mark.constraints if isinstance(port.mark, Option) else {}
+    constraints = constraints | ({"allow_inf_nan": False} if port.base is float else {})
+    base: Any = Annotated[port.base, Field(**constraints)] if constraints else port.base
+    if port.is_list:
+        # An empty list cannot be given on a command line: omitting the option means the default.
+        minimum = 0 if port.default == () else 1
+        base = Annotated[tuple[base, ...], Field(min_length=port.count or minimum, max_length=port.count or None)]
+        if isinstance(port.mark, Input):
+            # A config may name a single file without the brackets of a list.
+            base = Annotated[base, BeforeValidator(_listed, json_schema_input_type=tuple[Path, ...] | Path)]
+    return base | None if port.optional else base
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, (str, Path)) else value
+
+
+@cache
+def adapter(port: Port) -> "TypeAdapter[Any]":
+    """What checks and converts a value of a port."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(annotated(port))

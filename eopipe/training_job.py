@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from eopipe.chips.chips import Normaliser, pair_stores
-from eopipe.contract import annotated, stage
+from eopipe.contract import stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.launch.environment import parse_nodes
 from eopipe.launch.scratch import local_path
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.models.model_folder import read_network
+from eopipe.ports import annotated
 from eopipe.tasks import TASKS
 from eopipe.tasks.task import WEIGHTED_LOSSES
 from eopipe.text_files import read_json, write_json

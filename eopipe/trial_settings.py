@@ -18,8 +18,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eopipe.arrays import Float64Array
-from eopipe.contract import Port, adapter, stage, to_args
+from eopipe.contract import Port, stage, to_args
 from eopipe.errors import UsageError, did_you_mean, some_of
+from eopipe.ports import adapter
 
 Settings = dict[str, Any]
 # What makes scores of trials incomparable, or shapes their jobs, which is the same for all.

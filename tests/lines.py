@@ -24,6 +24,7 @@ CAPABILITIES = {
     "trials": ("trial_settings",),
     "maps": ("inference",),
     "scores": ("evaluation",),
+    "areas": ("areas",),
     "pages, cards, products": ("reporting",),
     "provenance": ("provenance", "verify", "publish", "own_files"),
     "what to ask before and after a run": ("planning", "inspection"),

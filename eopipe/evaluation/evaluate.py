@@ -13,10 +13,11 @@ from eopipe.composites.periods import channels_by_date
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.baseline import Baselines, sampled_pixels
 from eopipe.evaluation.intervals import Tally, rounded
-from eopipe.evaluation.maps import EvaluationData, has_value, places_of
+from eopipe.evaluation.maps import EvaluationData, has_value
 from eopipe.evaluation.multilabel import TestedChips, label_details
 from eopipe.evaluation.paired import PairedTables
 from eopipe.evaluation.units import choose_units
+from eopipe.inference.finished_maps import places_of
 from eopipe.tasks import SEGMENTATION
 from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.tasks.task import Compared, SimplestPrediction

@@ -271,24 +271,6 @@ class EvaluationData:
                 yield AreaSamples(group, rows + y.start, cols + x.start, truth_of_cells, of_cells, pixels)
 
 
-def check_whole(maps: tuple[Path, ...]) -> None:
-    """Raise BadInputError for a map of the places of one split, which `predict --places` makes.
-
-    Without the rest there are no scores to compare with baselines, and no areas.
-    """
-    for path in maps:
-        if places := places_of(path):
-            raise BadInputError(
-                f"map {path} shows the {places} places alone, and a map of everything is needed; give the map that "
-                "predict makes without --places"
-            )
-
-
-def places_of(path: Path) -> str:
-    """The split whose places alone a map shows; empty for a map of everything."""
-    return tags_of_map(path).get("places", "")
-
-
 def _split_of(pairs: list[tuple[Tiles, Tiles]], chips: Path | None, model: Path | None) -> Split:
     """The split in a file; or the split of a finished model, whose classes the labels must have, in its order."""
     if chips and not model:

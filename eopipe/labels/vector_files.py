@@ -327,7 +327,7 @@ def _from_table(source: Path, attribute: str | None, layer: str | None, setting:
 
     if layer is not None:
         raise UsageError(f"{source} is a table of points, which has no layers; omit {setting}")
-    rows = _table_rows(source)
+    rows = table_rows(source)
     heads = [name.strip() for name in next(rows, (0, [""]))[1]]
     lower = [name.lower() for name in heads]
     places = [[lower.index(name) for name in names if name in lower] for names in (LONGITUDES, LATITUDES)]
@@ -353,7 +353,7 @@ def _from_table(source: Path, attribute: str | None, layer: str | None, setting:
     return shapes, columns, DEFAULT_CRS
 
 
-def _table_rows(source: Path) -> Iterator[tuple[int, list[str]]]:
+def table_rows(source: Path) -> Iterator[tuple[int, list[str]]]:
     """Lines of a table with their numbers, without empty ones; the first line decides on the delimiter."""
     try:
         text = read_text(source)

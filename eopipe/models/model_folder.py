@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from eopipe.chips.chips import Normaliser
 from eopipe.chips.fill import FILLS, NEAREST, ZERO
-from eopipe.contract import annotated, stage
+from eopipe.contract import stage
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.models import EARLIER_DEFAULTS, Architecture, with_default
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_files import ModelFile, module_of
+from eopipe.ports import annotated
 from eopipe.publish import sha256
 from eopipe.scenes.item import read_item, safe_href
 from eopipe.stac.mlm import ONNX, is_model, to_card, to_item

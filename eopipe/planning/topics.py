@@ -8,6 +8,7 @@ TOPICS = {
     "labels": "own-area.md",
     "points": "own-area.md#points",
     "models": "recipes.md",
+    "areas": "areas.md",
     "mapping": "mapping.md",
     "trials": "trials.md",
     "members": "trials.md#members",

@@ -12,6 +12,7 @@ import yaml
 from eopipe import __version__
 from eopipe.reporting import data_tables
 from eopipe.reporting import scores as score_tables
+from eopipe.reporting.area_tables import estimated_areas
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
 from eopipe.reporting.verdict import seeds_text, verdict, weak_classes
@@ -138,6 +139,7 @@ def model_card(run: RunData) -> Card:
         CardSection("Intended use", text=(use, _scope_text(run))),
         CardSection("Data and splits", text=tuple(_data_text(run))),
         _scores_section(run),
+        *_area_sections(run),
         CardSection("Limits", points=tuple(_model_limits(run))),
         CardSection("Energy", text=(ENERGY,)),
         CardSection("Licence", text=tuple(_licence_text(run, "model"))),
@@ -146,6 +148,14 @@ def model_card(run: RunData) -> Card:
     )
     kind = "Model card, written by eopipe from the run that trained the model."
     return Card(run.title, kind, _model_front_matter(run), sections)
+
+
+def _area_sections(run: RunData) -> Iterator[CardSection]:
+    """The areas that were estimated from a labelled sample."""
+    if run.estimated:
+        sentences, tables, notes = estimated_areas(run.estimated)
+        of_card = tuple(CardTable(table.caption, tuple(table.heads), [*table.rows]) for table in tables)
+        yield CardSection("Areas", text=(*sentences, *notes), tables=of_card)
 
 
 def _model_rows(run: RunData) -> list[TextRow]:

@@ -12,10 +12,12 @@ import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from eopipe import __version__
+from eopipe.areas.areas_document import AreasDocument
 from eopipe.arrays import FloatArray
 from eopipe.evaluation.metrics_document import AnyMetrics, LabelMetrics, ValueMetrics
 from eopipe.labels.shape_counts import shape_sentences
 from eopipe.reporting import data_tables, scores, training_curves
+from eopipe.reporting.area_tables import estimated_areas
 from eopipe.reporting.cards import Card
 from eopipe.reporting.charts import MIN_BIN_SAMPLES, error_charts, reliability_chart, ridge_chart
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
@@ -29,6 +31,7 @@ from eopipe.reporting.wording import (
     describe_test,
     format_length,
     format_score,
+    join_words,
     plural,
     round_length,
     scored_size,
@@ -44,7 +47,7 @@ NO_PARTS: dict[str, Any] = {
     **dict.fromkeys(("fold_scores", "member_scores", "scene_scores"), ((), ())),
     **{name: dict[str, str]() for name in ("error_legend", "split_legend")},
     **dict.fromkeys(("baseline_note", "map_note", "omitted_note", "like_training", "reliability"), ""),
-    **dict.fromkeys(("change", "leaderboard"), None),
+    **dict.fromkeys(("change", "leaderboard", "estimated"), None),
 }
 
 
@@ -55,6 +58,7 @@ def render(run: MappedRun, parts: Mapping[str, Any], cards: Sequence[Card]) -> s
     titles = {
         "scores": context["methods"],
         "maps": True,
+        "areas": run.estimated,
         "errors": "error_charts" in context,
         "classes": context.get("class_rows"),
         "training": "training_length" in context,
@@ -65,6 +69,14 @@ def render(run: MappedRun, parts: Mapping[str, Any], cards: Sequence[Card]) -> s
     }
     context["contents"] = {name: name.capitalize() for name, is_there in titles.items() if is_there}
     return page_environment().get_template(TEMPLATE).render(context)
+
+
+def render_areas(document: AreasDocument) -> str:
+    """The page of estimated areas alone; every text from outside is escaped."""
+    title = f"Areas of {join_words([each.name for each in document.maps])}"
+    context = {"run": {"title": title}, "estimated": estimated_areas(document)}
+    context |= {"version": __version__, "style": page_source(STYLE)}
+    return page_environment().get_template("areas.html").render(context)
 
 
 def page_environment() -> Environment:
@@ -91,6 +103,7 @@ def _parts_of_map(run: MappedRun) -> dict[str, Any]:
     has_confidence = TASKS[run.model["task"]].maps_classes
     return {
         "run": run,
+        "estimated": estimated_areas(run.estimated) if run.estimated else None,
         "version": __version__,
         "style": page_source(STYLE),
         "legend": {} if run.scale else dict(zip(run.classes, run.colors, strict=True)),

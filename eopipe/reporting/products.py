@@ -12,12 +12,12 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, ObjectArray, UInt8Array, UInt16Array
 from eopipe.errors import BadInputError, UsageError
+from eopipe.inference.finished_maps import FinishedMap, read_part, windows
 from eopipe.inference.map_files import NO_PROBABILITY, SCALE, MapFormat, new_map
+from eopipe.labels.geopackage import write_layer
 from eopipe.labels.vector_files import Features
 from eopipe.labels.vectors import ShapeParts, read_features, to_grid
 from eopipe.publish import link_or_copy
-from eopipe.reporting.finished_maps import FinishedMap, read_part, windows
-from eopipe.reporting.split_maps import write_layer
 from eopipe.text_table import write_csv
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.geotiff import open_map
@@ -90,6 +90,7 @@ def write_entropy(path: Path, finished: FinishedMap) -> None:
     from rasterio.windows import Window
 
     layers = MapFormat("uint16", NO_PROBABILITY, ("normalised entropy",), scale=1 / SCALE)
+    assert finished.probabilities
     with open_map(finished.probabilities) as source, new_map(path, finished.grid, layers) as target:
         for y, x in windows(source.shape):
             of_classes = read_part(source, y, x)[: len(finished.names)]
@@ -222,7 +223,7 @@ def write_zones(path: Path, maps: Sequence[FinishedMap], zones: ZoneFile) -> Non
 
 def _columns(finished: FinishedMap) -> list[str]:
     """The columns of a table of zones behind the areas."""
-    if not finished.task.has_classes:
+    if finished.quantity:
         return [f"mean {finished.names[0]}", f"std {finished.names[0]}"]
     return [f"{name} {unit}" for unit in ("ha", "share") for name in finished.names]
 
@@ -230,7 +231,7 @@ def _columns(finished: FinishedMap) -> list[str]:
 def _cells(finished: FinishedMap, sums: Float64Array) -> list[str]:
     """The cells of these columns, by the sums of a zone; empty where it has no mapped pixel."""
     mapped_ha = float(sums[0])
-    if not finished.task.has_classes:
+    if finished.quantity:
         if not mapped_ha:
             return ["", ""]
         mean = sums[1] / mapped_ha
@@ -249,7 +250,7 @@ def _zone_sums(finished: FinishedMap, shapes: ObjectArray) -> Float64Array:
 
     is_on_map = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
     zones = np.flatnonzero(is_on_map)
-    sums = np.zeros((len(shapes), 1 + len(finished.names) if finished.task.has_classes else 3), np.float64)
+    sums = np.zeros((len(shapes), 1 + len(finished.names) if not finished.quantity else 3), np.float64)
     tree, affine = STRtree(shapes[zones]), finished.grid.affine
     with open_map(finished.classes) as file:
         for y, x in windows(file.shape):
@@ -268,7 +269,7 @@ def _zone_sums(finished: FinishedMap, shapes: ObjectArray) -> Float64Array:
 
 def _sums_of(finished: FinishedMap, numbers: AnyArray, hectares: Float64Array) -> Float64Array:
     """The sums of some pixels: stored numbers (band, pixel) and hectares (pixel)."""
-    if not finished.task.has_classes:
+    if finished.quantity:
         is_mapped = np.isfinite(numbers[0])
         weights, values = hectares[is_mapped], numbers[0, is_mapped].astype(np.float64)
         return np.array([weights.sum(), weights @ values, weights @ values**2])

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,12 +19,9 @@ from eopipe.scenes.products import true_colour_bands
 from eopipe.tasks import TASKS, task_of_map
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.geotiff import grid_of, open_map
 from eopipe.tiles.grid import PixelWindow, same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles
-
-if TYPE_CHECKING:
-    from odc.geo.geobox import GeoBox
 
 # Tiles and labels of each scene.
 Pairs = list[tuple[Tiles, Tiles]]
@@ -74,13 +71,6 @@ def open_maps(paths: Iterable[Path], frame: Frame) -> Iterator[FrameRaster]:
                 raise BadInputError(f"the map {path} is on another grid than the tiles; predict on the run's grid")
             maps[cell.id] = source
         yield FrameRaster(frame, maps)
-
-
-def grid_of(source: Any) -> "GeoBox":
-    """The grid of an opened map."""
-    from odc.geo.geobox import GeoBox
-
-    return GeoBox(source.shape, source.transform, source.crs)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from eopipe import __version__
+from eopipe.areas.areas_document import AreasDocument
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import pair_stores
 from eopipe.chips.make_split import check_scenes
@@ -82,6 +83,7 @@ class ReportInputs:
     labels: tuple[Path, ...] = ()
     scenes: tuple[Path, ...] = ()
     fold_metrics: tuple[Path, ...] = ()
+    areas: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for a split or labels without what belongs to them."""
@@ -97,7 +99,8 @@ class MappedRun(ABC):
 
     A pixel of the images shows `step` x `step` pixels of the grid. `scale` is the colour scale of continuous values,
     None where the map is of classes. `files` are all maps, `maps` those that the page shows, `metrics` the scores of
-    the map, where it has some. A chip set has a sheet of chips, and no panels of maps and splits.
+    the map and `estimated` its areas from a labelled sample, where it has some. A chip set has a sheet of chips, and no
+    panels of maps and splits.
     """
 
     title: str
@@ -118,6 +121,7 @@ class MappedRun(ABC):
     metrics: AnyMetrics | None
     split_panel: PanelGroup | None = None
     sheet: ChipSheet | None = None
+    estimated: AreasDocument | None = None
 
     @property
     def frame(self) -> Frame:
@@ -332,6 +336,7 @@ def mapped_fields(
         ],
         "split_panel": _split_panel(maps, pairs, split, decimation) if split and not sheet else None,
         "sheet": sheet,
+        "estimated": AreasDocument.of_maps(inputs.areas, inputs.classes) if inputs.areas else None,
         "step": decimation.step,
         "digests": digest_rows(named, files, stores, [label for _, label in pairs]),
     }

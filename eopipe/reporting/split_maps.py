@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.make_split import SplitResult
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
+from eopipe.labels.geopackage import write_layer
 from eopipe.reporting.decimation import Decimation, read_centres, windows_of_stores
 from eopipe.reporting.maps import MapContent, cell_panels, write_map
 from eopipe.reporting.palette import SPLIT_COLORS
@@ -26,7 +26,6 @@ UNUSED_COLOR, EDGE_COLOR = "#e9e9e6", "#b4b4ad"
 # The number of the edges of chips in a map of split polygons.
 CHIP_EDGE = 254
 # GeoPackage records when a layer was changed; the same chips must give the same bytes.
-LAYER_DATE = "2000-01-01T00:00:00.000Z"
 # Dots along the longer edge of the map of a chip set.
 DOTS = 160
 CIRCLE = 360.0
@@ -166,35 +165,6 @@ def write_chip_polygons(path: Path, result: SplitResult) -> None:
         "MultiPolygon" if result.places else "Polygon",
         _crs_of_squares(frame),
     )
-
-
-def write_layer(
-    path: Path, layer: str, wkb: Any, fields: dict[str, Any], geometry_type: str, crs: str, *, append: bool = False
-) -> None:
-    """Write shapes (WKB) with the values of their fields as a layer of a GeoPackage, beside others that it has.
-
-    The same shapes give the same bytes; with `append` they are added to the layer.
-    """
-    import pyogrio
-    import pyogrio.raw
-
-    # The threads of the driver read global settings only; the setting is restored.
-    before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")
-    pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": LAYER_DATE})
-    try:
-        pyogrio.raw.write(
-            path,
-            wkb,
-            list(fields.values()),
-            list(fields),
-            layer=layer,
-            driver="GPKG",
-            geometry_type=geometry_type,
-            crs=crs,
-            append=append,
-        )
-    finally:
-        pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})
 
 
 def _crs_of_squares(frame: Frame) -> str:

@@ -116,6 +116,8 @@ def _general_settings(config: dict[str, Any]) -> dict[str, Any]:
     # A chip set has a map and a job for each store.
     defaults = {"folds": 0, "with_products": False} | ({} if config["chip_set"] else {"map_parts": 1})
     inputs = {name: config[name] for name, default in defaults.items() if config[name] != default}
+    if config["evaluate"]["sample"]:
+        inputs["with_areas"] = True
     if config["model"] and (config["label"]["source"] or config["label"]["asset"]):
         # A training always has labels.
         inputs["with_labels"] = True

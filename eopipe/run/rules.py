@@ -14,7 +14,7 @@ from eopipe.chips.import_set import state_of_files
 from eopipe.config import check
 from eopipe.config_conflicts import refusal_of_import
 from eopipe.config_file import read_config
-from eopipe.contract import IN_WORKFLOW, STAGES, Input, Knob, Mark, Option, is_path, stage, to_args
+from eopipe.contract import IN_WORKFLOW, STAGES, Input, Knob, Mark, Option, stage, to_args
 from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
@@ -40,6 +40,7 @@ SHARED_FILES = {
     "metrics": "metrics.json",
     "catalog": "catalog/manifest.json",
     "products": "products/manifest.json",
+    "areas": "areas.json",
 }
 
 
@@ -103,6 +104,12 @@ def _without_effect(config: Config, name: str) -> dict[str, Any]:
     train = config[name]
     names = options_without_effect(train["architecture"], train["task"], train["deterministic"])
     return {option: train[option] for option in names}
+
+
+def shared_files(config: Config) -> dict[str, str | list[str]]:
+    """The shared files of the results by name; without a labelled sample there are no areas."""
+    missing = () if config["evaluate"]["sample"] else ("areas",)
+    return {name: [] if name in missing else f"{config['results']}/{path}" for name, path in SHARED_FILES.items()}
 
 
 def prefix(setup: str) -> str:
@@ -260,7 +267,8 @@ def named_files(config: Config, name: str) -> dict[str, str | list[str]]:
 
     A folder of code is each of its files: a change in one of them reruns the stage.
     """
-    paths = {port.name: config[name][port.name] for port in stage(name).settings if is_path(port)}
+    ports = [port for port in stage(name).of(Input) if isinstance(port.mark, Input) and port.mark.user]
+    paths = {port.name: config[port.section or name][port.setting] for port in ports}
     return {k: _files_of(v) if isinstance(v, tuple) else _file_for(Path(v)) for k, v in paths.items() if v}
 
 
@@ -271,8 +279,7 @@ def list_of_windows(config: Config) -> dict[str, str]:
 
 def named_paths(config: Config, name: str) -> list[str]:
     """The paths of `named_files`, in one list."""
-    values = named_files(config, name).values()
-    return [path for value in values for path in ([value] if isinstance(value, str) else value)]
+    return [p for value in named_files(config, name).values() for p in ([value] if isinstance(value, str) else value)]
 
 
 def _files_of(paths: Iterable[Path]) -> list[str]:

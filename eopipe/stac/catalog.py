@@ -66,6 +66,7 @@ class CatalogInputs:
     scenes: Sequence[Path]
     metrics: Path | None = None
     onnx: Path | None = None
+    areas: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,10 @@ def write_catalog(draft: Path, inputs: CatalogInputs, text: CatalogText) -> None
         link_or_copy(inputs.metrics, draft / "maps" / "metrics.json")
         scores = asset("./metrics.json", JSON, "scores of the maps", ("metadata",), inputs.metrics)
         collections[0].add_asset("metrics", scores)
+    if inputs.areas:
+        link_or_copy(inputs.areas, draft / "maps" / "areas.json")
+        areas = asset("./areas.json", JSON, "areas of the classes with standard errors", ("metadata",), inputs.areas)
+        collections[0].add_asset("areas", areas)
     for described in collections:
         write_json(draft / described.id / "collection.json", document(described))
     write_json(draft / "catalog.json", document(_root(text, collections, inputs.model_item.name)))

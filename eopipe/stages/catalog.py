@@ -23,6 +23,9 @@ def catalog(
     onnx: Annotated[
         Path | None, Input("the model in ONNX format, as export writes it", format="edam:format_2333")
     ] = None,
+    areas: Annotated[
+        Path | None, Input("areas of the classes, as estimate writes them", format="application/json")
+    ] = None,
     title: Annotated[str, Option("title of the catalog", section="report", min_length=1)] = "eopipe run",
     license: License = "",  # noqa: A002 - the word of STAC
 ) -> None:
@@ -33,13 +36,13 @@ def catalog(
     multihashes, and files are hard-linked where the file system allows: treat them as read-only. Raises BadInputError
     for maps of other tiles, or tiles of other scenes, than those given.
     """
-    from eopipe.evaluation.maps import check_whole
+    from eopipe.inference.finished_maps import check_whole
     from eopipe.models.model_folder import model_item, read_model_card
     from eopipe.publish import publish
     from eopipe.stac.catalog import CatalogInputs, CatalogText, write_catalog
 
     check_whole(classes)
     card = read_model_card(model)
-    inputs = CatalogInputs(model_item(model), card, classes, probabilities, tiles, scenes, metrics, onnx)
+    inputs = CatalogInputs(model_item(model), card, classes, probabilities, tiles, scenes, metrics, onnx, areas)
     with publish(catalog, folder=True) as draft:
         write_catalog(draft, inputs, CatalogText(title, DESCRIPTION, license))

@@ -72,7 +72,8 @@ def evaluate(
     """
     from eopipe.evaluation.calibration import calibration_metrics
     from eopipe.evaluation.evaluate import evaluate_maps, maps_of_members, member_metrics
-    from eopipe.evaluation.maps import EvaluationData, check_whole
+    from eopipe.evaluation.maps import EvaluationData
+    from eopipe.inference.finished_maps import check_whole
     from eopipe.publish import publish
     from eopipe.text_files import write_json
 

@@ -47,9 +47,8 @@ def products(
     have no place on the Earth, for zones without polygons or wholly outside of the maps; UsageError where nothing
     would be made.
     """
-    from eopipe.evaluation.maps import check_whole
+    from eopipe.inference.finished_maps import check_whole, read_finished_maps
     from eopipe.publish import publish
-    from eopipe.reporting.finished_maps import read_finished_maps
     from eopipe.reporting.products import ZoneFile, write_products
 
     check_whole(classes)

@@ -62,6 +62,9 @@ def report(
     fold_metrics: Annotated[
         tuple[Path, ...], Input("metrics files of the folds of a cross-validation", format="application/json")
     ] = (),
+    areas: Annotated[
+        Path | None, Input("areas of the classes, as estimate writes them", format="application/json")
+    ] = None,
     title: Annotated[
         str, Option("title of page, map, cards, catalog and crate; of a chip set its name, if not given", min_length=1)
     ] = "eopipe run",
@@ -89,7 +92,7 @@ def report(
     Raises BadInputError for maps, model, tiles, splits and scores that do not belong together, UsageError for colors
     that do not match the classes, and for a split, labels or cards without what belongs to them.
     """
-    from eopipe.evaluation.maps import check_whole
+    from eopipe.inference.finished_maps import check_whole
     from eopipe.publish import publish
     from eopipe.reporting import cards
     from eopipe.reporting.finished_run import finished_parts, read_finished_run
@@ -97,7 +100,7 @@ def report(
     from eopipe.reporting.run_data import AuthorStatements, MappedRun, ReportInputs, read_run
 
     check_whole(classes)
-    inputs = ReportInputs(model, classes, probabilities, tiles, metrics, chips, labels, scenes, fold_metrics)
+    inputs = ReportInputs(model, classes, probabilities, tiles, metrics, chips, labels, scenes, fold_metrics, areas)
     statements = AuthorStatements(title, attribution, colors, use, limits, author, license)
     if chips:
         run: MappedRun = (trained := read_run(inputs, statements))

@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eopipe.errors import BadInputError, RefusedError
+
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
 
 MAX_PIXELS = 2**33
 # Bytes of the largest block, which GDAL decodes as a whole.
@@ -74,3 +77,10 @@ def refuse_other_content(path: Path, name: str) -> None:
         raise BadInputError(f"{name} cannot be read: {error.strerror}") from error
     if start[:1] == b"<":
         raise RefusedError(f"{name} ({path.name}) is XML, which can read other files; only rasters are opened")
+
+
+def grid_of(source: Any) -> "GeoBox":
+    """The grid of an opened map."""
+    from odc.geo.geobox import GeoBox
+
+    return GeoBox(source.shape, source.transform, source.crs)

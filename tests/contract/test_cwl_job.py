@@ -87,7 +87,9 @@ def arguments(name: str, words: list[str]) -> Config:
         for word in (p.flag, "1" if p.base is int else "x")
     ]
     values = parse(definition, [*required, *words])
-    return {p.name: values[p.name] for p in definition.settings if (name, p.name) != ("crate", "engine")}
+    shared = [p for p in definition.ports if p.section and p.name != "allow_code"]
+    ports = [p for p in definition.settings if p in definition.ports]
+    return {p.name: values[p.name] for p in (*ports, *shared) if (name, p.name) != ("crate", "engine")}
 
 
 def of_snakemake(config: Config, name: str) -> Config:

@@ -228,7 +228,8 @@ def test_a_finished_model_has_the_steps_of_the_pipeline_but_for_split_and_traini
     steps, whole = (WORKFLOWS[name]["steps"] for name in ("finished-model", "pipeline"))
     assert [*steps] == [
         *("steps", "search", "cells", "images", "fetch", "preprocess", "composite", "label", "label_scenes"),
-        *("predict_parts", "predict", "predict_images", "evaluate", "report", "products", "publish", "crate"),
+        *("predict_parts", "predict", "predict_images", "evaluate", "estimate", "report", "products"),
+        *("publish", "crate"),
     ]
     for name in ("search", "cells", "images", "fetch", "preprocess", "composite", "label", "label_scenes"):
         assert steps[name] == whole[name]
@@ -279,6 +280,7 @@ def test_a_step_that_may_not_run_has_a_condition_of_the_settings_or_of_the_job()
         "predict_parts": "steps/mosaic",
         "images": "steps/images",
         "predict_images": "steps/images",
+        "estimate": "with_areas",
         "export": "with_onnx",
         "report": "with_report",
         "products": "with_products",

@@ -20,9 +20,9 @@ from shapely import Point, box, from_wkb, to_wkb
 from eopipe.arrays import AnyArray
 from eopipe.cli import main
 from eopipe.errors import BadInputError, UsageError
+from eopipe.inference.finished_maps import read_finished_maps
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.publish import verify
-from eopipe.reporting.finished_maps import read_finished_maps
 from eopipe.reporting.products import entropy, sieved
 from eopipe.stages.products import products
 from eopipe.text_table import write_csv

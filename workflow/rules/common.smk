@@ -56,7 +56,7 @@ def each_map(name):
 
 
 # The files that stages make and share, by the names of their ports; functions wait for the search.
-FILES = {name: f"{RESULTS}/{path}" for name, path in eo.SHARED_FILES.items()} | {
+FILES = eo.shared_files(config) | {
     "frozen": [] if IS_CHIP_SET else f"{RESULTS}/items/manifest.json",
     "scenes": each(f"{RESULTS}/items/{{}}.geojson"),
     "fetched": each(f"{RESULTS}/scenes/{{}}/manifest.json"),

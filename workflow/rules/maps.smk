@@ -42,13 +42,13 @@ use rule predict as predict_part with:
 
 
 FILES["single"] += [f"{RESULTS}/report.html", f"{RESULTS}/map.png"]
-OF_REPORT = ("metrics", "chips", "labels", "scenes", "fold_metrics")
+OF_REPORT = ("metrics", "chips", "labels", "scenes", "fold_metrics", "areas")
 
 
 rule report:
     "Write a one-page report: verdict, maps, scores or areas, data, provenance."
     input:
-        **files("metrics", "model", "chips", "classes", "probabilities", "tiles", "labels", "scenes", "fold_metrics"),
+        **files("model", "classes", "probabilities", "tiles", *OF_REPORT),
     output:
         **CARDS,
         page=f"{RESULTS}/report.html",
@@ -66,7 +66,7 @@ rule report:
     shell:
         "exec eopipe report --model {params.model:q} --classes {input.classes:q} --probabilities {input.probabilities:q}"
         " --tiles {params.tiles:q} {params.metrics:q} {params.chips:q} {params.labels:q} {params.scenes:q}"
-        " {params.fold_metrics:q} --page {output.page:q} --picture {output.picture:q} {params.outputs:q} {params.options}"
+        " {params.fold_metrics:q} {params.areas:q} --page {output.page:q} --picture {output.picture:q} {params.outputs:q} {params.options}"
         " {resources.knobs} > {log:q} 2>&1"
 
 
@@ -96,7 +96,7 @@ rule products:
 rule catalog:
     "Export model, maps and tiles as a static STAC catalog that a later run can search."
     input:
-        **files("model", "classes", "probabilities", "tiles", "scenes", "metrics", "onnx"),
+        **files("model", "classes", "probabilities", "tiles", "scenes", "metrics", "onnx", "areas"),
     output:
         root=f"{RESULTS}/catalog/manifest.json",
     log:
@@ -108,9 +108,9 @@ rule catalog:
     resources:
         **machine("catalog", mem_mb=1000, runtime=30),
     params:
-        **params_for("catalog", folders=["model", "tiles"], optional=["scenes", "metrics", "onnx"]),
+        **params_for("catalog", folders=["model", "tiles"], optional=["scenes", "metrics", "onnx", "areas"]),
         catalog=subpath(output.root, parent=True),
     shell:
         "exec eopipe catalog --model {params.model:q} --classes {input.classes:q} --probabilities"
         " {input.probabilities:q} --tiles {params.tiles:q} {params.scenes:q} {params.metrics:q} {params.onnx:q}"
-        " --catalog {params.catalog:q} {params.options} > {log:q} 2>&1"
+        " {params.areas:q} --catalog {params.catalog:q} {params.options} > {log:q} 2>&1"

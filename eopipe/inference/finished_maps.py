@@ -3,15 +3,16 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.arrays import AnyArray, UInt8Array
+from eopipe.chips.map_places import tags_of_map
 from eopipe.errors import BadInputError
-from eopipe.reporting.rasters import grid_of
 from eopipe.tasks import task_of_map
 from eopipe.tasks.task import Task, without_spread
-from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.geotiff import grid_of, open_map
 from eopipe.tiles.grid import PixelWindow, same_grid
 from eopipe.tiles.store import NO_LABEL
 
@@ -24,22 +25,23 @@ WINDOW = 512
 
 @dataclass(frozen=True)
 class FinishedMap:
-    """A map of classes with its probabilities, or of values with their deviation.
+    """A map of classes with its probabilities, or of values with their deviation; without where they are not needed.
 
     `name` is the name of the cell, the scene or both, empty for the only map; `image` is the scene of a map that other
-    scenes do not have, where they have maps of their own; `names` are the classes, or the quantity; `colors` are
-    the red, green and blue of each class in the colour table, empty for a map that has none.
+    scenes do not have, where they have maps of their own; `names` are the classes, or the `quantity` with its unit;
+    `colors` are the red, green and blue of each class in the colour table, empty for a map that has none.
     """
 
     name: str
     image: str
     cell: str
     classes: Path
-    probabilities: Path
     grid: "GeoBox"
     task: Task
     names: tuple[str, ...]
     colors: tuple[tuple[int, int, int], ...] = ()
+    probabilities: Path | None = None
+    quantity: str = ""
 
     def named(self, stem: str, suffix: str) -> str:
         """The name of a file about this map: `classes.tif`, or with the name of the map where there are several."""
@@ -56,16 +58,16 @@ class FinishedMap:
         return numbers
 
 
-def read_finished_maps(classes: Sequence[Path], probabilities: Sequence[Path]) -> list[FinishedMap]:
-    """What pairs of maps say about themselves.
+def read_finished_maps(classes: Sequence[Path], probabilities: Sequence[Path] | None = None) -> list[FinishedMap]:
+    """What maps say about themselves, with those of probabilities or without.
 
     Raises BadInputError for files that are not maps, have no place on the Earth, or do not belong together.
     """
-    if len(classes) != len(probabilities):
+    if probabilities is not None and len(classes) != len(probabilities):
         raise BadInputError(
             f"there are {len(classes)} maps of classes and {len(probabilities)} of probabilities; give one for each"
         )
-    pairs = [_read_pair(*paths) for paths in zip(classes, probabilities, strict=True)]
+    pairs = [_read_map(*paths) for paths in zip_longest(classes, probabilities or ())]
     if len({pair.image for pair in pairs}) == 1:
         # The cells of one mosaic.
         pairs = [replace(pair, image="", name=pair.cell or pair.name) for pair in pairs]
@@ -83,28 +85,48 @@ def read_finished_maps(classes: Sequence[Path], probabilities: Sequence[Path]) -
     raise BadInputError(f"several maps have one name: {names}; give each map once, or make their products one by one")
 
 
-def _read_pair(classes: Path, probabilities: Path) -> FinishedMap:
-    with open_map(classes) as numbers, open_map(probabilities) as shares:
+def _read_map(classes: Path, probabilities: Path | None) -> FinishedMap:
+    with open_map(classes) as numbers:
         grid, tags = grid_of(numbers), numbers.tags()
-        if not same_grid(grid, grid_of(shares)):
-            raise BadInputError(f"{probabilities} is on another grid than {classes}; give the maps in the same order")
         if grid.crs is None or grid.crs.proj.geodetic_crs is None:
             raise BadInputError(
-                f"{classes} has no place on the Earth: products are of maps of scenes, not of chip sets"
+                f"{classes} has no place on the Earth, as a map of a chip set has none; give maps of scenes"
             )
         task = task_of_map(tags, classes)
-        names = without_spread(shares.descriptions) if task.maps_classes else numbers.descriptions
-        if not task.has_classes:
-            names = [f"{names[0]} ({unit})" if (unit := numbers.units[0]) else names[0]]
+        names: Sequence[Any] = numbers.descriptions
+        if task.maps_classes:
+            names = _bands_of(probabilities) if probabilities else _names_in_legend(tags, classes)
+        quantity = "" if task.has_classes else f"{names[0]} ({unit})" if (unit := numbers.units[0]) else str(names[0])
         colors = ()
         if numbers.count == 1 and numbers.colorinterp[0].name == "palette":
             table = numbers.colormap(1)
             colors = tuple(table[number][:3] for number in range(len(names)))
+    if probabilities:
+        with open_map(probabilities) as shares:
+            if not same_grid(grid, grid_of(shares)):
+                raise BadInputError(
+                    f"{probabilities} is on another grid than {classes}; give the maps in the same order"
+                )
     cell, scenes = tags.get("cell", ""), tags.get("scenes", "").split()
     image = scenes[0] if len(scenes) == 1 else ""
     # It becomes the name of files and layers.
     name = re.sub(r"[^\w.-]", "_", ".".join(filter(None, [image, cell])) or classes.stem)
-    return FinishedMap(name, image, cell, classes, probabilities, grid, task, tuple(map(str, names)), colors)
+    names = (quantity,) if quantity else tuple(map(str, names))
+    return FinishedMap(name, image, cell, classes, grid, task, names, colors, probabilities, quantity)
+
+
+def _bands_of(probabilities: Path) -> tuple[str | None, ...]:
+    """The classes that a map of probabilities has a band of."""
+    with open_map(probabilities) as shares:
+        return without_spread(shares.descriptions)
+
+
+def _names_in_legend(tags: dict[str, str], path: Path) -> list[str]:
+    """The names of the classes in the tag of a map: 0=crop, 1=forest."""
+    rows = re.findall(r"(\d+)=(.+?)(?=, \d+=|$)", tags.get("classes", ""))
+    if not rows or [int(number) for number, _ in rows] != [*range(len(rows))]:
+        raise BadInputError(f"{path} does not name its classes; give a map that eopipe predict has made")
+    return [name for _, name in rows]
 
 
 def read_part(file: Any, y: slice, x: slice) -> AnyArray:
@@ -124,3 +146,21 @@ def windows(shape: tuple[int, int], edge: int = WINDOW) -> Iterator[PixelWindow]
     for top in range(0, shape[0], edge):
         for left in range(0, shape[1], edge):
             yield slice(top, min(top + edge, shape[0])), slice(left, min(left + edge, shape[1]))
+
+
+def check_whole(maps: tuple[Path, ...]) -> None:
+    """Raise BadInputError for a map of the places of one split, which `predict --places` makes.
+
+    Without the rest there are no scores to compare with baselines, and no areas.
+    """
+    for path in maps:
+        if places := places_of(path):
+            raise BadInputError(
+                f"map {path} shows the {places} places alone, and a map of everything is needed; give the map that "
+                "predict makes without --places"
+            )
+
+
+def places_of(path: Path) -> str:
+    """The split whose places alone a map shows; empty for a map of everything."""
+    return tags_of_map(path).get("places", "")
