@@ -12,10 +12,10 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.errors import BadInputError, UsageError
-from eopipe.inference.finished_maps import FinishedMap, read_finished_maps, read_part, windows
+from eopipe.inference.finished_maps import WINDOW, FinishedMap, read_finished_maps, read_part
 from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.globe import to_degrees
-from eopipe.tiles.grid import PixelWindow
+from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.ground import pixel_hectares
 from eopipe.tiles.store import NO_LABEL
 
@@ -91,7 +91,7 @@ class Population:
         """The windows of all maps: the number of the map, rows and columns, and the opened map."""
         for number, each in enumerate(self.maps):
             with open_map(each.classes) as file:
-                for window in windows(file.shape):
+                for window in windows(file.shape, WINDOW):
                     yield number, window, file
 
     def read(self, number: int, window: PixelWindow, file: Any) -> tuple[AnyArray, AnyArray]:
@@ -180,7 +180,7 @@ def _quantiles(maps: Sequence[FinishedMap]) -> Float64Array:
     with ExitStack() as stack:
         for each in maps:
             file = stack.enter_context(open_map(each.classes))
-            values += [read_part(file, *window)[0, ::step, ::step].ravel() for window in windows(file.shape)]
+            values += [read_part(file, *window)[0, ::step, ::step].ravel() for window in windows(file.shape, WINDOW)]
     finite = np.concatenate(values)
     finite = finite[np.isfinite(finite)].astype(np.float64)
     if not len(finite):

@@ -1,11 +1,13 @@
 """The finished maps of a run as their files describe them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.chips.map_places import tags_of_map
@@ -13,13 +15,13 @@ from eopipe.errors import BadInputError
 from eopipe.tasks import task_of_map
 from eopipe.tasks.task import Task, without_spread
 from eopipe.tiles.geotiff import grid_of, open_map
-from eopipe.tiles.grid import PixelWindow, same_grid
+from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-# Edge of a window in pixels.
+# The edge of the windows in which a map is read, in pixels.
 WINDOW = 512
 
 
@@ -135,17 +137,9 @@ def read_part(file: Any, y: slice, x: slice) -> AnyArray:
     from rasterio.windows import Window
 
     try:
-        numbers: AnyArray = file.read(window=Window.from_slices(y, x))
+        return np.asarray(file.read(window=Window.from_slices(y, x)))
     except RasterioIOError as error:
         raise BadInputError(f"{file.name} is damaged: {error}") from error
-    return numbers
-
-
-def windows(shape: tuple[int, int], edge: int = WINDOW) -> Iterator[PixelWindow]:
-    """The windows of a raster (height, width), row by row, at most `edge` pixels high and wide."""
-    for top in range(0, shape[0], edge):
-        for left in range(0, shape[1], edge):
-            yield slice(top, min(top + edge, shape[0])), slice(left, min(left + edge, shape[1]))
 
 
 def check_whole(maps: tuple[Path, ...]) -> None:

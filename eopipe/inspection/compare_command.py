@@ -17,7 +17,7 @@ from eopipe.evaluation.trials import LEADERBOARD, TRIAL
 from eopipe.own_files import refuse_foreign_file
 from eopipe.provenance.jobs import RecordedJob, read_jobs, recorded_command
 from eopipe.publish import RECORD, digest, publish
-from eopipe.reporting.compare_page import NOTE, read_panels, render_comparison, score_table, size_text
+from eopipe.reporting.page import NOTE, read_panels, render_comparison, score_table, size_text
 from eopipe.reporting.wording import DASH, format_setting
 from eopipe.run.locate import NAMES
 from eopipe.text_files import read_json, write_json

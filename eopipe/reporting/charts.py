@@ -1,6 +1,9 @@
-"""Charts of the page as inline SVG: curves over steps, reliability, histograms over the dates, errors of values."""
+"""Charts of the page as inline SVG: a training over its steps, reliability, histograms over the dates, errors."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
@@ -9,6 +12,12 @@ from eopipe.arrays import Float64Array, FloatArray, IntArray
 from eopipe.evaluation.metrics_document import ProbabilityScores
 from eopipe.reporting.figures import FAINT, INK, ONE, PAPER, TWO, figure_style, new_figure, save_svg
 from eopipe.reporting.quality import BandHistograms, SceneSummary
+from eopipe.reporting.wording import format_score, format_value
+from eopipe.tasks import TASKS
+from eopipe.tasks.task import NamedScore
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # In inches; the page scales charts to its columns.
 CHART, RIDGES_WIDTH = (4.6, 2.8), 3.6
@@ -17,6 +26,8 @@ RIDGE, OVERLAP, MAX_LABELS = 0.15, 2.4, 30
 CELLS, BARS, ERROR_LEVELS, MIN_LEVEL_PIXELS = 48, 41, 10, 20
 # The standard error of an accuracy of fewer may be above 0.07.
 MIN_BIN_SAMPLES = 50
+# The curve of the losses of single steps has no more points.
+MAX_POINTS = 200
 
 
 @dataclass(frozen=True)
@@ -29,19 +40,47 @@ class Series:
     is_background: bool = False
 
 
-def line_chart(
-    alt: str, titles: tuple[str, str], steps: tuple[float, float], series: list[Series], *included: float
-) -> Markup:
+def draw_chart(alt: str, size: tuple[float, float], draw: Callable[["Axes"], None], *texts: str) -> Markup:
+    """What a function draws on axes without a frame on top and at the right; `texts` are those from outside."""
+    with figure_style(*texts, salt=alt):
+        figure = new_figure(*size)
+        figure.set_layout_engine("constrained")
+        axes = figure.subplots()
+        draw(axes)
+        axes.spines[["top", "right"]].set_visible(False)
+        return save_svg(figure, alt)
+
+
+def training_charts(history: dict[str, Any], task: str) -> list[Markup]:
+    """Training loss, behind it the loss of single steps where it was recorded, and validation scores over the steps."""
+    validations, steps = history["validations"], step_losses(history["steps"])
+    background = [Series("steps", FAINT, steps, is_background=True)] if steps and validations else []
+    loss = Series("mean since the last", ONE, _curve(validations, "loss"))
+    scores = _validated_scores(validations, task)
+    curves = [
+        Series(score.title, color, _curve(validations, score.key))
+        for score, color in zip(scores, (ONE, TWO), strict=False)
+    ]
+    axis, ends = ("validation RMSE", (0.0,)) if scores[0].has_unit else ("validation score", ())
+    numbers = [row["step"] for row in validations] or [1]
+    # From the first validation where single steps are not in the background.
+    first, last = 0 if background else min(numbers), max(numbers)
+    charts = [
+        line_chart("Training loss", "training loss", (first, last), [*background, loss], 0.0),
+        line_chart("Validation", axis, (min(numbers), last), curves, *ends),
+    ]
+    return [*filter(None, charts)]
+
+
+def line_chart(title: str, axis: str, steps: tuple[float, float], series: list[Series], *included: float) -> Markup:
     """Curves over the steps, with a legend of their last values; the y axis also reaches the values in `included`."""
     from matplotlib.ticker import MaxNLocator
 
     curves = [curve for curve in series if curve.points]
     if not curves:
         return Markup("")
-    with figure_style(salt=alt):
-        figure = new_figure(*CHART)
-        figure.set_layout_engine("constrained")
-        axes = figure.subplots()
+
+    def draw(axes: "Axes") -> None:
         for curve in curves:
             x, y = zip(*curve.points, strict=True)
             label = curve.name if curve.is_background else f"{curve.name} {y[-1]:.3f}"
@@ -55,11 +94,55 @@ def line_chart(
         margin = 0.03 * spread
         axes.set_ylim(min(values) - margin * (min(values) not in included), max(values) + margin)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.set(xlabel=titles[0], ylabel=titles[1])
+        axes.set(xlabel="step", ylabel=axis)
         axes.grid(axis="y", clip_on=False)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="best")
-        return save_svg(figure, alt)
+
+    ends = [
+        f"{curve.name} from {curve.points[0][1]:.3f} (step {curve.points[0][0]:g}) "
+        f"to {curve.points[-1][1]:.3f} (step {curve.points[-1][0]:g})"
+        for curve in curves
+        if not curve.is_background
+    ]
+    return draw_chart(f"{title}: {'; '.join(ends)}", CHART, draw)
+
+
+def _validated_scores(validations: list[dict[str, Any]], task: str) -> list[NamedScore]:
+    """The scores of validations that are shown; the last one selects the best weights."""
+    known = {key for row in validations for key in row["val"] or ()}
+    named: dict[str, NamedScore] = {score.key: score for score in TASKS[task].scores}
+    pairs = (("rmse", ""),) if "rmse" in named else (("f1_micro", "accuracy"), ("f1_macro", "miou"))
+    return [named[key if key in known or other not in named else other] for key, other in pairs]
+
+
+def step_losses(events: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Losses over the steps as (step, mean of neighbouring steps), at most `MAX_POINTS`."""
+    losses = [(e["step"], e["loss"]) for e in events if e["event"] == "step" and e["loss"] is not None]
+    size = math.ceil(len(losses) / MAX_POINTS)
+    groups = [losses[start : start + size] for start in range(0, len(losses), size or 1)]
+    return [
+        (sum(step for step, _ in group) / len(group), sum(loss for _, loss in group) / len(group)) for group in groups
+    ]
+
+
+def _curve(validations: list[dict[str, Any]], key: str) -> list[tuple[float, float]]:
+    """Points (step, value) where a score, or the loss, is known and finite."""
+    values = [row["loss"] if key == "loss" else (row["val"] or {}).get(key) for row in validations]
+    points = zip((float(row["step"]) for row in validations), values, strict=True)
+    return [(step, float(value)) for step, value in points if value is not None and math.isfinite(value)]
+
+
+def best_validation(history: dict[str, Any], task: str, unit: str = "") -> str:
+    """The step with the best score in the validation areas, by the score that selects the weights, as a sentence."""
+    *_, score = _validated_scores(history["validations"], task)
+    validated = [row for row in history["validations"] if row["val"] and row["val"].get(score.key) is not None]
+    if not validated:
+        return ""
+    best = min(validated, key=lambda row: score.distance(row["val"][score.key]))
+    value, last = best["val"][score.key], history["validations"][-1]["step"]
+    place = f"after step {best['step']} of {last}" if last > 1 else "after its fit"
+    text = format_value(value, unit) if score.has_unit else format_score(value)
+    return f"{'Lowest' if score.has_unit else 'Highest'} {score.title} in the validation areas: {text} {place}."
 
 
 def reliability_chart(calibration: ProbabilityScores) -> Markup:
@@ -73,19 +156,16 @@ def reliability_chart(calibration: ProbabilityScores) -> Markup:
     confidence, accuracy = [row.confidence for row in bins], [row.accuracy for row in bins]
     total = sum(row.samples for row in calibration.bins)
     points = ", ".join(f"{x:.2f}: {y:.2f}" for x, y in zip(confidence, accuracy, strict=True))
-    alt = f"Reliability curve, accuracy by confidence: {points}."
-    with figure_style(salt=alt):
-        figure = new_figure(CHART[1], CHART[1])
-        figure.set_layout_engine("constrained")
-        axes = figure.subplots()
+
+    def draw(axes: "Axes") -> None:
         axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, label="perfect calibration")
         axes.plot(confidence, accuracy, color=ONE, linewidth=1.6, label="this map")
         axes.scatter(confidence, accuracy, s=[8 + 120 * row.samples / total for row in bins], color=ONE, clip_on=False)
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy", aspect="equal")
         axes.grid(clip_on=False)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="upper left")
-        return save_svg(figure, alt)
+
+    return draw_chart(f"Reliability curve, accuracy by confidence: {points}.", (CHART[1], CHART[1]), draw)
 
 
 def ridge_chart(band: BandHistograms, scenes: list[SceneSummary], outliers: set[str]) -> Markup:
@@ -107,10 +187,8 @@ def ridge_chart(band: BandHistograms, scenes: list[SceneSummary], outliers: set[
     colors = [TWO if scene.scene in outliers else ONE for scene in scenes]
     step = -(-count // MAX_LABELS)
     labelled = [n for n, scene in enumerate(scenes) if n % step == 0 or scene.scene in outliers]
-    with figure_style(salt=alt):
-        figure = new_figure(RIDGES_WIDTH, 0.75 + RIDGE * (count + OVERLAP))
-        figure.set_layout_engine("constrained")
-        axes = figure.subplots()
+
+    def draw(axes: "Axes") -> None:
         histograms = PolyCollection(
             outlines, facecolors=colors, edgecolors=PAPER, linewidths=0.6, alpha=0.8, clip_on=False
         )
@@ -123,8 +201,9 @@ def ridge_chart(band: BandHistograms, scenes: list[SceneSummary], outliers: set[
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.grid(axis="x", clip_on=False)
         axes.set_axisbelow(True)
-        axes.spines[["top", "left", "right"]].set_visible(False)
-        return save_svg(figure, alt)
+        axes.spines["left"].set_visible(False)
+
+    return draw_chart(alt, (RIDGES_WIDTH, 0.75 + RIDGE * (count + OVERLAP)), draw)
 
 
 def error_charts(label: FloatArray, mapped: FloatArray, name: str, unit: str) -> list[Markup]:
@@ -147,11 +226,9 @@ def _agreement_chart(label: FloatArray, mapped: FloatArray, titles: tuple[str, s
     counts = np.histogram2d(label, mapped, [edges, edges])[0].astype(np.int64)
     correlation = float(np.corrcoef(label, mapped)[0, 1]) if label.std() and mapped.std() else 0.0
     alt = f"Map against label of {label.size} test pixels; correlation {correlation:.3f}."
-    with figure_style(*titles, salt=alt):
-        figure = new_figure(CHART[0], CHART[0])
-        figure.set_layout_engine("constrained")
-        axes = figure.subplots()
-        decades = [10**n for n in range(len(str(int(counts.max()))))]
+    decades = [10**n for n in range(len(str(int(counts.max()))))]
+
+    def draw(axes: "Axes") -> None:
         for number, least in enumerate(decades):
             columns, rows = np.nonzero((counts >= least) & (counts < 10 * least))
             if len(columns):
@@ -164,9 +241,9 @@ def _agreement_chart(label: FloatArray, mapped: FloatArray, titles: tuple[str, s
         axes.set(xlim=(low, high), ylim=(low, high), xlabel=titles[0], ylabel=titles[1], aspect="equal")
         axes.grid()
         axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside lower center", ncols=2)
-        return save_svg(figure, alt)
+        axes.figure.legend(loc="outside lower center", ncols=2)
+
+    return draw_chart(alt, (CHART[0], CHART[0]), draw, *titles)
 
 
 def _cell(edges: Float64Array, column: int, row: int) -> list[tuple[float, float]]:
@@ -181,17 +258,15 @@ def _error_histograms(label: FloatArray, error: FloatArray, level_title: str, ti
     # Errors beyond the limit are in the outer bars.
     counts, edges = np.histogram(np.clip(error, -limit, limit), BARS, (-limit, limit))
     alt = f"Histogram of map minus label: mean {bias:.3g}, standard deviation {float(error.std()):.3g}."
-    with figure_style(title, salt=alt):
-        figure = new_figure(*CHART)
-        figure.set_layout_engine("constrained")
-        axes = figure.subplots()
+
+    def draw(axes: "Axes") -> None:
         axes.stairs(counts / error.size, edges, fill=True, color=ONE, alpha=0.8)
         axes.axvline(0, color=INK, linewidth=0.8, dashes=(4, 3))
         axes.axvline(bias, color=TWO, linewidth=1.4, label=f"bias {bias:.3g}")
         axes.set(xlabel=title, ylabel="share of the pixels", xlim=(-limit, limit))
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="upper right")
-        histogram = save_svg(figure, alt)
+
+    histogram = draw_chart(alt, CHART, draw, title)
     return [histogram, *filter(None, [_level_chart(label, error, level_title, title)])]
 
 
@@ -207,16 +282,14 @@ def _level_chart(label: FloatArray, error: FloatArray, level_title: str, title: 
     alt = "Median of map minus label by label: " + ", ".join(
         f"{median:.3g} at {centre:.3g}" for median, centre in zip(quantiles[2], centres, strict=True)
     )
-    with figure_style(level_title, title, salt=alt):
-        figure = new_figure(*CHART)
-        figure.set_layout_engine("constrained")
-        axes = figure.subplots()
+
+    def draw(axes: "Axes") -> None:
         axes.vlines(centres, quantiles[0], quantiles[4], color=ONE, linewidth=1, label="90 % of the pixels")
         axes.vlines(centres, quantiles[1], quantiles[3], color=ONE, linewidth=6, alpha=0.6, label="quartiles")
         axes.plot(centres, quantiles[2], "o", color=TWO, markersize=4, label="median")
         axes.axhline(0, color=INK, linewidth=0.8, dashes=(4, 3))
         axes.set(xlabel=level_title, ylabel=title)
         axes.grid(axis="y")
-        axes.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside lower center", ncols=3)
-        return save_svg(figure, alt)
+        axes.figure.legend(loc="outside lower center", ncols=3)
+
+    return draw_chart(alt, CHART, draw, level_title, title)

@@ -1,12 +1,13 @@
-"""The page as HTML: everything inline, nothing from the network, no script.
+"""The pages as HTML, of one run and of several compared: everything inline, nothing from the network, no script.
 
 Each run gives the parts of its page, and the template has a block for each part.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -14,14 +15,22 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from eopipe import __version__
 from eopipe.areas.areas_document import AreasDocument
 from eopipe.arrays import FloatArray
+from eopipe.evaluation.intervals import LEVEL
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.metrics_document import AnyMetrics, LabelMetrics, ValueMetrics
+from eopipe.evaluation.paired import RunComparison
+from eopipe.evaluation.trials import PLACES, RankedTrials
 from eopipe.labels.shape_counts import shape_sentences
-from eopipe.reporting import data_tables, scores, training_curves
+from eopipe.reporting import charts, data_tables
+from eopipe.reporting import scores as score_tables
 from eopipe.reporting.area_tables import estimated_areas
 from eopipe.reporting.cards import Card
-from eopipe.reporting.charts import MIN_BIN_SAMPLES, error_charts, reliability_chart, ridge_chart
-from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS
-from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, PanelGroup
+from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet, sheet_uri
+from eopipe.reporting.decimation import Decimation, decimate, read_centres, windows_of_stores
+from eopipe.reporting.leaderboard import Leaderboard, difference_text, value_text
+from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS, ValueScale, class_colors
+from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, ImagePanel, PanelGroup, encode_classes, outline
+from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MapFile, bounding_window, read_map_image, spread_evenly
 from eopipe.reporting.run_data import MappedRun, RunData
 from eopipe.reporting.task_parts import change_sections, label_sections
 from eopipe.reporting.verdict import verdict
@@ -36,10 +45,28 @@ from eopipe.reporting.wording import (
     round_length,
     scored_size,
 )
-from eopipe.tasks import TASKS
+from eopipe.tasks import HAVE_UNIT, TASKS
+from eopipe.text_table import TextRow
+from eopipe.tiles.ground import pixel_metres
+from eopipe.tiles.store import NO_LABEL
+from eopipe.trial_settings import format_settings
 
-TEMPLATE, STYLE = "page.html", "style.css"
+STYLE = "style.css"
 ERROR_COLORS = {"correct": CORRECT, "incorrect": INCORRECT, "outside the test area": UNTESTED}
+# Where the maps of two runs are right, at the labelled test pixels of an image; elsewhere they are not compared.
+OUTCOME_COLORS = ("#a9c7dc", "#1f6feb", "#d1490c", "#4a4a46", "#e9e9e6")
+NAMES_OF_PLACES = {"test": "test", "val": "validation"}
+NOTE = (
+    "An interval says how far a difference would move on other places like these. It knows nothing of seeds: a "
+    "training with another seed gives another map too."
+)
+# The best trials whose scores and maps are side by side.
+MAX_COMPARED = 4
+# Cawley and Talbot 2010, JMLR 11:2079: what is optimised over is biased.
+BIAS = (
+    "The best of several scores is too high on average, since chance is a part of it; the score in the test places is "
+    "not. The intervals are of one difference each, and not adjusted for the number of trials."
+)
 # What a run may lack.
 NO_PARTS: dict[str, Any] = {
     **dict.fromkeys(("methods", "cards", "charts", "areas", "ranges", "unlike_training", "trained_class_rows"), ()),
@@ -54,29 +81,34 @@ NO_PARTS: dict[str, Any] = {
 def render(run: MappedRun, parts: Mapping[str, Any], cards: Sequence[Card]) -> str:
     """The page with its parts and the cards in it; every text from outside is escaped."""
     context = NO_PARTS | _parts_of_map(run) | (scored_parts(run.metrics) if run.metrics else {})
-    context |= dict(parts) | {"cards": cards, "tables": _tables(run) | parts.get("tables", {})}
-    titles = {
+    context |= dict(parts) | {"cards": cards, "tables": context["tables"] | parts.get("tables", {})}
+    sections = {
         "scores": context["methods"],
         "maps": True,
         "areas": run.estimated,
         "errors": "error_charts" in context,
         "classes": context.get("class_rows"),
-        "training": "training_length" in context,
+        "training": "best_validation" in context,
         "data": True,
         "model": True,
         "cards": cards,
         "provenance": True,
     }
-    context["contents"] = {name: name.capitalize() for name, is_there in titles.items() if is_there}
-    return page_environment().get_template(TEMPLATE).render(context)
+    return _render_template("page.html", sections, context)
+
+
+def _render_template(name: str, sections: Mapping[str, Any], context: dict[str, Any]) -> str:
+    """The page of a template with those of its sections that are true."""
+    contents = {section: section.capitalize() for section, is_there in sections.items() if is_there}
+    common = {"contents": contents, "version": __version__, "style": page_source(STYLE)}
+    return page_environment().get_template(name).render(common | context)
 
 
 def render_areas(document: AreasDocument) -> str:
     """The page of estimated areas alone; every text from outside is escaped."""
     title = f"Areas of {join_words([each.name for each in document.maps])}"
-    context = {"run": {"title": title}, "estimated": estimated_areas(document)}
-    context |= {"version": __version__, "style": page_source(STYLE)}
-    return page_environment().get_template("areas.html").render(context)
+    sections = {"areas": True, "sample": True}
+    return _render_template("areas.html", sections, {"run": {"title": title}, "estimated": estimated_areas(document)})
 
 
 def page_environment() -> Environment:
@@ -104,14 +136,21 @@ def _parts_of_map(run: MappedRun) -> dict[str, Any]:
     return {
         "run": run,
         "estimated": estimated_areas(run.estimated) if run.estimated else None,
-        "version": __version__,
-        "style": page_source(STYLE),
         "legend": {} if run.scale else dict(zip(run.classes, run.colors, strict=True)),
         "scale_bar": partial(scale_bar, run.step * run.pixel[0]),
         "confidence_colors": ", ".join(CONFIDENCE_COLORS) if has_confidence else "",
         "chance": format_score(1 / max(len(run.classes), 2)),
-        "ridge_charts": [ridge_chart(band, run.quality.scenes, outliers) for band in run.quality.bands],
+        "ridge_charts": [charts.ridge_chart(band, run.quality.scenes, outliers) for band in run.quality.bands],
         "scene_heads": data_tables.scene_heads(None),
+        "tables": {
+            "scenes": data_tables.scene_rows(run.items, run.stores, run.quality.outliers, None),
+            "model": data_tables.model_rows(run.model),
+            "defaults": data_tables.default_rows(run.model),
+            "licences": data_tables.licences(run.items),
+            "citations": data_tables.citations(run.items),
+            "credits": data_tables.credit_lines(run.items),
+            "chips": (),
+        },
     }
 
 
@@ -119,15 +158,15 @@ def scored_parts(metrics: AnyMetrics) -> dict[str, Any]:
     """What a page has of any scores of a map."""
     return change_sections(metrics.change) | {
         "scored_size": scored_size(metrics),
-        "methods_heads": ("Method", *(name for _, name in scores.measures_of(metrics.task))),
-        "interval_note": scores.interval_note(metrics),
+        "methods_heads": ("Method", *(name for _, name in score_tables.measures_of(metrics.task))),
+        "interval_note": score_tables.interval_note(metrics),
         "score_note": TASKS[metrics.task].explanation,
-        "member_scores": scores.member_score_rows(metrics),
-        "scene_scores": scores.scene_score_rows(metrics),
+        "member_scores": score_tables.member_score_rows(metrics),
+        "scene_scores": score_tables.scene_score_rows(metrics),
         "unit": metrics.sample,
         "calibration_text": calibration_text(metrics),
-        "reliability": reliability_chart(metrics.calibration) if metrics.calibration else "",
-        "min_bin": MIN_BIN_SAMPLES,
+        "reliability": charts.reliability_chart(metrics.calibration) if metrics.calibration else "",
+        "min_bin": charts.MIN_BIN_SAMPLES,
     }
 
 
@@ -140,18 +179,21 @@ def training_parts(run: RunData) -> dict[str, Any]:
         "test_areas": f"{describe_test(split)} {data_tables.gap_text(split, run.pairs)}",
         "shape_sentences": shape_sentences(split.shapes),
         "split_unit": data_tables.split_unit(split),
-        "sheet_uri": run.sheet_uri,
         "split_legend": {} if run.sheet else splits,
         "omitted_note": ", spread evenly over those with test areas; the scores are of all maps",
-        "training_length": str(run.training_length or ""),
-        "charts": training_curves.training_charts(run.history, run.task),
-        "best_validation": training_curves.best_validation(run.history, run.task, metrics.unit),
-        "training_limits": run.training_limits,
+        "charts": charts.training_charts(run.history, run.task),
+        "best_validation": charts.best_validation(run.history, run.task, metrics.unit),
         "baseline_note": baseline_text(metrics),
-        "fold_scores": scores.fold_score_rows(run.folds, metrics),
+        "fold_scores": score_tables.fold_score_rows(run.folds, metrics),
         "leaderboard": run.leaderboard,
         "scene_heads": data_tables.scene_heads(split),
-        "tables": _tables_of_split(run),
+        "tables": {
+            "scenes": data_tables.scene_rows(run.items, run.stores, run.quality.outliers, split),
+            "pixels": data_tables.pixel_rows(split),
+            "chips": data_tables.chip_rows(split),
+            "gaps": data_tables.gap_rows(split, run.pairs),
+            "findings": data_tables.finding_rows(split),
+        },
         **_parts_of_task(run),
     }
 
@@ -161,13 +203,13 @@ def _parts_of_task(run: RunData) -> dict[str, Any]:
     metrics = run.metrics
     if isinstance(metrics, ValueMetrics):
         return {
-            "methods": scores.method_rows(metrics),
-            "error_charts": error_charts(*_tested_values(run), run.classes[0], metrics.unit),
+            "methods": score_tables.method_rows(metrics),
+            "error_charts": charts.error_charts(*_tested_values(run), run.classes[0], metrics.unit),
         }
     of_classes = {"class_balance": data_tables.class_balance(run.split, run.colors)}
     if isinstance(metrics, LabelMetrics):
         return of_classes | label_sections(metrics, run.maps, run.model["chip"], run.step)
-    return of_classes | scores.class_parts(metrics) | {"error_legend": ERROR_COLORS}
+    return of_classes | score_tables.class_parts(metrics) | {"error_legend": ERROR_COLORS}
 
 
 def _tested_values(run: RunData) -> tuple[FloatArray, FloatArray]:
@@ -178,16 +220,6 @@ def _tested_values(run: RunData) -> tuple[FloatArray, FloatArray]:
     return label, mapped
 
 
-def _tables_of_split(run: RunData) -> dict[str, Any]:
-    return {
-        "scenes": data_tables.scene_rows(run.items, run.stores, run.quality.outliers, run.split),
-        "pixels": data_tables.pixel_rows(run.split),
-        "chips": data_tables.chip_rows(run.split),
-        "gaps": data_tables.gap_rows(run.split, run.pairs),
-        "findings": data_tables.finding_rows(run.split),
-    }
-
-
 def scale_bar(metres: float, group: PanelGroup) -> tuple[float, str]:
     """Share of the width of a panel that a round length takes, and that length as text; `metres` is a pixel's width."""
     width = group.width * metres
@@ -195,13 +227,146 @@ def scale_bar(metres: float, group: PanelGroup) -> tuple[float, str]:
     return length / width, format_length(length)
 
 
-def _tables(run: MappedRun) -> dict[str, Any]:
-    return {
-        "scenes": data_tables.scene_rows(run.items, run.stores, run.quality.outliers, None),
-        "model": data_tables.model_rows(run.model),
-        "defaults": data_tables.default_rows(run.model),
-        "licences": data_tables.licences(run.items),
-        "citations": data_tables.citations(run.items),
-        "credits": data_tables.credit_lines(run.items),
-        "chips": (),
+class ComparedPanels(NamedTuple):
+    """The maps of runs side by side, the colours of the classes, and metres of a pixel of the images.
+
+    For a chip set it is its sheet, since neighbours in a store are not neighbours on the ground.
+    """
+
+    groups: list[PanelGroup]
+    legend: dict[str, str]
+    pixel_m: float
+    sheet: ChipSheet | None = None
+
+
+def size_text(comparison: RunComparison, data: EvaluationData, split: str) -> str:
+    """On how many samples the scores rest, as text."""
+    pieces = plural(comparison.pieces, "piece")
+    return f"{plural(comparison.count, f'{NAMES_OF_PLACES[split]} {data.task.sample}')} that all runs have, in {pieces}"
+
+
+def score_table(comparison: RunComparison, names: Sequence[str], data: EvaluationData) -> list[tuple[str, ...]]:
+    """Rows of scores, heads first: of each run, then of each other run minus the first, with the paired interval."""
+    rows = [("Score", *names, *(f"{name} minus {names[0]} ({100 * LEVEL:.0f} %)" for name in names[1:]))]
+    class_score = data.task.class_score
+    titles = dict(score_tables.measures_of(data.task.name)) | {
+        f"{class_score}:{name}": f"{score_tables.OF_CLASS[class_score]} {name}" for name in data.names
     }
+    for key, title in titles.items():
+        if key in comparison.runs[0].scores:
+            unit = data.unit if key in HAVE_UNIT else ""
+            values = [value_text(run.scores[key], unit) for run in comparison.runs]
+            differences = [difference_text(run, key, unit) for run in comparison.runs[1:]]
+            rows.append((title, *values, *differences))
+    return rows
+
+
+def read_panels(runs: Sequence[EvaluationData], names: Sequence[str], split: str) -> ComparedPanels:
+    """The maps of runs with their places of a split; none of several labels for each chip. At most six of each run."""
+    first, groups = runs[0], list[PanelGroup]()
+    if first.task.has_label_sets:
+        return ComparedPanels([], {}, 0.0)
+    frame, decimation = first.frame, decimate(first.frame.shape, LONGEST_EDGE_OF_MANY)
+    scale = None if first.task.has_classes else _scale_of(first, split)
+    colors = scale.colors if scale else class_colors(first.names, ())
+    if sheet := _read_sheet(runs, names, split):
+        return ComparedPanels([], dict(zip(first.names, colors, strict=True)), 0.0, sheet)
+    for number in spread_evenly(range(len(first.groups))):
+        maps = [run.groups[number] for run in runs]
+        heading = "" if len(first.groups) == 1 else maps[0].stores[0].scene
+        groups.append(_map_panels(first, maps, names, decimation, (heading, split, colors, scale)))
+    legend = {} if scale else dict(zip(first.names, colors, strict=True))
+    return ComparedPanels(groups, legend, decimation.step * pixel_metres(frame.cells[0].grid)[0])
+
+
+def _read_sheet(runs: Sequence[EvaluationData], names: Sequence[str], split: str) -> ChipSheet | None:
+    """The sheet of a chip set with the maps of runs; None where scenes are mapped."""
+    pairs = [(group.stores[0], group.label) for group in runs[0].groups]
+    files = [[MapFile(group.stores[0].scene, group.paths, {}) for group in run.groups] for run in runs]
+    return read_chip_sheet(dict(zip(names, files, strict=True)), pairs, runs[0].split, None, split)
+
+
+def _scale_of(run: EvaluationData, split: str) -> ValueScale:
+    """The colours of values: from the least to the greatest label of the places of a split."""
+    ends = [(float(pixels.truth.min()), float(pixels.truth.max())) for pixels in run.pixels(split)]
+    return ValueScale(min(low for low, _ in ends), max(high for _, high in ends), run.unit)
+
+
+def _map_panels(
+    run: EvaluationData,
+    maps: list[EvaluatedMap],
+    names: Sequence[str],
+    decimation: Decimation,
+    style: tuple[str, str, tuple[str, ...], ValueScale | None],
+) -> PanelGroup:
+    """The labels, the map of each run, and where each other run is right and the first is not."""
+    heading, split, colors, scale = style
+    reached = windows_of_stores(decimation, maps[0].stores, run.split.chip)
+    blank = np.nan if scale else NO_LABEL
+    label = read_centres(maps[0].truth, decimation, reached, blank)
+    stored = [read_map_image(map_.paths.values(), run.frame, decimation, reached) for map_ in maps]
+    mapped = [image.values if scale else image.classes for image in stored]
+    tested = read_centres(lambda y, x: run.area(split, maps[0], (y, x)), decimation, reached, False)
+    images = [scale.numbers(numbers) if scale else numbers for numbers in (label, *mapped)]
+    window = bounding_window(np.any([numbers != NO_LABEL for numbers in images], axis=0))
+    panels = [
+        ImagePanel(title, f"{title}.", encode_classes(np.asarray(numbers[window], np.uint8), colors))
+        for title, numbers in zip(("Label", *names), images, strict=True)
+    ]
+    for name, other in zip(names[1:], mapped[1:], strict=True) if not scale else ():
+        known = tested & (label != NO_LABEL) & (mapped[0] != NO_LABEL) & (other != NO_LABEL)
+        outcome = 2 * (mapped[0] != label) + (other != label)
+        # Right in both, in the first alone, in the other alone, in none.
+        numbers = np.where(known, np.array([0, 1, 2, 3])[outcome], 4).astype(np.uint8)
+        text = f"Where {names[0]} alone is right pixels are blue, where {name} alone is right orange"
+        panels.append(ImagePanel(f"{names[0]} and {name}", f"{text}.", encode_classes(numbers[window], OUTCOME_COLORS)))
+    area = tested[window]
+    return PanelGroup(heading, panels, outline(area), area.shape[1], area.shape[0])
+
+
+def render_comparison(
+    names: Sequence[str], scores: tuple[str, list[tuple[str, ...]]], settings: Sequence[TextRow], panels: ComparedPanels
+) -> str:
+    """The page of finished runs; every text from outside is escaped."""
+    texts = {"kind": "eopipe comparison", "run": {"title": " and ".join(names)}, "heading": "Scores"}
+    return _render_compared(names, scores, panels, texts | {"settings": settings, "notes": [NOTE], "leaderboard": None})
+
+
+def render_trials(ranked: RankedTrials) -> str:
+    """The page of the trials of a run; every text from outside is escaped."""
+    first, names = ranked.runs[0], [model.name for model in ranked.models[:MAX_COMPARED]]
+    options = {name: value for name, value in ranked.settings[0].items() if value is not None}
+    settings = format_settings(options) or f"Trial {ranked.winner.name}"
+    title = f"{settings}: the best of {plural(len(ranked.models), 'trial')}"
+    best = f"the {plural(len(names), 'best trial')}" if len(names) > 1 else names[0]
+    texts = {"kind": "eopipe trials", "run": {"title": title}, "heading": f"All scores of {best}"}
+    board = {"leaderboard": Leaderboard(ranked.json_document(), first.task.name, first.unit), "notes": [NOTE, BIAS]}
+    best_trials = replace(ranked.comparison, runs=ranked.comparison.runs[:MAX_COMPARED])
+    scores = f"Scores on {size_text(best_trials, first, PLACES)}", score_table(best_trials, names, first)
+    return _render_compared(names, scores, read_panels(ranked.runs[:MAX_COMPARED], names, PLACES), texts | board)
+
+
+def _render_compared(
+    names: Sequence[str], scores: tuple[str, list[tuple[str, ...]]], panels: ComparedPanels, parts: dict[str, Any]
+) -> str:
+    """The page with the scores and maps of runs, and what only one kind of page has."""
+    texts = "Worst, median and best chips", f"In the order of the errors of {names[0]}.", ""
+    outcomes = ("both right", f"only {names[0]} right", "only the other right", "both wrong", "other places")
+    sections = {
+        "leaderboard": parts["leaderboard"],
+        "scores": True,
+        "settings": not parts["leaderboard"],
+        "maps": panels.groups or panels.sheet,
+    }
+    context = parts | {
+        "names": names,
+        "caption": scores[0],
+        "scores": scores[1],
+        "groups": panels.groups,
+        "sheet": panels.sheet,
+        "sheet_uri": sheet_uri(panels.sheet, texts, panels.legend) if panels.sheet else "",
+        "legend": panels.legend,
+        "outcomes": dict(zip(outcomes, OUTCOME_COLORS, strict=True)) if panels.legend else {},
+        "scale_bar": partial(scale_bar, panels.pixel_m),
+    }
+    return _render_template("compare_page.html", sections, context)

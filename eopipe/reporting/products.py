@@ -12,7 +12,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, ObjectArray, UInt8Array, UInt16Array
 from eopipe.errors import BadInputError, UsageError
-from eopipe.inference.finished_maps import FinishedMap, read_part, windows
+from eopipe.inference.finished_maps import WINDOW, FinishedMap, read_part
 from eopipe.inference.map_files import NO_PROBABILITY, SCALE, MapFormat, new_map
 from eopipe.labels.geopackage import write_layer
 from eopipe.labels.vector_files import Features
@@ -21,6 +21,7 @@ from eopipe.publish import link_or_copy
 from eopipe.text_table import write_csv
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.grid import windows
 from eopipe.tiles.ground import pixel_hectares, shape_hectares
 from eopipe.tiles.store import NO_LABEL
 
@@ -92,7 +93,7 @@ def write_entropy(path: Path, finished: FinishedMap) -> None:
     layers = MapFormat("uint16", NO_PROBABILITY, ("normalised entropy",), scale=1 / SCALE)
     assert finished.probabilities
     with open_map(finished.probabilities) as source, new_map(path, finished.grid, layers) as target:
-        for y, x in windows(source.shape):
+        for y, x in windows(source.shape, WINDOW):
             of_classes = read_part(source, y, x)[: len(finished.names)]
             target.write(entropy(of_classes), 1, window=Window.from_slices(y, x))
 
@@ -108,10 +109,7 @@ def entropy(stored: AnyArray) -> UInt16Array:
     shares /= np.maximum(shares.sum(0), 1)
     terms = -shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)
     share_of_largest = terms.sum(0) / math.log(max(len(stored), 2))
-    stored_entropy: UInt16Array = np.where(has_data, np.rint(share_of_largest * SCALE), NO_PROBABILITY).astype(
-        np.uint16
-    )
-    return stored_entropy
+    return np.where(has_data, np.rint(share_of_largest * SCALE), NO_PROBABILITY).astype(np.uint16)
 
 
 def write_polygons(path: Path, finished: FinishedMap, minimum_ha: float) -> None:
@@ -120,14 +118,24 @@ def write_polygons(path: Path, finished: FinishedMap, minimum_ha: float) -> None
     Polygons touch at edges, not at corners. The map is read whole: a sieve has no windows.
     """
     from rasterio.features import shapes
+    from shapely import to_wkb
 
+    crs = finished.grid.crs
+    assert crs is not None
     numbers = sieved(finished, minimum_ha)
     polygons = shapes(numbers, mask=numbers != NO_LABEL, connectivity=4, transform=finished.grid.affine)
     # With a first part that is empty, a map without data has its layer too.
     part, is_first = list[Any](), True
     while part or is_first:
         outlines = _polygons([outline["coordinates"] for outline, _ in part])
-        _append_polygons(path, finished, outlines, [int(value) for _, value in part], append=not is_first)
+        classes = [int(value) for _, value in part]
+        fields = {
+            "class": np.array(classes, np.int32),
+            "name": np.array([finished.names[number] for number in classes], object),
+            "area_ha": shape_hectares(outlines, crs.proj),
+        }
+        layer, kind = finished.name or "classes", "Polygon"
+        write_layer(path, layer, to_wkb(outlines), fields, kind, crs.to_wkt(), append=not is_first)
         part, is_first = list(islice(polygons, POLYGONS_PER_WRITE)), False
 
 
@@ -142,24 +150,7 @@ def _polygons(outlines: list[Any]) -> ObjectArray:
     points = np.array([point for ring in rings for point in ring], np.float64)
     of_rings = linearrings(points, indices=np.repeat(np.arange(len(rings)), sizes))
     of_outlines = np.repeat(np.arange(len(outlines)), [len(outline) for outline in outlines])
-    together: ObjectArray = polygons(of_rings, indices=of_outlines)
-    return together
-
-
-def _append_polygons(
-    path: Path, finished: FinishedMap, outlines: ObjectArray, classes: list[int], *, append: bool
-) -> None:
-    from shapely import to_wkb
-
-    crs = finished.grid.crs
-    assert crs is not None
-    fields = {
-        "class": np.array(classes, np.int32),
-        "name": np.array([finished.names[number] for number in classes], object),
-        "area_ha": shape_hectares(outlines, crs.proj),
-    }
-    layer = finished.name or "classes"
-    write_layer(path, layer, to_wkb(outlines), fields, "Polygon", crs.to_wkt(), append=append)
+    return np.asarray(polygons(of_rings, indices=of_outlines))
 
 
 def sieved(finished: FinishedMap, minimum_ha: float) -> UInt8Array:
@@ -253,7 +244,7 @@ def _zone_sums(finished: FinishedMap, shapes: ObjectArray) -> Float64Array:
     sums = np.zeros((len(shapes), 1 + len(finished.names) if not finished.quantity else 3), np.float64)
     tree, affine = STRtree(shapes[zones]), finished.grid.affine
     with open_map(finished.classes) as file:
-        for y, x in windows(file.shape):
+        for y, x in windows(file.shape, WINDOW):
             (left, top), (right, bottom) = affine * (x.start, y.start), affine * (x.stop, y.stop)
             near = zones[np.sort(tree.query(box(left, bottom, right, top)))]
             if not near.size:

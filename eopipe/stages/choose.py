@@ -54,7 +54,7 @@ def choose(
     """
     from eopipe.evaluation.trials import LEADERBOARD, rank_trials
     from eopipe.publish import link_or_copy, publish
-    from eopipe.reporting.compare_page import render_trials
+    from eopipe.reporting.page import render_trials
     from eopipe.text_files import write_json
 
     ranked = rank_trials(models, classes, tiles, labels, chips, score, rungs)

@@ -14,8 +14,8 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.paired import PairedTables, RunScores, compare_runs
 from eopipe.inspection.compare_command import names_of
-from eopipe.reporting.compare_page import read_panels, render_comparison, score_table, size_text
 from eopipe.reporting.leaderboard import difference_text
+from eopipe.reporting.page import read_panels, render_comparison, score_table, size_text
 from eopipe.tasks import TASKS
 from eopipe.tasks.multilabel import LabelTables, label_tables
 from eopipe.tasks.regression import ValueTables, value_parts

@@ -16,12 +16,12 @@ from PIL import Image
 from eopipe.chips.splits import read_samples
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.metrics_document import metrics_type, read_metrics
+from eopipe.reporting.charts import best_validation
 from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
 from eopipe.reporting.palette import DISTINCT, class_colors, difference, rgb
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, map_panels, outline
 from eopipe.reporting.rasters import MapView, Quicklook
 from eopipe.reporting.scores import method_rows
-from eopipe.reporting.training_curves import best_validation
 from eopipe.reporting.verdict import Verdict, verdict
 from eopipe.reporting.wording import baseline_text, format_length, join_words, round_length
 from eopipe.run.project import summary

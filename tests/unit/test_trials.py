@@ -19,9 +19,8 @@ from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.metrics_document import metrics_type
 from eopipe.evaluation.trials import LEADERBOARD, RankedTrials, rank_trials
 from eopipe.publish import MANIFEST
-from eopipe.reporting.compare_page import render_trials
 from eopipe.reporting.leaderboard import Leaderboard
-from eopipe.reporting.page import STYLE, page_source
+from eopipe.reporting.page import STYLE, page_source, render_trials
 from eopipe.tasks import LOWER_IS_BETTER, TASKS
 from eopipe.tasks.task import Task
 from eopipe.text_files import read_json, write_json
