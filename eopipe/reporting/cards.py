@@ -25,6 +25,7 @@ from eopipe.reporting.wording import (
     format_length,
     format_percent,
     format_setting,
+    format_value,
     join_words,
     scored_size,
     split_warnings,
@@ -288,32 +289,22 @@ def _scores_section(run: RunData) -> CardSection:
 
 
 def _region_table(run: RunData) -> CardTable:
-    measures = score_tables.measures_of(run.task)[:2]
-    rows = [
-        (
-            region.name,
-            *(f"{_figures(region.scores.get(key))} {_interval(region.intervals.get(key))}" for key, _ in measures),
-            format_count(region.pieces),
-        )
-        for region in run.metrics.regions
-    ]
+    measures, rows = score_tables.measures_of(run.task)[:2], list[TextRow]()
+    for region in run.metrics.regions:
+        intervals = [region.intervals.get(key) for key, _ in measures]
+        ends = [f"{low_high[0]:.4g} to {low_high[1]:.4g}" if low_high else DASH for low_high in intervals]
+        values = [format_value(region.scores.get(key), "") for key, _ in measures]
+        texts = [f"{value} ({interval})" for value, interval in zip(values, ends, strict=True)]
+        rows.append((region.name, *texts, format_count(region.pieces)))
     heads = ("Region", *(name for _, name in measures), "Pieces")
     caption = "Scores of each quarter of the test areas, with intervals where it has enough independent pieces"
     return CardTable(caption, heads, rows)
 
 
-def _figures(value: float | None) -> str:
-    """A number with four significant digits; a dash where it is not defined."""
-    return DASH if value is None else f"{value:.4g}"
-
-
-def _interval(ends: list[float] | None) -> str:
-    return f"({ends[0]:.4g} to {ends[1]:.4g})" if ends else f"({DASH})"
-
-
 def data_card(run: RunData) -> Card:
     """The card of a run's data."""
-    settings = CardTable("Settings of the split", ("Setting", "Value"), data_tables.plan_rows(run.split))
+    plan = data_tables.setting_rows(run.split.plan.model_dump(exclude_unset=True))
+    settings = CardTable("Settings of the split", ("Setting", "Value"), plan)
     scenes = CardTable(
         "Cloud cover from the catalog, the other shares as measured on the grid",
         data_tables.scene_heads(run.split),
@@ -328,9 +319,8 @@ def data_card(run: RunData) -> Card:
         CardSection("Licence", text=tuple(_licence_text(run, "stores"))),
         CardSection("How to cite", text=tuple(_citation_text(run))),
     )
-    return Card(
-        run.title, "Data card, written by eopipe from the run that used the data.", _data_front_matter(run), sections
-    )
+    kind = "Data card, written by eopipe from the run that used the data."
+    return Card(run.title, kind, _data_front_matter(run), sections)
 
 
 def _content_text(run: RunData) -> Iterator[str]:

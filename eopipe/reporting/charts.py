@@ -212,7 +212,9 @@ def error_charts(label: FloatArray, mapped: FloatArray, name: str, unit: str) ->
         return []
     tail = f" ({unit})" if unit else ""
     axes = f"{name}, label{tail}", f"{name}, map{tail}", f"map minus label{tail}"
-    return [_agreement_chart(label, mapped, axes[:2]), *_error_histograms(label, mapped - label, axes[0], axes[2])]
+    error = mapped - label
+    charts = _agreement_chart(label, mapped, axes[:2]), _error_histogram(error, axes[2])
+    return [*charts, *filter(None, [_level_chart(label, error, axes[0], axes[2])])]
 
 
 def _agreement_chart(label: FloatArray, mapped: FloatArray, titles: tuple[str, str]) -> Markup:
@@ -252,8 +254,7 @@ def _cell(edges: Float64Array, column: int, row: int) -> list[tuple[float, float
     return [(left, lower), (right, lower), (right, upper), (left, upper), (left, lower)]
 
 
-def _error_histograms(label: FloatArray, error: FloatArray, level_title: str, title: str) -> list[Markup]:
-    """Histogram of the errors, and their quantiles by the level of the label."""
+def _error_histogram(error: FloatArray, title: str) -> Markup:
     limit, bias = float(np.percentile(np.abs(error), 99.5)) or 1.0, float(error.mean())
     # Errors beyond the limit are in the outer bars.
     counts, edges = np.histogram(np.clip(error, -limit, limit), BARS, (-limit, limit))
@@ -266,8 +267,7 @@ def _error_histograms(label: FloatArray, error: FloatArray, level_title: str, ti
         axes.set(xlabel=title, ylabel="share of the pixels", xlim=(-limit, limit))
         axes.legend(loc="upper right")
 
-    histogram = draw_chart(alt, CHART, draw, title)
-    return [histogram, *filter(None, [_level_chart(label, error, level_title, title)])]
+    return draw_chart(alt, CHART, draw, title)
 
 
 def _level_chart(label: FloatArray, error: FloatArray, level_title: str, title: str) -> Markup:

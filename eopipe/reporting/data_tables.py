@@ -45,7 +45,7 @@ def item_dates(items: list[Item]) -> dict[str, str]:
 
 
 def scene_heads(split: Split | None) -> TextRow:
-    """The heads of the table of scenes."""
+    """The heads of `scene_rows`."""
     return ("Scene", "Date", "Cloud", "No data", "Masked", "Saturated", "Valid", *(("Chips",) if split else ()), "Note")
 
 
@@ -116,13 +116,12 @@ def split_unit(split: Split) -> str:
 
 def class_balance(split: Split, colors: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str, float]]]]:
     """One bar for each split: class, its colour and its share of the labelled pixels."""
-    bars = []
-    for name, title in (("train", "Train"), ("val", "Validation"), ("test", "Test")):
-        pixels = split.pixels[name]
-        total = max(sum(pixels.values()), 1)
-        parts = [(c, color, pixels[c] / total) for c, color in zip(split.classes, colors, strict=True)]
-        bars.append((title, parts))
-    return bars
+    titles = {"train": "Train", "val": "Validation", "test": "Test"}
+    totals = {name: max(sum(split.pixels[name].values()), 1) for name in SPLITS}
+    colored = [*zip(split.classes, colors, strict=True)]
+    return [
+        (titles[name], [(c, color, split.pixels[name][c] / totals[name]) for c, color in colored]) for name in SPLITS
+    ]
 
 
 def gap_rows(split: Split, pairs: Pairs) -> list[TextRow]:
@@ -138,15 +137,11 @@ def gap_rows(split: Split, pairs: Pairs) -> list[TextRow]:
 
 def finding_rows(split: Split) -> list[TextRow]:
     """Leaks that the config allows and warnings, of the audit, then of the plan: kind, number, example and reason."""
-    findings = [*split.audit.allowed, *split.audit.warnings]
-    plan = [("plan", "1", sentence, "a warning") for sentence in split.warnings]
-    return [
-        *(
-            (finding.kind, format_count(finding.count), finding.example, finding.reason or "a warning")
-            for finding in findings
-        ),
-        *plan,
+    findings: list[TextRow] = [
+        (finding.kind, format_count(finding.count), finding.example, finding.reason or "a warning")
+        for finding in (*split.audit.allowed, *split.audit.warnings)
     ]
+    return findings + [("plan", "1", sentence, "a warning") for sentence in split.warnings]
 
 
 def gap_text(split: Split, pairs: Pairs) -> str:
@@ -182,13 +177,13 @@ def model_rows(model: dict[str, Any]) -> list[TextRow]:
         "bands": format_setting(model["bands"]),
         "chip": f"{model['chip']} pixels",
     }
-    changed = _setting_rows({key: value for key, value in model["settings"].items() if not _is_default(key, value)})
+    changed = setting_rows({key: value for key, value in model["settings"].items() if not _is_default(key, value)})
     return [*architecture.items(), *(row for row in changed if row[0] not in architecture)]
 
 
 def default_rows(model: dict[str, Any]) -> list[TextRow]:
     """The settings of the training that have their defaults."""
-    return _setting_rows({key: value for key, value in model["settings"].items() if _is_default(key, value)})
+    return setting_rows({key: value for key, value in model["settings"].items() if _is_default(key, value)})
 
 
 def _is_default(key: str, value: Any) -> bool:
@@ -198,13 +193,9 @@ def _is_default(key: str, value: Any) -> bool:
     return bool(value == (list(default) if isinstance(default, tuple) else default))
 
 
-def _setting_rows(settings: dict[str, Any]) -> list[TextRow]:
+def setting_rows(settings: dict[str, Any]) -> list[TextRow]:
+    """Settings by their names, with spaces for underscores."""
     return [(key.replace("_", " "), format_setting(value)) for key, value in sorted(settings.items())]
-
-
-def plan_rows(split: Split) -> list[TextRow]:
-    """The settings of the split."""
-    return _setting_rows(split.plan.model_dump(exclude_unset=True))
 
 
 def digest_rows(

@@ -18,24 +18,17 @@ from eopipe.reporting.palette import ValueScale
 from eopipe.reporting.panels import CORRECT, INCORRECT
 from eopipe.reporting.quality import DataQuality
 from eopipe.reporting.rasters import MapFile, open_maps
-from eopipe.reporting.run_data import (
-    AuthorStatements,
-    MappedRun,
-    ReportInputs,
-    describe_days,
-    mapped_fields,
-)
+from eopipe.reporting.run_data import AuthorStatements, MappedRun, ReportInputs, describe_days, mapped_fields
 from eopipe.reporting.scores import class_heads, class_parts, class_rows
 from eopipe.reporting.verdict import Tone, Verdict, verdict_measures, weak_classes
 from eopipe.reporting.wording import (
     format_count,
     format_interval,
     format_percent,
-    format_score,
     format_setting,
-    format_value,
     plural,
     scored_size,
+    value_text,
 )
 from eopipe.scenes.item import read_item
 from eopipe.tasks import HAVE_UNIT, TASKS
@@ -255,6 +248,5 @@ def _main_scores(metrics: AnyMetrics) -> str:
     for key, title in verdict_measures(metrics.task):
         unit, score = metrics.unit if key in HAVE_UNIT else "", metrics.model.score(key)
         interval = format_interval(metrics.intervals.model.get(key), unit)
-        value = format_value(score, unit) if unit else format_score(score)
-        texts.append(f"{title} {value}{f' ({interval})' if interval else ''}")
+        texts.append(f"{title} {value_text(score, unit)}{f' ({interval})' if interval else ''}")
     return ", ".join(texts)

@@ -16,18 +16,11 @@ from eopipe.reporting.wording import (
     format_difference,
     format_gain,
     format_interval,
-    format_score,
     format_setting,
-    format_value,
     plural,
+    value_text,
 )
 from eopipe.tasks import HAVE_UNIT, LOWER_IS_BETTER
-
-
-def value_text(value: float, unit: str) -> str:
-    """A score as text, with the unit of the values where it has one; a dash where it is not defined."""
-    known = value if np.isfinite(value) else None
-    return format_value(known, unit) if unit else format_score(known)
 
 
 def difference_text(run: RunScores, key: str, unit: str) -> str:

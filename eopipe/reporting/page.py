@@ -27,11 +27,12 @@ from eopipe.reporting.area_tables import estimated_areas
 from eopipe.reporting.cards import Card
 from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet, sheet_uri
 from eopipe.reporting.decimation import Decimation, decimate, read_centres, windows_of_stores
-from eopipe.reporting.leaderboard import Leaderboard, difference_text, value_text
+from eopipe.reporting.leaderboard import Leaderboard, difference_text
 from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS, ValueScale, class_colors
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, ImagePanel, PanelGroup, encode_classes, outline
 from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MapFile, bounding_window, read_map_image, spread_evenly
 from eopipe.reporting.run_data import MappedRun, RunData
+from eopipe.reporting.split_maps import TITLES
 from eopipe.reporting.task_parts import change_sections, label_sections
 from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import (
@@ -44,6 +45,7 @@ from eopipe.reporting.wording import (
     plural,
     round_length,
     scored_size,
+    value_text,
 )
 from eopipe.tasks import HAVE_UNIT, TASKS
 from eopipe.text_table import TextRow
@@ -55,7 +57,6 @@ STYLE = "style.css"
 ERROR_COLORS = {"correct": CORRECT, "incorrect": INCORRECT, "outside the test area": UNTESTED}
 # Where the maps of two runs are right, at the labelled test pixels of an image; elsewhere they are not compared.
 OUTCOME_COLORS = ("#a9c7dc", "#1f6feb", "#d1490c", "#4a4a46", "#e9e9e6")
-NAMES_OF_PLACES = {"test": "test", "val": "validation"}
 NOTE = (
     "An interval says how far a difference would move on other places like these. It knows nothing of seeds: a "
     "training with another seed gives another map too."
@@ -214,8 +215,7 @@ def _parts_of_task(run: RunData) -> dict[str, Any]:
 
 def _tested_values(run: RunData) -> tuple[FloatArray, FloatArray]:
     """Values of label and map (n,) of the test pixels in the images of all maps."""
-    views = [view for view in run.maps if view.values]
-    parts = [(view.values.label[view.tested], view.values.mapped[view.tested]) for view in views if view.values]
+    parts = [(view.values.label[view.tested], view.values.mapped[view.tested]) for view in run.maps if view.values]
     label, mapped = (np.concatenate([part[n] for part in parts] or [np.empty(0, np.float32)]) for n in (0, 1))
     return label, mapped
 
@@ -242,7 +242,7 @@ class ComparedPanels(NamedTuple):
 def size_text(comparison: RunComparison, data: EvaluationData, split: str) -> str:
     """On how many samples the scores rest, as text."""
     pieces = plural(comparison.pieces, "piece")
-    return f"{plural(comparison.count, f'{NAMES_OF_PLACES[split]} {data.task.sample}')} that all runs have, in {pieces}"
+    return f"{plural(comparison.count, f'{TITLES[split].lower()} {data.task.sample}')} that all runs have, in {pieces}"
 
 
 def score_table(comparison: RunComparison, names: Sequence[str], data: EvaluationData) -> list[tuple[str, ...]]:

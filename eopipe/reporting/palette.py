@@ -94,17 +94,19 @@ def rgb(color: str) -> tuple[int, int, int]:
     return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
-def confidence_ramp() -> tuple[str, ...]:
-    """The colours of confidence, lowest first, mixed to as many levels as images use."""
-    return mix_colors(CONFIDENCE_COLORS, RAMP_LEVELS)
-
-
 def mix_colors(colors: tuple[str, ...], levels: int) -> tuple[str, ...]:
     """A ramp of colours, interpolated to a number of levels."""
     anchors = np.array([rgb(color) for color in colors]) / 255
     positions = np.linspace(0, len(anchors) - 1, levels)
     mixed = [np.interp(positions, np.arange(len(anchors)), anchors[:, channel]) for channel in range(3)]
     return tuple(_hex(tuple(color)) for color in np.stack(mixed, -1))
+
+
+def color_levels(values: AnyArray, ends: tuple[float, float], levels: int) -> UInt8Array:
+    """The level of each value on a ramp between two ends, the outer ones for values beyond them; 255 for NaN."""
+    known, (low, high) = np.isfinite(values), ends
+    level = np.clip((np.where(known, values, low) - low) / (high - low) * levels, 0, levels - 1)
+    return np.where(known, level, NO_LABEL).astype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,4 @@ class ValueScale:
 
     def numbers(self, values: AnyArray) -> UInt8Array:
         """The level of each value in the colours, the outer ones for values beyond the scale; 255 for NaN."""
-        known, (first, *_, last) = np.isfinite(values), self.ticks
-        share = (np.where(known, values, first) - first) / (last - first)
-        level = np.clip(share * VALUE_LEVELS, 0, VALUE_LEVELS - 1)
-        return np.where(known, level, NO_LABEL).astype(np.uint8)
+        return color_levels(values, (self.ticks[0], self.ticks[-1]), VALUE_LEVELS)

@@ -9,8 +9,8 @@ import numpy as np
 
 from eopipe.arrays import BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS
-from eopipe.reporting.palette import CONFIDENCE_COLORS, RAMP_LEVELS, SPLIT_COLORS, confidence_ramp, rgb
-from eopipe.reporting.rasters import MapView, Quicklook
+from eopipe.reporting.palette import CONFIDENCE_COLORS, RAMP_LEVELS, SPLIT_COLORS, color_levels, mix_colors, rgb
+from eopipe.reporting.rasters import MapView, Quicklook, ValuePixels
 from eopipe.reporting.wording import format_percent, join_words
 from eopipe.tiles.store import NO_LABEL
 
@@ -82,8 +82,10 @@ def map_panels(
     panels = [_quicklook_panel(view)]
     if view.presence is not None:
         panels += _label_panels(view, view.presence, classes, colors)
+    elif view.values is not None:
+        panels += _value_panels(view, view.values, colors, unit)
     else:
-        panels += _class_panels(view, classes, colors) if view.values is None else _value_panels(view, colors, unit)
+        panels += _class_panels(view, classes, colors)
     test = view.role[view.window] == SPLITS.index("test")
     return PanelGroup(heading, panels, outline(test), test.shape[1], test.shape[0])
 
@@ -92,13 +94,11 @@ def _class_panels(view: MapView, classes: tuple[str, ...], colors: tuple[str, ..
     crop = view.window
     label, mapped, confidence = view.label[crop], view.classes[crop], view.confidence[crop]
     tested = view.tested[crop]
-    panels = [
-        ImagePanel(title, f"{name}: {_class_shares(numbers, classes)}.", encode_classes(numbers, colors))
-        for title, name, numbers in (("Label", "Labels", label), ("Predicted classes", "Predicted classes", mapped))
-        if title != "Label" or view.has_labels
-    ]
+    texts = f"Labels: {_class_shares(label, classes)}", f"Predicted classes: {_class_shares(mapped, classes)}"
+    panels = _label_and_map(view, "Predicted classes", texts, colors)
     chance = 1 / max(len(classes), 2)
-    panels.append(ImagePanel("Confidence", _confidence_text(confidence), encode_ramp(confidence, chance)))
+    text = f"Highest probability: {_value_text(confidence, '', '.2f')}."
+    panels.append(ImagePanel("Confidence", text, encode_ramp(confidence, chance)))
     panels += _spread_panels(view)
     if tested.any():
         share = format_percent(float((label != mapped)[tested].mean()))
@@ -106,6 +106,15 @@ def _class_panels(view: MapView, classes: tuple[str, ...], colors: tuple[str, ..
         title = "Errors in the test area" + ", its pixels enlarged" * bool(tested.mean() < SPARSE)
         panels.append(ImagePanel(title, alt, _error_image(view, label != mapped)))
     return panels
+
+
+def _label_and_map(view: MapView, title: str, texts: tuple[str, str], colors: tuple[str, ...]) -> list[ImagePanel]:
+    """The label, where there is one, and the map with its title, both with their texts."""
+    pictures = zip(("Label", title), texts, (view.label, view.classes), strict=True)
+    panels = [
+        ImagePanel(name, f"{text}.", encode_classes(numbers[view.window], colors)) for name, text, numbers in pictures
+    ]
+    return panels if view.has_labels else panels[1:]
 
 
 def _error_image(view: MapView, differs: BoolArray) -> EncodedImage:
@@ -128,36 +137,22 @@ def _label_panels(
     view: MapView, presence: UInt8Array, classes: tuple[str, ...], colors: tuple[str, ...]
 ) -> list[ImagePanel]:
     """The labels of the pixels, the class of the highest probability, and where each class is predicted."""
-    crop = view.window
-    panels = [
-        ImagePanel(title, f"{title}: {_class_shares(numbers, classes)}.", encode_classes(numbers, colors))
-        for title, numbers in (("Label", view.label[crop]), ("Most probable class", view.classes[crop]))
-        if title != "Label" or view.has_labels
-    ]
+    crop, title = view.window, "Most probable class"
+    of_label, of_map = (_class_shares(numbers[crop], classes) for numbers in (view.label, view.classes))
+    panels = _label_and_map(view, title, (f"Label: {of_label}", f"{title}: {of_map}"), colors)
     for name, color, layer in zip(classes, colors, presence[:, *crop], strict=True):
         known = layer[layer != NO_LABEL]
         share = format_percent(float(known.mean()) if known.size else None)
-        panels.append(
-            ImagePanel(
-                f"Chips with {name}", f"{name} is predicted in {share}.", encode_classes(layer, (UNTESTED, color))
-            )
-        )
+        image = encode_classes(layer, (UNTESTED, color))
+        panels.append(ImagePanel(f"Chips with {name}", f"{name} is predicted in {share}.", image))
     return panels + _spread_panels(view)
 
 
-def _value_panels(view: MapView, colors: tuple[str, ...], unit: str) -> list[ImagePanel]:
+def _value_panels(view: MapView, values: ValuePixels, colors: tuple[str, ...], unit: str) -> list[ImagePanel]:
     """Label and map, how much the scenes of each pixel differ, and the absolute error in the test areas."""
-    if view.values is None:
-        return []
-    crop, values = view.window, view.values
-    panels = [
-        ImagePanel(title, f"{title}: {_value_text(numbers[crop], unit)}.", encode_classes(levels[crop], colors))
-        for title, numbers, levels in (
-            ("Label", values.label, view.label),
-            ("Predicted values", values.mapped, view.classes),
-        )
-        if title != "Label" or view.has_labels
-    ]
+    crop, title = view.window, "Predicted values"
+    texts = f"Label: {_value_text(values.label[crop], unit)}", f"{title}: {_value_text(values.mapped[crop], unit)}"
+    panels = _label_and_map(view, title, texts, colors)
     error: FloatArray = np.where(view.tested, np.abs(values.error), np.float32(np.nan)).astype(np.float32)
     panels.append(_size_panel("Standard deviation among the scenes", view.confidence[crop], unit))
     panels += _spread_panels(view, unit)
@@ -178,11 +173,11 @@ def _size_panel(name: str, numbers: FloatArray, unit: str) -> ImagePanel:
     return ImagePanel(name, f"{name}: {_value_text(numbers, unit)}.", image, ramp)
 
 
-def _value_text(values: FloatArray, unit: str) -> str:
+def _value_text(values: FloatArray, unit: str, form: str = ".3g") -> str:
     known = values[np.isfinite(values)]
     if not known.size:
         return "none here"
-    low, median, high = (f"{value:.3g}" for value in np.percentile(known, (5, 50, 95)))
+    low, median, high = (f"{value:{form}}" for value in np.percentile(known, (5, 50, 95)))
     return f"median {median} {unit}".rstrip() + f", 90 % of the pixels between {low} and {high} {unit}".rstrip()
 
 
@@ -213,17 +208,8 @@ def _class_shares(numbers: UInt8Array, classes: tuple[str, ...]) -> str:
     if not known.size:
         return "none here"
     counts = np.bincount(known, minlength=len(classes))
-    return join_words(
-        [f"{name} {format_percent(float(n / known.size))}" for name, n in zip(classes, counts, strict=False)]
-    )
-
-
-def _confidence_text(confidence: FloatArray) -> str:
-    known = confidence[np.isfinite(confidence)]
-    if not known.size:
-        return "Highest probability: none here."
-    low, median, high = np.percentile(known, (5, 50, 95))
-    return f"Highest probability: median {median:.2f}, 90 % of the pixels between {low:.2f} and {high:.2f}."
+    shares = zip(classes, (counts / known.size).tolist(), strict=False)
+    return join_words([f"{name} {format_percent(share)}" for name, share in shares])
 
 
 def encode_classes(numbers: UInt8Array, colors: tuple[str, ...]) -> EncodedImage:
@@ -239,10 +225,7 @@ def encode_classes(numbers: UInt8Array, colors: tuple[str, ...]) -> EncodedImage
 
 def encode_ramp(values: FloatArray, low: float) -> EncodedImage:
     """Values (y, x) on the confidence ramp, which spans from `low` to 1; NaN is transparent."""
-    known = np.isfinite(values)
-    level = (np.where(known, values, 0) - low) / (1 - low) * RAMP_LEVELS
-    level = np.clip(level, 0, RAMP_LEVELS - 1).astype(np.uint8)
-    return encode_classes(np.where(known, level, NO_LABEL).astype(np.uint8), confidence_ramp())
+    return encode_classes(color_levels(values, (low, 1.0), RAMP_LEVELS), mix_colors(CONFIDENCE_COLORS, RAMP_LEVELS))
 
 
 def stretch_contrast(bands: FloatArray, has_data: BoolArray) -> UInt8Array:

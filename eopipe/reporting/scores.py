@@ -131,32 +131,27 @@ def _with_intervals(metrics: AnyMetrics, rows: list[TableRow]) -> list[TableRow]
         replace(cell, note=format_interval(intervals.model.get(key), unit[key]))
         for cell, (key, _) in zip(rows[0].cells, measures, strict=True)
     ]
-    gains = {
-        BASELINES[baseline]: [
+    last = []
+    for baseline in metrics.compared:
+        ends, of_baseline = metrics.gains(baseline), metrics.baselines[baseline].score
+        gains = [
             TableCell(
-                _gain_text(metrics.model.score(key), metrics.baselines[baseline].score(key), unit[key]),
+                _gain_text(metrics.model.score(key), of_baseline(key), unit[key]),
                 share=None,
-                note=format_difference(metrics.gains(baseline).get(key), unit[key]),
+                note=format_difference(ends.get(key), unit[key]),
             )
             for key, _ in measures
         ]
-        for baseline in metrics.compared
-    }
-    last = [TableRow(f"Model minus {name}", "", row) for name, row in gains.items()]
+        last.append(TableRow(f"Model minus {BASELINES[baseline]}", "", gains))
     return [replace(rows[0], cells=cells), *_member_summary(metrics, measures), *rows[1:], *last]
-
-
-def member_spread(metrics: MetricsDocument, key: Measure) -> tuple[float | None, float | None]:
-    """Mean and standard deviation (n - 1) of a score of an ensemble's members; None where they are undefined."""
-    values = _defined([member.score for member in metrics.members], key)
-    return _mean(values), _deviation(values)
 
 
 def _member_summary(metrics: MetricsDocument, measures: NamedMeasures) -> list[TableRow]:
     """The row of an ensemble's members; without members none."""
     if not metrics.members:
         return []
-    spreads = [[_score_text(value, key, metrics) for value in member_spread(metrics, key)] for key, _ in measures]
+    scored = [member.score for member in metrics.members]
+    spreads = [[_score_text(value, key, metrics) for value in _mean_and_deviation(scored, key)] for key, _ in measures]
     cells = [TableCell(mean, None, note=f"standard deviation {spread}" * (spread != DASH)) for mean, spread in spreads]
     note = f"mean of {plural(len(metrics.members), 'member')}; below it the standard deviation (n - 1)"
     return [TableRow("Members", note, cells)]
@@ -212,7 +207,7 @@ def fold_score_rows(folds: dict[str, RunMetrics], metrics: RunMetrics) -> ScoreR
     heads, rows = _spread_rows("Fold", scored, metrics)
     for key in metrics.baselines if folds else ():
         of_folds = [fold.methods[key].score for fold in folds.values() if key in fold.methods]
-        rows.append(_summary_row(f"mean of the {BASELINES[key]}", _mean, of_folds, metrics))
+        rows.append(_summary_rows((f"mean of the {BASELINES[key]}",), of_folds, metrics)[0])
     return heads, rows
 
 
@@ -229,28 +224,22 @@ def _spread_rows(head: str, scored: Mapping[str, tuple[ScoreOf, int]], metrics: 
         (name, *(_score_text(score(key), key, metrics) for key, _ in measures), format_count(count))
         for name, (score, count) in scored.items()
     ]
-    for name, of in (("mean", _mean), ("standard deviation", _deviation)) if scored else ():
-        rows.append(_summary_row(name, of, [score for score, _ in scored.values()], metrics))
+    if scored:
+        rows += _summary_rows(("mean", "standard deviation"), [score for score, _ in scored.values()], metrics)
     return (head, *(name for _, name in measures), f"Test {metrics.sample}s"), rows
 
 
-def _summary_row(
-    name: str, of: Callable[[list[float]], float | None], scored: Sequence[ScoreOf], metrics: MetricsDocument
-) -> tuple[str, ...]:
+def _summary_rows(names: Sequence[str], scored: Sequence[ScoreOf], metrics: MetricsDocument) -> list[tuple[str, ...]]:
+    """The rows of the mean, and of the standard deviation where it has a name."""
     keys = [key for key, _ in measures_of(metrics.task)]
-    return (name, *(_score_text(of(_defined(scored, key)), key, metrics) for key in keys), "")
+    columns = [[_score_text(value, key, metrics) for value in _mean_and_deviation(scored, key)] for key in keys]
+    return [(name, *texts, "") for name, texts in zip(names, zip(*columns, strict=True), strict=False)]
 
 
-def _defined(scored: Sequence[ScoreOf], key: Measure) -> list[float]:
-    return [value for score in scored if (value := score(key)) is not None]
-
-
-def _mean(values: list[float]) -> float | None:
-    return fmean(values) if values else None
-
-
-def _deviation(values: list[float]) -> float | None:
-    return stdev(values) if len(values) > 1 else None
+def _mean_and_deviation(scored: Sequence[ScoreOf], key: Measure) -> tuple[float | None, float | None]:
+    """Mean and standard deviation (n - 1) of a score where it is defined; None where they are not."""
+    values = [value for score in scored if (value := score(key)) is not None]
+    return fmean(values) if values else None, stdev(values) if len(values) > 1 else None
 
 
 def _score_text(value: float | None, key: Measure, metrics: MetricsDocument) -> str:

@@ -19,15 +19,7 @@ from eopipe.reporting.panels import (
     stretch_contrast,
 )
 from eopipe.reporting.rasters import MapView
-from eopipe.reporting.scores import (
-    ShareTable,
-    TableCell,
-    TableRow,
-    class_heads,
-    class_rows,
-    method_rows,
-    share_cell,
-)
+from eopipe.reporting.scores import ShareTable, TableCell, TableRow, class_heads, class_rows, method_rows, share_cell
 from eopipe.reporting.wording import BASELINES, format_count, format_percent, format_score, plural
 from eopipe.tasks import TASKS
 from eopipe.tiles.store import NO_LABEL
@@ -120,7 +112,9 @@ def change_sections(change: ChangeScores | None) -> dict[str, Any]:
     """What the page shows of change; nothing where the labels are not from-to classes."""
     if not change:
         return {"change": None}
-    compared = change.post_classification
+    compared, note = change.post_classification, ""
+    if not isinstance(compared, ScoresOfChange):
+        note = f"No post-classification comparison: {compared.reason}."
     methods = {
         "This model": change.model,
         **{BASELINES[key].capitalize(): scores for key, scores in change.baselines.items()},
@@ -136,9 +130,7 @@ def change_sections(change: ChangeScores | None) -> dict[str, Any]:
         "change": {
             "heads": HEADS,
             "rows": [_method_row(name, s) for name, s in methods.items() if isinstance(s, ScoresOfChange)],
-            "note": ""
-            if isinstance(compared, ScoresOfChange)
-            else f"No post-classification comparison: {compared.reason}.",
+            "note": note,
             "classes": change.classes,
             "tables": [(text, transition_rows(change.classes, hectares)) for text, hectares in areas.items()],
         }
@@ -152,18 +144,15 @@ def _method_row(name: str, scores: ScoresOfChange) -> tuple[str, ...]:
 
 def transition_rows(classes: list[str], hectares: list[list[float]]) -> list[TableRow]:
     """One row for each class before: the area of each class after, and its share of all; no change is highlighted."""
-    total = sum(map(sum, hectares)) or 1.0
-    return [
-        TableRow(
-            name,
-            f"{sum(row):.4g} ha",
-            [
-                TableCell(f"{area:.4g}", area / total, column == number, format_percent(area / total))
-                for column, area in enumerate(row)
-            ],
-        )
-        for number, (name, row) in enumerate(zip(classes, hectares, strict=True))
-    ]
+    total, rows = sum(map(sum, hectares)) or 1.0, list[TableRow]()
+    for number, (name, row) in enumerate(zip(classes, hectares, strict=True)):
+        shares = [(area, area / total) for area in row]
+        cells = [
+            TableCell(f"{area:.4g}", share, column == number, format_percent(share))
+            for column, (area, share) in enumerate(shares)
+        ]
+        rows.append(TableRow(name, f"{sum(row):.4g} ha", cells))
+    return rows
 
 
 def with_change_panel(group: PanelGroup, view: MapView, change: ChangeScores | None) -> PanelGroup:

@@ -7,14 +7,7 @@ nothing. Nothing is claimed about the other baselines, whose scores are in the t
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from eopipe.evaluation.metrics_document import (
-    MIN_PIECES,
-    AnyMetrics,
-    Method,
-    MethodScores,
-    MetricsDocument,
-    RunMetrics,
-)
+from eopipe.evaluation.metrics_document import MIN_PIECES, AnyMetrics, Method, MethodScores, MetricsDocument, RunMetrics
 from eopipe.reporting.wording import (
     BASELINES,
     EQUAL,

@@ -74,6 +74,12 @@ def format_value(value: float | None, unit: str) -> str:
     return DASH if value is None else f"{value:.4g} {unit}".strip()
 
 
+def value_text(value: float | None, unit: str) -> str:
+    """A score as text, with the unit of the values where it has one; a dash where it is not defined."""
+    known = value if value is not None and math.isfinite(value) else None
+    return format_value(known, unit) if unit else format_score(known)
+
+
 def format_measured(value: float | None, unit: str, scale: float) -> str:
     """A measured value with as many decimals as three significant digits of `scale` have, so that columns compare."""
     decimals = max(0, 2 - math.floor(math.log10(scale))) if scale > 0 and math.isfinite(scale) else 3
