@@ -211,22 +211,17 @@ def _model_front_matter(run: RunData) -> dict[str, Any]:
     return front_matter
 
 
-def _area_limits(run: RunData) -> Iterator[str]:
-    """The areas and dates in which a model of scenes was tested."""
-    sizes = [(cell.shape[1] * run.pixel[0], cell.shape[0] * run.pixel[1]) for cell in run.frame.cells]
-    areas = join_words([f"{format_length(width)} by {format_length(height)}" for width, height in sizes])
-    count = "one area" if len(sizes) == 1 else f"{len(sizes)} areas"
-    yield f"Tested in {count} of {areas}; other areas were not tested."
-    yield f"Scenes of {run.period} only; other years and seasons were not tested."
-
-
 def _model_limits(run: RunData) -> Iterator[str]:
     """What the authors state, and what follows from how the run was tested."""
     yield from run.statements.limits
     if run.places:
         yield f"Tested on chips of this set, of {run.period}; other places, sources, years and seasons were not tested."
     else:
-        yield from _area_limits(run)
+        sizes = [(cell.shape[1] * run.pixel[0], cell.shape[0] * run.pixel[1]) for cell in run.frame.cells]
+        areas = join_words([f"{format_length(width)} by {format_length(height)}" for width, height in sizes])
+        count = "one area" if len(sizes) == 1 else f"{len(sizes)} areas"
+        yield f"Tested in {count} of {areas}; other areas were not tested."
+        yield f"Scenes of {run.period} only; other years and seasons were not tested."
     yield "The scores compare with labels, whose own errors are not known."
     yield from _interval_limits(run)
     if run.split.audit.gap_pixels.get("train-test") == 0:

@@ -12,7 +12,7 @@ from eopipe.arrays import Float64Array, FloatArray, IntArray
 from eopipe.evaluation.metrics_document import ProbabilityScores
 from eopipe.reporting.figures import FAINT, INK, ONE, PAPER, TWO, figure_style, new_figure, save_svg
 from eopipe.reporting.quality import BandHistograms, SceneSummary
-from eopipe.reporting.wording import format_score, format_value
+from eopipe.reporting.wording import score_text
 from eopipe.tasks import TASKS
 from eopipe.tasks.task import NamedScore
 
@@ -141,8 +141,8 @@ def best_validation(history: dict[str, Any], task: str, unit: str = "") -> str:
     best = min(validated, key=lambda row: score.distance(row["val"][score.key]))
     value, last = best["val"][score.key], history["validations"][-1]["step"]
     place = f"after step {best['step']} of {last}" if last > 1 else "after its fit"
-    text = format_value(value, unit) if score.has_unit else format_score(value)
-    return f"{'Lowest' if score.has_unit else 'Highest'} {score.title} in the validation areas: {text} {place}."
+    text = f"{score.title} in the validation areas: {score_text(value, score.key, unit)} {place}."
+    return f"{'Lowest' if score.has_unit else 'Highest'} {text}"
 
 
 def reliability_chart(calibration: ProbabilityScores) -> Markup:

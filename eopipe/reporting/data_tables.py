@@ -66,7 +66,8 @@ def scene_rows(
         measured = [format_percent(shares.get(key)) for key in ("nodata", "masked", "saturated")]
         valid = format_percent(attributes.get("valid_fraction"))
         day = item_date(item) if item else str(attributes.get("datetime") or DASH)[:10]
-        cloud = _cloud_cover(item) if item else DASH
+        cover = item["properties"].get("eo:cloud_cover") if item else None
+        cloud = DASH if cover is None else f"{float(cover):.1f}{THIN_SPACE}%"
         note = " ".join(filter(None, (_outlier_note(tiles.scene, outliers), reasons.pop(tiles.scene, ""))))
         in_split = (chips.get(tiles.scene, DASH),) if split else ()
         rows.append((tiles.scene, day, cloud, *measured, valid, *in_split, note))
@@ -78,11 +79,6 @@ def _outlier_note(scene: str, outliers: dict[str, tuple[str, float]]) -> str:
         return ""
     band, shift = outliers[scene]
     return f"outlier: {band} by {shift:.1f} IQR"
-
-
-def _cloud_cover(item: Item) -> str:
-    cover = item["properties"].get("eo:cloud_cover")
-    return DASH if cover is None else f"{float(cover):.1f}{THIN_SPACE}%"
 
 
 def pixel_rows(split: Split) -> list[TextRow]:

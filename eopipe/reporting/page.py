@@ -132,7 +132,7 @@ def page_source(name: str) -> str:
 
 def _parts_of_map(run: MappedRun) -> dict[str, Any]:
     """What every page has: legend, maps and images."""
-    outliers = set(run.quality.outliers)
+    outliers, split = set(run.quality.outliers), run.split if isinstance(run, RunData) else None
     has_confidence = TASKS[run.model["task"]].maps_classes
     return {
         "run": run,
@@ -142,9 +142,9 @@ def _parts_of_map(run: MappedRun) -> dict[str, Any]:
         "confidence_colors": ", ".join(CONFIDENCE_COLORS) if has_confidence else "",
         "chance": format_score(1 / max(len(run.classes), 2)),
         "ridge_charts": [charts.ridge_chart(band, run.quality.scenes, outliers) for band in run.quality.bands],
-        "scene_heads": data_tables.scene_heads(None),
+        "scene_heads": data_tables.scene_heads(split),
         "tables": {
-            "scenes": data_tables.scene_rows(run.items, run.stores, run.quality.outliers, None),
+            "scenes": data_tables.scene_rows(run.items, run.stores, run.quality.outliers, split),
             "model": data_tables.model_rows(run.model),
             "defaults": data_tables.default_rows(run.model),
             "licences": data_tables.licences(run.items),
@@ -187,9 +187,7 @@ def training_parts(run: RunData) -> dict[str, Any]:
         "baseline_note": baseline_text(metrics),
         "fold_scores": score_tables.fold_score_rows(run.folds, metrics),
         "leaderboard": run.leaderboard,
-        "scene_heads": data_tables.scene_heads(split),
         "tables": {
-            "scenes": data_tables.scene_rows(run.items, run.stores, run.quality.outliers, split),
             "pixels": data_tables.pixel_rows(split),
             "chips": data_tables.chip_rows(split),
             "gaps": data_tables.gap_rows(split, run.pairs),

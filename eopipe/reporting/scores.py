@@ -26,8 +26,8 @@ from eopipe.reporting.wording import (
     format_measured,
     format_percent,
     format_score,
-    format_value,
     plural,
+    score_text,
 )
 from eopipe.tasks import HAVE_UNIT, TASKS
 from eopipe.tasks.task import ClassMeasure, Measure, NamedScore
@@ -143,15 +143,14 @@ def _with_intervals(metrics: AnyMetrics, rows: list[TableRow]) -> list[TableRow]
             for key, _ in measures
         ]
         last.append(TableRow(f"Model minus {BASELINES[baseline]}", "", gains))
-    return [replace(rows[0], cells=cells), *_member_summary(metrics, measures), *rows[1:], *last]
+    return [replace(rows[0], cells=cells), *_member_summary(metrics), *rows[1:], *last]
 
 
-def _member_summary(metrics: MetricsDocument, measures: NamedMeasures) -> list[TableRow]:
+def _member_summary(metrics: MetricsDocument) -> list[TableRow]:
     """The row of an ensemble's members; without members none."""
     if not metrics.members:
         return []
-    scored = [member.score for member in metrics.members]
-    spreads = [[_score_text(value, key, metrics) for value in _mean_and_deviation(scored, key)] for key, _ in measures]
+    spreads = _spread_texts([member.score for member in metrics.members], metrics)
     cells = [TableCell(mean, None, note=f"standard deviation {spread}" * (spread != DASH)) for mean, spread in spreads]
     note = f"mean of {plural(len(metrics.members), 'member')}; below it the standard deviation (n - 1)"
     return [TableRow("Members", note, cells)]
@@ -191,7 +190,7 @@ def scene_score_rows(metrics: AnyMetrics) -> ScoreRows:
     measures = measures_of(metrics.task)
     rows = []
     for scene in metrics.scenes:
-        texts = [_score_text(scene.scores.get(key), key, metrics) for key, _ in measures]
+        texts = [score_text(scene.scores.get(key), key, metrics.unit) for key, _ in measures]
         rows.append((scene.scene, scene.date, *texts, format_count(scene.count)))
     return ("Scene", "Date", *(name for _, name in measures), f"Test {metrics.sample}s"), rows
 
@@ -221,7 +220,7 @@ def _spread_rows(head: str, scored: Mapping[str, tuple[ScoreOf, int]], metrics: 
     """Heads and rows by name of scores and their number of pixels or chips, with mean and standard deviation."""
     measures = measures_of(metrics.task)
     rows = [
-        (name, *(_score_text(score(key), key, metrics) for key, _ in measures), format_count(count))
+        (name, *(score_text(score(key), key, metrics.unit) for key, _ in measures), format_count(count))
         for name, (score, count) in scored.items()
     ]
     if scored:
@@ -231,19 +230,18 @@ def _spread_rows(head: str, scored: Mapping[str, tuple[ScoreOf, int]], metrics: 
 
 def _summary_rows(names: Sequence[str], scored: Sequence[ScoreOf], metrics: MetricsDocument) -> list[tuple[str, ...]]:
     """The rows of the mean, and of the standard deviation where it has a name."""
-    keys = [key for key, _ in measures_of(metrics.task)]
-    columns = [[_score_text(value, key, metrics) for value in _mean_and_deviation(scored, key)] for key in keys]
-    return [(name, *texts, "") for name, texts in zip(names, zip(*columns, strict=True), strict=False)]
+    columns = zip(*_spread_texts(scored, metrics), strict=True)
+    return [(name, *texts, "") for name, texts in zip(names, columns, strict=False)]
 
 
-def _mean_and_deviation(scored: Sequence[ScoreOf], key: Measure) -> tuple[float | None, float | None]:
-    """Mean and standard deviation (n - 1) of a score where it is defined; None where they are not."""
-    values = [value for score in scored if (value := score(key)) is not None]
-    return fmean(values) if values else None, stdev(values) if len(values) > 1 else None
-
-
-def _score_text(value: float | None, key: Measure, metrics: MetricsDocument) -> str:
-    return format_value(value, metrics.unit) if key in HAVE_UNIT else format_score(value)
+def _spread_texts(scored: Sequence[ScoreOf], metrics: MetricsDocument) -> list[tuple[str, str]]:
+    """Mean and standard deviation (n - 1) of each score where it is defined, as text."""
+    texts = []
+    for key, _ in measures_of(metrics.task):
+        values = [value for score in scored if (value := score(key)) is not None]
+        mean, deviation = fmean(values) if values else None, stdev(values) if len(values) > 1 else None
+        texts.append((score_text(mean, key, metrics.unit), score_text(deviation, key, metrics.unit)))
+    return texts
 
 
 def confusion_rows(metrics: ClassMetrics | FinishedMetrics) -> list[TableRow]:

@@ -15,10 +15,10 @@ from eopipe.reporting.wording import (
     format_difference,
     format_gain,
     format_percent,
-    format_score,
     format_value,
     join_words,
     plural,
+    score_text,
     scored_size,
 )
 from eopipe.tasks import LOWER_IS_BETTER, TASKS
@@ -101,12 +101,11 @@ def headline(metrics: RunMetrics) -> str:
 
 def _words(metrics: RunMetrics, scores: MethodScores) -> dict[str, str]:
     """The scores of a method as text, by their keys; accuracy as a percentage."""
-    texts = dict[str, str]()
-    for named in TASKS[metrics.task].scores:
-        value = scores.score(named.key)
-        text = format_value(value, metrics.unit) if named.has_unit else format_score(value)
-        texts[named.key] = format_percent(value) if named.key == "accuracy" else text
-    return texts
+    values = {named.key: scores.score(named.key) for named in TASKS[metrics.task].scores}
+    return {
+        key: format_percent(value) if key == "accuracy" else score_text(value, key, metrics.unit)
+        for key, value in values.items()
+    }
 
 
 def weak_classes(metrics: AnyMetrics, subject: str = "The map") -> list[str]:

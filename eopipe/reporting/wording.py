@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from eopipe.chips.splits import Split
 from eopipe.evaluation.metrics_document import Method, MetricsDocument, RunMetrics
 from eopipe.labels.shape_counts import shape_sentences
+from eopipe.tasks import HAVE_UNIT
 from eopipe.tiles.globe import bounds_of, outline_of
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ def format_setting(value: Any) -> str:
 def format_value(value: float | None, unit: str) -> str:
     """A measured value with four significant digits and its unit; a dash where it is not defined."""
     return DASH if value is None else f"{value:.4g} {unit}".strip()
+
+
+def score_text(value: float | None, key: str, unit: str) -> str:
+    """A score by its key as text, with the unit of the values where it has one."""
+    return format_value(value, unit) if key in HAVE_UNIT else format_score(value)
 
 
 def value_text(value: float | None, unit: str) -> str:
