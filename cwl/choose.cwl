@@ -6,7 +6,7 @@ $namespaces:
   iana: https://www.iana.org/assignments/media-types/
   s: https://schema.org/
 label: eopipe choose
-doc: Choose the model with the best score in the validation places among trials of other hyper-parameters.
+doc: Reduce several trainings to the best of trials, the trials that continue at a rung, or one model, their mean.
 intent:
 - edam:operation_2424
 s:license: https://spdx.org/licenses/Apache-2.0
@@ -85,7 +85,7 @@ inputs:
         - 'null'
         - Directory
     label: models
-    doc: model folders, one for each trial
+    doc: model folders of trials or members
   classes:
     type:
       type: array
@@ -97,48 +97,72 @@ inputs:
         - 'null'
         - File
     label: classes
-    doc: maps of classes or values, the same number for each model, in the order of the models
+    doc: maps, as many for each model, in their order
     format: iana:image/tiff
+    default: []
   tiles:
     type:
       type: array
       items: Directory
     label: tiles
     doc: tile stores that were mapped
+    default: []
   labels:
     type:
       type: array
       items: Directory
     label: labels
     doc: label store for all scenes, or one per scene
+    default: []
   chips:
-    type: File
+    type:
+    - 'null'
+    - File
     label: chips
-    doc: 'split file: chips of the train, val and test splits'
+    doc: split file, with validation places
     format: iana:application/json
     inputBinding:
       prefix: --chips
   model_name:
-    type: string
+    type:
+    - 'null'
+    - string
     label: model
-    doc: model folder with the best score, and with trials.json
-    default: model
+    doc: model folder, with trials.json of the best
     inputBinding:
       prefix: --model
   leaderboard_name:
-    type: string
+    type:
+    - 'null'
+    - string
     label: leaderboard
-    doc: scores of all trials, the best first
-    default: trials.json
+    doc: scores of trials
     inputBinding:
       prefix: --leaderboard
   page_name:
-    type: string
+    type:
+    - 'null'
+    - string
     label: page
-    doc: the leaderboard as one HTML page
-    default: trials.html
+    doc: leaderboard as one HTML page
     inputBinding:
       prefix: --page
+  rung_name:
+    type:
+    - 'null'
+    - string
+    label: rung
+    doc: trials that continue
+    inputBinding:
+      prefix: --rung
+  reducer:
+    type: string
+    label: reducer
+    doc: 'what is made of them: the best trial, a rung of those that continue, or an ensemble (best or halving or
+      mean)'
+    default: best
+    inputBinding:
+      prefix: --reducer
   score:
     type:
     - 'null'
@@ -154,9 +178,26 @@ inputs:
       type: array
       items: File
     label: rungs
-    doc: rungs of the trials; the model is not one of the trials that they stopped
+    doc: rungs of the trials; what they stopped is not chosen
     format: iana:application/json
     default: []
+  count:
+    type:
+    - 'null'
+    - int
+    label: count
+    doc: number of trials that continue
+    inputBinding:
+      prefix: --count
+  previous:
+    type:
+    - 'null'
+    - File
+    label: previous
+    doc: rung before this one; only trials that it promoted continue
+    format: iana:application/json
+    inputBinding:
+      prefix: --previous
   mem_mb:
     type: int
     label: memory
@@ -169,32 +210,51 @@ inputs:
     default: 5400
 outputs:
   model:
-    type: Directory
+    type:
+    - 'null'
+    - Directory
     label: model
-    doc: model folder with the best score, and with trials.json
+    doc: model folder, with trials.json of the best
     outputBinding:
       glob: $(inputs.model_name)
   leaderboard:
-    type: File
+    type:
+    - 'null'
+    - File
     format: iana:application/json
     label: leaderboard
-    doc: scores of all trials, the best first
+    doc: scores of trials
     outputBinding:
       glob: $(inputs.leaderboard_name)
   page:
-    type: File
+    type:
+    - 'null'
+    - File
     format: iana:text/html
     label: page
-    doc: the leaderboard as one HTML page
+    doc: leaderboard as one HTML page
     outputBinding:
       glob: $(inputs.page_name)
+  rung:
+    type:
+    - 'null'
+    - File
+    format: iana:application/json
+    label: rung
+    doc: trials that continue
+    outputBinding:
+      glob: $(inputs.rung_name)
   record:
     type: File
     format: iana:application/json
     label: run record
     doc: what the job did
     outputBinding:
-      glob: $(inputs.model_name).run.json
+      glob:
+      - $(inputs.model_name).run.json
+      - $(inputs.leaderboard_name).run.json
+      - $(inputs.page_name).run.json
+      - $(inputs.rung_name).run.json
 temporaryFailCodes:
 - 5
 - 75

@@ -907,16 +907,6 @@ inputs:
     label: time limit of train
     doc: seconds after which the job is ended
     default: 3600
-  promote_mem_mb:
-    type: int
-    label: memory of promote
-    doc: memory of the job in MB
-    default: 1000
-  promote_timelimit_s:
-    type: int
-    label: time limit of promote
-    doc: seconds after which the job is ended
-    default: 1800
   choose_score:
     type:
     - 'null'
@@ -933,16 +923,6 @@ inputs:
   choose_timelimit_s:
     type: int
     label: time limit of choose
-    doc: seconds after which the job is ended
-    default: 5400
-  combine_mem_mb:
-    type: int
-    label: memory of combine
-    doc: memory of the job in MB
-    default: 2000
-  combine_timelimit_s:
-    type: int
-    label: time limit of combine
     doc: seconds after which the job is ended
     default: 5400
   calibrate_mem_mb:
@@ -1805,12 +1785,15 @@ steps:
     - checkpoints
   promote_0:
     label: promote 0
-    doc: Name the best trials at a rung of successive halving; the trainings of the others are stopped there.
-    run: promote.cwl
+    doc: Reduce several trainings to the best of trials, the trials that continue at a rung, or one model, their
+      mean.
+    run: choose.cwl
     when: $(inputs.wanted)
     in:
-      mem_mb: promote_mem_mb
-      timelimit_s: promote_timelimit_s
+      mem_mb: choose_mem_mb
+      timelimit_s: choose_timelimit_s
+      reducer:
+        default: halving
       models:
         source:
         - rung_0/model
@@ -1821,6 +1804,9 @@ steps:
       rung_name: rung_0_name
       wanted: with_rung_0
     out:
+    - model
+    - leaderboard
+    - page
     - rung
     - record
   rung_1:
@@ -1925,12 +1911,15 @@ steps:
     - checkpoints
   promote_1:
     label: promote 1
-    doc: Name the best trials at a rung of successive halving; the trainings of the others are stopped there.
-    run: promote.cwl
+    doc: Reduce several trainings to the best of trials, the trials that continue at a rung, or one model, their
+      mean.
+    run: choose.cwl
     when: $(inputs.wanted)
     in:
-      mem_mb: promote_mem_mb
-      timelimit_s: promote_timelimit_s
+      mem_mb: choose_mem_mb
+      timelimit_s: choose_timelimit_s
+      reducer:
+        default: halving
       models:
         source:
         - rung_1/model
@@ -1942,6 +1931,9 @@ steps:
       rung_name: rung_1_name
       wanted: with_rung_1
     out:
+    - model
+    - leaderboard
+    - page
     - rung
     - record
   rung_2:
@@ -2046,12 +2038,15 @@ steps:
     - checkpoints
   promote_2:
     label: promote 2
-    doc: Name the best trials at a rung of successive halving; the trainings of the others are stopped there.
-    run: promote.cwl
+    doc: Reduce several trainings to the best of trials, the trials that continue at a rung, or one model, their
+      mean.
+    run: choose.cwl
     when: $(inputs.wanted)
     in:
-      mem_mb: promote_mem_mb
-      timelimit_s: promote_timelimit_s
+      mem_mb: choose_mem_mb
+      timelimit_s: choose_timelimit_s
+      reducer:
+        default: halving
       models:
         source:
         - rung_2/model
@@ -2063,6 +2058,9 @@ steps:
       rung_name: rung_2_name
       wanted: with_rung_2
     out:
+    - model
+    - leaderboard
+    - page
     - rung
     - record
   trials:
@@ -2321,7 +2319,8 @@ steps:
     - predict_images_record
   choose:
     label: choose
-    doc: Choose the model with the best score in the validation places among trials of other hyper-parameters.
+    doc: Reduce several trainings to the best of trials, the trials that continue at a rung, or one model, their
+      mean.
     run: choose.cwl
     when: $(inputs.wanted)
     in:
@@ -2342,6 +2341,12 @@ steps:
         pickValue: all_non_null
       chips: split/chips
       models: trials/model
+      model_name:
+        default: model
+      leaderboard_name:
+        default: trials.json
+      page_name:
+        default: trials.html
       rungs:
         source:
         - promote_0/rung
@@ -2355,19 +2360,28 @@ steps:
     - model
     - leaderboard
     - page
+    - rung
     - record
   combine:
     label: combine
-    doc: Combine models with other seeds, or of several kinds, into one whose prediction is the mean of theirs.
-    run: combine.cwl
+    doc: Reduce several trainings to the best of trials, the trials that continue at a rung, or one model, their
+      mean.
+    run: choose.cwl
     when: $(inputs.wanted)
     in:
-      mem_mb: combine_mem_mb
-      timelimit_s: combine_timelimit_s
+      mem_mb: choose_mem_mb
+      timelimit_s: choose_timelimit_s
+      reducer:
+        default: mean
       models: members/model
+      model_name:
+        default: model
       wanted: with_members
     out:
     - model
+    - leaderboard
+    - page
+    - rung
     - record
   calibrate:
     label: calibrate

@@ -4,7 +4,9 @@ CWL cannot measure its inputs, so a tool asks for what the formulas of `workflow
 compares the figures, and larger runs override them (docs/cwl.md).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from dev.app_package import ABOUT, HOME, IMAGE, TEAM
@@ -30,9 +32,7 @@ INTENTS = {
     "label": "operation_0226",
     "split": "operation_3359",
     "train": "operation_2426",
-    "promote": "operation_2424",
     "choose": "operation_2424",
-    "combine": "operation_3436",
     "calibrate": "operation_3435",
     "predict": "operation_2423",
     "evaluate": "operation_2238",
@@ -81,9 +81,7 @@ NEEDS = {
     "split": JobNeeds(2000, 110),
     # The memory of two processes, as in the demo.
     "train": JobNeeds(5048, 60, cores=PROCESSES, max_cores=PROCESSES, needs_more_time_on_retry=False),
-    "promote": JobNeeds(1000, 10),
     "choose": JobNeeds(3000, 30),
-    "combine": JobNeeds(2000, 30),
     "calibrate": JobNeeds(3000, 120, max_cores=4),
     "predict": JobNeeds(3000, 120, max_cores=4),
     "evaluate": JobNeeds(3000, 40),
@@ -138,7 +136,7 @@ def tool(definition: Stage) -> dict[str, Any]:
         | (SETTINGS if definition.name == "train" else {})
         | needs_inputs(definition.name),
         "outputs": {k: v for p in outputs for k, v in _outputs(definition, p).items()}
-        | _record(outputs[0])
+        | _record(outputs)
         | ({"checkpoints": CHECKPOINTS} if definition.name == STATE[0] else {}),
         "temporaryFailCodes": list(TEMPORARY),
         "permanentFailCodes": sorted({*errors.BY_CODE, errors.EopipeError.code} - {*TEMPORARY}),
@@ -269,9 +267,9 @@ def _outputs(definition: Stage, port: Port) -> dict[str, Any]:
     assert isinstance(mark, Output)
     glob = f"$(inputs.{port.name}_name)"
     # A job that ends before its training has no model.
-    folder = ["null", "Directory"] if definition.name == STATE[0] else "Directory"
-    file: Any = ["null", "File"] if port.optional else "File"
-    kind: dict[str, Any] = {"type": folder} if mark.folder else {"type": file} | _format(mark)
+    is_optional = port.optional or definition.name == STATE[0]
+    name = "Directory" if mark.folder else "File"
+    kind: dict[str, Any] = {"type": ["null", name] if is_optional else name} | ({} if mark.folder else _format(mark))
     outputs = {port.name: kind | {"label": port.name, "doc": mark.doc, "outputBinding": {"glob": glob}}}
     if mark.each:
         each = {"type": "File[]", "label": f"{port.name}, one by one", "doc": "for a scatter"} | _format(mark)
@@ -282,9 +280,12 @@ def _outputs(definition: Stage, port: Port) -> dict[str, Any]:
     return outputs
 
 
-def _record(first: Port) -> dict[str, Any]:
+def _record(outputs: Sequence[Port]) -> dict[str, Any]:
+    """The run record, beside the first output that is given: one that has no name matches no file."""
     record = {"type": "File", "format": "iana:application/json", "label": "run record", "doc": "what the job did"}
-    return {"record": record | {"outputBinding": {"glob": f"$(inputs.{first.name}_name).run.json"}}}
+    optional = [*takewhile(lambda port: port.optional, outputs)]
+    globs = [f"$(inputs.{port.name}_name).run.json" for port in outputs[: len(optional) + 1]]
+    return {"record": record | {"outputBinding": {"glob": globs if optional else globs[0]}}}
 
 
 def workflow_document(label: str, doc: str, intents: tuple[str, ...], body: dict[str, Any]) -> dict[str, Any]:

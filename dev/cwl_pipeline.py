@@ -12,6 +12,7 @@ from dev.cwl_small_tools import cells_tool, images_tool, steps_tool
 from dev.cwl_steps import EACH_FILE, EACH_FOLDER, TIFF, plain_step, stage_step, used_inputs
 from dev.cwl_variants import JSON, MERGED, SELF, entry, output, when
 from eopipe.contract import STAGES, Output, stage
+from eopipe.stages.choose import USES
 from eopipe.trial_settings import MAX_RUNGS
 
 # What the model sees: composites if the run has them, else the tiles of each scene.
@@ -20,7 +21,7 @@ LABELS = {"source": ["label/labels", "label_scenes/labels"], **MERGED}
 # A training that was ended early has no model, and then nothing can follow.
 ONE_MODEL = {"linkMerge": "merge_nested", "pickValue": "the_only_non_null", **SELF}
 TRAINED = {"source": ["train/model"], **ONE_MODEL}
-# With trials the stage `choose` has it, with members the stage `combine`.
+# With trials the step `choose` has it, with members the step `combine`.
 MODEL = {"source": ["train/model", "choose/model", "combine/model"], **ONE_MODEL}
 CLASSES = {"source": ["predict/classes", "predict_images/classes"], **MERGED}
 PROBABILITIES = {"source": ["predict/probabilities", "predict_images/probabilities"], **MERGED}
@@ -198,12 +199,25 @@ def _training_steps() -> dict[str, Cwl]:
     steps["trials"]["scatter"] = [*each["scatter"], "continued"]
     of_trials, if_trials = when("with_trials")
     of_members, if_members = when("with_members")
-    chosen: Cwl = {"models": "trials/model", "classes": "trials/classes"}
+    chosen: Cwl = {"models": "trials/model", "classes": "trials/classes"} | _named("model", "leaderboard", "page")
     chosen |= {"rungs": {"source": [f"promote_{number}/rung" for number in range(MAX_RUNGS)], **MERGED, **SELF}}
+    averaged = {"models": "members/model"} | _named("model")
     return steps | {
         "choose": stage_step("choose", SOURCES, chosen | of_trials, **if_trials),
-        "combine": stage_step("combine", SOURCES, {"models": "members/model"} | of_members, **if_members),
+        "combine": _reducer_step("combine", "mean", averaged | of_members, if_members),
     }
+
+
+def _reducer_step(name: str, reducer: str, wires: Cwl, condition: Cwl) -> Cwl:
+    """A step of the stage `choose` with a reducer, and without inputs of the run that this does not use."""
+    unused = dict.fromkeys(["score", *USES["reducer"]["best"][0]])
+    return stage_step(name, SOURCES, unused | {"reducer": {"default": reducer}} | wires, of="choose", **condition)
+
+
+def _named(*outputs: str) -> Cwl:
+    """The names of outputs of the stage `choose`: a job has those that its reducer makes."""
+    marks = {port.name: port.mark for port in stage("choose").ports}
+    return {f"{name}_name": {"default": mark.name} for name in outputs if isinstance(mark := marks[name], Output)}
 
 
 def _models_of_rung(number: int) -> Cwl:
@@ -237,7 +251,7 @@ def _rung_steps() -> dict[str, Cwl]:
             "count": f"rung_{number}_count",
         } | before
         compared |= {"rung_name": f"rung_{number}_name"} | of_rung
-        steps[f"promote_{number}"] = stage_step(f"promote_{number}", SOURCES, compared, of="promote", **condition)
+        steps[f"promote_{number}"] = _reducer_step(f"promote_{number}", "halving", compared, condition)
     return steps
 
 

@@ -84,7 +84,7 @@ def different_members(config: Config, _: Known | None) -> Iterator[str]:
     if config["members"] == 1:
         yield "members: 1 is a single training and no ensemble; write how many, at least 2, or remove the line"
     if len(trainings := [str(config["train"] | of) for of in training_settings(config).values()]) > len({*trainings}):
-        yield Stop("members has the same training twice, and combine refuses equal weights; give each another seed")
+        yield Stop("members has the same training twice, and choose refuses equal weights; give each another seed")
 
 
 def dates_of_labels(config: Config, known: Known | None) -> Iterator[str]:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-from eopipe.contract import STAGES, Argument, Knob, Output, Port, Stage, to_args
+from eopipe.contract import STAGES, Argument, Knob, Port, Stage, to_args
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, is_crate, read_crate
@@ -322,7 +322,7 @@ class Repair:
 
         Raises RefusedError where it would write outside of the folder, or run code or ask hosts that are not allowed.
         """
-        for path in _targets(definition, values):
+        for path in definition.outputs(values):
             self.check_inside(path, f"the command in its run record, eopipe {definition.name},")
         if not is_permitted(values.get("architecture", ""), (self.allow_code,)):
             raise RefusedError(permission_message("its run record", values["architecture"]))
@@ -335,10 +335,6 @@ class Repair:
         values |= {"allow_code": self.allow_code}
         ports = [port for port in definition.ports if not _names_place(port) or port.name in PERMITTED]
         return [definition.name, *(word for port in ports for word in to_args(port, values[port.name]))]
-
-
-def _targets(definition: Stage, values: dict[str, Any]) -> list[Path]:
-    return [path for port in definition.of(Output) if (path := values[port.name]) is not None]
 
 
 def _names_place(port: Port) -> bool:
@@ -382,7 +378,7 @@ def _repair(output: PublishedOutput, damage: list[Damage], repair: Repair) -> st
 
 def _rebuild(output: PublishedOutput, repair: Repair) -> None:
     definition, values = recorded_command(output.command)
-    targets = _targets(definition, values)
+    targets = definition.outputs(values)
     if output.path.resolve() not in {target.resolve() for target in targets}:
         raise BadInputError(
             f"the command in its run record writes {', '.join(map(str, targets))}; start this where the run was started"

@@ -20,7 +20,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 # Stages of a run that one without composites, several trainings, a finished model and products does not have.
-OPTIONAL = {"import", "composite", "promote", "choose", "combine", "products"}
+OPTIONAL = {"import", "composite", "choose", "products"}
 DAYS = ("20170412", "20170621", "20180422", "20180701", "20180919", "20190616")
 
 

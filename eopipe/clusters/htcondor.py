@@ -28,7 +28,7 @@ from eopipe.clusters.submit_files import (
     training_job,
     training_script,
 )
-from eopipe.contract import Argument, Output, stage
+from eopipe.contract import Argument, stage
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.launch.endpoint import ENDPOINT_FILE
 from eopipe.launch.environment import RDZV_FILE, parse_nodes
@@ -61,7 +61,7 @@ PARENT parts CHILD join
 RETRY parts 3 UNLESS-EXIT 2
 RETRY join 3 UNLESS-EXIT 2
 """
-COMMAND = re.compile(r"\beopipe (train|promote) (.*)")
+COMMAND = re.compile(r"\beopipe (train|choose(?= --reducer halving)) (.*)")
 # Where the output of a command goes is of the job that Snakemake starts.
 REDIRECTION = ">"
 SCRIPT = "eopipe.sh"
@@ -151,8 +151,7 @@ class PlannedJob:
     @property
     def output(self) -> Path:
         """The file or folder that it makes."""
-        path: Path = self.values[stage(self.stage).of(Output)[0].name]
-        return path
+        return stage(self.stage).outputs(self.values)[0]
 
     @property
     def name(self) -> str:

@@ -52,7 +52,7 @@ class RungRow(BaseModel):
 
 
 class Rung(BaseModel):
-    """The document of a rung, as promote writes it: model folders that continue, and all trials, the best first."""
+    """The document of a rung, as choose writes it: model folders that continue, and all trials, the best first."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from eopipe.contract import STAGES, Input, Output, stage
+from eopipe.contract import STAGES, Input, Output, current_stage, stage
 from eopipe.errors import BadInputError
 from eopipe.provenance.contextual_entities import REPOSITORY
 from eopipe.provenance.create_actions import FAILED
 from eopipe.provenance.graph import CRATE_VERSION, METADATA
-from eopipe.provenance.jobs import EARLIER_STAGES, HostClass, RecordedData, RecordedJob, RunRecord
+from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord
 from eopipe.publish import MANIFEST, Damage
 from eopipe.text_files import read_json
 
@@ -120,11 +120,11 @@ def _commits(entities: Entities) -> frozenset[str]:
 
 def _job(identifier: str, action: dict[str, Any], entities: Entities) -> RecordedJob:
     _, recorded, *label = identifier.split("/")
-    name = EARLIER_STAGES.get(recorded, recorded)
+    name, options = current_stage(recorded)
     tool = entities[_ids(action["instrument"])[0]]
     objects = [entities[reference] for reference in _ids(action.get("object"))]
     record = RunRecord(
-        stage=name,
+        stage=recorded,
         version=tool["softwareVersion"],
         status="failed" if action["actionStatus"] == FAILED else "completed",
         error=str(action.get("error", "")),
@@ -140,12 +140,14 @@ def _job(identifier: str, action: dict[str, Any], entities: Entities) -> Recorde
         place=HostClass(system="", machine="", cores=None, job=str(action.get("identifier", ""))),
         software=_libraries(tool, entities),
     )
-    return RecordedJob(record, " ".join(_safe_name(unquote(part)) for part in label))
+    # Jobs of several stages of before are jobs of one now, and their labels differ.
+    parts = [*([recorded] if options else []), *map(unquote, label)]
+    return RecordedJob(record, " ".join(map(_safe_name, parts)))
 
 
 def _data_of_ports(entity: dict[str, Any], name: str, kind: type[Input | Output]) -> Iterator[RecordedData]:
     """A file or folder, once for each port of a stage and of one kind that it was passed through."""
-    current = EARLIER_STAGES.get(name, name)
+    current, _ = current_stage(name)
     ports = [port.name for port in stage(current).of(kind)] if current in STAGES else []
     for parameter in _ids(entity.get("exampleOfWork")):
         owner, _, port = parameter.removeprefix("#parameter/").partition("/")

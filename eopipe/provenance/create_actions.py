@@ -244,8 +244,8 @@ class ActionBuilder:
         """Connect an input of a stage to the stage output, or to the workflow input, that it was."""
         source = self.sources.get(data.key) or self.sources.get(self.data_entities.folder_of(data))
         target = local_id("parameter", job.stage, data.port)
-        # A model contains copies of the code that its training read.
-        if source and source[0] != job.stage:
+        # A model contains copies of the code that its training read; a rung is an output of the stage that reads it.
+        if source and (source[0] != job.stage or data.key in self.sources):
             self.connect(step, local_id("parameter", *source), target)
             return
         entity = self.data_entities.of(data)

@@ -9,11 +9,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from eopipe import contract
 from eopipe.arguments import SETTINGS, parse
-from eopipe.contract import STAGES, Input, Output
+from eopipe.contract import STAGES, Input
 from eopipe.errors import BadInputError, EopipeError, IntegrityError
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
 from eopipe.publish import RECORD
@@ -22,8 +22,6 @@ from eopipe.text_files import read_json
 IMMUTABLE = ConfigDict(frozen=True, extra="ignore")
 # The command of a job that reads many files lists this many of them per option; its inputs list them all.
 LISTED_ARGUMENTS = 12
-# Stages of earlier versions, each with the stage that has its ports now: records and crates name them.
-EARLIER_STAGES = {"describe": "report"}
 
 
 class RecordedData(BaseModel):
@@ -69,7 +67,7 @@ class HostClass(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """A run record, as `eopipe.provenance.record` writes it."""
+    """A run record, as `eopipe.provenance.record` writes it; of a stage of before it is one of the present stage."""
 
     model_config = IMMUTABLE
 
@@ -89,6 +87,16 @@ class RunRecord(BaseModel):
     project: str = ""
     engine: str = ""
     container: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_present_stage(cls, values: Any) -> Any:
+        match values:
+            case {"stage": str(name), "settings": dict(settings)}:
+                name, options = contract.current_stage(name)
+                return values | {"stage": name, "settings": settings | options}
+        # Not a record.
+        return values
 
 
 @dataclass(frozen=True)
@@ -157,7 +165,7 @@ def recorded_command(arguments: Sequence[str]) -> tuple[contract.Stage, dict[str
 
     Raises IntegrityError for no command of a stage, BadInputError for one that asks for help only.
     """
-    name = EARLIER_STAGES.get(arguments[1], arguments[1]) if len(arguments) > 1 else ""
+    name, options = contract.current_stage(arguments[1]) if len(arguments) > 1 else ("", {})
     if name not in STAGES:
         raise IntegrityError("there is no run record with its command; run the stage again")
     definition, words, is_known = contract.stage(name), list[str](), True
@@ -166,7 +174,7 @@ def recorded_command(arguments: Sequence[str]) -> tuple[contract.Stage, dict[str
         is_known = word.partition("=")[0] in flags if contract.is_option(word) else is_known
         words += [word] * is_known
     try:
-        return definition, parse(definition, words)
+        return definition, parse(definition, words) | options
     except SystemExit as error:
         raise BadInputError("the command in its run record asks for help only; run the stage again") from error
 
@@ -184,7 +192,7 @@ def _input_paths(record: RunRecord, output: Path) -> Iterator[tuple[Path, str, b
     except EopipeError:
         return
     parts = output.absolute().parts
-    targets = [values[port.name] for port in definition.of(Output) if values[port.name]]
+    targets = definition.outputs(values)
     # The folder of results may have another name now.
     tails = (parts[-len(path.parts) :] for path in targets)
     is_of_output = (

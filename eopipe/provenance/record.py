@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe import __version__
-from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path
+from eopipe.contract import STAGES, Input, Output, Port, Stage, current_stage, is_path
 from eopipe.contract import stage as stage_named
 from eopipe.errors import EopipeError, IntegrityError, UsageError
 from eopipe.models.model_files import libraries
@@ -57,7 +57,7 @@ ENGINE_COMMANDS = {
 
 
 def record_path(output: Path) -> Path:
-    """The run record of a stage: beside its first output."""
+    """The run record of a job: beside its first output."""
     return output.parent / f"{output.name}.run.json"
 
 
@@ -71,7 +71,7 @@ def record_start(stage: Stage, values: dict[str, Any], arguments: list[str]) -> 
 
     Returns the time of the start.
     """
-    start, path = now(), record_path(values[stage.of(Output)[0].name])
+    start, path = now(), record_path(stage.outputs(values)[0])
     if not path.exists():
         unknown = {"inputs": [], "outputs": [], "usage": {}, "software": {}, "project": ""}
         _publish_record(path, _job(stage, values, arguments, start, UNFINISHED) | unknown)
@@ -85,7 +85,6 @@ def write_record(
 
     Returns the record. The record of a completed job stays where a later one failed and has left its folder as it was.
     """
-    outputs = stage.of(Output)
     record = _job(stage, values, arguments, start, error) | {
         "inputs": _data(stage, stage.of(Input), values),
         "outputs": [] if error else _outputs(stage, values),
@@ -93,7 +92,7 @@ def write_record(
         "software": _software() | _model_libraries(stage, values),
         "project": _project_commit(),
     }
-    first = values[outputs[0].name]
+    first = stage.outputs(values)[0]
     if not (error and _is_described(first)):
         _publish_record(record_path(first), record)
     return record
@@ -177,9 +176,8 @@ def _outputs(stage: Stage, values: dict[str, Any]) -> list[dict[str, Any]]:
 
     Behind an output are the stores in it, with their `path` from that folder.
     """
-    ports = stage.of(Output)
-    home, rows = values[ports[0].name].parent, []
-    for port in ports:
+    home, rows = stage.outputs(values)[0].parent, []
+    for port in stage.of(Output):
         for row in _data(stage, [port], values):
             rows += [row | {"beside": values[port.name].parent == home}, *_stores(port, values[port.name])]
     return rows
@@ -352,11 +350,11 @@ def _engine_version(package: str, command: str, program: str) -> str:
 def refuse_foreign_outputs(stage: Stage, values: dict[str, Any]) -> None:
     """Raise UsageError that lists every output path where there is a folder or file that the stage did not make.
 
-    Stages that make the same output, such as the model of `train`, `choose` and `combine`, replace each other's.
+    Stages that make the same output, such as the model of `train` and `choose`, replace each other's.
     """
     paths = {port: values[port.name] for port in stage.of(Output) if values[port.name] is not None}
-    record = record_path(next(iter(paths.values())))
-    maker = str(read_json(record)["stage"]) if record.is_file() else ""
+    record = record_path(stage.outputs(values)[0])
+    maker, _ = current_stage(str(read_json(record)["stage"]) if record.is_file() else "")
     names = {port.name for port in stage_named(maker).of(Output)} if maker in STAGES else set()
     conflicts = []
     for port, path in paths.items():

@@ -166,7 +166,7 @@ class CrateRerun:
             paths = [self.available[data.key] for data in job.record.inputs if data.port == port.name]
             arguments += to_args(port, tuple(paths))
         for port in definition.of(Output):
-            arguments += to_args(port, outputs[port.name])
+            arguments += to_args(port, outputs.get(port.name))
         for port in definition.of(Option):
             arguments += to_args(port, job.record.settings.get(port.name))
         for port in definition.of(Knob):

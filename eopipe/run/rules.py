@@ -292,16 +292,19 @@ def _file_for(path: Path) -> str:
 
 def options_of_job(config: Config, name: str, wildcards: Any) -> str:
     """The options of a job: its stage's, and of a map its cell where a run has several, its part and places."""
-    words = [options(config_of_job(config, wildcards), name)]
+    rung = wildcards.get("rung", "")
+    # A score ranks the maps of finished trials alone.
+    has_score = name != "choose" or not (rung or config["members"])
+    words = [options(config_of_job(config, wildcards), name)] * has_score
     if name == "predict":
         _, cell = image_and_cell(config, wildcards.map)
         # Trials are compared in the validation places, and members where their mean is scored.
         places = "val" if wildcards.get("trial", "") else "test" if wildcards.get("member", "") else ""
         of_job = {"--cell": cell, "--part": wildcards.get("part", ""), "--places": places}
         words += [f"{flag} {shlex.quote(value)}" for flag, value in of_job.items() if value]
-    if rung := wildcards.get("rung", ""):
+    if rung:
         share, count = config["trials"]["rungs"][int(rung)], counts_of_rungs(config)[int(rung)]
-        words += [{"train": f"--until {share}", "promote": f"--count {count}"}[name]]
+        words += [{"train": f"--until {share}", "choose": f"--count {count}"}[name]]
     return " ".join(filter(None, words))
 
 

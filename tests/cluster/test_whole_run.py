@@ -89,7 +89,6 @@ def test_a_run_through_slurm_from_an_empty_folder_to_the_crate_has_the_bytes_of_
         "label",
         "split",
         "train",
-        "promote",
         "choose",
         "evaluate",
         "predict",

@@ -79,12 +79,11 @@ NEEDS: dict[str, list[str]] = {
         "A learning rate and a length at which a model trains.",
         "Validation places, where trials are compared or a training may stop early.",
     ],
-    "promote": ["Validation places, where trials are compared or a training may stop early."],
     "choose": [
         "Validation places, where trials are compared or a training may stop early.",
         "A score of the task, where trials are ranked.",
+        "Two members that differ.",
     ],
-    "combine": ["Two members that differ."],
     "calibrate": ["Enough validation places to calibrate."],
     "estimate": ["A probability sample with labels, of a map of scenes."],
     "products": ["Products switched on, and zones with names in the area of the maps."],
@@ -424,5 +423,5 @@ def test_the_picture_of_the_readme_has_the_stages_of_a_training_run() -> None:
     text = (ROOT / "README.md").read_text().partition("flowchart LR\n")[2].partition("```")[0]
     edges = [pair for line in text.splitlines() for pair in pairwise(line.split(" --> "))]
     names = {name.strip() for edge in edges for name in edge}
-    # import makes a chip set; promote, choose and combine make one model of several; estimate needs a labelled sample.
-    assert names == set(STAGES) - {"import", "promote", "choose", "combine", "estimate"}
+    # import makes a chip set; choose makes one model of several; estimate needs a labelled sample.
+    assert names == set(STAGES) - {"import", "choose", "estimate"}

@@ -99,7 +99,7 @@ def of_snakemake(config: Config, name: str) -> Config:
 def assert_same_arguments(config: Config) -> None:
     written = yaml.safe_load(job_text(job(config, ROOT, ROOT / "config/config.yaml"), "config.yaml"))
     stages = steps_of(written, "finished-model" if config["model"] else "pipeline")
-    of_training = {"split", "train", "promote", "choose", "combine", "calibrate", "export"}
+    of_training = {"split", "train", "choose", "calibrate", "export"}
     assert {name for name, _ in stages} == {*STAGES} - {"import"} - (of_training if config["model"] else set())
     for name, values in stages:
         expected, actual = of_snakemake(config, name), arguments(name, words_of(name, values))

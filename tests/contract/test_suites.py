@@ -187,7 +187,7 @@ def test_another_field_of_a_document_names_the_stages_that_write_it_unless_one_h
 def test_modules_of_documents_say_which_stages_write_them() -> None:
     texts = map(quick.text_of_file, quick.git("ls-files", "eopipe/*.py"))
     stages = {stage for text in texts if revisions.fields(text) for stage in revisions.writers(text)}
-    assert stages == {"search", "split", "promote", "calibrate", "evaluate"}
+    assert stages == {"search", "split", "choose", "calibrate", "evaluate"}
 
 
 def test_a_fixture_that_a_test_asks_for_by_name_is_one_that_it_uses(reach: quick.Reach) -> None:

@@ -25,7 +25,8 @@ def planned(submit_folder: Path, data: Data, *more: str) -> Path:
         until = [*words, "--model", at_rung[name], "--until", "0.3"]
         end = [*words, "--model", f"out/{name}", "--continued", at_rung[name], "--promoted", "out/rung-0.json"]
         lines += [until, end]
-    lines.append(["promote", "--models", *at_rung.values(), "--rung", "out/rung-0.json", "--count", "1"])
+    halving = ["choose", "--reducer", "halving", "--models", *at_rung.values()]
+    lines.append([*halving, "--rung", "out/rung-0.json", "--count", "1"])
     plan = submit_folder / "plan.txt"
     log = "out/logs/train.log"
     plan.write_text(

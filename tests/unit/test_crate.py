@@ -684,6 +684,9 @@ def test_a_recorded_command_is_read_without_the_options_that_are_gone() -> None:
     of_report = ["--model", "model", "--classes", "a.tif", "--probabilities", "p.tif", "--tiles", "a.zarr"]
     definition, values = recorded_command(["eopipe", "describe", *of_report, "--page", "r.html", "--picture", "m.png"])
     assert (definition.name, values["page"]) == ("report", Path("r.html"))
+    for before, reducer in {"promote --rung r.json --count 2": "halving", "combine --model m": "mean"}.items():
+        definition, values = recorded_command(["eopipe", *before.split(), "--models", "a", "b"])
+        assert (definition.name, values["reducer"], values["models"]) == ("choose", reducer, (Path("a"), Path("b")))
     with pytest.raises(IntegrityError, match="no run record with its command"):
         recorded_command(["eopipe", "rate"])
 
@@ -716,6 +719,17 @@ def test_an_input_is_found_by_its_content_at_the_path_that_its_job_recorded(tmp_
     path.write_text("others")
     with pytest.raises(BadInputError, match=r"does not contain these inputs: labels\.tif \(sha256 "):
         find_user_inputs(crate, tmp_path / "data", [job])
+
+
+@pytest.mark.parametrize(("name", "port", "reducer"), [("promote", "rung", "halving"), ("combine", "model", "mean")])
+def test_a_job_of_before_runs_again_as_the_present_stage_with_the_outputs_that_it_has(
+    name: str, port: str, reducer: str, tmp_path: Path
+) -> None:
+    output = {"port": port, "name": "made", "folder": False, "bytes": 1, "files": 1, "sha256": "0"}
+    jobs = (RecordedJob(job_record(name, outputs=[output]), ""),)
+    again = CrateRerun(RunCrate(tmp_path / "crate", {}, jobs, frozenset()), tmp_path / "again")
+    words = again._arguments(again.jobs[0], {port: tmp_path / "made"})
+    assert words == ["choose", f"--{port}", str(tmp_path / "made"), "--reducer", reducer]
 
 
 def test_of_two_jobs_with_equal_outputs_each_is_compared_with_the_crate_and_not_with_the_other(

@@ -79,7 +79,7 @@ def write_members(folder: Path, task: str = "segmentation") -> list[Path]:
 
 
 def combine(target: Path, *members: Path) -> Path:
-    assert stage("combine", "--models", *members, "--model", target) == 0
+    assert stage("choose", "--reducer", "mean", "--models", *members, "--model", target) == 0
     return target
 
 
@@ -236,7 +236,7 @@ def test_members_of_other_data_are_refused(
     tmp_path: Path, trained: TrainedModel, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = write_member(tmp_path / "first", described(), 0), write_member(tmp_path / "second", trained, 1)
-    assert stage("combine", "--models", *paths, "--model", tmp_path / "model") == BadInputError.code
+    assert stage("choose", "--reducer", "mean", "--models", *paths, "--model", tmp_path / "model") == BadInputError.code
     error = capsys.readouterr().err
     assert f"{paths[1]} does not fit {paths[0]}" in error
     assert message in error
@@ -316,7 +316,7 @@ def test_members_of_another_scale_are_refused(
         write_member(tmp_path / "first", trained, 0),
         write_member(tmp_path / "second", replace(trained, **changes), 1),
     )
-    assert stage("combine", "--models", *paths, "--model", tmp_path / "model") == BadInputError.code
+    assert stage("choose", "--reducer", "mean", "--models", *paths, "--model", tmp_path / "model") == BadInputError.code
     assert f"{options} is" in capsys.readouterr().err
 
 
@@ -331,7 +331,7 @@ def test_one_model_the_same_weights_twice_and_an_ensemble_are_no_members(
         ([*members, twin], f"{members[1]} and {twin} have the same weights"),
         ([members[0], ensemble], f"{ensemble} is an ensemble itself"),
     ):
-        assert stage("combine", "--models", *models, "--model", tmp_path / "again") != 0
+        assert stage("choose", "--reducer", "mean", "--models", *models, "--model", tmp_path / "again") != 0
         assert message in capsys.readouterr().err
         assert not (tmp_path / "again").exists()
 
@@ -386,5 +386,5 @@ def test_damaged_weights_of_a_member_are_refused(tmp_path: Path, capsys: pytest.
     members = write_members(tmp_path)
     content = (members[1] / WEIGHTS).read_bytes()
     (members[1] / WEIGHTS).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert stage("combine", "--models", *members, "--model", tmp_path / "model") != 0
+    assert stage("choose", "--reducer", "mean", "--models", *members, "--model", tmp_path / "model") != 0
     assert "model.safetensors has other content than the manifest says" in capsys.readouterr().err

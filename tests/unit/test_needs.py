@@ -90,7 +90,7 @@ OF_SETTINGS: list[tuple[dict[str, Any], str]] = [
         f"{NONE_TO_COMPARE}split.test_groups are given and split.val_groups are not; name some of the others",
     ),
     ({"trials": TRIALS, "choose": {"score": "rmse"}}, "choose.score is rmse, which task segmentation does not have"),
-    ({"members": [{"seed": 1}, {"seed": 1}]}, "members has the same training twice, and combine refuses equal weights"),
+    ({"members": [{"seed": 1}, {"seed": 1}]}, "members has the same training twice, and choose refuses equal weights"),
     ({"members": [{"seed": 0, "width": 16}, {"seed": 0}]}, "members has the same training twice"),
     ({"split": {"method": "group", "by": "polygon"}}, "split.by polygon needs shapes: set label.source to a vector"),
     (

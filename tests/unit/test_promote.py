@@ -12,6 +12,8 @@ from builders import describe_trial, save_model, stage
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.rungs import rank_rung
 from eopipe.models.model_folder import HISTORY
+from eopipe.provenance.jobs import read_jobs
+from eopipe.stages.choose import choose
 from eopipe.text_files import read_json, write_json
 
 
@@ -30,7 +32,7 @@ def train_trials(folder: Path, **last: float | None) -> list[Path]:
 
 def promote(models: list[Path], rung: Path, count: int, *more: object) -> int:
     """Run the stage; return its exit code."""
-    return stage("promote", "--models", *models, "--count", count, "--rung", rung, *more)
+    return stage("choose", "--reducer", "halving", "--models", *models, "--count", count, "--rung", rung, *more)
 
 
 def test_the_best_by_the_last_validation_continue(tmp_path: Path) -> None:
@@ -144,6 +146,49 @@ def test_wrong_inputs_are_refused_in_one_sentence(tmp_path: Path, capsys: pytest
     with pytest.raises(BadInputError, match=r"history.json is not the history of a training .*miou"):
         rank_rung([never], 1)
     assert not rung.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--reducer halving --count 1", "halving needs --rung"),
+        ("--reducer halving", "halving needs --rung, --count"),
+        ("--reducer halving --rung {0}/r.json --count 1 --model {0}/m", "halving does not use --model"),
+        ("--reducer mean --score miou", "mean needs --model and does not use --score"),
+        ("--model {0}/m --page {0}/p.html --chips c --tiles t", "best needs --classes, --labels, --leaderboard"),
+    ],
+)
+def test_what_a_reducer_lacks_or_does_not_use_is_refused_before_anything_is_read(
+    words: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [tmp_path / "gone", tmp_path / "missing"]
+    assert stage("choose", "--models", *models, *words.format(tmp_path).split()) == UsageError.code
+    assert capsys.readouterr().err == f"error: choose --reducer {sentence}\n"
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(UsageError, match=r"^choose --reducer mean needs --model$"):
+        choose((tmp_path,), reducer="mean")
+
+
+def test_the_run_record_of_a_rung_lies_beside_it_and_its_command_of_before_is_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models, rung = train_trials(tmp_path, a=0.2, b=0.6), tmp_path / "rungs/rung-0.json"
+    assert promote(models, rung, 1) == 0
+    assert sorted(path.name for path in rung.parent.iterdir()) == ["rung-0.json", "rung-0.json.run.json"]
+    record = tmp_path / "rungs/rung-0.json.run.json"
+    written = read_json(record)
+    assert [(row["port"], row["beside"]) for row in written["outputs"]] == [("rung", True)]
+    assert (written["stage"], written["settings"]["reducer"]) == ("choose", "halving")
+    # A record of before is one of the present stage.
+    del written["settings"]["reducer"]
+    write_json(record, written | {"stage": "promote"})
+    [job] = read_jobs([record])
+    assert (job.stage, job.settings) == ("choose", {"count": 1, "reducer": "halving"})
+    capsys.readouterr()
+    for name, words in {"promote": "choose --reducer halving", "combine": "choose --reducer mean"}.items():
+        assert stage(name, "--models", *models) == UsageError.code
+        sentence = f"error: there is no command {name}; eopipe {words} has its arguments now\n"
+        assert capsys.readouterr().err == sentence
 
 
 @pytest.mark.launch

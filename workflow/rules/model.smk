@@ -32,7 +32,7 @@ rule split:
         " {params.options} {resources.knobs} > {log:q} 2>&1"
 
 
-# A run with trials or members has a training for each of them; the stage choose or combine makes the model of the run.
+# A run with trials or members has a training for each of them; the stage choose makes the model of the run.
 KIND, TRAINED = repeated.kind_of_trainings(config), FILES["model"]
 TRAINING = f"train/{KIND}-{{{KIND}}}" if KIND else "train"
 if KIND:
