@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -290,6 +291,18 @@ def _reason(error: "ValidationError") -> str:
     first = error.errors()[0]
     message = first["msg"][:1].lower() + first["msg"][1:]
     return f"is {first['input']!r}: {message}"
+
+
+def check_uses(definition: Stage, values: Mapping[str, Any]) -> None:
+    """Raise UsageError for ports that a choice lacks or does not use, by the table `USES` of the stage's module."""
+    for option, uses in getattr(import_module(definition.function.__module__), "USES", {}).items():
+        needed, more = uses[values[option]]
+        with_value = [port for port in definition.ports if values[port.name] != port.default]
+        lacking = [port.flag for port in definition.ports if port.name in needed and port not in with_value]
+        others = [port.flag for port in with_value if not port.required and port.name not in (option, *needed, *more)]
+        rows = (("needs", lacking), ("does not use", others))
+        if texts := [f"{verb} {', '.join(flags)}" for verb, flags in rows if flags]:
+            raise UsageError(f"{definition.name} --{option} {values[option]} {' and '.join(texts)}")
 
 
 def check_inputs(definition: Stage, values: dict[str, Any]) -> None:

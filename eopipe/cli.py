@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from eopipe import __version__
-from eopipe.arguments import check_inputs, expand_lists, expand_settings, parse
-from eopipe.contract import IN_WORKFLOW, STAGES, Argument, Command, Stage, command, current_stage, stage, summary
+from eopipe.arguments import check_inputs, check_uses, expand_lists, expand_settings, parse
+from eopipe.contract import IN_WORKFLOW, STAGES, Argument, Command, Stage, command, stage, summary
 from eopipe.errors import (
     BadInputError,
     EopipeError,
@@ -144,6 +144,8 @@ def dispatch(argv: list[str]) -> int:
     # A topic is asked for as one, whether a command or help was meant.
     words = {name: name for name in (*STAGES, *commands)} | {topic: f"eopipe help {topic}" for topic in TOPICS}
     hint = f"see {words[argv[0]]}" if argv[0] in TOPICS else did_you_mean(argv[0], words, "see eopipe --help")
+    from eopipe.provenance.jobs import current_stage
+
     current, options = current_stage(argv[0])
     if current != argv[0]:
         more = "".join(f" --{option} {value}" for option, value in options.items())
@@ -222,7 +224,7 @@ def run_stage(definition: Stage, argv: Sequence[str]) -> int:
         # The standard error of a job is its log.
         print(command_for_log(command), file=sys.stderr, flush=True)
     refuse_cancelled()
-    definition.check_uses(values)
+    check_uses(definition, values)
     refuse_foreign_outputs(definition, values)
     check_inputs(definition, values)
     start, clock = record_start(definition, values, [definition.name, *argv]), time.monotonic()

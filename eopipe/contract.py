@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from eopipe.errors import RefusedError, UsageError
+from eopipe.errors import RefusedError
 
 # The stages in pipeline order, each with a section in the config; `import` packs chips that exist already.
 STAGES = (
@@ -38,12 +38,6 @@ STAGES = (
     "catalog",
     "crate",
 )
-# Stages of earlier versions, which records and crates name: the stage that has their ports now, and its options.
-EARLIER_STAGES: dict[str, tuple[str, dict[str, str]]] = {
-    "describe": ("report", {}),
-    "promote": ("choose", {"reducer": "halving"}),
-    "combine": ("choose", {"reducer": "mean"}),
-}
 # Set by the workflow for its jobs.
 IN_WORKFLOW = "EOPIPE_WORKFLOW"
 # The module and function of a stage whose name Python reserves.
@@ -238,11 +232,8 @@ class Command:
 
     def with_derived(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values of a call with those inputs that follow from the others. Raises UsageError for missing files."""
-        results = dict(values)
-        for port in self.of(Input):
-            if isinstance(port.mark, Input) and port.mark.derived:
-                results[port.name] = _function(port.mark.derived)(values)
-        return results
+        functions = {port.name: port.mark.derived for port in self.ports if isinstance(port.mark, Input)}
+        return {**values, **{name: _function(derived)(values) for name, derived in functions.items() if derived}}
 
 
 @dataclass(frozen=True)
@@ -269,17 +260,6 @@ class Stage(Command):
     def outputs(self, values: Mapping[str, Any]) -> list[Path]:
         """The outputs that are given; the run record lies beside the first of them."""
         return [path for port in self.of(Output) for path in self.paths(port, values)]
-
-    def check_uses(self, values: Mapping[str, Any]) -> None:
-        """Raise UsageError for ports that a choice lacks or does not use, by the table `USES` of the stage's module."""
-        for option, uses in getattr(importlib.import_module(self.function.__module__), "USES", {}).items():
-            needed, more = uses[values[option]]
-            given = [port for port in self.ports if values[port.name] != port.default]
-            lacking = [port.flag for port in self.ports if port.name in needed and port not in given]
-            others = [port.flag for port in given if not port.required and port.name not in (option, *needed, *more)]
-            rows = (("needs", lacking), ("does not use", others))
-            if wrong := [f"{verb} {', '.join(flags)}" for verb, flags in rows if flags]:
-                raise UsageError(f"{self.name} --{option} {values[option]} {' and '.join(wrong)}")
 
     @property
     def settings(self) -> tuple[Port, ...]:
@@ -309,11 +289,6 @@ def _in_config(port: Port) -> bool:
 def summary(name: str) -> str:
     """The first line of a stage's docstring; imports none of its dependencies."""
     return (inspect.getdoc(_stage_function(name)) or "").partition("\n")[0]
-
-
-def current_stage(name: str) -> tuple[str, dict[str, str]]:
-    """The stage that has the ports of one that a record names, and the options that this name stands for."""
-    return EARLIER_STAGES.get(name, (name, {}))
 
 
 def function_name(name: str) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from eopipe.contract import STAGES, Input, Output, current_stage, stage
+from eopipe.contract import STAGES, Input, Output, stage
 from eopipe.errors import BadInputError
 from eopipe.provenance.contextual_entities import REPOSITORY
 from eopipe.provenance.create_actions import FAILED
 from eopipe.provenance.graph import CRATE_VERSION, METADATA
-from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord
+from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord, current_stage
 from eopipe.publish import MANIFEST, Damage
 from eopipe.text_files import read_json
 

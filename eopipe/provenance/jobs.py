@@ -22,6 +22,17 @@ from eopipe.text_files import read_json
 IMMUTABLE = ConfigDict(frozen=True, extra="ignore")
 # The command of a job that reads many files lists this many of them per option; its inputs list them all.
 LISTED_ARGUMENTS = 12
+# Stages of earlier versions, which records and crates name: the stage that has their ports now, and its options.
+EARLIER_STAGES: dict[str, tuple[str, dict[str, str]]] = {
+    "describe": ("report", {}),
+    "promote": ("choose", {"reducer": "halving"}),
+    "combine": ("choose", {"reducer": "mean"}),
+}
+
+
+def current_stage(name: str) -> tuple[str, dict[str, str]]:
+    """The stage that has the ports of one that a record names, and the options that this name stands for."""
+    return EARLIER_STAGES.get(name, (name, {}))
 
 
 class RecordedData(BaseModel):
@@ -93,9 +104,8 @@ class RunRecord(BaseModel):
     def _of_present_stage(cls, values: Any) -> Any:
         match values:
             case {"stage": str(name), "settings": dict(settings)}:
-                name, options = contract.current_stage(name)
+                name, options = current_stage(name)
                 return values | {"stage": name, "settings": settings | options}
-        # Not a record.
         return values
 
 
@@ -165,7 +175,7 @@ def recorded_command(arguments: Sequence[str]) -> tuple[contract.Stage, dict[str
 
     Raises IntegrityError for no command of a stage, BadInputError for one that asks for help only.
     """
-    name, options = contract.current_stage(arguments[1]) if len(arguments) > 1 else ("", {})
+    name, options = current_stage(arguments[1]) if len(arguments) > 1 else ("", {})
     if name not in STAGES:
         raise IntegrityError("there is no run record with its command; run the stage again")
     definition, words, is_known = contract.stage(name), list[str](), True

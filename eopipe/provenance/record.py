@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from eopipe import __version__
-from eopipe.contract import STAGES, Input, Output, Port, Stage, current_stage, is_path
+from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path
 from eopipe.contract import stage as stage_named
 from eopipe.errors import EopipeError, IntegrityError, UsageError
 from eopipe.models.model_files import libraries
 from eopipe.own_files import is_foreign
 from eopipe.processes import map_in_order
+from eopipe.provenance.jobs import current_stage
 from eopipe.provenance.redact import redact_for_record, redact_message, url_without_credentials
 from eopipe.publish import MANIFEST, content_digest, digest, foreign_conflict, publish, sha256, size
 from eopipe.text_files import read_json, write_json

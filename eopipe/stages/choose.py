@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
+from eopipe.arguments import check_uses
 from eopipe.contract import Input, Option, Output, stage
 from eopipe.train_options import RankingScore
 
@@ -57,8 +58,7 @@ def choose(
     `best` needs maps of the trials and what they are scored by, and makes model, leaderboard and page. Each map is
     scored on the validation places that all maps have, with a paired confidence interval of each difference to the
     winner: where that contains 0, the trials are not significantly different. Among equal scores the model with fewer
-    weights is chosen; trials that were stopped at a rung are listed last and never chosen. The test places are not
-    read, so that the winner's scores there are of places that chose nothing.
+    weights is chosen; trials that were stopped at a rung are never. The test places are not read, and choose nothing.
 
     `halving` makes a rung of `count` trials from models that are trained up to the same share of their steps. Each is
     scored by its last validation, with the score that selects the best weights of a training; one without a defined
@@ -69,11 +69,10 @@ def choose(
     Probabilities are averaged, not logits; of a regression the values (deep ensembles, Lakshminarayanan et al. 2017,
     arXiv:1612.01474). Every stage takes it as a training's. No code of a custom model is run.
 
-    Raises UsageError for what a reducer lacks or does not use, models of one name, a score that the task does not have,
-    one member or more than 64; BadInputError where no trial has a defined score, for a model that was never validated
-    at a rung, and for members of other data, with the same weights, or of two custom classes.
+    Raises UsageError for what a reducer lacks or does not use, models of one name, and a wrong score or number of
+    members; BadInputError for models that do not belong together, and where none has a defined score.
     """
-    stage("choose").check_uses(locals())
+    check_uses(stage("choose"), locals())
     from eopipe.publish import link_or_copy, publish
     from eopipe.text_files import write_json
 

@@ -2,6 +2,7 @@
 # whose mean is the model. A run has one of the two; each training maps the places where it is scored.
 in_trial, in_member = partial(repeated.in_each, "trial", RESULTS), partial(repeated.in_each, "member", RESULTS)
 OF_TRAININGS = {"models": repeated.each_training(config, [FILES["model"]])}
+MODEL_OF_TRIALS, MODEL_OF_MEMBERS = (FILES["model"] if KIND == kind else [] for kind in ("trial", "member"))
 OF_TRIALS = {"classes": FILES["maps_of_trials"], "rungs": repeated.each_rung(config)}
 OF_TRIALS |= files("tiles", "labels", "chips")
 FILES["single"] += [f"{RESULTS}/trials.json", f"{RESULTS}/trials.html"] if KIND == "trial" else []
@@ -91,8 +92,7 @@ rule choose:
         **OF_TRAININGS,
         **OF_TRIALS,
     output:
-        # A run of members has this file from the rule below.
-        root=FILES["model"] if KIND == "trial" else [],
+        root=MODEL_OF_TRIALS,
         leaderboard=f"{RESULTS}/trials.json",
         page=f"{RESULTS}/trials.html",
     log:
@@ -117,7 +117,7 @@ rule combine:
     input:
         **OF_TRAININGS,
     output:
-        root=FILES["model"] if KIND == "member" else [],
+        root=MODEL_OF_MEMBERS,
     log:
         f"{RESULTS}/logs/choose/model.log",
     benchmark:
