@@ -32,7 +32,7 @@ from eopipe.contract import Argument, stage
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.launch.endpoint import ENDPOINT_FILE
 from eopipe.launch.environment import RDZV_FILE, parse_nodes
-from eopipe.run.rules import names_of_parts
+from eopipe.run.images import names_of_parts
 
 # Nodes of one training share its checkpoints.
 SHARED = """\

@@ -21,9 +21,9 @@ from eopipe.launch.environment import parse_nodes
 from eopipe.own_files import write_files
 from eopipe.ports import ConfigFile
 from eopipe.provenance.record import record_path
-from eopipe.run.images import periods, splits_images
+from eopipe.run.images import names_of_parts, periods, splits_images
 from eopipe.run.locate import chip_stores, imports_chips, in_project
-from eopipe.run.rules import names_of_parts, pinned
+from eopipe.run.rules import pinned
 from eopipe.text_files import write_json
 from eopipe.tiles.cells import read_frame
 from eopipe.tiles.store import Tiles

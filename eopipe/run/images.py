@@ -176,3 +176,14 @@ def splits_images(config: Config) -> bool:
     """Whether whole images train or test, so that no mosaic of them can be tested."""
     split = config["split"]
     return bool(split["method"] == "temporal" or (split["method"] == "group" and split["by"] == "scene"))
+
+
+def parts_of_map(config: Config, wildcards: Any) -> list[str]:
+    """Both files of each part of a map that is made in parts."""
+    folder, names = f"{config['results']}/maps/{wildcards.map}/parts", names_of_parts(config["map_parts"])
+    return [f"{folder}/{part}/{file}.tif" for part in names for file in ("classes", "probabilities")]
+
+
+def names_of_parts(count: int) -> list[str]:
+    """The parts of a map that is made in `count`; a map of one part has none."""
+    return [f"{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []

@@ -19,7 +19,7 @@ from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, visible_files
-from eopipe.run.images import image_and_cell
+from eopipe.run.images import image_and_cell, names_of_parts
 from eopipe.run.locate import chip_stores, imports_chips
 from eopipe.run.repeated import config_of_job, each_fold
 from eopipe.trial_settings import counts_of_rungs
@@ -319,23 +319,12 @@ def training_files(config: Config, wildcards: Any) -> dict[str, str | list[str]]
     return files | {"continued": continued, "promoted": f"{folder}.json"}
 
 
-def parts_of_map(config: Config, wildcards: Any) -> list[str]:
-    """Both files of each part of a map that is made in parts."""
-    folder, names = f"{config['results']}/maps/{wildcards.map}/parts", names_of_parts(config["map_parts"])
-    return [f"{folder}/{part}/{file}.tif" for part in names for file in ("classes", "probabilities")]
-
-
 def of_parts_and_folds(config: Config, maps: Callable[[Any], list[str]], wildcards: Any) -> list[str]:
     """First files of the jobs of all parts of maps and of folds, whose records the crate has."""
     paths, parts = maps(wildcards), names_of_parts(config["map_parts"])
     shared = ("split.json", "calibration.json", *(path.removeprefix(f"{config['results']}/") for path in paths))
     in_folds = [path for name in shared for path in each_fold(config, name)]
     return [f"{Path(path).parent}/parts/{part}/{Path(path).name}" for path in paths for part in parts] + in_folds
-
-
-def names_of_parts(count: int) -> list[str]:
-    """The parts of a map that is made in `count`; a map of one part has none."""
-    return [f"{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
 
 
 def folders(manifests: Iterable[str] | str) -> list[str]:

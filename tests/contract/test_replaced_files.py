@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from builders import write_labels, write_model
+from builders import grid_of, write_labels, write_map, write_model
 from scenery import Run
 
 from eopipe import cli
@@ -58,6 +58,7 @@ CASES = {
     "condor predict": Case(("condor", "predict", "--folder", "{}", "--parts", "2", "--", *PREDICT)),
     "condor trainings": Case(("condor", "trainings", "plan.txt", "--folder", "{}")),
     "compare": Case(("compare", "a", "b", "--page", "{}/page.html", "--json", "{}/scores.json")),
+    "sample": Case(("sample", "map.tif", "--number", "40", "--minimum", "10", "--to", "{}"), again=2),
     "tiles export": Case(("tiles", "export", "a.zarr", "{}/a.tif")),
     # A training goes on without trackers: they are left out with a warning each.
     "follow": Case(("follow", "state", "--to", "prometheus", "--views", "{}", "--once"), full=2),
@@ -104,6 +105,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "plan.txt").write_text(f"Shell command: exec eopipe train {' '.join(TRAINING)}\n")
     write_model(tmp_path / "model", "segmentation", ("a", "b"), bands=("red", "green", "blue"), chip=16)
     write_labels(tmp_path / "a.zarr", np.ones((32, 32), np.uint8), ("land", "water"), layout=Layout(16, 32))
+    write_map(tmp_path / "map.tif", np.eye(20, dtype=np.uint8)[None], grid_of((20, 20)), classes="0=land, 1=water")
     (tmp_path / "state").mkdir()
     job = {"settings": {}, "loss_weights": [], "target": [], "views": ""}
     (tmp_path / "state" / JOB).write_text(json.dumps(job))

@@ -67,7 +67,7 @@ FILES = eo.shared_files(config) | {
     "calibration_of_map": lambda wildcards: (
         FILES["calibration"] if run_images.is_mosaic(wildcards.map) == IS_MOSAIC else []
     ),
-    "finished_parts": partial(eo.parts_of_map, config),
+    "finished_parts": partial(run_images.parts_of_map, config),
     "classes": each_map("classes"),
     "probabilities": each_map("probabilities"),
     "maps": lambda wildcards: each_map("classes")(wildcards) + each_map("probabilities")(wildcards),
