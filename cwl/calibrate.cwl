@@ -170,4 +170,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -136,6 +136,16 @@ inputs:
     format: iana:application/json
     inputBinding:
       prefix: --areas
+  require:
+    type:
+      type: array
+      items: string
+    label: require
+    doc: 'figures that the map must reach, or nothing is published (exit code 9): scores, gain over the baseline
+      (lower end of its interval), area_error (standard error / area) and accuracies of areas'
+    default: []
+    inputBinding:
+      prefix: --require
   title:
     type: string
     label: title
@@ -184,4 +194,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -265,4 +265,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

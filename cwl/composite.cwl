@@ -146,4 +146,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -240,4 +240,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

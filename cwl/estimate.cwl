@@ -137,4 +137,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -175,4 +175,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -119,4 +119,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -154,4 +154,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -246,4 +246,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

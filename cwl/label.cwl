@@ -247,4 +247,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -998,6 +998,14 @@ inputs:
     label: evaluate.label_column
     doc: column of the labels in the files of the sample
     default: label
+  evaluate_require:
+    type:
+      type: array
+      items: string
+    label: evaluate.require
+    doc: 'figures that the map must reach, or nothing is published (exit code 9): scores, gain over the baseline
+      (lower end of its interval), area_error (standard error / area) and accuracies of areas'
+    default: []
   evaluate_mem_mb:
     type: int
     label: memory of evaluate
@@ -2890,6 +2898,7 @@ steps:
     doc: Export model, maps and tiles as a self-contained STAC catalog.
     run: catalog.cwl
     in:
+      require: evaluate_require
       title: report_title
       license: crate_license
       mem_mb: catalog_mem_mb
@@ -2999,6 +3008,8 @@ steps:
         - export/check
         - estimate/areas
         - estimate/page
+        - evaluate_sample
+        - evaluate_sample_design
         - report/page
         - report/picture
         - report/model_card

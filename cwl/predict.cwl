@@ -245,4 +245,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -213,4 +213,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

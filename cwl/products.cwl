@@ -142,4 +142,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -302,4 +302,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -262,4 +262,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

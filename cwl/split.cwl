@@ -298,4 +298,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -632,4 +632,5 @@ permanentFailCodes:
 - 6
 - 7
 - 8
+- 9
 - 70

@@ -286,7 +286,7 @@ def _crate_step(steps: dict[str, Cwl]) -> Cwl:
     records = [f"{name}/{out}" for name, step in steps.items() for out in step["out"] if out.endswith("record")]
     of_split = [f"split/{out}" for out in ("chips", "statistics", "map", "outlines")]
     payload = ["search/grid", "search/selection", *of_split, "evaluate/metrics", "export/onnx", "export/check"]
-    payload += ["estimate/areas", "estimate/page"]
+    payload += ["estimate/areas", "estimate/page", "evaluate_sample", "evaluate_sample_design"]
     payload += [f"report/{out}" for out in ("page", "picture", "model_card", "data_card")]
     payload += ["train/model", "calibrate/calibration", *CLASSES["source"], *PROBABILITIES["source"]]
     payload += ["cross_validate/metrics", "cross_validate/model", "trials/model", "members/model", "combine/model"]

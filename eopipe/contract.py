@@ -91,7 +91,8 @@ class Option:
     in the config section of that stage applies, so that stages cannot differ in it; `train.architecture` is the setting
     of another name. Where that stage has no such port itself, its section has the setting for this one. One `of_job` is
     set by the workflow for each job, never by the config. A `glob` is a pattern of file names, which a shell replaces
-    by the files unless it is quoted.
+    by the files unless it is quoted. The config has a `mapping` as names with values below them, which are texts here,
+    such as iou:forest=0.8.
     """
 
     doc: str
@@ -99,6 +100,7 @@ class Option:
     section: str
     of_job: bool
     glob: bool
+    mapping: bool
     constraints: dict[str, Any] = field(hash=False)
 
     def __init__(
@@ -109,9 +111,11 @@ class Option:
         section: str = "",
         of_job: bool = False,
         glob: bool = False,
+        mapping: bool = False,
         **constraints: Any,
     ) -> None:
         values = {"doc": doc, "advanced": advanced, "section": section, "of_job": of_job, "glob": glob}
+        values |= {"mapping": mapping}
         for name, setting in (values | {"constraints": constraints}).items():
             object.__setattr__(self, name, setting)
 

@@ -78,6 +78,12 @@ class RefusedError(EopipeError):
     code = 8
 
 
+class RequirementError(EopipeError):
+    """A map does not reach what the config requires of it before it is published."""
+
+    code = 9
+
+
 class PreemptedError(EopipeError):
     """Stopped by a signal; the state is saved, run the same command again."""
 

@@ -131,3 +131,14 @@ def labelled_sample(config: Config, known: Known | None) -> Iterator[str]:
         of_sample = evaluate["sample"], evaluate["sample_design"], evaluate["label_column"]
         for text in refusal(lambda: LabelledSample.read(*of_sample)):
             yield Stop(f"evaluate.sample: {text}")
+
+
+def known_figures(config: Config, _: Known | None) -> Iterator[str]:
+    """Figures that a map has, where some are required of it."""
+    from eopipe.evaluation.requirements import OF_AREAS, parse_requirements
+
+    evaluate, requirements = config["evaluate"], list[Any]()
+    for text in refusal(lambda: requirements.extend(parse_requirements(evaluate["require"]))):
+        yield Stop(text)
+    if not evaluate["sample"] and (of_areas := [row.figure for row in requirements if row.figure in OF_AREAS]):
+        yield Stop(f"evaluate.require has {of_areas[0]}, which needs evaluate.sample, a labelled sample of the map")

@@ -58,10 +58,23 @@ def annotated(port: Port) -> Any:
         # An empty list cannot be given on a command line: omitting the option means the default.
         minimum = 0 if port.default == () else 1
         base = Annotated[tuple[base, ...], Field(min_length=port.count or minimum, max_length=port.count or None)]
+        if isinstance(port.mark, Option) and port.mark.mapping:
+            nested = dict[str, float | dict[str, float]]
+            base = Annotated[base, BeforeValidator(_as_texts, json_schema_input_type=nested)]
         if isinstance(port.mark, Input):
             # A config may name a single file without the brackets of a list.
             base = Annotated[base, BeforeValidator(_listed, json_schema_input_type=tuple[Path, ...] | Path)]
     return base | None if port.optional else base
+
+
+def _as_texts(value: Any) -> Any:
+    """The entries of a mapping, of which one may have entries of its own, as texts: iou:forest=0.8, gain=0."""
+    if not isinstance(value, dict):
+        return value
+    rows = [(key, part if isinstance(part, dict) else {"": part}) for key, part in value.items()]
+    return [
+        f"{key}:{name}={number}" if name else f"{key}={number}" for key, part in rows for name, number in part.items()
+    ]
 
 
 def _listed(value: Any) -> Any:

@@ -19,8 +19,8 @@ import warm
 import yaml
 
 ROOT = Path(__file__).parents[1]
-# Stages of a run that one without composites, several trainings, a finished model and products does not have.
-OPTIONAL = {"import", "composite", "choose", "products"}
+# Stages of a run that one without composites, several trainings, a chip set, a labelled sample and products lacks.
+OPTIONAL = {"import", "composite", "choose", "products", "estimate"}
 DAYS = ("20170412", "20170621", "20180422", "20180701", "20180919", "20190616")
 
 

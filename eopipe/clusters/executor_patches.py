@@ -63,7 +63,20 @@ REPEATED_WITHIN_S = 5.0
 # More jobs than any project has ready at a time.
 UNLIMITED_JOBS = 10000
 # The rules of a checkout that a run needs and its crate contains.
-RULES = ("chips", "common", "crate", "finished", "folds", "labels", "maps", "model", "repeated", "scenes", "tiles")
+RULES = (
+    "areas",
+    "chips",
+    "common",
+    "crate",
+    "finished",
+    "folds",
+    "labels",
+    "maps",
+    "model",
+    "repeated",
+    "scenes",
+    "tiles",
+)
 WORKFLOW_FILES = (
     *("Snakefile", "constraints.txt", "workflow/Snakefile", "workflow/envs/eopipe.yaml"),
     *(f"workflow/rules/{name}.smk" for name in RULES),

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from eopipe.contract import STAGES, Input, Knob, Option, Output, stage, to_args
-from eopipe.errors import BY_CODE, BadInputError, EopipeError, IntegrityError, RefusedError, UsageError
+from eopipe.errors import BY_CODE, BadInputError, EopipeError, IntegrityError, RefusedError, UsageError, some_of
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.models.model_folder import read_model_card
 from eopipe.provenance.crate_reader import RunCrate
@@ -28,19 +29,24 @@ FROZEN_STAGES = ("search", "import")
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """One output of a rerun job: whether it is identical, whether the job's inputs were, and the files that differ."""
+    """One output of a rerun job: whether it is identical, whether the job's inputs were, and what differs.
+
+    Those are the files of a folder, or the figures of a JSON file, which has so many `figures`; 0 of other files.
+    """
 
     job: RecordedJob
     port: str
     is_identical: bool
     inputs_identical: bool
     files: tuple[str, ...] = ()
+    figures: int = 0
 
     @property
     def text(self) -> str:
         if self.is_identical:
-            return f"{self.job.title}: {self.port} identical"
-        files = f" ({', '.join(self.files)})" if self.files else ""
+            figures = f", {plural(self.figures, 'figure')} as in the crate" if self.figures else ""
+            return f"{self.job.title}: {self.port} identical{figures}"
+        files = f" ({some_of(self.files)})" if self.files else ""
         cause = "although its inputs are identical" if self.inputs_identical else "and so do its inputs"
         return f"{self.job.title}: {self.port} differs{files}, {cause}"
 
@@ -175,9 +181,11 @@ class CrateRerun:
 
     def _compare(self, job: RecordedJob, data: RecordedData, output: Path, inputs_identical: bool) -> OutputComparison:
         original, self.available[data.key] = self.originals.get(data.key), output
-        is_identical = digest(output) == data.sha256
-        files = () if is_identical or original is None or not data.folder else _different_files(original, output)
-        return OutputComparison(job, data.port, is_identical, inputs_identical, files)
+        is_identical, files = digest(output) == data.sha256, tuple[str, ...]()
+        figures = _figures(read_json(output)) if output.suffix == ".json" and output.is_file() else {}
+        if not is_identical and original is not None:
+            files = _different_files(original, output) if data.folder else _different_figures(original, figures)
+        return OutputComparison(job, data.port, is_identical, inputs_identical, files, len(figures))
 
 
 def in_order(jobs: Sequence[RecordedJob]) -> Iterator[list[RecordedJob]]:
@@ -218,6 +226,22 @@ def _execute(job: RecordedJob, arguments: Sequence[str], log: Path) -> None:
 def _content(path: Path) -> str:
     """The digest of a file or a published folder, empty for another folder."""
     return digest(path) if path.is_file() or (path / MANIFEST).is_file() else ""
+
+
+def _figures(value: Any, place: str = "") -> dict[str, Any]:
+    """The numbers and texts in a JSON value by their places, such as areas.forest.hectares.estimate."""
+    if not isinstance(value, dict | list):
+        return {place: value}
+    rows = value.items() if isinstance(value, dict) else enumerate(value)
+    parts = (_figures(entry, f"{place}.{key}" if place else str(key)) for key, entry in rows)
+    return {name: figure for part in parts for name, figure in part.items()}
+
+
+def _different_figures(original: Path, figures: dict[str, Any]) -> tuple[str, ...]:
+    """The figures that differ from those of a file in the crate, with both values."""
+    recorded = _figures(read_json(original)) if figures else {}
+    names = (name for name in {**recorded, **figures} if recorded.get(name) != figures.get(name))
+    return tuple(f"{name} {recorded.get(name)} in the crate, {figures.get(name)} here" for name in names)
 
 
 def _different_files(original: Path, output: Path) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from eopipe.ports import FrozenItems, License, ProbabilityMaps
 
 # 2: colours and names of the classes; no licence where none is stated. 3: links of the model, its ONNX file, renders.
 REVISION = 4
+NEEDS = ("known_figures",)
 DESCRIPTION = "Model, maps and tiles that eopipe made from satellite scenes."
 
 
@@ -26,6 +27,16 @@ def catalog(
     areas: Annotated[
         Path | None, Input("areas of the classes, as estimate writes them", format="application/json")
     ] = None,
+    require: Annotated[
+        tuple[str, ...],
+        Option(
+            "figures that the map must reach, or nothing is published (exit code 9): scores, gain over the baseline "
+            "(lower end of its interval), area_error (standard error / area) and accuracies of areas",
+            section="evaluate",
+            mapping=True,
+            pattern=r"^\w+(:.+)?=\S+$",
+        ),
+    ] = (),
     title: Annotated[str, Option("title of the catalog", section="report", min_length=1)] = "eopipe run",
     license: License = "",  # noqa: A002 - the word of STAC
 ) -> None:
@@ -34,14 +45,17 @@ def catalog(
     The model keeps its own item (MLM extension), to which links and the ONNX file are added; maps and tiles are
     collections, so that a later `search --catalog --collections maps` finds them. Links are relative, checksums are
     multihashes, and files are hard-linked where the file system allows: treat them as read-only. Raises BadInputError
-    for maps of other tiles, or tiles of other scenes, than those given.
+    for maps of other tiles, or tiles of other scenes, than those given, RequirementError for a map that does not reach
+    the required figures.
     """
+    from eopipe.evaluation.requirements import check_requirements
     from eopipe.inference.finished_maps import check_whole
     from eopipe.models.model_folder import model_item, read_model_card
     from eopipe.publish import publish
     from eopipe.stac.catalog import CatalogInputs, CatalogText, write_catalog
 
     check_whole(classes)
+    check_requirements(require, metrics, areas)
     card = read_model_card(model)
     inputs = CatalogInputs(model_item(model), card, classes, probabilities, tiles, scenes, metrics, onnx, areas)
     with publish(catalog, folder=True) as draft:

@@ -73,7 +73,8 @@ def test_a_stage_is_one_function_with_its_own_name_and_a_sentence(name: str) -> 
 # What each stage needs beside its inputs, in words; a new stage has a row here, and perhaps needs none.
 NEEDS: dict[str, list[str]] = {
     **{name: [] for name in ("import", "search", "fetch", "preprocess", "composite", "split", "predict", "evaluate")},
-    **{name: [] for name in ("export", "report", "catalog", "crate")},
+    **{name: [] for name in ("export", "report", "crate")},
+    "catalog": ["Figures that a map has, where some are required of it."],
     "label": ["Labels of the dates of the scenes, and images of two dates for a change."],
     "train": [
         "A learning rate and a length at which a model trains.",

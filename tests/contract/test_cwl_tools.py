@@ -168,7 +168,7 @@ def test_a_tool_requests_the_memory_and_the_time_of_its_rule(name: str, monkeypa
 @pytest.mark.parametrize("name", STAGES)
 def test_an_engine_tries_again_after_a_server_or_a_preemption_and_after_nothing_else(name: str) -> None:
     assert TOOLS[name]["temporaryFailCodes"] == [5, 75]
-    assert TOOLS[name]["permanentFailCodes"] == [2, 3, 4, 6, 7, 8, 70]
+    assert TOOLS[name]["permanentFailCodes"] == [2, 3, 4, 6, 7, 8, 9, 70]
 
 
 @pytest.mark.parametrize("name", STAGES)

@@ -19,6 +19,8 @@ from odc.geo.geobox import GeoBox
 from eopipe import cli
 from eopipe.areas.sample_files import read_design
 from eopipe.arrays import AnyArray
+from eopipe.errors import RequirementError
+from eopipe.evaluation.requirements import check_requirements
 from eopipe.text_files import read_json
 
 CLASSES = ("crop", "forest", "water")
@@ -417,3 +419,16 @@ def test_a_map_of_other_classes_is_refused(tmp_path: Path, mapped: Path, capsys:
     message = capsys.readouterr().err
     assert "ice" in message
     assert "water" in message
+
+
+def test_a_map_is_held_against_what_is_required_of_its_areas(tmp_path: Path, mapped: Path) -> None:
+    truth = truth_of()
+    assert draw(tmp_path / "s", mapped, "--number", 400) == 0
+    label(tmp_path / "s/sample.gpkg", lambda p: CLASSES[truth[p["row"], p["column"]]])
+    row = estimate(tmp_path, [mapped], "--sample", tmp_path / "s/sample.gpkg")["areas"]["forest"]
+    error = row["hectares"]["standard_error"] / row["hectares"]["estimate"]
+    reached = [f"area_error:forest={1.01 * error}", "users_accuracy:forest=0.8", "overall_accuracy=0.8"]
+    check_requirements(reached, None, tmp_path / "areas.json")
+    missed = [f"area_error:forest={0.99 * error}", "users_accuracy:water=0.99"]
+    with pytest.raises(RequirementError, match=r"area_error of forest is .*at most.*; users_accuracy of water is"):
+        check_requirements(missed, None, tmp_path / "areas.json")

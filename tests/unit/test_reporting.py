@@ -14,8 +14,11 @@ from odc.geo.geobox import GeoBox
 from PIL import Image
 
 from eopipe.chips.splits import read_samples
-from eopipe.errors import BadInputError, UsageError
+from eopipe.config import check
+from eopipe.config_file import read_config
+from eopipe.errors import BadInputError, RequirementError, UsageError
 from eopipe.evaluation.metrics_document import metrics_type, read_metrics
+from eopipe.evaluation.requirements import check_requirements
 from eopipe.reporting.charts import best_validation
 from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
 from eopipe.reporting.palette import DISTINCT, class_colors, difference, rgb
@@ -425,3 +428,52 @@ def test_few_test_pixels_are_enlarged_over_the_image(step: int) -> None:
         # Half of the test pixels each: nine image pixels for one, but at the edge.
         assert of_color.sum() == size**2 / 2 if step == 1 else 8 * 50 < of_color.sum() <= 9 * 50
     assert ((pixels == rgb(UNTESTED)).all(-1)).sum() == 0
+
+
+@pytest.mark.parametrize(("required", "sentence"), [
+    (["iou:a=0.85", "iou:c=0.7", "miou=0.8", "gain=0.01"], ""),
+    (["iou:a=0.95"], "iou of a is 0.9, and must be at least 0.95"),
+    (["f1:c=0.8", "recall:a=0.1"], "f1 of c is 0.7, and must be at least 0.8"),
+    (["miou=0.81"], "miou is 0.8, and must be at least 0.81"),
+    (["gain=0.06"], "gain is 0.02, and must be at least 0.06"),
+])  # fmt: skip
+def test_a_map_is_held_against_what_is_required_of_its_scores(
+    tmp_path: Path, required: list[str], sentence: str
+) -> None:
+    write_json(tmp_path / "metrics.json", with_classes((0.9, 0.8, 0.7), (40, 30, 30)))
+    if not sentence:
+        check_requirements(required, tmp_path / "metrics.json", None)
+        return
+    with pytest.raises(RequirementError, match=sentence) as caught:
+        check_requirements(required, tmp_path / "metrics.json", None)
+    assert caught.value.code == 9
+
+
+def test_a_gain_without_an_interval_reaches_no_bound(tmp_path: Path) -> None:
+    write_json(tmp_path / "metrics.json", with_classes((0.9, 0.8, 0.7), (40, 30, 30)) | {"intervals": {}})
+    with pytest.raises(RequirementError, match="gain is not known here, and must be at least -1"):
+        check_requirements(["gain=-1"], tmp_path / "metrics.json", None)
+
+
+@pytest.mark.parametrize(("required", "names"), [
+    ("iuo:a=0.5", ("iuo:a", "did you mean iou")),
+    ("iou=0.5", ("iou", "the whole map", "miou")),
+    ("iou:a=high", ("iou:a=high", "a number")),
+    ("iou:z=0.5", ("class z", "a, b, c")),
+    ("area_error:a=0.1", ("area_error", "evaluate.sample")),
+])  # fmt: skip
+def test_a_figure_that_the_map_cannot_have_is_refused(tmp_path: Path, required: str, names: tuple[str, ...]) -> None:
+    write_json(tmp_path / "metrics.json", with_classes((0.9, 0.8, 0.7), (40, 30, 30)))
+    with pytest.raises(UsageError) as caught:
+        check_requirements([required], tmp_path / "metrics.json", None)
+    assert all(name in str(caught.value) for name in names)
+
+
+def test_a_config_has_what_is_required_as_names_with_values() -> None:
+    demo = read_config(Path(__file__).parents[2] / "config/config.yaml")
+    config = check(demo | {"evaluate": {"require": {"iou": {"forest": 0.8, "water body": 0.5}, "gain": 0}}})
+    assert config["evaluate"]["require"] == ("iou:forest=0.8", "iou:water body=0.5", "gain=0")
+    with pytest.raises(UsageError, match=r"evaluate\.require has area_error, which needs evaluate\.sample"):
+        check(demo | {"evaluate": {"require": {"area_error": {"forest": 0.05}}}})
+    with pytest.raises(UsageError, match=r"evaluate\.require has iuo:forest.*did you mean iou"):
+        check(demo | {"evaluate": {"require": {"iuo": {"forest": 0.8}}}})
