@@ -64,18 +64,8 @@ REPEATED_WITHIN_S = 5.0
 UNLIMITED_JOBS = 10000
 # The rules of a checkout that a run needs and its crate contains.
 RULES = (
-    "areas",
-    "chips",
-    "common",
-    "crate",
-    "finished",
-    "folds",
-    "labels",
-    "maps",
-    "model",
-    "repeated",
-    "scenes",
-    "tiles",
+    *("areas", "chips", "common", "crate", "finished", "folds"),
+    *("labels", "maps", "model", "repeated", "scenes", "tiles"),
 )
 WORKFLOW_FILES = (
     *("Snakefile", "constraints.txt", "workflow/Snakefile", "workflow/envs/eopipe.yaml"),
