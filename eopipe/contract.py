@@ -234,9 +234,15 @@ class Command:
         """The ports that carry exactly one of these marks."""
         return tuple(port for port in self.ports if type(port.mark) in kinds)
 
+    @property
+    def settings(self) -> tuple[Port, ...]:
+        """What a config file sets for it: nothing, unless it is a stage."""
+        return ()
+
     def with_derived(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values of a call with those inputs that follow from the others. Raises UsageError for missing files."""
-        functions = {port.name: port.mark.derived for port in self.ports if isinstance(port.mark, Input)}
+        ports = {port.name: port for port in (*self.ports, *self.settings) if port.name in values}
+        functions = {name: port.mark.derived for name, port in ports.items() if isinstance(port.mark, Input)}
         return {**values, **{name: _function(derived)(values) for name, derived in functions.items() if derived}}
 
 

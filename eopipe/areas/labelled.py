@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -42,7 +42,7 @@ class LabelledSample:
 
         Raises BadInputError for files that are not of one sample, and for labels that are no classes or values.
         """
-        sample = _design_of(paths, design)
+        sample = _read_design(paths, design)
         by_file = [_labels_of(path, sample, column) for path in paths]
         labels, disagreed = np.full(len(sample.pixels), np.nan), list[int]()
         for number, pixel in enumerate(sample.pixels):
@@ -64,23 +64,35 @@ class LabelledSample:
         return cls(sample, labels, disagreed, pairs)
 
 
-def _design_of(paths: Sequence[Path], design: Path | None) -> SampleDesign:
-    """The design of labelled files: the given one, that in a GeoPackage, or sample.json beside the first file."""
+def design_of(values: Mapping[str, Any]) -> Path | None:
+    """The design of a labelled sample by the values of `estimate`: the given one, or for a table the one beside it.
+
+    A GeoPackage contains its design, unless it was copied by a program that leaves that out.
+    """
+    if values["sample_design"] or not values["sample"]:
+        design: Path | None = values["sample_design"]
+        return design
+    first = Path(values["sample"][0])
+    beside = first.with_name(DESIGN)
+    return beside if beside.is_file() and not _design_in(first) else None
+
+
+def _design_in(path: Path) -> SampleDesign | None:
+    return read_design(path) if path.suffix.lower() == ".gpkg" and path.is_file() else None
+
+
+def _read_design(paths: Sequence[Path], design: Path | None) -> SampleDesign:
+    """The design of labelled files: the given one, or that in a GeoPackage."""
     if design:
         return SampleDesign.read(design)
-    designs = [(path, read_design(path)) for path in paths if path.suffix.lower() == ".gpkg" and path.is_file()]
-    with_design = [(path, each) for path, each in designs if each]
-    for path, each in with_design[1:]:
-        if each != with_design[0][1]:
-            raise BadInputError(f"{path} and {with_design[0][0]} are of different samples; give labels of one sample")
-    if with_design:
-        return with_design[0][1]
-    beside = paths[0].with_name(DESIGN)
-    if not beside.is_file():
-        raise BadInputError(
-            f"{paths[0]} has no design of a sample, nor is there {beside} (--sample-design); {DRAW_ONE}"
-        )
-    return SampleDesign.read(beside)
+    designs = {path: each for path in paths if (each := _design_in(path))}
+    if not designs:
+        raise BadInputError(f"{paths[0]} has no design of a sample, nor is {DESIGN} beside it; {DRAW_ONE}")
+    (first, expected), *others = designs.items()
+    for path, other in others:
+        if other != expected:
+            raise BadInputError(f"{path} and {first} are of different samples; give labels of one sample")
+    return expected
 
 
 def _labels_of(path: Path, design: SampleDesign, column: str) -> dict[int, float]:

@@ -1,7 +1,6 @@
 """The pixels of a published map as the population of a sample: counted by stratum, and drawn."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -57,7 +56,6 @@ class Population:
     """
 
     maps: tuple[FinishedMap, ...]
-    edges: Float64Array
 
     @classmethod
     def open(cls, paths: Sequence[Path]) -> "Population":
@@ -74,8 +72,23 @@ class Population:
                 raise BadInputError(
                     f"{other.classes} and {each.classes} are maps of the same ground; give the map of one date"
                 )
-        edges = _quantiles(maps) if maps[0].quantity else np.empty(0)
-        return cls(maps, edges)
+        return cls(maps)
+
+    @cached_property
+    def edges(self) -> Float64Array:
+        """Between intervals that have about the same numbers of pixels of a map of values; none of one of classes."""
+        if not self.maps[0].quantity:
+            return np.empty(0)
+        total = sum(each.grid.shape[0] * each.grid.shape[1] for each in self.maps)
+        step = max(int((total / BINNED_PIXELS) ** 0.5), 1)
+        values = [read_part(file, *window)[0, ::step, ::step].ravel() for _, window, file in self.windows()]
+        finite = np.concatenate(values).astype(np.float64)
+        finite = finite[np.isfinite(finite)]
+        if not len(finite):
+            raise BadInputError(f"{self.maps[0].classes} has no mapped pixel")
+        edges = np.unique(np.quantile(finite, np.arange(1, BINS) / BINS))
+        # The lowest interval has pixels too.
+        return np.asarray(edges[edges > finite.min()])
 
     @cached_property
     def stratum_names(self) -> tuple[str, ...]:
@@ -170,24 +183,6 @@ class Population:
                     longitude,
                     latitude,
                 )
-
-
-def _quantiles(maps: Sequence[FinishedMap]) -> Float64Array:
-    """Edges between intervals that have about the same numbers of pixels of a map of values."""
-    total = sum(each.grid.shape[0] * each.grid.shape[1] for each in maps)
-    step = max(int((total / BINNED_PIXELS) ** 0.5), 1)
-    values = list[AnyArray]()
-    with ExitStack() as stack:
-        for each in maps:
-            file = stack.enter_context(open_map(each.classes))
-            values += [read_part(file, *window)[0, ::step, ::step].ravel() for window in windows(file.shape, WINDOW)]
-    finite = np.concatenate(values)
-    finite = finite[np.isfinite(finite)].astype(np.float64)
-    if not len(finite):
-        raise BadInputError(f"{maps[0].classes} has no mapped pixel")
-    edges = np.unique(np.quantile(finite, np.arange(1, BINS) / BINS))
-    # The lowest interval has pixels too.
-    return np.asarray(edges[edges > finite.min()])
 
 
 def mapped_at(maps: Sequence[FinishedMap], longitude: Float64Array, latitude: Float64Array) -> Float64Array:

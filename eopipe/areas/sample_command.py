@@ -16,7 +16,7 @@ from eopipe.areas.design import (
     expected_spreads,
     number_for,
 )
-from eopipe.areas.population import Population, StratumCounts
+from eopipe.areas.population import DrawnPixel, Population, StratumCounts
 from eopipe.areas.sample_files import DESIGN, GEOPACKAGE, TABLE, write_geopackage, write_table
 from eopipe.arrays import IntArray
 from eopipe.contract import Argument
@@ -73,7 +73,7 @@ def sample(
         raise UsageError("--number and --standard-error both say how many pixels to draw; give one of them")
     for name in (GEOPACKAGE, TABLE):
         refuse_foreign_file(to / name)
-    paths = [path for path_or_folder in maps for path in _maps_at(path_or_folder)]
+    paths = [path for each in maps for path in (sorted(each.glob(MAPS)) if each.is_dir() else [each])]
     if not paths:
         raise BadInputError(f"{maps[0]} has no {MAPS}; give a map, or the folder of results of a finished run")
     check_whole(tuple(paths))
@@ -93,23 +93,8 @@ def sample(
     }[allocation]
     sizes = allocate(size, counts.total_pixels, weights, minimum, names)
     drawn = population.draw(counts, sizes, seed)
-    rows = [
-        SampledPixel(
-            id=number,
-            stratum=pixel.stratum,
-            map=pixel.map,
-            row=pixel.row,
-            column=pixel.column,
-            mapped=int(pixel.mapped) if not population.maps[0].quantity else pixel.mapped,
-            hectares=float(f"{pixel.hectares:.9g}"),
-            inclusion_probability=float(sizes[pixel.stratum] / counts.total_pixels[pixel.stratum]),
-            longitude=round(pixel.longitude, 9),
-            latitude=round(pixel.latitude, 9),
-        )
-        for number, pixel in enumerate(drawn, 1)
-    ]
     rule = {"allocation": allocation, "minimum": minimum, "seed": seed, "standard_error": standard_error}
-    design = _design(population, counts, sizes, rows, rule)
+    design = _design(population, counts, sizes, drawn, rule)
     with TemporaryDirectory() as temporary:
         files = {name: Path(temporary) / name for name in (GEOPACKAGE, TABLE, DESIGN)}
         write_geopackage(files[GEOPACKAGE], design, population, with_class=show_class)
@@ -119,13 +104,8 @@ def sample(
     _print(design, to)
 
 
-def _maps_at(path: Path) -> list[Path]:
-    """A map, or the published maps of a folder of results."""
-    return sorted(path.glob(MAPS)) if path.is_dir() else [path]
-
-
 def _design(
-    population: Population, counts: StratumCounts, sizes: IntArray, pixels: list[SampledPixel], rule: dict[str, Any]
+    population: Population, counts: StratumCounts, sizes: IntArray, drawn: list[DrawnPixel], rule: dict[str, Any]
 ) -> SampleDesign:
     """The design; strata without a pixel are left out."""
     used = np.flatnonzero(counts.total_pixels)
@@ -140,6 +120,21 @@ def _design(
         for stratum in used.tolist()
     ]
     first = population.maps[0]
+    pixels = [
+        SampledPixel(
+            id=number,
+            stratum=numbers[pixel.stratum],
+            map=pixel.map,
+            row=pixel.row,
+            column=pixel.column,
+            mapped=pixel.mapped if first.quantity else int(pixel.mapped),
+            hectares=float(f"{pixel.hectares:.9g}"),
+            inclusion_probability=float(sizes[pixel.stratum] / counts.total_pixels[pixel.stratum]),
+            longitude=round(pixel.longitude, 9),
+            latitude=round(pixel.latitude, 9),
+        )
+        for number, pixel in enumerate(drawn, 1)
+    ]
     return SampleDesign(
         classes=[*first.names],
         quantity=first.quantity,
@@ -148,7 +143,7 @@ def _design(
         ],
         **rule,
         strata=strata,
-        pixels=[pixel.model_copy(update={"stratum": numbers[pixel.stratum]}) for pixel in pixels],
+        pixels=pixels,
     )
 
 

@@ -10,7 +10,7 @@ import sqlite3
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -200,16 +200,10 @@ def write_table(path: Path, design: SampleDesign, *, with_class: bool) -> None:
     write_csv(path, [heads, *rows])
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
-        yield file
-
-
 def read_design(path: Path) -> SampleDesign | None:
     """The design in a GeoPackage of a sample; None where it has none. Raises BadInputError for a damaged one."""
     try:
-        with _opened(path) as file:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             rows: Sequence[tuple[str]] = file.execute(
                 "SELECT metadata FROM gpkg_metadata WHERE md_standard_uri = ?", (DESIGN_URI,)
             ).fetchall()

@@ -28,7 +28,12 @@ def estimate(
     ] = (),
     sample_design: Annotated[
         Path | None,
-        Input("design of the sample, where the labels are a CSV apart from sample.json", user=True, section="evaluate"),
+        Input(
+            "design of the sample, where the labels are a CSV apart from sample.json",
+            user=True,
+            section="evaluate",
+            derived="eopipe.areas.labelled:design_of",
+        ),
     ] = None,
     label_column: Annotated[
         str, Option("column of the labels in the files of the sample", section="evaluate", min_length=1)
