@@ -15,7 +15,7 @@ import slices
 import warm
 from hypothesis import settings
 from loopback import Loopback
-from scenery import Catalog, Completed, Run
+from scenery import Catalog, Completed, Fetch, Run, Search
 
 from eopipe.cli import main
 
@@ -112,6 +112,26 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def catalog(tmp_path: Path) -> Catalog:
     """An empty catalog to add scenes to."""
     return Catalog(tmp_path / "catalog")
+
+
+@pytest.fixture
+def three(catalog: Catalog) -> Catalog:
+    """Three scenes that differ in date and clouds."""
+    for name, day, cloud in (("b", "2023-08-01", 5.0), ("a", "2023-08-02", 50.0), ("c", "2023-09-01", 90.0)):
+        catalog.add(name, properties={"datetime": f"{day}T10:00:00.024Z", "eo:cloud_cover": cloud})
+    return catalog
+
+
+@pytest.fixture
+def fetch(run: Run, tmp_path: Path) -> Fetch:
+    """Fetch a scene into the test's folder."""
+    return Fetch(run, tmp_path)
+
+
+@pytest.fixture
+def search(run: Run, tmp_path: Path) -> Search:
+    """Search, and freeze the scenes in a folder beside what the test has."""
+    return Search(run, tmp_path / "out")
 
 
 @pytest.fixture

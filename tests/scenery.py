@@ -140,5 +140,73 @@ class Completed:
     stderr: str
     stdout: str = ""
 
+    def ends(self, code: int, *named: str) -> "Completed":
+        """Check the exit code, and that the message names all of these."""
+        assert self.code == code, self.stderr
+        missing = [text for text in named if text not in self.stderr]
+        assert not missing, f"not named: {missing}\n{self.stderr}"
+        return self
+
 
 Run = Callable[..., Completed]
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Fetch the scene of an item into a folder, from the servers that the item names."""
+
+    run: Run
+    folder: Path
+    options: tuple[object, ...] = ()
+
+    def __call__(self, item: dict[str, Any], *arguments: object) -> Completed:
+        from remote_assets import named_hosts
+
+        (self.folder / "item.geojson").write_text(json.dumps(item))
+        places = ("--item", self.folder / "item.geojson", "--scene", self.scene, *self.options)
+        return self.run("fetch", *places, *arguments, *named_hosts(item))
+
+    @property
+    def scene(self) -> Path:
+        return self.folder / "scene"
+
+    def brought(self, content: dict[str, bytes]) -> bool:
+        """Whether the scene is whole and has these files."""
+        from remote_assets import is_fetched
+
+        return is_fetched(self.folder, content)
+
+
+@dataclass(frozen=True)
+class Search:
+    """Search a folder or a server; what it froze."""
+
+    run: Run
+    folder: Path
+    options: tuple[object, ...] = ("--assets", "blue", "red")
+
+    def __call__(self, source: Path | str, *arguments: object) -> Completed:
+        option = "--url" if isinstance(source, str) else "--catalog"
+        return self.run("search", option, source, *search_outputs(self.folder), *self.options, *arguments)
+
+    def to(self, name: str, *options: str) -> "Search":
+        """The search into another folder, or with other options."""
+        return Search(self.run, self.folder.parent / name, options or self.options)
+
+    def names(self) -> list[str]:
+        """The names of the scenes."""
+        return sorted(path.stem for path in self.items.glob("*.geojson"))
+
+    @property
+    def items(self) -> Path:
+        return self.folder / "items"
+
+    def item(self, name: str) -> dict[str, Any]:
+        """A frozen scene."""
+        value: dict[str, Any] = json.loads((self.items / f"{name}.geojson").read_text())
+        return value
+
+    @property
+    def grid(self) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads((self.folder / "grid.json").read_text())
+        return value

@@ -134,10 +134,7 @@ def test_a_given_model_that_names_code_is_refused_with_what_to_type(
         ("export", "--model", model, "--tiles", tiles, "--onnx", "m.onnx", "--check", "m.json"),
     ]
     for command in commands:
-        completed = run(*command)
-        assert completed.code == 8, completed.stderr
-        assert f"names code to run, {words[0]}" in completed.stderr
-        assert f"--allow-code {words[0]}" in completed.stderr
+        run(*command).ends(8, f"names code to run, {words[0]}", f"--allow-code {words[0]}")
     assert not (folder / "marker").exists()
 
 
@@ -145,9 +142,9 @@ def test_a_given_model_that_names_code_is_refused_with_what_to_type(
 def test_what_is_not_a_module_of_torch_is_not_called_even_if_it_is_allowed(
     words: tuple[str, ...], folder: Path, tiles: Path, run: Run
 ) -> None:
-    completed = predict(run, given_model(folder / "model", names(*words)), tiles, "--allow-code", words[0])
-    assert completed.code == 2, completed.stderr
-    assert f"model {words[0]} is not a torch.nn.Module" in completed.stderr
+    predict(run, given_model(folder / "model", names(*words)), tiles, "--allow-code", words[0]).ends(
+        2, f"model {words[0]} is not a torch.nn.Module"
+    )
     assert not (folder / "marker").exists()
 
 
@@ -178,8 +175,7 @@ def test_the_code_of_a_model_folder_runs_only_if_its_class_is_allowed_by_name(
 ) -> None:
     model = model_with_code(folder / "model")
     for options in ((), ("--allow-code", "net:Other"), ("--allow-code", "unet")):
-        completed = predict(run, model, tiles, *options)
-        assert (completed.code, "--allow-code net:Net" in completed.stderr) == (8, True), completed.stderr
+        predict(run, model, tiles, *options).ends(8, "--allow-code net:Net")
         assert not (folder / "marker").exists()
     assert predict(run, model, tiles, "--allow-code", "net:Net").code == 0
     assert (folder / "marker").exists(), "the test itself would not notice code that runs"
@@ -200,8 +196,7 @@ def test_code_that_has_the_name_of_a_library_does_not_run_in_its_place(
     library: str, folder: Path, tiles: Path, run: Run
 ) -> None:
     model = model_with_code(folder / "model", f"{library}.py", f"{library}:Net")
-    completed = predict(run, model, tiles, "--allow-code", f"{library}:Net")
-    assert (completed.code, "has the name of an installed library" in completed.stderr) == (8, True), completed.stderr
+    predict(run, model, tiles, "--allow-code", f"{library}:Net").ends(8, "has the name of an installed library")
     assert not (folder / "marker").exists()
 
 
@@ -259,8 +254,7 @@ def scaling(name: str, value: object) -> Callable[[dict[str, Any]], None]:
 def test_a_model_of_absurd_sizes_or_types_is_refused_before_it_takes_memory(
     change: Callable[[dict[str, Any]], None], message: str, folder: Path, tiles: Path, run: Run
 ) -> None:
-    completed = predict(run, given_model(folder / "model", change), tiles)
-    assert (completed.code, message in completed.stderr) == (3, True), completed.stderr
+    predict(run, given_model(folder / "model", change), tiles).ends(3, message)
 
 
 def test_weights_to_start_from_run_no_code_of_their_model(folder: Path) -> None:
@@ -329,8 +323,7 @@ def test_a_repair_writes_nothing_outside_of_the_folder_that_was_surveyed(
     words += ["--grid", grid.get(way, "results/grid.json")]
     words += ["--grid", str(victim)] if way == "repeated" else []
     record(results / "items.run.json", words, items="items")
-    completed = run("verify", "results", "--repair")
-    assert (completed.code, "outside of" in completed.stderr) == (8, True), completed.stderr
+    run("verify", "results", "--repair").ends(8, "outside of")
     assert victim.read_text() == "mine"
     assert not (results / "items").exists()
 
@@ -371,8 +364,7 @@ def test_a_repair_runs_the_code_of_a_custom_model_only_if_it_is_allowed(folder: 
     assert not (folder / "marker").exists()
     training = ["train", "--tiles", str(tiles), "--labels", "l", "--chips", "s", "--statistics", "s", "--model"]
     record(results / "m.run.json", [*training, "results/m", "--architecture", "subprocess:run"], model="m")
-    completed = run("verify", "results/m", "--repair")
-    assert (completed.code, "--allow-code subprocess:run" in completed.stderr) == (8, True), completed.stderr
+    run("verify", "results/m", "--repair").ends(8, "--allow-code subprocess:run")
 
 
 @pytest.mark.parametrize(
@@ -409,8 +401,7 @@ def test_modules_of_a_folder_are_not_imported_by_a_repair(folder: Path, catalog:
     (folder / "results/grid.json").unlink()
     for name in ("json", "yaml", "statistics", "eopipe"):
         (folder / f"{name}.py").write_text("open('marker', 'w')\nraise SystemExit('run')\n")
-    completed = run("verify", "results", "--repair")
-    assert completed.code == 0, completed.stderr
+    run("verify", "results", "--repair").ends(0)
     assert (folder / "results/grid.json").is_file()
     assert not (folder / "marker").exists()
 
@@ -496,8 +487,7 @@ SECTIONS = "search: {{catalog: c, assets: [red]}}\nlabel: {{source: l.gpkg, clas
 def test_a_config_that_means_harm_or_nothing_is_refused_in_a_sentence(
     text: str, message: str, folder: Path, run: Run
 ) -> None:
-    completed = check_config(run, folder, text)
-    assert (completed.code, message in completed.stderr) == (2, True), completed.stderr
+    check_config(run, folder, text).ends(2, message)
     assert not (folder / "marker").exists()
 
 
@@ -689,8 +679,7 @@ def test_xml_of_gdal_has_the_same_exit_code_in_fetch_and_preprocess(
     for key in ("file:size", "file:checksum"):
         item["assets"]["red"].pop(key, None)
     shutil.rmtree(folder / "results")
-    completed = fetch_of(catalog, run, "A")
-    assert (completed.code, "is XML of GDAL" in completed.stderr) == (8, True), completed.stderr
+    fetch_of(catalog, run, "A").ends(8, "is XML of GDAL")
 
 
 def test_a_block_that_does_not_fit_into_memory_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
@@ -715,8 +704,7 @@ def test_a_block_that_does_not_fit_into_memory_is_refused_before_it_is_decoded(t
 def test_scenes_whose_names_differ_only_by_case_are_refused(folder: Path, catalog: Catalog, run: Run) -> None:
     catalog.add("Scene")
     catalog.add("scene")
-    completed = run(*search(catalog.write().parent))
-    assert (completed.code, "differ only by upper and lower case" in completed.stderr) == (3, True), completed.stderr
+    run(*search(catalog.write().parent)).ends(3, "differ only by upper and lower case")
 
 
 IDS = [
@@ -746,8 +734,7 @@ def test_an_id_is_no_path_no_command_and_reaches_no_terminal_raw(
     files = sorted(path.name for path in (folder / "results/items").iterdir())
     assert len(files) == 2, "the item and the manifest"
     stem = next(file for file in files if file.endswith(".geojson"))
-    completed = run("fetch", f"--item=results/items/{stem}", "--catalog", source, "--scene", "results/scene")
-    assert completed.code == 3, completed.stderr
+    completed = run("fetch", f"--item=results/items/{stem}", "--catalog", source, "--scene", "results/scene").ends(3)
     assert all(letter.isprintable() for letter in completed.stderr.replace("\n", "")), completed.stderr
     assert {path.name for path in folder.iterdir()} == {"results"}
     assert set(tmp_path.iterdir()) - before <= {catalog.root}
@@ -775,8 +762,7 @@ def test_deep_json_of_a_catalog_is_refused_in_a_sentence(folder: Path, web: Loop
     outputs = ("--items", "i", "--grid", "g", "--selection", "s")
     completed = run("search", "--catalog", tmp_path, *outputs)
     assert (completed.code, "bug" in completed.stderr) == (3, False), completed.stderr
-    completed = run("search", "--url", f"{web.url}/catalog.json", "--deadline", "5", *outputs)
-    assert (completed.code, "nested too deeply" in completed.stderr) == (3, True), completed.stderr
+    run("search", "--url", f"{web.url}/catalog.json", "--deadline", "5", *outputs).ends(3, "nested too deeply")
 
 
 def test_the_status_of_a_newer_version_is_read_and_another_file_is_none(folder: Path) -> None:
@@ -805,8 +791,9 @@ FORGED = "a\nerror: nothing was found\r\nwarning: x\u2028error: y"
 def test_line_ends_in_an_id_begin_no_message(run: Run, tmp_path: Path) -> None:
     item = item_of({"red": {"href": "missing.tif"}}) | {"id": FORGED}
     (tmp_path / "item.geojson").write_text(json.dumps(item))
-    completed = run("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene", "--catalog", tmp_path)
-    assert completed.code == 3
+    completed = run(
+        "fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene", "--catalog", tmp_path
+    ).ends(3)
     lines = [line for line in completed.stderr.splitlines() if line.startswith(("error:", "warning:"))]
     assert len(lines) == 1, completed.stderr
     assert r"a\nerror: nothing was found\r\nwarning: x\u2028error: y" in lines[0]
@@ -816,8 +803,7 @@ def test_line_ends_in_a_file_name_begin_no_message(run: Run, tmp_path: Path) -> 
     folder = tmp_path / "results" / "a\nerror: nothing was found"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text('{"files": [{"path": "b", "bytes": 1, "sha256": "0"}]}')
-    completed = run("verify", tmp_path / "results")
-    assert completed.code == 4, completed.stderr
+    completed = run("verify", tmp_path / "results").ends(4)
     lines = [line for line in completed.stderr.splitlines() if line.startswith("error:")]
     assert len(lines) == 1, completed.stderr
 

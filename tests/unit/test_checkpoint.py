@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 import torch
@@ -31,6 +32,13 @@ def parts(step: int) -> Parts:
     return {"model": weights, "optimiser": {"0.exp_avg": torch.rand(7, generator=stream)}, "ema": {}}
 
 
+def restored(folder: Path, identity: Any = None) -> tuple[Progress, Parts]:
+    """The newest whole checkpoint, which there is."""
+    newest = checkpoint.restore(folder, identity)
+    assert newest is not None
+    return newest
+
+
 def kept_steps(folder: Path) -> list[int]:
     return [int(path.name[5:]) for path in checkpoint.steps(folder)]
 
@@ -46,10 +54,9 @@ def same(first: Parts, second: Parts) -> bool:
 def test_what_is_saved_is_restored_to_the_last_bit(tmp_path: Path) -> None:
     before = Progress(3, 0.1 + 0.2, [{"step": 1, "loss": 0.5}], 0.25)
     checkpoint.save(tmp_path, before, parts(3), keep=2, identity=IDENTITY)
-    restored = checkpoint.restore(tmp_path, IDENTITY)
-    assert restored is not None
-    assert restored[0] == before
-    assert same(restored[1], parts(3))
+    progress, state_parts = restored(tmp_path, IDENTITY)
+    assert progress == before
+    assert same(state_parts, parts(3))
 
 
 def test_without_a_checkpoint_there_is_nothing_to_restore(tmp_path: Path) -> None:
@@ -75,10 +82,9 @@ def test_a_checkpoint_in_a_model_folder_is_copied_once_whole_and_without_what_a_
     shutil.copytree(model / "checkpoint/step-000000002", state / "step-000000002")
     adopt_checkpoint(model, state, IDENTITY)
     assert kept_steps(state) == [2, 4]
-    restored = checkpoint.restore(state, IDENTITY)
-    assert restored is not None
-    assert restored[0] == Progress(4, score=0.6)
-    assert same(restored[1], parts(4))
+    progress, state_parts = restored(state, IDENTITY)
+    assert progress == Progress(4, score=0.6)
+    assert same(state_parts, parts(4))
     assert b"time" not in (state / "metrics.jsonl").read_bytes()
     assert json.loads((state / "step-000000004/state.json").read_text())["token"] == 0
     checkpoint.save(state, Progress(5), parts(5), keep=1, identity=IDENTITY)
@@ -155,10 +161,9 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, 
     other = (tmp_path / "step-000000001" / name).read_bytes()
     changed = {"flip": bytes(content), "cut": path.read_bytes()[:-5], "swap": other}
     path.unlink() if harm == "remove" else path.write_bytes(changed[harm])
-    restored = checkpoint.restore(tmp_path)
-    assert restored is not None
-    assert restored[0].step == 1
-    assert same(restored[1], parts(1))
+    progress, state_parts = restored(tmp_path)
+    assert progress.step == 1
+    assert same(state_parts, parts(1))
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "state.json"])
@@ -168,9 +173,7 @@ def test_parts_of_two_steps_never_load_even_under_a_manifest_that_fits(tmp_path:
     shutil.copy(tmp_path / "step-000000001" / name, tmp_path / "step-000000002" / name)
     (tmp_path / "step-000000002" / "manifest.json").unlink()
     write_manifest(tmp_path / "step-000000002")
-    restored = checkpoint.restore(tmp_path)
-    assert restored is not None
-    assert restored[0].step == 1
+    assert restored(tmp_path)[0].step == 1
 
 
 def test_the_checkpoint_of_another_training_is_refused_with_the_difference(tmp_path: Path) -> None:
@@ -256,10 +259,9 @@ def test_a_full_disk_stops_the_training_and_leaves_the_checkpoint_before(small_d
         writer.put(Progress(step), large(step))
     with pytest.raises(NoSpaceError, match=r"MB and .* files are free"):
         writer.wait()
-    restored = checkpoint.restore(disk)
-    assert restored is not None
-    assert restored[0].step == 1
-    assert same(restored[1], large(1))
+    progress, state_parts = restored(disk)
+    assert progress.step == 1
+    assert same(state_parts, large(1))
     assert sorted(path.name for path in disk.iterdir()) == ["latest.json", "step-000000001"]
 
 

@@ -319,8 +319,8 @@ MISTAKES = {
     "exit": ("import sys\nsys.exit(3)\n", "mymodel.py line 2: SystemExit: 3"),
     "class": ("class Nett: pass\n", "module 'mymodel' has no attribute 'Net'"),
     "construct": (
-        NET.replace("super().__init__()", "super().__init__(); self.none.x"),
-        "mymodel.py line 6: AttributeError: 'Net' object has no attribute 'none'",
+        NET.replace("self.block =", "self.none.x ="),
+        "mymodel.py line 7: AttributeError: 'Net' object has no",
     ),
     "helper": (NET.replace("scale)", "scale, 4)"), "mymodel.py line 7: TypeError: "),
     "bytes": ("x = '\0'\n", "mymodel.py"),

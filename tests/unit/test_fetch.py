@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import noise
 from loopback import Loopback
 from remote_assets import named_hosts
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Fetch, Run
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
 from eopipe.fetch.assets import run_parallel
@@ -25,165 +26,148 @@ from eopipe.fetch.retry import MAX_ATTEMPTS
 from eopipe.publish import digest, verify
 from eopipe.text_files import read_json, write_json
 
+Item = dict[str, Any]
 RED = "/catalog/s0/red.tif"
 
 
 @pytest.fixture
-def scene(catalog: Catalog) -> dict[str, Any]:
+def scene(catalog: Catalog) -> Item:
     """One scene whose red band takes several blocks of a download."""
-    noise = np.random.default_rng(7).integers(1, 9999, (400, 400), np.uint16)
-    item = catalog.add("scene", {"blue": noise[:64, :64], "red": noise, "scl": noise[:64, :64]})
+    pixels = noise(400, 400)
+    item = catalog.add("scene", {"blue": pixels[:64, :64], "red": pixels, "scl": pixels[:64, :64]})
     catalog.write()
     return item
 
 
 @pytest.fixture
-def red(catalog: Catalog, scene: dict[str, Any]) -> bytes:
+def red(catalog: Catalog, scene: Item) -> bytes:
     return (catalog.root / "s0" / "red.tif").read_bytes()
 
 
-def local(item: dict[str, Any]) -> dict[str, Any]:
+def local(item: Item) -> Item:
     """The item as search freezes it from a folder."""
     return item | {"assets": {n: a | {"href": f"s0/{n}.tif"} for n, a in item["assets"].items()}}
 
 
-def remote(item: dict[str, Any], web: Loopback) -> dict[str, Any]:
+def remote(item: Item, web: Loopback) -> Item:
     """The item as search freezes it from a server."""
     return item | {"assets": {n: a | {"href": f"{web.url}/catalog/s0/{n}.tif"} for n, a in item["assets"].items()}}
 
 
-def unsure(item: dict[str, Any]) -> dict[str, Any]:
+def unsure(item: Item) -> Item:
     """The item of a catalog that states neither sizes nor checksums."""
     bare = {n: {k: v for k, v in a.items() if not k.startswith("file:")} for n, a in item["assets"].items()}
     return item | {"assets": bare}
 
 
-def fetch(run: Run, folder: Path, item: dict[str, Any], *arguments: object) -> Completed:
-    (folder / "item.geojson").write_text(json.dumps(item))
-    places = ("--item", folder / "item.geojson", "--scene", folder / "scene", "--catalog", folder / "catalog")
-    return run("fetch", *places, *arguments, *named_hosts(item))
+@pytest.fixture
+def item(scene: Item, web: Loopback) -> Item:
+    return remote(scene, web)
+
+
+@pytest.fixture
+def bare(item: Item) -> Item:
+    """The item of a server that states neither sizes nor checksums."""
+    return unsure(item)
+
+
+@pytest.fixture
+def fetch(run: Run, tmp_path: Path, catalog: Catalog) -> Fetch:
+    return Fetch(run, tmp_path, ("--catalog", catalog.root))
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_assets_come_whole_and_the_item_points_to_them(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, is_remote: bool
+    item: Item, fetch: Fetch, scene: Item, red: bytes, tmp_path: Path, is_remote: bool
 ) -> None:
-    completed = fetch(run, tmp_path, remote(scene, web) if is_remote else local(scene))
-    assert completed.code == 0, completed.stderr
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
-    item = read_json(tmp_path / "scene" / "scene.json")
-    assert {n: a["href"] for n, a in item["assets"].items()} == {n: f"{n}.tif" for n in ("blue", "red", "scl")}
-    verify(tmp_path / "scene")
+    fetch(item if is_remote else local(scene)).ends(0)
+    assert (fetch.scene / "red.tif").read_bytes() == red
+    assets = read_json(fetch.scene / "scene.json")["assets"]
+    assert {n: a["href"] for n, a in assets.items()} == {n: f"{n}.tif" for n in ("blue", "red", "scl")}
+    verify(fetch.scene)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["catalog", "item.geojson", "scene", "scene.run.json"]
 
 
-def test_the_same_scene_has_the_same_bytes_wherever_it_lies(
-    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
-) -> None:
+def test_the_same_scene_has_the_same_bytes_wherever_it_lies(item: Item, fetch: Fetch, scene: Item) -> None:
     digests = []
-    for item in (local(scene), local(scene), remote(scene, web)):
-        assert fetch(run, tmp_path, item).code == 0
-        digests.append(digest(tmp_path / "scene"))
+    for source in (local(scene), local(scene), item):
+        assert fetch(source).code == 0
+        digests.append(digest(fetch.scene))
     assert len(set(digests)) == 1
 
 
 @pytest.mark.parametrize("evidence", ["checksum", "nothing", "no etag"])
 @pytest.mark.usefixtures("impatient")
 def test_assets_that_came_are_not_asked_for_again(
-    scene: dict[str, Any], red: bytes, catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, evidence: str
+    fetch: Fetch, item: Item, bare: Item, red: bytes, catalog: Catalog, web: Loopback, evidence: str
 ) -> None:
-    item = remote(scene if evidence == "checksum" else unsure(scene), web)
+    of_catalog = item if evidence == "checksum" else bare
     if evidence == "no etag":
-        for name in item["assets"]:
+        for name in of_catalog["assets"]:
             web.fail(f"/catalog/s0/{name}.tif", times=None, drop=("ETag",))
     (catalog.root / "s0" / "red.tif").unlink()
     (catalog.root / "s0" / "scl.tif").rename(catalog.root / "scl.tif")
 
-    completed = fetch(run, tmp_path, item)
-
-    assert completed.code == 3
+    completed = fetch(of_catalog).ends(3)
     for name in ("red", "scl"):
         assert f"scene scene, asset {name} could not be fetched: 127.0.0.1 answered 404" in completed.stderr, (
             "both are listed"
         )
-    assert not (tmp_path / "scene").exists()
+    assert not fetch.scene.exists()
     (catalog.root / "s0" / "red.tif").write_bytes(red)
     (catalog.root / "scl.tif").rename(catalog.root / "s0" / "scl.tif")
     web.received.clear()
-    assert fetch(run, tmp_path, item).code == 0
+    assert fetch(of_catalog).code == 0
     assert sorted(request.path for request in web.received) == [RED, "/catalog/s0/scl.tif"]
 
 
-def test_a_local_asset_that_is_missing_is_named(
-    scene: dict[str, Any], catalog: Catalog, tmp_path: Path, run: Run
-) -> None:
+def test_a_local_asset_that_is_missing_is_named(fetch: Fetch, scene: Item, catalog: Catalog) -> None:
     (catalog.root / "s0" / "red.tif").unlink()
-    completed = fetch(run, tmp_path, local(scene))
-    assert completed.code == 3
-    assert "scene scene, asset red is missing: there is no s0/red.tif" in completed.stderr
-    assert not (tmp_path / "scene").exists()
+    fetch(local(scene)).ends(3, "scene scene, asset red is missing: there is no s0/red.tif")
+    assert not fetch.scene.exists()
 
 
 def test_a_local_asset_that_was_replaced_between_two_runs_comes_new(
-    scene: dict[str, Any], red: bytes, catalog: Catalog, tmp_path: Path, run: Run
+    fetch: Fetch, scene: Item, red: bytes, catalog: Catalog, tmp_path: Path
 ) -> None:
     (catalog.root / "s0" / "blue.tif").rename(tmp_path / "away.tif")
-    assert fetch(run, tmp_path, local(unsure(scene))).code == 3
+    assert fetch(local(unsure(scene))).code == 3
     (catalog.root / "s0" / "red.tif").write_bytes(red[:2000] + red[2000:][::-1])
     (tmp_path / "away.tif").rename(catalog.root / "s0" / "blue.tif")
-    assert fetch(run, tmp_path, local(unsure(scene))).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red[:2000] + red[2000:][::-1]
+    assert fetch(local(unsure(scene))).code == 0
+    assert (fetch.scene / "red.tif").read_bytes() == red[:2000] + red[2000:][::-1]
 
 
-def test_a_relative_path_needs_a_catalog(scene: dict[str, Any], tmp_path: Path, run: Run) -> None:
+def test_a_relative_path_needs_a_catalog(fetch: Fetch, scene: Item, tmp_path: Path, run: Run) -> None:
     (tmp_path / "item.json").write_text(json.dumps(local(scene)))
-    completed = run("fetch", "--item", tmp_path / "item.json", "--scene", tmp_path / "scene")
-    assert completed.code == 3
-    assert "name its catalog folder" in completed.stderr
-
-
-def truncated(content: bytes) -> bytes:
-    return content[: len(content) // 2]
+    run("fetch", "--item", tmp_path / "item.json", "--scene", fetch.scene).ends(3, "name its catalog folder")
 
 
 def flipped(content: bytes) -> bytes:
     return content[:5000] + bytes([content[5000] ^ 4]) + content[5001:]
 
 
-def emptied(content: bytes) -> bytes:
-    return b""
-
-
-@pytest.mark.parametrize("damage", [truncated, flipped, emptied])
+@pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], flipped, lambda _: b""], ids=range(3))
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_a_damaged_asset_leaves_no_scene(
-    scene: dict[str, Any],
-    red: bytes,
-    catalog: Catalog,
-    tmp_path: Path,
-    run: Run,
-    web: Loopback,
-    damage: Any,
-    is_remote: bool,
+    fetch: Fetch, item: Item, scene: Item, red: bytes, catalog: Catalog, web: Loopback, damage: Any, is_remote: bool
 ) -> None:
     (catalog.root / "s0" / "red.tif").write_bytes(damage(red))
-    item = remote(scene, web) if is_remote else local(scene)
-    completed = fetch(run, tmp_path, item)
-    assert completed.code == 4, completed.stderr
-    assert "scene scene, asset red (red.tif)" in completed.stderr
-    assert not (tmp_path / "scene").exists()
+    asked = item if is_remote else local(scene)
+    fetch(asked).ends(4, "scene scene, asset red (red.tif)")
+    assert not fetch.scene.exists()
     assert len(web.requests(RED)) == (2 if is_remote else 0), "a damaged download is tried once more"
     (catalog.root / "s0" / "red.tif").write_bytes(red)
-    assert fetch(run, tmp_path, item).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert fetch(asked).code == 0
+    assert (fetch.scene / "red.tif").read_bytes() == red
 
 
 def test_a_damaged_download_that_comes_right_the_second_time_is_used(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, item: Item, red: bytes, web: Loopback
 ) -> None:
     web.fail(RED, body=flipped(red))
-    assert fetch(run, tmp_path, remote(scene, web)).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert fetch(item).code == 0
+    assert (fetch.scene / "red.tif").read_bytes() == red
 
 
 @pytest.mark.parametrize(
@@ -215,36 +199,19 @@ def test_a_checksum_of_unknown_kind_is_not_taken_for_good(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_short_body_goes_on_from_where_it_broke_off(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
-) -> None:
-    web.fail(RED, cut=200_000)
-    completed = fetch(run, tmp_path, remote(scene, web))
-    assert completed.code == 0, completed.stderr
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
-    first, second = web.requests(RED)
-    assert "Range" not in first.headers
-    start = int(second.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-    assert 200_000 - 65_536 < start <= 200_000
-    assert second.headers["If-Range"].startswith('"')
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_download_goes_on_in_the_next_run(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
-) -> None:
+def test_a_download_goes_on_in_the_next_run(fetch: Fetch, item: Item, red: bytes, web: Loopback) -> None:
     web.fail(RED, cut=200_000)
     web.fail(RED, times=None, status=503)
-    assert fetch(run, tmp_path, remote(scene, web)).code == 5
+    assert fetch(item).code == 5
     web.reset()
-    assert fetch(run, tmp_path, remote(scene, web)).code == 0
+    assert fetch(item).code == 0
     assert [request.path for request in web.received] == [RED], "only what is missing is asked for"
     assert "Range" in web.received[0].headers
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert (fetch.scene / "red.tif").read_bytes() == red
 
 
 @contextmanager
-def fetching(folder: Path, item: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+def fetching(folder: Path, item: Item) -> Iterator[subprocess.Popen[bytes]]:
     """Run fetch in another process, until a part of the red band is on disk."""
     (folder / "item.geojson").write_text(json.dumps(item))
     arguments = ["fetch", "--item", folder / "item.geojson", "--scene", folder / "scene", *named_hosts(item)]
@@ -262,262 +229,148 @@ def fetching(folder: Path, item: dict[str, Any]) -> Iterator[subprocess.Popen[by
 
 
 def test_kill_9_in_the_middle_loses_nothing_that_is_on_disk(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, bare: Item, red: bytes, tmp_path: Path, web: Loopback
 ) -> None:
     web.fail(RED, times=None, drip=0.2)
     for _ in range(2):
-        with fetching(tmp_path, remote(unsure(scene), web)):
+        with fetching(tmp_path, bare):
             pass
-        assert not (tmp_path / "scene").exists()
+        assert not fetch.scene.exists()
     # On a loaded machine less than a block of the server may have arrived.
     [received] = [path.stat().st_size for path in tmp_path.glob(".scene.parts/red-*.part")]
     web.reset()
-    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
+    assert fetch(bare).code == 0
     assert received > 0
     assert web.requests(RED)[0].headers["Range"] == f"bytes={received}-"
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert (fetch.scene / "red.tif").read_bytes() == red
     assert not list(tmp_path.glob(".scene*"))
 
 
 def test_two_runs_that_fetch_the_same_scene_at_once_both_end_right(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, bare: Item, red: bytes, tmp_path: Path, web: Loopback
 ) -> None:
     """F17: each asset is fetched once or twice, and what comes is never mixed."""
     web.fail(RED, times=1, drip=0.02)
-    with fetching(tmp_path, remote(unsure(scene), web)) as first:
-        completed = fetch(run, tmp_path, remote(unsure(scene), web))
-        assert completed.code == 0, completed.stderr
+    with fetching(tmp_path, bare) as first:
+        fetch(bare).ends(0)
         assert first.wait() == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
-    verify(tmp_path / "scene")
+    assert (fetch.scene / "red.tif").read_bytes() == red
+    verify(fetch.scene)
     assert len(web.requests(RED)) == 2
     assert not list(tmp_path.glob(".scene*"))
 
 
 def test_a_fetch_that_waits_too_long_for_another_is_sent_away(
-    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, bare: Item, tmp_path: Path, web: Loopback
 ) -> None:
     web.fail(RED, times=None, drip=0.2)
-    with fetching(tmp_path, remote(unsure(scene), web)) as first:
-        completed = fetch(run, tmp_path, remote(unsure(scene), web), "--deadline", 0.1)
-        assert completed.code == 2
-        assert "another eopipe is still fetching" in completed.stderr
+    with fetching(tmp_path, bare) as first:
+        fetch(bare, "--deadline", 0.1).ends(2, "another eopipe is still fetching")
         assert first.poll() is None
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_line_that_breaks_often_but_moves_on_is_not_given_up(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, bare: Item, red: bytes, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 2)
     monkeypatch.setattr("eopipe.fetch.http.CHUNK", 4096)
     web.fail(RED, times=8, cut=30_000)
-    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("has_checksum", [True, False])
-def test_a_server_that_ignores_range_starts_again_from_the_beginning(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, has_checksum: bool
-) -> None:
-    web.fail(RED, cut=200_000)
-    web.fail(RED, times=None, ignore_range=True)
-    assert fetch(run, tmp_path, remote(scene if has_checksum else unsure(scene), web)).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one(
-    scene: dict[str, Any], red: bytes, catalog: Catalog, tmp_path: Path, run: Run, web: Loopback
-) -> None:
-    web.fail(RED, cut=200_000)
-    web.fail(RED, times=None, status=503)
-    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 5
-    web.reset()
-    newer = red[:2000] + red[2000:][::-1]
-    (catalog.root / "s0" / "red.tif").write_bytes(newer)
-    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == newer
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize(
-    "headers",
-    [{"ETag": '"another version"'}, {"Content-Range": "bytes 0-9/10"}, {"Content-Range": "nonsense"}],
-)
-def test_a_part_of_another_version_or_place_is_not_appended(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback, headers: dict[str, str]
-) -> None:
-    web.fail(RED, cut=200_000)
-    web.fail(RED, status=206, body=red[:1000], headers=headers, ignore_range=True)
-    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert fetch(bare).code == 0
+    assert (fetch.scene / "red.tif").read_bytes() == red
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_sends_less_than_the_range_is_asked_for_the_rest(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, bare: Item, red: bytes, web: Loopback
 ) -> None:
     tag = {"ETag": f'"{hashlib.sha256(red).hexdigest()[:16]}"'}
     web.fail(RED, cut=65_536)
     span = {"Content-Range": f"bytes 65536-66535/{len(red)}"}
     web.fail(RED, status=206, body=red[65_536:66_536], ignore_range=True, headers=tag | span)
-    assert fetch(run, tmp_path, remote(unsure(scene), web)).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert fetch(bare).code == 0
+    assert (fetch.scene / "red.tif").read_bytes() == red
     assert web.requests(RED)[2].headers["Range"] == "bytes=66536-"
 
 
 def test_another_address_under_the_same_name_is_not_taken_for_what_came(
-    scene: dict[str, Any], catalog: Catalog, tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, bare: Item, catalog: Catalog, web: Loopback
 ) -> None:
-    item = remote(unsure(scene), web)
-    item["assets"]["scl"]["href"] = f"{web.url}/nothing.tif"
-    assert fetch(run, tmp_path, item).code == 3
+    bare["assets"]["scl"]["href"] = f"{web.url}/nothing.tif"
+    assert fetch(bare).code == 3
     shutil.copy(catalog.root / "s0" / "blue.tif", catalog.root / "s0" / "other.tif")
-    item["assets"]["red"]["href"] = f"{web.url}/catalog/s0/other.tif"
-    item["assets"]["scl"]["href"] = f"{web.url}/catalog/s0/scl.tif"
-    assert fetch(run, tmp_path, item).code == 0
-    assert digest(tmp_path / "scene" / "red.tif") == digest(catalog.root / "s0" / "blue.tif")
+    bare["assets"]["red"]["href"] = f"{web.url}/catalog/s0/other.tif"
+    bare["assets"]["scl"]["href"] = f"{web.url}/catalog/s0/scl.tif"
+    assert fetch(bare).code == 0
+    assert digest(fetch.scene / "red.tif") == digest(catalog.root / "s0" / "blue.tif")
 
 
 def test_scenes_can_share_a_folder_of_parts(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, item: Item, red: bytes, tmp_path: Path, web: Loopback
 ) -> None:
-    first_item, second_item = remote(scene, web), remote(scene, web) | {"id": "other"}
     web.fail("/catalog/s0/scl.tif", status=404)
-    assert fetch(run, tmp_path, first_item, "--parts", tmp_path / "parts").code == 3
-    assert fetch(run, tmp_path, second_item, "--parts", tmp_path / "parts").code == 0
+    assert fetch(item, "--parts", tmp_path / "parts").code == 3
+    assert fetch(item | {"id": "other"}, "--parts", tmp_path / "parts").code == 0
     web.received.clear()
-    assert fetch(run, tmp_path, first_item, "--parts", tmp_path / "parts").code == 0
+    assert fetch(item, "--parts", tmp_path / "parts").code == 0
     assert [request.path for request in web.received] == ["/catalog/s0/scl.tif"]
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
-
-
-@pytest.mark.parametrize("has_checksum", [True, False])
-def test_a_web_page_instead_of_an_image_is_told(
-    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, has_checksum: bool
-) -> None:
-    web.fail(RED, times=None, body=b"\n <!DOCTYPE html><html>please log in</html>")
-    completed = fetch(run, tmp_path, remote(scene if has_checksum else unsure(scene), web))
-    assert completed.code == 3, completed.stderr
-    assert "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in completed.stderr
-    assert not (tmp_path / "scene").exists()
-    web.reset()
-    assert fetch(run, tmp_path, remote(scene if has_checksum else unsure(scene), web)).code == 0, (
-        "after the login it goes on"
-    )
+    assert (fetch.scene / "red.tif").read_bytes() == red
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_fails_twice_is_asked_again(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
-) -> None:
+def test_a_server_that_fails_twice_is_asked_again(fetch: Fetch, item: Item, red: bytes, web: Loopback) -> None:
     web.fail(RED, times=2, status=503)
     web.fail("/catalog/s0/blue.tif", cut=0)
-    assert fetch(run, tmp_path, remote(scene, web)).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert fetch(item).code == 0
+    assert (fetch.scene / "red.tif").read_bytes() == red
     assert len(web.requests(RED)) == 3
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_fails_for_ever_ends_with_code_5(
-    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
-) -> None:
+def test_a_server_that_fails_for_ever_ends_with_code_5(fetch: Fetch, item: Item, web: Loopback) -> None:
     web.fail(RED, times=None, status=503)
-    completed = fetch(run, tmp_path, remote(scene, web))
-    assert completed.code == 5
-    assert "127.0.0.1 did not deliver scene scene, asset red (last: status 503); try again later" in completed.stderr
-    assert not (tmp_path / "scene").exists()
+    fetch(item).ends(5, "127.0.0.1 did not deliver scene scene, asset red (last: status 503); try again later")
+    assert not fetch.scene.exists()
     assert len(web.requests(RED)) == MAX_ATTEMPTS
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_only_trickles_is_given_up(
-    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eopipe.fetch.retry.GRACE", -1.0)
-    monkeypatch.setattr("eopipe.fetch.retry.MIN_RATE", 1e12)
-    monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 2)
-    completed = fetch(run, tmp_path, remote(scene, web))
-    assert completed.code == 5, completed.stderr
-    assert "bytes per second" in completed.stderr
-
-
-@pytest.mark.usefixtures("impatient")
 def test_a_server_that_never_answers_is_given_up(
-    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, item: Item, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (10, 0.1))
     monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 2)
     web.fail(RED, times=None, pause=2)
-    completed = fetch(run, tmp_path, remote(scene, web))
-    assert completed.code == 5
-    assert "ReadTimeout" in completed.stderr
+    fetch(item).ends(5, "ReadTimeout")
 
 
-def test_a_body_that_comes_compressed_is_refused(
-    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
-) -> None:
-    web.fail(RED, headers={"Content-Encoding": "gzip"})
-    completed = fetch(run, tmp_path, remote(scene, web))
-    assert completed.code == 8
-    assert "arrives compressed as gzip" in completed.stderr
-    assert all(request.headers["Accept-Encoding"] == "identity" for request in web.received)
-
-
-def test_a_redirect_into_the_own_network_is_refused(
-    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
-) -> None:
-    with Loopback(tmp_path, host="127.0.0.2") as inner:
-        web.fail(RED, times=None, status=302, headers={"Location": f"{inner.url}{RED}"})
-        completed = fetch(run, tmp_path, remote(scene, web))
-        assert inner.received == []
-    assert completed.code == 8, completed.stderr
-    assert "127.0.0.1 redirects to http://127.0.0.2, which is not public" in completed.stderr
-
-
-def test_a_redirect_to_a_file_is_refused(scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback) -> None:
-    web.fail(RED, times=None, status=302, headers={"Location": "file:///etc/passwd"})
-    assert fetch(run, tmp_path, remote(scene, web)).code == 8
-
-
-def test_a_redirect_on_the_same_host_is_followed(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run, web: Loopback
-) -> None:
+def test_a_redirect_on_the_same_host_is_followed(fetch: Fetch, item: Item, red: bytes, web: Loopback) -> None:
     web.fail("/moved.tif", status=302, headers={"Location": RED}, body=b"")
-    item = remote(scene, web)
     item["assets"]["red"]["href"] = f"{web.url}/moved.tif"
-    assert fetch(run, tmp_path, item).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert fetch(item).code == 0
+    assert (fetch.scene / "red.tif").read_bytes() == red
 
 
 @pytest.mark.parametrize("href", ["../../x", "file:///etc/passwd", "/vsicurl/http://127.0.0.1/x", "<VRTDataset>"])
-def test_a_hostile_address_in_a_frozen_item_is_refused(
-    scene: dict[str, Any], tmp_path: Path, run: Run, href: str
-) -> None:
+def test_a_hostile_address_in_a_frozen_item_is_refused(fetch: Fetch, scene: Item, href: str) -> None:
     item = local(scene)
     item["assets"]["red"]["href"] = href
-    completed = fetch(run, tmp_path, item)
-    assert completed.code == 8
-    assert "asset red points to" in completed.stderr
+    fetch(item).ends(8, "asset red points to")
 
 
-def test_strange_asset_names_stay_in_the_scene(scene: dict[str, Any], tmp_path: Path, run: Run) -> None:
+def test_strange_asset_names_stay_in_the_scene(fetch: Fetch, scene: Item, tmp_path: Path) -> None:
     item = local(scene)
     item["assets"] = {"../../evil": item["assets"]["red"], "a;touch x": item["assets"]["blue"]}
     before = {p.name for p in tmp_path.parent.iterdir()}
-    assert fetch(run, tmp_path, item).code == 0
+    assert fetch(item).code == 0
     assert {p.name for p in tmp_path.parent.iterdir()} == before
-    assert len(list((tmp_path / "scene").glob("*.tif"))) == 2
+    assert len(list(fetch.scene.glob("*.tif"))) == 2
 
 
-def test_an_item_that_is_no_item_is_told(tmp_path: Path, run: Run) -> None:
+def test_an_item_that_is_no_item_is_told(fetch: Fetch, tmp_path: Path, run: Run) -> None:
     for value in ({}, [], {"id": "x", "assets": {"red": 5}, "properties": {}, "geometry": None}):
         (tmp_path / "item.geojson").write_text(json.dumps(value))
-        completed = run("fetch", "--item", tmp_path / "item.geojson", "--scene", tmp_path / "scene")
-        assert completed.code == 3
-        assert "is not a STAC Item" in completed.stderr
+        run("fetch", "--item", tmp_path / "item.geojson", "--scene", fetch.scene).ends(3, "is not a STAC Item")
 
 
 def fail(error: Exception) -> Path:
@@ -547,70 +400,61 @@ def grid_over(folder: Path, rows: slice, columns: slice) -> Path:
 
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_windows_bring_only_the_blocks_that_the_grid_needs(
-    catalog: Catalog, tmp_path: Path, run: Run, web: Loopback, is_remote: bool
+    fetch: Fetch, catalog: Catalog, tmp_path: Path, web: Loopback, is_remote: bool
 ) -> None:
     import rasterio
 
-    noise = np.random.default_rng(7).integers(1, 9999, (1024, 1024), np.uint16)
-    item = catalog.add("scene", {"red": noise})
+    pixels = noise(1024, 1024)
+    item = catalog.add("scene", {"red": pixels})
     grid = grid_over(tmp_path, slice(520, 600), slice(150, 200))
 
-    completed = fetch(run, tmp_path, remote(item, web) if is_remote else local(item), "--grid", grid, "--windows")
-
-    assert completed.code == 0, completed.stderr
-    asset = read_json(tmp_path / "scene" / "scene.json")["assets"]["red"]
-    with rasterio.open(tmp_path / "scene" / "red.tif") as part:
+    fetch(remote(item, web) if is_remote else local(item), "--grid", grid, "--windows").ends(0)
+    asset = read_json(fetch.scene / "scene.json")["assets"]["red"]
+    with rasterio.open(fetch.scene / "red.tif") as part:
         column, row = ~part.transform * (LEFT, TOP)
         top, left = -round(row), -round(column)
         assert 0 < top <= 520
         assert 0 < left <= 150
-        np.testing.assert_array_equal(part.read(1), noise[top : top + part.height, left : left + part.width])
+        np.testing.assert_array_equal(part.read(1), pixels[top : top + part.height, left : left + part.width])
         assert top + part.height >= 600
         assert left + part.width >= 200
         assert asset["proj:shape"] == [part.height, part.width]
         assert asset["proj:transform"] == list(part.transform)[:6]
-    assert asset["file:size"] == (tmp_path / "scene" / "red.tif").stat().st_size
-    assert asset["file:checksum"] == "1220" + digest(tmp_path / "scene" / "red.tif")
+    assert asset["file:size"] == (fetch.scene / "red.tif").stat().st_size
+    assert asset["file:checksum"] == "1220" + digest(fetch.scene / "red.tif")
     assert asset["file:size"] < item["assets"]["red"]["file:size"] / 3
     assert web.sent < item["assets"]["red"]["file:size"] / 2
-    verify(tmp_path / "scene")
+    verify(fetch.scene)
 
 
 def test_windows_of_another_version_than_the_catalog_tells_are_refused(
-    scene: dict[str, Any], tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, item: Item, tmp_path: Path
 ) -> None:
-    item = remote(scene, web)
     item["assets"]["red"]["file:size"] += 1
     grid = grid_over(tmp_path, slice(0, 50), slice(0, 50))
-    completed = fetch(run, tmp_path, item, "--grid", grid, "--windows")
-    assert completed.code == 4
-    assert "asset red has" in completed.stderr
-    assert "it is another version" in completed.stderr
+    fetch(item, "--grid", grid, "--windows").ends(4, "asset red has", "it is another version")
 
 
 def test_windows_that_came_are_not_asked_for_again_but_those_of_another_grid_are(
-    scene: dict[str, Any], catalog: Catalog, tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, item: Item, catalog: Catalog, tmp_path: Path, web: Loopback
 ) -> None:
-    item = remote(scene, web)
     (catalog.root / "s0" / "scl.tif").rename(tmp_path / "away.tif")
     arguments = ("--grid", grid_over(tmp_path, slice(0, 50), slice(0, 50)), "--windows")
-    assert fetch(run, tmp_path, item, *arguments).code == 3
+    assert fetch(item, *arguments).code == 3
     (tmp_path / "away.tif").rename(catalog.root / "s0" / "scl.tif")
     web.received.clear()
-    assert fetch(run, tmp_path, item, *arguments).code == 0
+    assert fetch(item, *arguments).code == 0
     assert {request.path for request in web.received} == {"/catalog/s0/scl.tif"}
     grid_over(tmp_path, slice(0, 60), slice(0, 60))
     web.received.clear()
-    assert fetch(run, tmp_path, item, *arguments).code == 0
+    assert fetch(item, *arguments).code == 0
     assert len({request.path for request in web.received}) == 3
 
 
 def test_windows_need_a_grid_and_without_them_a_grid_changes_nothing(
-    scene: dict[str, Any], red: bytes, tmp_path: Path, run: Run
+    fetch: Fetch, scene: Item, red: bytes, tmp_path: Path
 ) -> None:
-    completed = fetch(run, tmp_path, local(scene), "--windows")
-    assert completed.code == 2
-    assert "--windows needs --grid" in completed.stderr
+    fetch(local(scene), "--windows").ends(2, "--windows needs --grid")
     grid = grid_over(tmp_path, slice(0, 50), slice(0, 50))
-    assert fetch(run, tmp_path, local(scene), "--grid", grid).code == 0
-    assert (tmp_path / "scene" / "red.tif").read_bytes() == red
+    assert fetch(local(scene), "--grid", grid).code == 0
+    assert (fetch.scene / "red.tif").read_bytes() == red

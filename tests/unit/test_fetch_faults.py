@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from loopback import Fault, Loopback, Request
 from patience import PATIENCE
-from remote_assets import fetch, is_fetched, item_of, loopback_session, named_hosts, put, tif
-from scenery import Run
+from remote_assets import item_of, loopback_session, named_hosts, put, tif
+from scenery import Fetch
 
 from eopipe.errors import PreemptedError, UpstreamError
 from eopipe.fetch.assets import run_parallel
@@ -37,7 +37,7 @@ MIX = (
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("impatient")
 def test_f01_200_assets_come_right_from_a_server_that_fails_a_third_of_requests(
-    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F01: 20 % 503, 5 % reset, 5 % short, 2 % stalled."""
     # Longer than a busy machine needs for an answer, shorter than a stall.
@@ -55,10 +55,9 @@ def test_f01_200_assets_come_right_from_a_server_that_fails_a_third_of_requests(
 
     web.random_fault = fault
     content = {f"b{n:03}": tif(18_000, n) for n in range(200)}
-    completed = fetch(run, tmp_path, put(web, content), "--workers", 16)
-    assert completed.code == 0, completed.stderr
-    assert is_fetched(tmp_path, content)
-    assert len(list((tmp_path / "scene").glob("*.tif"))) == 200
+    fetch(put(web, content), "--workers", 16).ends(0)
+    assert fetch.brought(content)
+    assert len(list(fetch.scene.glob("*.tif"))) == 200
     ideal = sum(map(len, content.values()))
     print(f"requests {len(web.received) / 200:.2f} x, bytes {web.sent / ideal:.2f} x")
     assert 0.2 * 200 < len(planned) <= 0.8 * 200
@@ -67,101 +66,108 @@ def test_f01_200_assets_come_right_from_a_server_that_fails_a_third_of_requests(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_f02_a_short_body_is_resumed_from_its_offset(tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_f02_a_short_body_is_resumed_from_its_offset(fetch: Fetch, web: Loopback) -> None:
     content = {"red": tif(200_000)}
     web.fail("/red.tif", cut=70_000)
-    assert fetch(run, tmp_path, put(web, content)).code == 0
-    assert is_fetched(tmp_path, content)
+    assert fetch(put(web, content)).code == 0
+    assert fetch.brought(content)
     assert [request.headers.get("Range") for request in web.received] == [None, "bytes=70000-"]
+    assert web.received[1].headers["If-Range"].startswith('"')
     assert web.sent == 200_000, "no byte comes twice"
 
 
 @pytest.mark.usefixtures("impatient")
 def test_f03_a_body_without_a_length_that_is_cut_is_found_by_the_size_in_the_catalog(
-    tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, web: Loopback
 ) -> None:
     content = {"red": tif(200_000)}
     web.fail("/red.tif", cut=70_000, drop=("Content-Length",))
-    assert fetch(run, tmp_path, put(web, content)).code == 0
-    assert is_fetched(tmp_path, content)
+    assert fetch(put(web, content)).code == 0
+    assert fetch.brought(content)
     web.fail("/red.tif", times=None, cut=70_000, drop=("Content-Length",))
-    assert fetch(run, tmp_path, put(web, content)).code == 4
+    assert fetch(put(web, content)).code == 4
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("metadata", [True, False])
-def test_f04_a_server_that_ignores_range_is_begun_anew(tmp_path: Path, run: Run, web: Loopback, metadata: bool) -> None:
+def test_f04_a_server_that_ignores_range_is_begun_anew(fetch: Fetch, web: Loopback, metadata: bool) -> None:
     content = {"red": tif(200_000)}
     web.fail("/red.tif", cut=70_000)
     web.fail("/red.tif", times=None, ignore_range=True)
-    assert fetch(run, tmp_path, put(web, content, metadata=metadata)).code == 0
-    assert is_fetched(tmp_path, content)
+    assert fetch(put(web, content, metadata=metadata)).code == 0
+    assert fetch.brought(content)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_f05_two_versions_of_one_size_are_never_joined(tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_f05_two_versions_of_one_size_are_never_joined(fetch: Fetch, web: Loopback) -> None:
     old, new = tif(200_000, 1), tif(200_000, 2)
     item = put(web, {"red": old}, metadata=False)
     web.fail("/red.tif", cut=70_000)
     web.fail("/red.tif", times=None, status=503)
-    assert fetch(run, tmp_path, item).code == 5
+    assert fetch(item).code == 5
     web.reset()
     (web.folder / "red.tif").write_bytes(new)
-    assert fetch(run, tmp_path, item).code == 0
-    assert is_fetched(tmp_path, {"red": new})
+    assert fetch(item).code == 0
+    assert fetch.brought({"red": new})
     assert web.received[0].headers["Range"] == "bytes=70000-"
 
 
-def test_f07_a_wrong_checksum_is_fetched_once_more_then_kept_apart(tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_f07_a_wrong_checksum_is_fetched_once_more_then_kept_apart(fetch: Fetch, tmp_path: Path, web: Loopback) -> None:
     item = put(web, {"red": tif(9_000, 1)})
     (web.folder / "red.tif").write_bytes(tif(9_000, 2))
-    completed = fetch(run, tmp_path, item)
-    assert completed.code == 4
-    assert "asset red (red.tif) does not match its sha256 checksum" in completed.stderr
+    fetch(item).ends(4, "asset red (red.tif) does not match its sha256 checksum")
     assert len(web.received) == 2
-    assert not (tmp_path / "scene").exists()
+    assert not fetch.scene.exists()
     assert [p.read_bytes() for p in tmp_path.glob(".scene.parts/red-*.quarantine")] == [tif(9_000, 2)]
 
 
-def test_f08_a_page_instead_of_a_raster_is_named(tmp_path: Path, run: Run, web: Loopback) -> None:
-    item = put(web, {"red": b"<html>please log in</html>"}, metadata=False)
-    completed = fetch(run, tmp_path, item)
-    assert completed.code == 3
-    assert "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page" in completed.stderr
+@pytest.mark.parametrize("metadata", [True, False])
+def test_f08_a_page_instead_of_a_raster_is_named_and_after_the_login_it_goes_on(
+    fetch: Fetch, web: Loopback, metadata: bool
+) -> None:
+    item = put(web, {"red": tif(9_000)}, metadata=metadata)
+    web.fail("/red.tif", times=None, body=b"\n <!DOCTYPE html><html>please log in</html>")
+    fetch(item).ends(3, "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page")
+    assert not fetch.scene.exists()
+    web.reset()
+    fetch(item).ends(0)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_f09_a_trickle_is_cut_off_tried_again_and_given_up(
-    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = put(web, {"red": tif(900_000)})
     monkeypatch.setattr("eopipe.fetch.retry.GRACE", 0.0)
     monkeypatch.setattr("eopipe.fetch.retry.MIN_RATE", 1e12)
     monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 3)
-    completed = fetch(run, tmp_path, item)
-    assert completed.code == 5
-    assert "bytes per second" in completed.stderr
+    fetch(item).ends(5, "bytes per second")
     assert len(web.received) == 3
 
 
 @pytest.mark.parametrize(
-    "location", ["http://127.0.0.1:{port}/x", "http://169.254.169.254/", "http://2130706433:{port}/x"]
+    ("location", "named"),
+    [
+        ("http://127.0.0.1:{port}/x", "asset red: 127.0.0.1 redirects to"),
+        ("http://169.254.169.254/", "asset red: 127.0.0.1 redirects to"),
+        ("http://2130706433:{port}/x", "asset red: 127.0.0.1 redirects to"),
+        ("http://127.0.0.2:{port}/x", "127.0.0.1 redirects to http://127.0.0.2, which is not public"),
+        ("file:///etc/passwd", ""),
+    ],
 )
 def test_f10_a_redirect_into_this_network_is_not_followed(
-    tmp_path: Path, run: Run, web: Loopback, location: str
+    fetch: Fetch, tmp_path: Path, web: Loopback, location: str, named: str
 ) -> None:
     item = put(web, {"red": tif(9_000)})
     with Loopback(tmp_path) as inner:
         port = inner.server.server_address[1]
         web.fail("/red.tif", times=None, status=302, headers={"Location": location.format(port=port)})
-        completed = fetch(run, tmp_path, item)
-        assert completed.code == 8, completed.stderr
-        assert "asset red: 127.0.0.1 redirects to" in completed.stderr
+        fetch(item).ends(8, named)
         assert inner.received == []
 
 
 def test_f10_a_name_that_means_another_address_a_moment_later_is_not_connected_to(
-    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, tmp_path: Path, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A public address when it is checked, an inner one when it is connected to."""
     real, queries = __import__("socket").getaddrinfo, []
@@ -177,21 +183,22 @@ def test_f10_a_name_that_means_another_address_a_moment_later_is_not_connected_t
     with Loopback(tmp_path) as inner:
         port = inner.server.server_address[1]
         web.fail("/red.tif", times=None, status=302, headers={"Location": f"http://rebind.example:{port}/red.tif"})
-        completed = fetch(run, tmp_path, item)
+        completed = fetch(item)
         assert inner.received == []
     assert completed.code == 8, completed.stderr
     assert len(queries) == 2
 
 
 @pytest.mark.parametrize("href", ["http://169.254.169.254/latest/meta-data", "http://[fe80::1]/x", "http://a b/"])
-def test_f11_an_item_cannot_name_the_metadata_server_of_a_cloud(tmp_path: Path, run: Run, href: str) -> None:
-    completed = fetch(run, tmp_path, item_of({"red": {"href": href}}))
-    assert completed.code == 8, completed.stderr
+def test_f11_an_item_cannot_name_the_metadata_server_of_a_cloud(fetch: Fetch, href: str) -> None:
+    fetch(item_of({"red": {"href": href}})).ends(8)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("impatient")
-def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(
+    fetch: Fetch, tmp_path: Path, web: Loopback
+) -> None:
     content = {"blue": tif(250_000, 1), "red": tif(400_000, 2), "swir": tif(100_000, 3)}
     (tmp_path / "item.geojson").write_text(json.dumps(item := put(web, content)))
     web.random_fault = lambda _: Fault(drip=0.08)
@@ -204,9 +211,9 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: P
         child.go()
         time.sleep(dice.uniform(0.0, 0.15))
         killed += child.kill()
-        if (tmp_path / "scene").exists():
-            assert is_fetched(tmp_path, content)
-            shutil.rmtree(tmp_path / "scene")
+        if fetch.scene.exists():
+            assert fetch.brought(content)
+            shutil.rmtree(fetch.scene)
             whole += 1
     for child in children:
         child.kill()
@@ -214,8 +221,8 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(tmp_path: P
     # A piece of the server is on the line of each worker, and one more before the server notices.
     assert web.sent <= whole * sum(map(len, content.values())) + killed * 4 * 16_384
     web.reset()
-    assert fetch(run, tmp_path, item).code == 0
-    assert is_fetched(tmp_path, content)
+    assert fetch(item).code == 0
+    assert fetch.brought(content)
     assert sorted(p.name for p in tmp_path.glob(".*")) == []
 
 
@@ -261,22 +268,19 @@ class Child:
     ("options", "metadata"), [("size=300k", True), ("size=300k", False), ("size=9m,nr_inodes=9", True)]
 )
 def test_f13_a_full_disk_ends_with_code_6_and_a_rerun_finishes(
-    tmp_path: Path, run: Run, web: Loopback, small_disk: Callable[[str], Path], options: str, metadata: bool
+    fetch: Fetch, web: Loopback, small_disk: Callable[[str], Path], options: str, metadata: bool
 ) -> None:
     disk, small = small_disk(options), "inodes" in options
     content = {f"b{n}": tif(9_000 if small else 120_000, n) for n in range(4)}
     arguments = ("--parts", disk / "parts", "--workers", 1)
-    completed = fetch(run, tmp_path, put(web, content, metadata=metadata), *arguments)
-    assert completed.code == 6, completed.stderr
-    assert "MB" in completed.stderr
-    assert "free" in completed.stderr
+    completed = fetch(put(web, content, metadata=metadata), *arguments).ends(6, "MB", "free")
     assert ("needs 0.5 MB more" in completed.stderr) == (metadata and not small), (
         "where sizes are known, nothing is begun"
     )
-    assert not (tmp_path / "scene").exists()
+    assert not fetch.scene.exists()
     subprocess.run(["mount", "-o", "remount,size=9m,nr_inodes=99", disk], check=True)
-    assert fetch(run, tmp_path, put(web, content, metadata=metadata), *arguments).code == 0
-    assert is_fetched(tmp_path, content)
+    assert fetch(put(web, content, metadata=metadata), *arguments).code == 0
+    assert fetch.brought(content)
 
 
 def zipped() -> bytes:
@@ -301,60 +305,53 @@ def tarred() -> bytes:
 )
 @pytest.mark.parametrize("is_remote", [True, False])
 def test_f14_an_archive_is_refused_and_nothing_of_it_is_unpacked(
-    tmp_path: Path, run: Run, web: Loopback, make: Callable[[], bytes], kind: str, is_remote: bool
+    fetch: Fetch, tmp_path: Path, web: Loopback, make: Callable[[], bytes], kind: str, is_remote: bool
 ) -> None:
     item = put(web, {"red": make()}, metadata=False)
     if not is_remote:
         item["assets"]["red"]["href"] = "red.tif"
     before = {p.name for p in tmp_path.parent.iterdir()}
-    completed = fetch(run, tmp_path, item, "--catalog", tmp_path)
-    assert completed.code == 8, completed.stderr
-    assert f"asset red is a {kind} archive" in completed.stderr
+    fetch(item, "--catalog", tmp_path).ends(8, f"asset red is a {kind} archive")
     assert {p.name for p in tmp_path.parent.iterdir()} == before
-    assert not (tmp_path / "scene").exists()
+    assert not fetch.scene.exists()
 
 
-def test_f15_a_compressed_body_is_not_unpacked(tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_f15_a_compressed_body_is_not_unpacked(fetch: Fetch, web: Loopback) -> None:
     item = put(web, {"red": gzip.compress(bytes(64 << 20))}, metadata=False)
     web.fail("/red.tif", times=None, headers={"Content-Encoding": "gzip"})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert fetch(run, tmp_path, item).code == 8
+    fetch(item).ends(8, "arrives compressed as gzip")
+    assert all(request.headers["Accept-Encoding"] == "identity" for request in web.received)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "kB"
 
 
-def test_f15_a_body_ends_at_the_size_that_the_catalog_says(tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_f15_a_body_ends_at_the_size_that_the_catalog_says(fetch: Fetch, tmp_path: Path, web: Loopback) -> None:
     item = put(web, {"red": tif(10_000)})
     (web.folder / "red.tif").write_bytes(tif(40_000_000))
-    completed = fetch(run, tmp_path, item)
-    assert completed.code == 4
+    fetch(item).ends(4)
     assert all(p.stat().st_size < 200_000 for p in tmp_path.glob(".scene.parts/*"))
 
 
-def test_f15_a_body_without_an_end_is_refused(
-    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_f15_a_body_without_an_end_is_refused(fetch: Fetch, web: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eopipe.fetch.download.MAX_BYTES", 100_000)
-    completed = fetch(run, tmp_path, put(web, {"red": tif(1_000_000)}, metadata=False))
-    assert completed.code == 8
-    assert "does not end after 100000 bytes" in completed.stderr
+    fetch(put(web, {"red": tif(1_000_000)}, metadata=False)).ends(8, "does not end after 100000 bytes")
 
 
 def test_f16_three_of_200_that_are_missing_are_listed_and_only_they_are_asked_for_again(
-    tmp_path: Path, run: Run, web: Loopback
+    fetch: Fetch, web: Loopback
 ) -> None:
     content = {f"b{n:03}": tif(600, n) for n in range(200)}
     item = put(web, content)
     missing = [f"b{n:03}" for n in (7, 70, 170)]
     for name in missing:
         web.fail(f"/{name}.tif", status=404)
-    completed = fetch(run, tmp_path, item, "--workers", 8)
-    assert completed.code == 3
+    completed = fetch(item, "--workers", 8).ends(3)
     assert [name for name in content if f"asset {name} could not be fetched" in completed.stderr] == missing
-    assert not (tmp_path / "scene").exists()
+    assert not fetch.scene.exists()
     web.received.clear()
-    assert fetch(run, tmp_path, item, "--workers", 8).code == 0
+    assert fetch(item, "--workers", 8).code == 0
     assert sorted(request.path for request in web.received) == [f"/{name}.tif" for name in missing]
-    assert is_fetched(tmp_path, content)
+    assert fetch.brought(content)
 
 
 @pytest.mark.parametrize("date", [False, True])
@@ -379,23 +376,21 @@ def test_f18_a_server_that_wants_a_day_is_waited_for_up_to_the_cap_then_given_up
     assert MAX_RETRY_AFTER <= max(impatient) <= 1.1 * MAX_RETRY_AFTER
 
 
-def test_f18_what_a_server_wants_counts_against_the_deadline(tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_f18_what_a_server_wants_counts_against_the_deadline(fetch: Fetch, web: Loopback) -> None:
     item = put(web, {"red": tif(9_000)})
     web.fail("/red.tif", times=None, status=503, headers={"Retry-After": "99999"})
-    completed = fetch(run, tmp_path, item, "--deadline", 60)
-    assert completed.code == 5
-    assert "the next attempt in 120 s would be after the deadline" in completed.stderr
+    fetch(item, "--deadline", 60).ends(5, "the next attempt in 120 s would be after the deadline")
     assert len(web.received) == 1
 
 
-def test_an_asset_that_takes_longer_than_the_deadline_is_given_up(tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_an_asset_that_takes_longer_than_the_deadline_is_given_up(fetch: Fetch, web: Loopback) -> None:
     web.random_fault = lambda _: Fault(drip=0.05)
-    completed = fetch(run, tmp_path, put(web, {"red": tif(900_000)}), "--deadline", 0.3)
-    assert completed.code == 5
-    assert "127.0.0.1 did not deliver scene scene, asset red (not within 0.3 s" in completed.stderr
+    fetch(put(web, {"red": tif(900_000)}), "--deadline", 0.3).ends(
+        5, "127.0.0.1 did not deliver scene scene, asset red (not within 0.3 s"
+    )
 
 
-def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_no_more_connections_to_a_host_than_allowed(fetch: Fetch, web: Loopback) -> None:
     busy, maximum, lock = [0], [0], threading.Lock()
     answer = web.server.RequestHandlerClass.respond  # type: ignore[attr-defined]
 
@@ -410,12 +405,12 @@ def test_no_more_connections_to_a_host_than_allowed(tmp_path: Path, run: Run, we
     web.server.RequestHandlerClass.respond = counted  # type: ignore[attr-defined]
     web.random_fault = lambda _: Fault(pause=0.02)
     content = {f"b{n}": tif(600, n) for n in range(64)}
-    assert fetch(run, tmp_path, put(web, content), "--workers", 32).code == 0
+    assert fetch(put(web, content), "--workers", 32).code == 0
     # The next request can come in before this thread has counted the last one as finished.
     assert maximum[0] <= 2 * PER_HOST < 32
 
 
-def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(tmp_path: Path, web: Loopback) -> None:
+def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(fetch: Fetch, tmp_path: Path, web: Loopback) -> None:
     item = put(web, {"red": tif(900_000), "blue": tif(900)})
     (tmp_path / "item.geojson").write_text(json.dumps(item))
     # Slowly enough for a busy machine.
@@ -430,7 +425,7 @@ def test_an_interrupt_ends_downloads_at_once_and_keeps_what_came(tmp_path: Path,
     child.process.send_signal(signal.SIGINT)
     assert child.process.wait(PATIENCE) == 130
     child.kill()
-    assert not (tmp_path / "scene").exists()
+    assert not fetch.scene.exists()
     assert any(p.stat().st_size for p in tmp_path.glob(".scene.parts/red-*.part"))
 
 

@@ -178,11 +178,7 @@ def test_a_published_model_can_be_followed_afterwards_and_twice_gives_the_same(t
         json.dumps({"properties": {"mlm:hyperparameters": SETTINGS | {"model": {"width": 8}}}})
     )
     training = find_run(model, None)
-    assert (training.views, training.settings, training.is_finished) == (
-        tmp_path / "forest.views",
-        SETTINGS,
-        True,
-    )
+    assert (training.views, training.settings, training.is_finished) == (tmp_path / "forest.views", SETTINGS, True)
     for _ in range(2):
         # Without a request to stop, since nothing is added to a model.
         assert follow_run(find_run(model, views), ("tensorboard", "mlflow"), Event())
@@ -264,9 +260,7 @@ def test_without_its_library_a_tracker_is_left_out_and_the_warning_names_the_ext
     assert record.message.startswith("event=tracker_off tracker=mlflow reason=")
     assert "pip install 'eopipe[mlflow]'" in record.message
     assert gauges(views)["eopipe_train_step"] == 2
-    completed = run("follow", state, "--to", "mlflow", "--once")
-    assert completed.code == 2
-    assert "error: no tracker is left; the warnings above say why\n" in completed.stderr
+    run("follow", state, "--to", "mlflow", "--once").ends(2, "error: no tracker is left; the warnings above say why\n")
 
 
 @pytest.mark.exhaustive
@@ -283,11 +277,7 @@ def test_trackers_on_a_full_disk_are_left_out_with_one_warning_each(state: Path)
         next(field for field in line.split() if field.startswith("tracker="))
         for line in completed.stderr.splitlines()
         if "tracker_off" in line
-    ) == [
-        "tracker=mlflow",
-        "tracker=prometheus",
-        "tracker=tensorboard",
-    ]
+    ) == ["tracker=mlflow", "tracker=prometheus", "tracker=tensorboard"]
     assert "Traceback" not in completed.stderr
 
 
@@ -329,8 +319,7 @@ def test_promtool_finds_no_mistake_in_the_file_for_the_textfile_collector(state:
 
 
 def test_what_is_not_a_training_is_refused(tmp_path: Path, run: Run) -> None:
-    completed = run("follow", tmp_path / "nothing", "--to", "prometheus")
-    assert completed.code == 3
+    completed = run("follow", tmp_path / "nothing", "--to", "prometheus").ends(3)
     assert completed.stderr == (
         f"error: {tmp_path}/nothing is not a training: it holds neither job.json (a state folder) nor model.json and "
         "metrics.jsonl (a model)\n"

@@ -176,8 +176,7 @@ def test_the_tiles_across_180_degrees_are_those_of_anywhere_else(
         area = ("--bbox", sides[0], 0.1, sides[1], 0.9)
         arguments = (*area, "--crs", "EPSG:32701", "--resolution", 500, "--assets", "red")
         folder = tmp_path / str(shift)
-        completed = run("search", "--catalog", catalog.write(), *search_outputs(folder), *arguments)
-        assert completed.code == 0, completed.stderr
+        run("search", "--catalog", catalog.write(), *search_outputs(folder), *arguments).ends(0)
         tile_names[shift] = sorted(p.stem.partition("_")[0] for p in (folder / "items").glob("*.geojson"))
         assert read_json(folder / "grid.json")["shape"][1] < 800
     assert tile_names[0] == tile_names[10] == ["t-1", "t0", "t1"]

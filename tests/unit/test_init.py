@@ -70,9 +70,7 @@ def with_labels(folder: Path) -> None:
 def check_project(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The config of a project, which passes `eopipe check` in its folder once there are labels."""
     monkeypatch.chdir(folder)
-    completed = run("check")
-    assert completed.code == 3
-    assert "label.source labels.gpkg is missing" in completed.stderr
+    completed = run("check").ends(3, "label.source labels.gpkg is missing")
     assert "\n" not in completed.stderr.rstrip(), "nothing else is missing"
     with_labels(folder)
     assert run("check").code == 0
@@ -96,11 +94,7 @@ def test_a_small_area_gets_blocks_that_fill_every_split_and_windows(
 
 @pytest.mark.parametrize(
     ("options", "stack"),
-    [
-        ((), "season"),
-        (("--datetime", "2023-06-01/2023-08-31"), "none"),
-        (("--datetime", "2022-07/2023-07"), "season"),
-    ],
+    [((), "season"), (("--datetime", "2023-06-01/2023-08-31"), "none"), (("--datetime", "2022-07/2023-07"), "season")],
 )
 def test_dates_of_two_seasons_become_one_image_of_seasonal_medians(
     folder: Path, run: Run, options: tuple[str, ...], stack: str
@@ -136,11 +130,7 @@ def test_blocks_are_chosen_for_every_size_of_area(folder: Path, run: Run, edge: 
         (("--bbox", *BOX, "--url", "https://stac.example.org"), "name --bands", 2),
         (("--bbox", "15.0", "46.0", "15.0005", "46.0005"), "too small for three blocks of chips", 2),
         (("--area", "nowhere.gpkg"), "there is no file nowhere.gpkg", 3),
-        (
-            ("--area", "notes.txt"),
-            "notes.txt cannot be read as a vector file; give a GeoPackage, GeoJSON or Shapefile",
-            3,
-        ),
+        (("--area", "notes.txt"), "notes.txt cannot be read as a vector file; give a GeoPackage, GeoJSON or", 3),
         (("--area", "notes.geojson"), "notes.geojson is not valid JSON", 3),
         (("--catalog", "nowhere"), "nowhere has no catalog.json", 3),
     ],
@@ -150,18 +140,14 @@ def test_what_cannot_work_is_refused_and_leaves_nothing(
 ) -> None:
     for name in ("notes.txt", "notes.geojson"):
         (folder / name).write_text("not an area")
-    completed = run("init", "project", *arguments)
-    assert sentence in completed.stderr
-    assert completed.code == code
+    run("init", "project", *arguments).ends(code, sentence)
     assert not (folder / "project").exists()
 
 
 def test_an_existing_config_is_not_replaced(folder: Path, run: Run) -> None:
     (folder / "project").mkdir()
     (folder / "project/config.yaml").write_text("mine")
-    completed = run("init", "project", "--bbox", *BOX)
-    assert completed.code == 2
-    assert "exists already" in completed.stderr
+    run("init", "project", "--bbox", *BOX).ends(2, "exists already")
     assert (folder / "project/config.yaml").read_text() == "mine"
 
 
@@ -186,9 +172,7 @@ def test_an_area_without_a_crs_is_refused(folder: Path, run: Run) -> None:
     wkb = shapely.to_wkb(np.array([shapely.box(0, 0, 5000, 5000)]))
     with pytest.warns(UserWarning, match="crs"):
         pyogrio.raw.write(folder / "area.gpkg", wkb, [], [], geometry_type="Polygon")
-    completed = run("init", "project", "--area", "area.gpkg")
-    assert completed.code == 3
-    assert "area.gpkg has no CRS" in completed.stderr
+    run("init", "project", "--area", "area.gpkg").ends(3, "area.gpkg has no CRS")
     assert not (folder / "project").exists()
 
 
@@ -205,8 +189,7 @@ def test_an_area_without_a_crs_is_refused(folder: Path, run: Run) -> None:
 def test_a_known_collection_has_its_own_bands_mask_and_pixel_size(
     folder: Path, run: Run, collection: str, bands: tuple[str, ...], mask: str, resolution: float
 ) -> None:
-    completed = run("init", "project", "--bbox", "15.0", "46.0", "15.3", "46.3", "--collection", collection)
-    assert completed.code == 0, completed.stderr
+    run("init", "project", "--bbox", "15.0", "46.0", "15.3", "46.3", "--collection", collection).ends(0)
     config = config_of(folder / "project")
     assert config["search"]["collections"] == (collection,)
     assert (config["preprocess"]["bands"], config["preprocess"]["mask"]) == (bands, mask)
@@ -264,8 +247,7 @@ def planned(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     """The config of a project that is checked and planned as it is."""
     monkeypatch.chdir(folder)
     for command in ("check", "plan"):
-        done = run(command)
-        assert done.code == 0, done.stderr
+        run(command).ends(0)
     return load(Path("config.yaml"))
 
 
@@ -274,8 +256,7 @@ def test_polygons_of_the_working_folder_decide_column_classes_and_split(
 ) -> None:
     names = [f"plot {number}" for number in range(150)]
     write_polygons(scenes / "own.gpkg", {"name": names, "landcover": CROPS, "year": [2020] * 150})
-    done = run("init", "a/b", "--catalog", "catalog", "--bands", "blue", "--labels", "own.gpkg")
-    assert done.code == 0, done.stderr
+    run("init", "a/b", "--catalog", "catalog", "--bands", "blue", "--labels", "own.gpkg").ends(0)
     assert yaml.safe_load((scenes / "a/b/config.yaml").read_text())["label"]["source"] == "../../own.gpkg"
     config = planned(run, scenes / "a/b", monkeypatch)
     assert (config["label"]["attribute"], config["label"]["classes"]) == ("landcover", ("field", "grove", "water"))
@@ -311,8 +292,9 @@ def test_a_raster_decides_classes_codes_and_colours(scenes: Path, run: Run, monk
         raster.write_colormap(1, {2: (255, 0, 0, 255), 5: (0, 128, 0, 255), 9: (0, 0, 255, 255)})
     init = ("--catalog", "catalog", "--bands", "blue", "--labels", "cover.tif")
     assert run("init", "r", *init).code == 0
-    named = run("init", "two", *init, "--classes", "a", "b")
-    assert (named.code, "has the 3 values 2, 5, 9 in the area, and --classes names 2" in named.stderr) == (3, True)
+    run("init", "two", *init, "--classes", "a", "b").ends(
+        3, "has the 3 values 2, 5, 9 in the area, and --classes names 2"
+    )
     assert run("init", "three", *init, "--classes", "a", "b", "c").code == 0
     assert config_of(scenes / "three")["label"]["classes"] == ("a", "b", "c")
     config = planned(run, scenes / "r", monkeypatch)
@@ -337,8 +319,7 @@ def test_an_area_whose_scenes_only_a_server_knows_is_split_by_its_labels(folder:
     split = config_of(folder / "p")["split"]
     assert (split["by"], split["chip"]) == ("polygon", 32)
     # A chip with one class has no polygons to keep together.
-    done = run("init", "q", "--bbox", *box, "--labels", "own.gpkg", "--task", "classification")
-    assert done.code == 0, done.stderr
+    run("init", "q", "--bbox", *box, "--labels", "own.gpkg", "--task", "classification").ends(0)
     assert config_of(folder / "q")["split"]["method"] == "blocks"
 
 
@@ -438,8 +419,7 @@ def test_catalog_chips_and_model_of_the_command_line_are_the_same_files_in_the_n
     start = f"{folder}/" if absolute else ""
     options = ["--bands", "blue"] if source == "catalog" else []
     place = "catalog" if source == "catalog" else "set"
-    completed = run("init", "a/b", f"--{source}", start + place, "--model", f"{start}net.py:Net", *options)
-    assert completed.code == 0, completed.stderr
+    run("init", "a/b", f"--{source}", start + place, "--model", f"{start}net.py:Net", *options).ends(0)
     config = yaml.safe_load((folder / "a/b/config.yaml").read_text())
     start = start or "../../"
     assert (config["search"]["catalog"] if source == "catalog" else config["chip_set"]) == start + place
@@ -464,9 +444,9 @@ def test_the_embedded_sample_is_a_project_of_its_own(
 
 
 def test_the_sample_takes_no_option_that_its_config_would_ignore(folder: Path, run: Run) -> None:
-    completed = run("init", "project", "--sample", "--model", "net.py:Net", "--classes", "a", "b")
-    assert completed.code == 2
-    assert "--sample has a config of its own, to be edited; omit --classes, --model" in completed.stderr
+    run("init", "project", "--sample", "--model", "net.py:Net", "--classes", "a", "b").ends(
+        2, "--sample has a config of its own, to be edited; omit --classes, --model"
+    )
     assert not (folder / "project").exists()
 
 
@@ -523,8 +503,7 @@ def test_a_project_for_chips_by_class_has_blocks_of_their_scale(
 def test_a_chip_set_has_what_scenes_need_options_for(
     folder: Path, run: Run, arguments: tuple[str, ...], sentence: str, code: int
 ) -> None:
-    done = run("init", "project", "--chips", "set", *arguments)
-    assert (done.code, sentence in done.stderr) == (code, True), done.stderr
+    run("init", "project", "--chips", "set", *arguments).ends(code, sentence)
     assert not (folder / "project").exists()
 
 
@@ -532,9 +511,9 @@ def test_chips_too_near_to_each_other_are_no_project(folder: Path, run: Run) -> 
     for name in "ab":
         write_chip(folder / f"classes/{name}/c.tif", np.ones((EDGE, EDGE), np.uint8))
     assert run("import", "set", "--folders", "classes").code == 0
-    done = run("init", "project", "--chips", "set")
-    assert done.code == 2
-    assert "the chips are in 1 blocks of 0.1 km, and at least 3 are needed; import them with --group" in done.stderr
+    run("init", "project", "--chips", "set").ends(
+        2, "the chips are in 1 blocks of 0.1 km, and at least 3 are needed; import them with --group"
+    )
     assert run("init", "project", "--chips", "elsewhere").code == 3
     assert not (folder / "project").exists()
 

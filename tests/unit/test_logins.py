@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,16 @@ from urllib.parse import urlsplit
 
 import pytest
 from loopback import Fault, Loopback, Request
-from remote_assets import fetch, is_fetched, put, tif
-from scenery import Run
+from remote_assets import put, tif
+from scenery import Fetch
 from urllib3.connection import HTTPConnection
 
 from eopipe.errors import RefusedError, UsageError
 from eopipe.fetch.http import HttpClient, token_variable
 from eopipe.fetch.retry import FetchSession, RetryBudget
 from eopipe.fetch.signing import SignedUrl, check_planetary_computer
+
+Netrc = Callable[..., int]
 
 
 class Azure:
@@ -67,12 +69,11 @@ SIGN = ("--sign", "planetary-computer")
 
 
 def test_addresses_are_signed_when_they_are_asked_and_signatures_are_kept_nowhere(
-    tmp_path: Path, run: Run, web: Loopback, azure: Azure, caplog: pytest.LogCaptureFixture
+    fetch: Fetch, tmp_path: Path, web: Loopback, azure: Azure, caplog: pytest.LogCaptureFixture
 ) -> None:
     content = {f"b{n}": tif(9_000, n) for n in range(6)}
-    completed = fetch(run, tmp_path, blobs(web, content), *SIGN)
-    assert completed.code == 0, completed.stderr
-    assert is_fetched(tmp_path, content)
+    completed = fetch(blobs(web, content), *SIGN).ends(0)
+    assert fetch.brought(content)
     assert azure.issued == 1, "one signature opens a container"
     leaked_files = [p for p in tmp_path.rglob("*") if p.is_file() and b"SECRET" in p.read_bytes()]
     assert leaked_files == []
@@ -81,7 +82,7 @@ def test_addresses_are_signed_when_they_are_asked_and_signatures_are_kept_nowher
 
 @pytest.mark.usefixtures("impatient")
 def test_f06_a_signature_that_expires_in_the_middle_is_renewed_and_the_download_goes_on(
-    tmp_path: Path, run: Run, web: Loopback, azure: Azure, caplog: pytest.LogCaptureFixture
+    fetch: Fetch, web: Loopback, azure: Azure, caplog: pytest.LogCaptureFixture
 ) -> None:
     """F06: the body of the 403 is not in the file."""
     content = {"red": tif(200_000)}
@@ -96,9 +97,8 @@ def test_f06_a_signature_that_expires_in_the_middle_is_renewed_and_the_download_
         return azure.check(request)
 
     web.random_fault = expire
-    completed = fetch(run, tmp_path, item, *SIGN)
-    assert completed.code == 0, completed.stderr
-    assert is_fetched(tmp_path, content)
+    completed = fetch(item, *SIGN).ends(0)
+    assert fetch.brought(content)
     assert azure.issued == 2
     assert [a.headers.get("Range") for a in web.requests("/blobs/red.tif")] == [None, "bytes=70000-", "bytes=70000-"]
     assert "the signature has expired" in caplog.text
@@ -106,34 +106,24 @@ def test_f06_a_signature_that_expires_in_the_middle_is_renewed_and_the_download_
 
 
 def test_an_address_that_no_signature_opens_is_told_after_one_renewal(
-    tmp_path: Path, run: Run, web: Loopback, azure: Azure
+    fetch: Fetch, tmp_path: Path, web: Loopback, azure: Azure
 ) -> None:
     item = blobs(web, {"red": tif(9_000)})
     web.fail("/blobs/red.tif", times=None, status=403, body=b"no")
-    completed = fetch(run, tmp_path, item, *SIGN)
-    assert completed.code == 3
-    assert "127.0.0.1 answered 403" in completed.stderr
+    completed = fetch(item, *SIGN).ends(3, "127.0.0.1 answered 403")
     assert azure.issued == 2
     assert "SECRET" not in completed.stderr + (tmp_path / "scene.run.json").read_text()
 
 
-def test_a_server_of_signatures_that_fails_is_told_without_its_address(
-    tmp_path: Path, run: Run, web: Loopback, azure: Azure
+@pytest.mark.parametrize(
+    ("fault", "named"), [({"status": 404}, "HTTPError"), ({"pause": 1.0}, "no response")], ids=["fails", "hangs"]
+)
+def test_a_server_of_signatures_that_gives_none_is_told_without_its_address(
+    fetch: Fetch, web: Loopback, azure: Azure, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], named: str
 ) -> None:
-    web.fail("/sas/127/blobs", times=None, status=404)
-    completed = fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN)
-    assert completed.code == 5
-    assert "no signature for blobs: HTTPError" in completed.stderr
-
-
-def test_a_server_of_signatures_that_never_answers_is_given_up(
-    tmp_path: Path, run: Run, web: Loopback, azure: Azure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eopipe.fetch.signing.TOKEN_TIMEOUT", 0.05)
-    web.fail("/sas/127/blobs", times=None, pause=1.0)
-    completed = fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN)
-    assert completed.code == 5
-    assert "no signature for blobs: no response" in completed.stderr
+    monkeypatch.setattr("eopipe.fetch.signing.TOKEN_TIMEOUT", 0.05 if fault.get("pause") else 10)
+    web.fail("/sas/127/blobs", times=None, **fault)
+    fetch(blobs(web, {"red": tif(9_000)}), *SIGN).ends(5, f"no signature for blobs: {named}")
 
 
 @pytest.mark.parametrize(
@@ -157,17 +147,17 @@ def test_an_address_that_brings_its_own_signature_is_left_as_it_is() -> None:
 
 
 def test_without_the_package_for_signing_the_command_that_installs_it_is_told(
-    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "planetary_computer.sas", None)
-    completed = fetch(run, tmp_path, put(web, {"red": tif(9_000)}), *SIGN)
-    assert completed.code == 2
-    assert "pip install 'eopipe[planetary]'" in completed.stderr
+    fetch(put(web, {"red": tif(9_000)}), *SIGN).ends(2, "pip install 'eopipe[planetary]'")
 
 
-def netrc(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
-    (folder / "netrc").write_text("\n".join(lines) + "\n")
-    monkeypatch.setenv("NETRC", str(folder / "netrc"))
+@pytest.fixture
+def netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Netrc:
+    """Write the logins of the user, a line each."""
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    return lambda *lines: (tmp_path / "netrc").write_text("\n".join(lines) + "\n")
 
 
 def logins(web: Loopback) -> list[str | None]:
@@ -175,42 +165,55 @@ def logins(web: Loopback) -> list[str | None]:
 
 
 def test_a_login_of_netrc_and_a_token_reach_their_own_host(
-    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+    netrc: Netrc, fetch: Fetch, tmp_path: Path, web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = put(web, {"red": tif(9_000)})
-    netrc(tmp_path, monkeypatch, f"machine {urlsplit(web.url).netloc} login ada password pw")
-    assert fetch(run, tmp_path, item).code == 0
+    netrc(f"machine {urlsplit(web.url).netloc} login ada password pw")
+    assert fetch(item).code == 0
     monkeypatch.setenv(token_variable(web.url), "T0KEN")
-    assert fetch(run, tmp_path, item).code == 0
+    assert fetch(item).code == 0
     assert logins(web) == ["Basic YWRhOnB3", "Bearer T0KEN"]
     leaked_files = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "netrc" and b"T0KEN" in p.read_bytes()]
     assert leaked_files == []
 
 
-def test_the_default_entry_of_netrc_is_sent_to_nobody(
-    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("machine elsewhere.org login a password b", "default login ada password pw"),
+        # Of another port.
+        ("machine 127.0.0.1 login ada password pw",),
+    ],
+    ids=["default", "port"],
+)
+def test_a_login_of_netrc_is_sent_only_to_the_host_and_port_that_it_names(
+    fetch: Fetch, web: Loopback, netrc: Netrc, lines: tuple[str, ...]
 ) -> None:
-    netrc(tmp_path, monkeypatch, "machine elsewhere.org login a password b", "default login ada password pw")
-    assert fetch(run, tmp_path, put(web, {"red": tif(9_000)})).code == 0
+    netrc(*lines)
+    fetch(put(web, {"red": tif(9_000)})).ends(0)
     assert logins(web) == [None]
 
 
+@pytest.mark.parametrize(("host", "login"), [("127.0.0.3", "Basic YWRhOnB3"), ("127.0.0.1", "Bearer T0KEN")])
 def test_a_login_is_not_sent_on_to_the_host_of_a_redirect(
-    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, web: Loopback, netrc: Netrc, monkeypatch: pytest.MonkeyPatch, host: str, login: str
 ) -> None:
-    """A7: of the item's two hosts, one sends on to the other; each sees its own login only."""
-    netrc(tmp_path, monkeypatch, f"machine {urlsplit(web.url).netloc} login ada password pw")
-    with Loopback(tmp_path, host="127.0.0.3") as other:
+    """A7: of the item's two hosts, or ports of one, one sends on to the other; each sees its own login only."""
+    if login.startswith("Basic"):
+        netrc(f"machine {urlsplit(web.url).netloc} login ada password pw")
+    else:
+        monkeypatch.setenv(token_variable(web.url), "T0KEN")
+        monkeypatch.setenv("EOPIPE_TOKEN_127_0_0_1", "OF THE USUAL PORT")
+    with Loopback(web.folder, host=host) as other:
         content = {"blue": tif(9_000, 1), "red": tif(9_000, 2)}
         item = put(web, content)
         # The item names the other host too, so it may be inside this network.
         item["assets"]["blue"]["href"] = f"{other.url}/blue.tif"
         web.fail("/red.tif", times=None, status=307, headers={"Location": f"{other.url}/red.tif"}, body=b"")
-        completed = fetch(run, tmp_path, item, "--workers", 1)
-        assert completed.code == 0, completed.stderr
-        assert is_fetched(tmp_path, content)
+        fetch(item, "--workers", 1).ends(0)
+        assert fetch.brought(content)
         assert logins(other) == [None, None]
-    assert logins(web) == ["Basic YWRhOnB3"]
+    assert logins(web) == [login]
 
 
 def test_a_login_goes_over_an_open_line_to_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,13 +229,9 @@ def test_a_login_goes_over_an_open_line_to_this_machine_only(monkeypatch: pytest
     assert sent == {"http": None, "https": "Bearer T0KEN"}
 
 
-def test_a_netrc_that_cannot_be_read_is_told(
-    tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    netrc(tmp_path, monkeypatch, "password before machine")
-    completed = fetch(run, tmp_path, put(web, {"red": tif(9_000)}))
-    assert completed.code == 2
-    assert "cannot read the logins in" in completed.stderr
+def test_a_netrc_that_cannot_be_read_is_told(netrc: Netrc, fetch: Fetch, web: Loopback) -> None:
+    netrc("password before machine")
+    fetch(put(web, {"red": tif(9_000)})).ends(2, "cannot read the logins in")
     assert UsageError.code == 2
 
 
@@ -242,11 +241,10 @@ def test_names_of_tokens_of_different_hosts_differ() -> None:
     assert token_variable("https://ab.org:443/x") == token_variable("https://ab.org")
 
 
-def test_a_host_that_wants_a_login_is_told_with_where_to_put_it(tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_a_host_that_wants_a_login_is_told_with_where_to_put_it(fetch: Fetch, web: Loopback) -> None:
     item = put(web, {"red": tif(9_000)})
     web.fail("/red.tif", times=None, status=401)
-    completed = fetch(run, tmp_path, item)
-    assert completed.code == 3
+    completed = fetch(item).ends(3)
     machine = urlsplit(web.url).netloc
     assert f"set {token_variable(web.url)} or name {machine} in ~/.netrc" in completed.stderr
 
@@ -258,9 +256,9 @@ def test_a_redirect_from_a_safe_to_an_open_line_is_refused() -> None:
         AddressGuard().check_redirect("https://a.org/x", "http://a.org/x", "red")
 
 
-def test_items_stay_unsigned(tmp_path: Path, run: Run, web: Loopback, azure: Azure) -> None:
-    assert fetch(run, tmp_path, blobs(web, {"red": tif(9_000)}), *SIGN).code == 0
-    item = json.loads((tmp_path / "scene" / "scene.json").read_text())
+def test_items_stay_unsigned(fetch: Fetch, web: Loopback, azure: Azure) -> None:
+    assert fetch(blobs(web, {"red": tif(9_000)}), *SIGN).code == 0
+    item = json.loads((fetch.scene / "scene.json").read_text())
     assert item["assets"]["red"]["href"] == "red.tif"
 
 

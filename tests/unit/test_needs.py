@@ -28,6 +28,9 @@ RIGHT: dict[str, Any] = {
 }
 FIELDS = {"source": "fields.geojson", "attribute": "class"}
 NO_VAL = {"fractions": [0.6, 0.0, 0.4]}
+ONE_DATE = {"method": "temporal", "dates": ["2023-06-15"]}
+TEST_TILE = {"method": "group", "by": "tile", "test_groups": ["T1"]}
+BY_POLYGON = {"method": "group", "by": "polygon"}
 TRIALS = {"space": {"width": [8, 16]}}
 NONE_TO_COMPARE = "trials are compared on validation places, and there are none: "
 ASK_FOR_SOME = "the split asks for none; raise the second of split.fractions"
@@ -81,22 +84,13 @@ def write(folder: Path, **changes: Any) -> dict[str, Any]:
 OF_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"split": NO_VAL, "trials": TRIALS}, NONE_TO_COMPARE + ASK_FOR_SOME),
     ({"split": NO_VAL, "trials": TRIALS | {"rungs": [0.5]}}, NONE_TO_COMPARE + ASK_FOR_SOME),
-    (
-        {"split": {"method": "temporal", "dates": ["2023-06-15"]}, "trials": TRIALS},
-        f"{NONE_TO_COMPARE}the split asks for none; name two split.dates",
-    ),
-    (
-        {"split": {"method": "group", "by": "tile", "test_groups": ["T1"]}, "trials": TRIALS},
-        f"{NONE_TO_COMPARE}split.test_groups are given and split.val_groups are not; name some of the others",
-    ),
+    ({"split": ONE_DATE, "trials": TRIALS}, f"{NONE_TO_COMPARE}the split asks for none; name two split.dates"),
+    ({"split": TEST_TILE, "trials": TRIALS}, f"{NONE_TO_COMPARE}split.test_groups are given and split.val_groups are"),
     ({"trials": TRIALS, "choose": {"score": "rmse"}}, "choose.score is rmse, which task segmentation does not have"),
     ({"members": [{"seed": 1}, {"seed": 1}]}, "members has the same training twice, and choose refuses equal weights"),
     ({"members": [{"seed": 0, "width": 16}, {"seed": 0}]}, "members has the same training twice"),
-    ({"split": {"method": "group", "by": "polygon"}}, "split.by polygon needs shapes: set label.source to a vector"),
-    (
-        {"label": {"source": None, "asset": "scl"}, "split": {"method": "group", "by": "polygon"}},
-        "split.by polygon needs shapes",
-    ),
+    ({"split": BY_POLYGON}, "split.by polygon needs shapes: set label.source to a vector"),
+    ({"label": {"source": None, "asset": "scl"}, "split": BY_POLYGON}, "split.by polygon needs shapes"),
 ]
 
 
@@ -108,9 +102,7 @@ def test_settings_without_which_a_late_stage_fails_are_refused_at_every_door(
     with pytest.raises(UsageError) as caught:
         check(config)
     assert sentence in str(caught.value)
-    completed = run("check")
-    assert completed.code == 2
-    assert sentence in completed.stderr
+    completed = run("check").ends(2, sentence)
     assert completed.stderr.count("\n") == 1
 
 
@@ -123,7 +115,7 @@ def test_settings_without_which_a_late_stage_fails_are_refused_at_every_door(
         {"choose": {"score": "rmse"}},
         {"members": [{"seed": 1}, {"seed": 2}]},
         {"members": 2},
-        {"label": FIELDS, "split": {"method": "group", "by": "polygon"}},
+        {"label": FIELDS, "split": BY_POLYGON},
         {"split": {"method": "temporal", "dates": ["2023-06-15", "2023-06-20"]}, "trials": TRIALS},
     ],
 )
@@ -134,10 +126,7 @@ def test_settings_with_all_that_late_stages_need_are_accepted(folder: Path, chan
 @pytest.mark.parametrize(
     ("products", "sentence"),
     [
-        (
-            {"zones": "zones.geojson"},
-            "products.zones, with zone_name name: zones.geojson has no attribute name; it",
-        ),
+        ({"zones": "zones.geojson"}, "products.zones, with zone_name name: zones.geojson has no attribute name; it"),
         ({"zones": "points.geojson"}, "points.geojson has no polygons, so it has no zones"),
         ({"zones": "far.geojson"}, "no zone of far.geojson is in the area of the scenes"),
         ({"zones": "zones.geojson", "zone_name": "title"}, ""),
@@ -148,9 +137,7 @@ def test_zones_that_products_cannot_use_are_refused_before_the_map(
     folder: Path, run: Run, products: dict[str, Any], sentence: str, command: str
 ) -> None:
     write(folder, with_products=True, products=products)
-    completed = run(command)
-    assert completed.code == (0 if not sentence else 2 if command == "check" else 3), completed.stderr
-    assert sentence in completed.stderr
+    run(command).ends(0 if not sentence else 2 if command == "check" else 3, sentence)
     # Nothing reads them without products.
     write(folder, products=products)
     assert run(command).code == 0
@@ -175,8 +162,7 @@ def test_what_does_not_fail_and_is_hardly_meant_is_a_warning_once(
     folder: Path, run: Run, changes: dict[str, Any], sentence: str
 ) -> None:
     write(folder, **changes)
-    completed = run("check")
-    assert completed.code == 0, completed.stderr
+    completed = run("check").ends(0)
     assert completed.stdout.count(f"warning: {sentence}") == 1, completed.stdout
 
 
@@ -204,23 +190,18 @@ def test_dates_of_labels_are_compared_with_the_dates_of_a_search_that_only_a_ser
     server = {"catalog": None, "url": "https://stac.example.org/v1"}
     for datetime, is_other in (("2023-05-01/2023-09-30", True), ("2020/2023", False), ("2021-12-31/2023", False)):
         write(folder, search=server | {"datetime": datetime}, label=FIELDS | {"dates": "2021"})
-        completed = run("check")
-        assert completed.code == 0, completed.stderr
+        completed = run("check").ends(0)
         assert ("label.dates 2021 has no day of the scenes" in completed.stdout) == is_other, datetime
 
 
 def test_a_plan_refuses_trials_where_no_chip_fits_the_validation_places(folder: Path, run: Run) -> None:
     narrow = {"fractions": [0.6, 0.05, 0.35]}
     write(folder, split=narrow, train={"patience": 3})
-    completed = run("plan")
-    assert completed.code == 0, completed.stderr
+    completed = run("plan").ends(0)
     assert "warning: train.patience ends a training by its validation places, and there are none: " in completed.stdout
     write(folder, split=narrow, trials=TRIALS)
-    completed = run("plan")
-    assert completed.code == 3
-    assert (
-        f"{NONE_TO_COMPARE}the val split has no chip: chips of 16 pixels do not fit into its strip of 8; choose"
-        in completed.stderr
+    run("plan").ends(
+        3, f"{NONE_TO_COMPARE}the val split has no chip: chips of 16 pixels do not fit into its strip of 8; choose"
     )
     assert any(NONE_TO_COMPARE in text for text in json.loads((folder / "plan/plan.json").read_text())["stops"])
     write(folder, trials=TRIALS)
@@ -251,9 +232,7 @@ def of_chips(folder: Path, split: dict[str, Any], **changes: Any) -> None:
 def test_trials_on_a_chip_set_need_groups_for_validation(chips: Path, run: Run) -> None:
     of_chips(chips, {name: value for name, value in GROUPS.items() if name != "val_groups"}, trials=TRIALS)
     for command in ("check", "plan"):
-        completed = run(command)
-        assert completed.code == 2
-        assert f"{NONE_TO_COMPARE}split.test_groups are given and split.val_groups are not" in completed.stderr
+        run(command).ends(2, f"{NONE_TO_COMPARE}split.test_groups are given and split.val_groups are not")
     of_chips(chips, GROUPS, trials=TRIALS)
     assert run("check").code == 0
 
@@ -273,6 +252,4 @@ def test_a_chip_set_of_other_settings_will_be_packed_again_and_its_split_is_not_
     sentence = "set is packed again by the run, for import.group changed, so its split is unchecked; `eopipe run "
     assert completed.code == 0, completed.stderr
     assert f"warning: {sentence}set.run.json` packs it alone" in completed.stdout
-    completed = run("plan")
-    assert completed.code == 2
-    assert sentence in completed.stderr
+    run("plan").ends(2, sentence)

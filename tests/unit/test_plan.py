@@ -97,8 +97,7 @@ def folder(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def planned(run: Run, folder: Path, *arguments: object) -> dict[str, Any]:
-    completed = run("plan", "config.yaml", *arguments)
-    assert completed.code == 0, completed.stderr
+    run("plan", "config.yaml", *arguments).ends(0)
     value: dict[str, Any] = json.loads((folder / "plan/plan.json").read_text())
     return value
 
@@ -202,8 +201,7 @@ def test_the_chips_of_each_class_and_split_are_those_that_split_makes_of_clear_s
     forecast = chips_json(next(forecast_splits(config, frozen_scenes, [config["split"]])))
     options = [word for port in stage("split").of(Option) for word in to_args(port, config["split"][port.name])]
     tiles = [f"tiles/{n}.zarr" for n in range(3)]
-    completed = run("split", "--tiles", *tiles, "--labels", "l.zarr", *split_outputs(stores), *options)
-    assert completed.code == 0, completed.stderr
+    run("split", "--tiles", *tiles, "--labels", "l.zarr", *split_outputs(stores), *options).ends(0)
     result = json.loads((stores / "split.json").read_text())
     for split, chips in forecast.items():
         assert chips["chips"] == len(result["samples"][split])
@@ -217,8 +215,7 @@ def test_a_plan_over_a_quota_is_refused_with_what_it_needs_and_what_there_is(
 ) -> None:
     write(folder)
     value = planned(run, folder)
-    completed = run("plan", "config.yaml", word, size)
-    assert completed.code == 6
+    completed = run("plan", "config.yaml", word, size).ends(6)
     needs = (
         f"{value['totals']['inodes']} files and folders"
         if word == "--max-files"
@@ -244,8 +241,7 @@ def test_a_plan_that_is_larger_than_the_disk_is_refused(folder: Path, catalog: C
 
 def stopped(run: Run, folder: Path) -> tuple[str, dict[str, Any]]:
     """What a plan says will stop the run, and its file."""
-    completed = run("plan", "config.yaml")
-    assert completed.code == 3, completed.stderr
+    completed = run("plan", "config.yaml").ends(3)
     assert "this will stop the run: " in completed.stderr.replace("run:\n", "run: ")
     assert "bug" not in completed.stderr
     return completed.stderr, json.loads((folder / "plan/plan.json").read_text())
@@ -346,8 +342,7 @@ def test_a_projection_whose_units_are_no_metres_of_the_ground_is_warned_of(folde
 
 def test_a_grid_larger_than_memory_is_refused_in_one_sentence(folder: Path, run: Run) -> None:
     write(folder, search={"resolution": 0.001})
-    completed = run("plan", "config.yaml")
-    assert completed.code == 3
+    completed = run("plan", "config.yaml").ends(3)
     assert completed.stderr.startswith("error: this will stop the run: the grid of 960,000 x 1,600,000 pixels")
     assert "need 4.61 TB of memory" in completed.stderr
     assert "coarser search.resolution" in completed.stderr
@@ -365,9 +360,7 @@ def test_too_little_memory_is_not_called_a_bug(capsys: pytest.CaptureFixture[str
 
 def test_a_folder_of_other_files_is_not_replaced(folder: Path, run: Run) -> None:
     write(folder)
-    completed = run("plan", "config.yaml", "--out", "catalog")
-    assert completed.code == 2
-    assert "catalog contains catalog.json" in completed.stderr
+    run("plan", "config.yaml", "--out", "catalog").ends(2, "catalog contains catalog.json")
     assert (folder / "catalog/catalog.json").is_file()
 
 
@@ -499,9 +492,9 @@ def test_sizes_are_read(text: str, size: int) -> None:
 def test_other_text_than_a_size_is_refused(folder: Path, run: Run) -> None:
     write(folder)
     for text in ("many", "5 parsecs", "1.2.3MB", "-1"):
-        completed = run("plan", "config.yaml", f"--max-bytes={text}")
-        assert completed.code == 2
-        assert f"{text!r} is not a size; write a number with a unit, such as 500MB or 2TiB" in completed.stderr
+        run("plan", "config.yaml", f"--max-bytes={text}").ends(
+            2, f"{text!r} is not a size; write a number with a unit, such as 500MB or 2TiB"
+        )
 
 
 @given(st.integers(0, 10**16))
@@ -552,10 +545,9 @@ def test_a_plan_shows_which_class_each_value_of_the_labels_becomes(folder: Path,
     assert [line.split()[::2] for line in lines[first : first + 3]] == [["label", "pixels"], ["0", "a"], ["1", "b"]]
     codes = (np.arange(SHAPE[0])[:, None] // 7 + np.arange(SHAPE[1]) // 9) % 3
     write_raster(folder / "labels.tif", codes.astype(np.uint8), nodata=None)
-    completed = run("plan", "config.yaml")
-    assert completed.code == 3, completed.stderr
-    assert "labels.tif has values that belong to no class" in completed.stderr
-    assert "set label.codes: [1, 2] and label.ignore: [0]" in completed.stderr
+    run("plan", "config.yaml").ends(
+        3, "labels.tif has values that belong to no class", "set label.codes: [1, 2] and label.ignore: [0]"
+    )
 
 
 def test_polygons_that_the_split_divides_stop_the_run_before_it_begins(folder: Path, run: Run) -> None:
@@ -566,10 +558,11 @@ def test_polygons_that_the_split_divides_stop_the_run_before_it_begins(folder: P
     write_features(folder / "labels.geojson", *zip(fields, ({"class": name} for name in "aba"), strict=True))
     label = {"source": "labels.geojson", "attribute": "class"}
     write(folder, label=label)
-    completed = run("plan", "config.yaml")
-    assert completed.code == 3
-    assert "this will stop the run: split: the split leaks. polygon (3 times): 3 of 3 polygons" in completed.stderr
-    assert "split.by: polygon keeps each whole" in completed.stderr
+    run("plan", "config.yaml").ends(
+        3,
+        "this will stop the run: split: the split leaks. polygon (3 times): 3 of 3 polygons",
+        "split.by: polygon keeps each whole",
+    )
     write(folder, label=label, split={"allow": ["polygon: each field has several soils"]})
     assert run("plan", "config.yaml").code == 0
 

@@ -223,33 +223,30 @@ def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
     assert second.startswith("the profile gives a node 2 GPUs, but train.processes is 4; set train.processes: 2 in ")
 
 
+ALONE = "one torchrun agent, without srun; rendezvous on the node itself"
+AS_NEEDED = "as much memory as its input needs per node"
+
+
 @pytest.mark.parametrize(
     ("train", "geometry", "sentence"),
     [
         (
             {"nodes": "1", "processes": 4},
             JobShape(1, 4, 16, 64_000, "a100"),
-            "training: 1 node x 4 processes (1 GPU each), 16 CPUs and 64 GB per node; "
-            "one torchrun agent, without srun; rendezvous on the node itself",
+            f"1 node x 4 processes (1 GPU each), 16 CPUs and 64 GB per node; {ALONE}",
         ),
         (
             {"nodes": "1:4", "processes": 2},
             JobShape(3, 4, 8, gpu_type=""),
-            "training: 3 nodes x 2 processes (4 GPUs per node), 8 CPUs and as much memory as its input needs per node; "
+            f"3 nodes x 2 processes (4 GPUs per node), 8 CPUs and {AS_NEEDED}; "
             "one torchrun agent per node, through srun; rendezvous on the first node",
         ),
-        (
-            {"nodes": "1", "processes": 1},
-            JobShape(),
-            "training: 1 node x 1 process (no GPU), 1 CPU and as much memory as its input needs per node; "
-            "one torchrun agent, without srun; rendezvous on the node itself",
-        ),
+        ({"nodes": "1", "processes": 1}, JobShape(), f"1 node x 1 process (no GPU), 1 CPU and {AS_NEEDED}; {ALONE}"),
         (
             {"nodes": "1:4", "processes": 2, "threads": 3, "device": "cuda"},
             None,
-            "training: 1 to 4 nodes x 2 processes (1 GPU each), 6 CPUs and as much memory as its input needs per node; "
-            "one torchrun agent per node, each started by the same command (docs/clusters.md); "
-            "rendezvous on the first node",
+            f"1 to 4 nodes x 2 processes (1 GPU each), 6 CPUs and {AS_NEEDED}; one torchrun agent per node, "
+            "each started by the same command (docs/clusters.md); rendezvous on the first node",
         ),
     ],
 )
@@ -258,7 +255,7 @@ def test_the_shape_of_a_training_is_described_as_it_will_run(
 ) -> None:
     section = check({"search": {"catalog": "sample"}, "label": {"source": "labels.gpkg"}, "train": train})["train"]
     profile = {"executor": "slurm", "set-resources": {"train": geometry.resources()}} if geometry else None
-    assert describe_training(section, profile) == sentence
+    assert describe_training(section, profile) == f"training: {sentence}"
 
 
 def test_job_arrays_are_never_split() -> None:

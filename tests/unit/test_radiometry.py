@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scenery import Catalog, Run, numbered, write_raster
+from scenery import Catalog, Run, numbered
 from test_preprocess import preprocess, ready, stored
 
+from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
 from eopipe.scenes.item import SceneBand, bands
 from eopipe.scenes.radiometry import origin_attributes
@@ -157,6 +158,32 @@ def test_a_nodata_that_no_pixel_can_be_is_told(stated: float) -> None:
         band.nodata_value(0, np.dtype("uint16"), "scene s, asset red")
 
 
+EDGE = (16, 16)
+
+
+def scene_of(
+    catalog: Catalog,
+    bands: dict[str, AnyArray],
+    stated: dict[str, Any] | None = None,
+    *,
+    collection: str = "sentinel",
+    **properties: Any,
+) -> Path:
+    """A scene whose files say nothing of their numbers, and whose item says no more of each band than is stated."""
+    item = catalog.add(bands=bands, properties=properties, driver="GTiff", nodata=None)
+    item["collection"] = collection
+    for asset in item["assets"].values():
+        del asset["raster:bands"]
+        if stated is not None:
+            asset["raster:bands"] = [stated]
+    return ready(catalog)
+
+
+def tiles_of(run: Run, scene: Path, *options: object, shape: tuple[int, int] = EDGE, bands: tuple[str, ...]) -> Tiles:
+    preprocess(run, scene, "--mask", "none", *options, shape=shape, bands=bands).ends(0)
+    return Tiles(scene.parent.parent / "tiles.zarr")
+
+
 # Field notes, E8: vegetation of reflectance 0.03 in red and 0.25 in near infrared.
 @pytest.mark.parametrize(
     ("properties", "stated", "shift"),
@@ -172,65 +199,62 @@ def test_a_nodata_that_no_pixel_can_be_is_told(stated: float) -> None:
 def test_a_vegetation_index_is_the_same_through_all_the_history(
     catalog: Catalog, run: Run, properties: dict[str, Any], stated: dict[str, Any], shift: int
 ) -> None:
-    shape = (16, 16)
-    pixels = {"red": np.full(shape, 300 + shift, np.uint16), "nir": np.full(shape, 2500 + shift, np.uint16)}
-    item = catalog.add(bands=pixels, properties=properties, driver="GTiff", nodata=None)
-    for asset in item["assets"].values():
-        asset["raster:bands"] = [stated]
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--mask", "none", shape=shape, bands=("red", "nir"))
-    assert completed.code == 0, completed.stderr
-    red, nir = Tiles(scene.parent.parent / "tiles.zarr").physical(("red", "nir"))
+    pixels = {"red": np.full(EDGE, 300 + shift, np.uint16), "nir": np.full(EDGE, 2500 + shift, np.uint16)}
+    tiles = tiles_of(run, scene_of(catalog, pixels, stated, **properties), bands=("red", "nir"))
+    red, nir = tiles.physical(("red", "nir"))
     np.testing.assert_allclose((nir - red) / (nir + red), 0.7857, atol=1e-4)
 
 
 def test_dark_pixels_of_new_baselines_are_negative_and_never_wrap(catalog: Catalog, run: Run) -> None:
     dark = numbered((32, 32), 0)
-    item = catalog.add(bands={"red": dark}, properties=NEW, driver="GTiff", nodata=None)
-    del item["assets"]["red"]["raster:bands"]
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--mask", "none", shape=(32, 32), bands=("red",))
-    assert completed.code == 0, completed.stderr
+    scene = scene_of(catalog, {"red": dark}, **NEW)
+    physical = tiles_of(run, scene, shape=(32, 32), bands=("red",)).physical(("red",))[0]
     image, valid = stored(scene)
     assert np.argwhere(~valid).tolist() == [[0, 0]], "0 stays no data though neither item nor file says so"
     np.testing.assert_array_equal(image[0], dark)
-    physical = Tiles(scene.parent.parent / "tiles.zarr").physical(("red",))[0]
     np.testing.assert_allclose(physical[valid], (dark[valid].astype(float) - 1000) / 10000, atol=1e-7)
     assert physical.max() < 0.003
 
 
 def test_radar_power_becomes_decibel_where_there_is_any(catalog: Catalog, run: Run) -> None:
-    power = numbered((16, 16)).astype(np.float32) / 256
+    power = numbered(EDGE).astype(np.float32) / 256
     power[0, :4] = [0.0, -1.0, np.nan, -32768.0]
-    item = catalog.add("S1A_IW", bands={"vv": power}, driver="GTiff", nodata=None)
-    item["collection"] = RTC
-    item["assets"]["vv"]["raster:bands"] = [{"nodata": -32768}]
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--mask", "none", "--decibel", shape=(16, 16), bands=("vv",))
-    assert completed.code == 0, completed.stderr
+    scene = scene_of(catalog, {"vv": power}, {"nodata": -32768}, collection=RTC)
+    assert tiles_of(run, scene, "--decibel", bands=("vv",)).scaling == (1.0, 0.0)
     image, valid = stored(scene)
     assert np.argwhere(~valid).tolist() == [[0, 0], [0, 1], [0, 2], [0, 3]]
     np.testing.assert_allclose(image[0][valid], 10 * np.log10(power[valid]), rtol=1e-6, atol=1e-6)
     assert np.isfinite(image).all()
-    assert Tiles(scene.parent.parent / "tiles.zarr").scaling == (1.0, 0.0)
 
 
-def test_radar_of_an_item_that_says_nothing_knows_its_gaps(catalog: Catalog, run: Run) -> None:
-    power = numbered((16, 16)).astype(np.float32)
-    power[3, 4] = -32768
-    item = catalog.add("S1A_IW", bands={"vv": power}, driver="GTiff", nodata=None)
-    item["collection"] = RTC
-    del item["assets"]["vv"]["raster:bands"]
-    scene = ready(catalog)
-    assert preprocess(run, scene, "--mask", "none", shape=(16, 16), bands=("vv",)).code == 0
-    assert np.argwhere(~stored(scene)[1]).tolist() == [[3, 4]]
+def with_pixel(pixels: AnyArray, place: tuple[int, int], value: float) -> AnyArray:
+    pixels[place] = value
+    return pixels
+
+
+@pytest.mark.parametrize(
+    ("collection", "band", "pixels", "gaps"),
+    [
+        (RTC, "vv", with_pixel(numbered(EDGE).astype(np.float32), (3, 4), -32768), [[3, 4]]),
+        ("cop-dem-glo-30", "data", with_pixel(np.linspace(-5, 2500, 256, dtype="f4").reshape(EDGE), (0, 1), 0), []),
+        # The usual nodata, -9999, is no number of a byte.
+        ("hls2-s30", "B04", numbered(EDGE, 1, "uint8"), []),
+    ],
+    ids=["gaps of radar", "the sea is a measurement", "nodata that a type cannot hold"],
+)
+def test_of_an_item_that_says_nothing_the_product_decides_the_gaps(
+    catalog: Catalog, run: Run, collection: str, band: str, pixels: AnyArray, gaps: list[list[int]]
+) -> None:
+    scene = scene_of(catalog, {band: pixels}, collection=collection)
+    tiles_of(run, scene, bands=(band,))
+    image, valid = stored(scene)
+    assert np.argwhere(~valid).tolist() == gaps
+    np.testing.assert_array_equal(image[0][valid], pixels[valid])
 
 
 def test_whole_numbers_are_no_power(catalog: Catalog, run: Run) -> None:
-    catalog.add(bands={"vv": numbered((16, 16))}, driver="GTiff")
-    completed = preprocess(run, ready(catalog), "--mask", "none", "--decibel", shape=(16, 16), bands=("vv",))
-    assert completed.code == 3, completed.stderr
-    assert "asset vv" in completed.stderr
+    scene = scene_of(catalog, {"vv": numbered(EDGE)})
+    preprocess(run, scene, "--mask", "none", "--decibel", shape=EDGE, bands=("vv",)).ends(3, "asset vv")
 
 
 @pytest.mark.parametrize(
@@ -249,28 +273,6 @@ def test_a_store_says_which_sensor_and_baseline_its_pixels_are_from(
     assert origin_attributes(item) == attributes
 
 
-def test_heights_are_metres_and_the_sea_is_a_measurement(catalog: Catalog, run: Run) -> None:
-    height = np.linspace(-5, 2500, 256, dtype=np.float32).reshape(16, 16)
-    height[0, 1] = 0
-    item = catalog.add("N45_00_E015_00", bands={"data": height}, driver="GTiff", nodata=None)
-    item["collection"] = "cop-dem-glo-30"
-    del item["assets"]["data"]["raster:bands"]
-    scene = ready(catalog)
-    assert preprocess(run, scene, "--mask", "none", shape=(16, 16), bands=("data",)).code == 0
-    image, valid = stored(scene)
-    assert valid.all()
-    np.testing.assert_array_equal(image[0], height)
-
-
-def test_a_usual_nodata_does_not_reach_files_that_cannot_hold_it(catalog: Catalog, run: Run) -> None:
-    item = catalog.add("HLS.S30.T33TWL", bands={"B04": numbered((16, 16))}, driver="GTiff", nodata=None)
-    del item["assets"]["B04"]["raster:bands"]
-    write_raster(catalog.root / "s0" / "B04.tif", numbered((16, 16), 1, "uint8"), driver="GTiff", nodata=None)
-    scene = ready(catalog)
-    assert preprocess(run, scene, "--mask", "none", shape=(16, 16), bands=("B04",)).code == 0
-    assert stored(scene)[1].all()
-
-
 # Properties of an item, what it says of its bands, and what the refusal says; with a declared offset it is that.
 DOUBTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"platform": "sentinel-2a"}, {}, "asset red, nir states neither offset nor processing baseline"),
@@ -283,38 +285,21 @@ DOUBTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 def test_an_offset_that_nothing_decides_is_refused_until_it_is_declared(
     catalog: Catalog, run: Run, properties: dict[str, Any], stated: dict[str, Any], message: str
 ) -> None:
-    shape = (16, 16)
-    pixels = {"red": np.full(shape, 1300, np.uint16), "nir": np.full(shape, 3500, np.uint16)}
-    item = catalog.add(bands=pixels, properties=properties, driver="GTiff", nodata=None)
-    for asset in item["assets"].values():
-        asset["raster:bands"] = [stated]
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--mask", "none", shape=shape, bands=("red", "nir"))
-    assert completed.code == 3, completed.stderr
-    assert message in completed.stderr
+    pixels = {"red": np.full(EDGE, 1300, np.uint16), "nir": np.full(EDGE, 3500, np.uint16)}
+    scene = scene_of(catalog, pixels, stated, **properties)
+    preprocess(run, scene, "--mask", "none", shape=EDGE, bands=("red", "nir")).ends(3, message)
     assert not (scene.parent.parent / "tiles.zarr").exists()
     for offset in (-0.1, 0.0):
-        arguments = ("--mask", "none", "--offset", offset)
-        completed = preprocess(run, scene, *arguments, shape=shape, bands=("red", "nir"))
-        assert completed.code == 0, completed.stderr
-        red, nir = Tiles(scene.parent.parent / "tiles.zarr").physical(("red", "nir"))
+        red, nir = tiles_of(run, scene, "--offset", offset, bands=("red", "nir")).physical(("red", "nir"))
         np.testing.assert_allclose((red[0, 0], nir[0, 0]), (0.13 + offset, 0.35 + offset), atol=1e-6)
 
 
 def test_a_declared_offset_does_not_change_what_item_or_baseline_state(catalog: Catalog, run: Run) -> None:
-    shape = (16, 16)
-    item = catalog.add(bands={"red": np.full(shape, 1300, np.uint16)}, properties=NEW, driver="GTiff", nodata=None)
-    del item["assets"]["red"]["raster:bands"]
-    scene = ready(catalog)
-    arguments = ("--mask", "none", "--offset", 0)
-    assert preprocess(run, scene, *arguments, shape=shape, bands=("red",)).code == 0
-    assert Tiles(scene.parent.parent / "tiles.zarr").scaling == pytest.approx((1e-4, -0.1))
+    scene = scene_of(catalog, {"red": np.full(EDGE, 1300, np.uint16)}, **NEW)
+    assert tiles_of(run, scene, "--offset", 0, bands=("red",)).scaling == pytest.approx((1e-4, -0.1))
 
 
 def test_floating_point_reflectance_without_a_baseline_is_read_as_it_is(catalog: Catalog, run: Run) -> None:
-    red = np.linspace(0, 1, 256, dtype=np.float32).reshape(16, 16)
-    item = catalog.add(bands={"red": red}, properties={"platform": "sentinel-2b"}, driver="GTiff", nodata=None)
-    del item["assets"]["red"]["raster:bands"]
-    scene = ready(catalog)
-    assert preprocess(run, scene, "--mask", "none", shape=(16, 16), bands=("red",)).code == 0
-    np.testing.assert_array_equal(Tiles(scene.parent.parent / "tiles.zarr").physical(("red",))[0], red)
+    red = np.linspace(0, 1, 256, dtype=np.float32).reshape(EDGE)
+    tiles = tiles_of(run, scene_of(catalog, {"red": red}, platform="sentinel-2b"), bands=("red",))
+    np.testing.assert_array_equal(tiles.physical(("red",))[0], red)

@@ -5,14 +5,13 @@ import itertools
 import json
 import random
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loopback import Loopback, serve_api
-from scenery import Catalog, Completed, Run, search_outputs
+from scenery import Catalog, Search
 
 from eopipe.errors import BadInputError
 from eopipe.fetch.signing import redact_href
@@ -133,81 +132,59 @@ def test_the_clearest_scenes_of_a_window_stay(count: int, per: Any, expected: li
     assert {row["reason"] for row in selection.dropped} <= {"not best"}
 
 
-def test_scenes_that_tell_no_clouds_come_last_and_the_earlier_of_equals_first() -> None:
-    items = [scene("z", "2023-08-01", 5), scene("a", "2023-08-02", 5), scene("b", "2023-07-01", None)]
-    assert ids(chosen(items, Ranking(2))) == ["a", "z"]
-    assert ids(chosen(items, Ranking(1))) == ["z"]
+NEW_ZEALAND, WEST, EAST = box(174, -40, 176, -38), box(179, 0, 180, 1), box(-180, 0, -179, 1)
+ACROSS = {"type": "MultiPolygon", "coordinates": [WEST["coordinates"], EAST["coordinates"]]}
+CLOUDLESS = [scene("z", "2023-08-01", 5), scene("a", "2023-08-02", 5), scene("b", "2023-07-01", None)]
+DAYS = [scene(f"{day}{part}", f"2023-08-0{day}T10:00:0{part}Z", day * 10 + part) for day in (1, 2) for part in (0, 9)]
+# 23:59 and 00:01 UTC are late morning of one day in New Zealand.
+MIDNIGHT = [
+    scene("one", "2023-08-01T23:59:00Z", geometry=NEW_ZEALAND),
+    scene("two", "2023-08-02T00:01:00Z", geometry=NEW_ZEALAND),
+]
+AT_180 = [
+    scene("west", "2023-08-01T22:10:00Z", geometry=WEST),
+    scene("east", "2023-08-01T22:10:20Z", geometry=EAST),
+]
+WHOLE = scene("whole", "2023-08-07T10:00:00Z", 40)
+SLIVER = scene("sliver", "2023-08-01T10:00:00Z", 0, geometry=box(15, 46, 15.05, 47))
+RADAR = [scene("part", "2023-08-01T05:00:00Z", None, geometry=box(15, 46, 15.5, 47)), scene("all", "2023-08-07", None)]
+TWICE = [scene(f"t{n}", "2023-08-01T10:00:00Z", 10, geometry=box(15, 46, 15.6, 47)) for n in (1, 2)]
+DAY = {"group": "solar-day"}
 
 
-def test_all_scenes_of_a_solar_day_stay_together() -> None:
-    items = [
-        scene(f"{day}{part}", f"2023-08-0{day}T10:00:0{part}Z", day * 10 + part) for day in (1, 2) for part in (0, 9)
-    ]
-    assert ids(chosen(items, Ranking(1, group="solar-day"))) == ["10", "19"]
-    assert ids(chosen(items, Ranking(1, "day", "solar-day"))) == ["10", "19", "20", "29"]
+@pytest.mark.parametrize(
+    ("items", "count", "ranking", "area", "expected"),
+    [
+        (CLOUDLESS, 2, {}, None, ["a", "z"]),
+        (CLOUDLESS, 1, {}, None, ["z"]),
+        (DAYS, 1, DAY, None, ["10", "19"]),
+        (DAYS, 1, DAY | {"per": "day"}, None, ["10", "19", "20", "29"]),
+        (MIDNIGHT, 1, DAY, None, ["one", "two"]),
+        (AT_180, 1, DAY, ACROSS, ["east", "west"]),
+        ([SLIVER, WHOLE], 1, DAY, SQUARE, ["whole"]),
+        (RADAR, 1, DAY, SQUARE, ["all"]),
+        ([*TWICE, WHOLE], 1, DAY, SQUARE, ["whole"]),
+    ],
+    ids=["no clouds told", "equals", "day", "each day", "midnight", "180 degrees", "sliver", "radar", "overlap"],
+)
+def test_the_best_scenes_or_days_are_those_that_show_most_of_the_area_without_clouds(
+    items: list[Item], count: int, ranking: dict[str, Any], area: Item | None, expected: list[str]
+) -> None:
+    assert ids(chosen(items, Ranking(count, **ranking, geometry=area), geometry=area)) == expected
 
 
-def test_a_solar_day_is_not_cut_at_midnight_in_greenwich() -> None:
-    # 23:59 and 00:01 UTC are late morning of one day in New Zealand.
-    new_zealand = box(174, -40, 176, -38)
-    before = scene("one", "2023-08-01T23:59:00Z", geometry=new_zealand)
-    after = scene("two", "2023-08-02T00:01:00Z", geometry=new_zealand)
-    assert solar_day(before, None) == solar_day(after, None)
-    assert solar_day(before, None).isoformat() == "2023-08-02"
-    assert ids(chosen([before, after], Ranking(1, group="solar-day"))) == ["one", "two"]
-
-
-def test_a_solar_day_is_not_cut_at_180_degrees() -> None:
-    area = {
-        "type": "MultiPolygon",
-        "coordinates": [box(179, 0, 180, 1)["coordinates"], box(-180, 0, -179, 1)["coordinates"]],
-    }
-    west = scene("west", "2023-08-01T22:10:00Z", geometry=box(179, 0, 180, 1))
-    east = scene("east", "2023-08-01T22:10:20Z", geometry=box(-180, 0, -179, 1))
-    assert ids(chosen([west, east], Ranking(1, group="solar-day", geometry=area), geometry=area)) == ["east", "west"]
-
-
-def test_a_day_that_shows_only_a_sliver_is_not_the_best() -> None:
-    narrow_scene = scene("sliver", "2023-08-01T10:00:00Z", 0, geometry=box(15, 46, 15.05, 47))
-    whole = scene("whole", "2023-08-02T10:00:00Z", 20)
+def test_a_solar_day_is_that_of_the_place_and_a_sliver_counts_as_clouds_elsewhere() -> None:
+    assert {solar_day(item, None).isoformat() for item in MIDNIGHT} == {"2023-08-02"}
     best = Ranking(1, group="solar-day", geometry=SQUARE)
-    assert ids(chosen([narrow_scene, whole], best, geometry=SQUARE)) == ["whole"]
-    dropped_scene = chosen([narrow_scene, whole], best, geometry=SQUARE).dropped[0]
-    assert dropped_scene["cloud"] == pytest.approx(95)
+    assert chosen([SLIVER, WHOLE], best, geometry=SQUARE).dropped[0]["cloud"] == pytest.approx(95)
 
 
-def test_of_radar_the_days_that_show_most_of_the_area_stay() -> None:
-    part = scene("part", "2023-08-01T05:00:00Z", None, geometry=box(15, 46, 15.5, 47))
-    whole = scene("whole", "2023-08-07T05:00:00Z", None)
-    best = Ranking(1, group="solar-day", geometry=SQUARE)
-    assert ids(chosen([part, whole], best, geometry=SQUARE)) == ["whole"]
-
-
-def test_scenes_that_overlap_on_a_day_count_once() -> None:
-    twice = [scene(f"t{n}", "2023-08-01T10:00:00Z", 10, geometry=box(15, 46, 15.6, 47)) for n in (1, 2)]
-    whole = scene("whole", "2023-08-02T10:00:00Z", 40)
-    assert ids(chosen([*twice, whole], Ranking(1, group="solar-day", geometry=SQUARE), geometry=SQUARE)) == ["whole"]
-
-
-def search(run: Run, folder: Path, source: Path | str, *arguments: object) -> Completed:
-    option = "--url" if isinstance(source, str) else "--catalog"
-    return run("search", option, source, *search_outputs(folder), "--assets", "blue", "red", *arguments)
-
-
-@pytest.fixture
-def three(catalog: Catalog) -> Catalog:
-    for name, day, cloud in (("b", "2023-08-01", 5.0), ("a", "2023-08-02", 50.0), ("c", "2023-09-01", 90.0)):
-        catalog.add(name, properties={"datetime": f"{day}T10:00:00.024Z", "eo:cloud_cover": cloud})
-    return catalog
-
-
-def test_scenes_that_lack_an_asset_can_be_left_out_and_are_told(three: Catalog, tmp_path: Path, run: Run) -> None:
+def test_scenes_that_lack_an_asset_can_be_left_out_and_are_told(search: Search, three: Catalog) -> None:
     del three.items[0]["assets"]["red"]
     for number, order in enumerate(itertools.permutations(three.items)):
         three.items = list(order)
-        completed = search(run, tmp_path / str(number), three.write(), "--on-missing", "skip")
-        assert completed.code == 0, completed.stderr
-        selection = read_json(tmp_path / str(number) / "selection.json")
+        search.to(str(number))(three.write(), "--on-missing", "skip").ends(0)
+        selection = read_json(search.to(str(number)).folder / "selection.json")
         assert [row["id"] for row in selection["scenes"]] == ["a", "c"]
         assert selection["dropped"] == [{"id": "b", "reason": "missing asset", "assets": ["red"]}]
 
@@ -222,12 +199,10 @@ def test_one_scene_of_twenty_that_lacks_a_band_is_named_in_any_order(order: list
     assert selection.dropped == [{"id": "s07", "reason": "missing asset", "assets": ["red"]}]
 
 
-def test_when_all_scenes_lack_an_asset_there_is_nothing_to_skip(three: Catalog, tmp_path: Path, run: Run) -> None:
+def test_when_all_scenes_lack_an_asset_there_is_nothing_to_skip(search: Search, three: Catalog) -> None:
     for item in three.items:
         del item["assets"]["red"]
-    completed = search(run, tmp_path, three.write(), "--on-missing", "skip")
-    assert completed.code == 3
-    assert "3 of 3 scenes lack assets: no red in a, b, c (there are" in completed.stderr
+    search(three.write(), "--on-missing", "skip").ends(3, "3 of 3 scenes lack assets: no red in a, b, c (there are")
 
 
 def test_scenes_that_lack_the_same_asset_are_named_together() -> None:
@@ -238,45 +213,45 @@ def test_scenes_that_lack_the_same_asset_are_named_together() -> None:
         select(items, Query(), ("blue", "red"), "fail", Ranking())
 
 
-def test_the_list_has_a_digest_that_only_its_scenes_change(three: Catalog, tmp_path: Path, run: Run) -> None:
-    search(run, tmp_path / "one", three.write())
+def test_the_list_has_a_digest_that_only_its_scenes_change(search: Search, three: Catalog) -> None:
+    search.to("one")(three.write())
     three.items[0]["properties"]["created"] = "2024"
-    search(run, tmp_path / "two", three.write())
-    search(run, tmp_path / "three", three.write(), "--best", "3", "--per", "month")
-    first, second, again = (read_json(tmp_path / n / "selection.json")["digest"] for n in ("one", "two", "three"))
+    search.to("two")(three.write())
+    search.to("three")(three.write(), "--best", "3", "--per", "month")
+    first, second, again = (
+        read_json(search.to(n).folder / "selection.json")["digest"] for n in ("one", "two", "three")
+    )
     assert first != second == again
 
 
-def test_anybody_can_check_the_digest_of_the_list(three: Catalog, tmp_path: Path, run: Run) -> None:
-    assert search(run, tmp_path, three.write()).code == 0
-    selection = read_json(tmp_path / "selection.json")
-    files = sorted((tmp_path / "items").glob("*.geojson"))
+def test_anybody_can_check_the_digest_of_the_list(search: Search, three: Catalog) -> None:
+    assert search(three.write()).code == 0
+    selection = read_json(search.folder / "selection.json")
+    files = sorted(search.items.glob("*.geojson"))
     lines = "".join(f"{sha256(file.read_bytes()).hexdigest()}  {file.stem}\n" for file in files)
     assert selection["digest"] == sha256(lines.encode()).hexdigest()
     assert [row["name"] for row in selection["scenes"]] == [file.stem for file in files]
 
 
-def test_best_of_the_command_line_drops_the_cloudy(three: Catalog, tmp_path: Path, run: Run) -> None:
-    assert search(run, tmp_path, three.write(), "--best", "1", "--per", "month", "--group", "solar-day").code == 0
-    selection = read_json(tmp_path / "selection.json")
+def test_best_of_the_command_line_drops_the_cloudy(search: Search, three: Catalog) -> None:
+    assert search(three.write(), "--best", "1", "--per", "month", "--group", "solar-day").code == 0
+    selection = read_json(search.folder / "selection.json")
     assert [(row["id"], row["solar_day"]) for row in selection["scenes"]] == [("b", "2023-08-01"), ("c", "2023-09-01")]
     assert selection["dropped"] == [{"id": "a", "reason": "not best", "window": "2023-08", "place": 2, "cloud": 50.0}]
-    assert not list((tmp_path / "items").glob("selection*.geojson"))
+    assert not list(search.items.glob("selection*.geojson"))
 
 
-def test_widening_the_dates_leaves_the_old_scenes_byte_for_byte(three: Catalog, tmp_path: Path, run: Run) -> None:
-    search(run, tmp_path / "narrow", three.write(), "--datetime", "2023-08-01")
-    search(run, tmp_path / "wide", three.root, "--datetime", "2023")
-    files = [tmp_path / name / "items/b.geojson" for name in ("narrow", "wide")]
+def test_widening_the_dates_leaves_the_old_scenes_byte_for_byte(search: Search, three: Catalog) -> None:
+    search.to("narrow")(three.write(), "--datetime", "2023-08-01")
+    search.to("wide")(three.root, "--datetime", "2023")
+    files = [search.to(name).items / "b.geojson" for name in ("narrow", "wide")]
     assert files[0].read_bytes() == files[1].read_bytes()
-    assert digest(tmp_path / "narrow/items") != digest(tmp_path / "wide/items")
+    assert digest(search.to("narrow").items) != digest(search.to("wide").items)
 
 
-def test_a_cloud_cover_that_is_no_number_is_told(three: Catalog, tmp_path: Path, run: Run) -> None:
+def test_a_cloud_cover_that_is_no_number_is_told(search: Search, three: Catalog) -> None:
     three.items[1]["properties"]["eo:cloud_cover"] = "none"
-    completed = search(run, tmp_path, three.write())
-    assert completed.code == 3
-    assert "scene 'a': properties.eo:cloud_cover is 'none': write a number" in completed.stderr
+    search(three.write()).ends(3, "scene 'a': properties.eo:cloud_cover is 'none': write a number")
 
 
 SIGNED = {
@@ -301,15 +276,15 @@ def test_what_signs_an_address_is_not_kept(href: str) -> None:
     assert redact_href(href) == SIGNED[href]
 
 
-def test_no_signature_of_a_server_reaches_a_file(three: Catalog, tmp_path: Path, run: Run, web: Loopback) -> None:
+def test_no_signature_of_a_server_reaches_a_file(search: Search, three: Catalog, web: Loopback) -> None:
     items = []
     for item in three.items:
         assets = {n: a | {"href": f"https://h.org/{n}.tif?sig=SECRET&se=1"} for n, a in item["assets"].items()}
         links = [{"rel": "self", "href": "https://h.org/item?token=SECRET"}]
         items.append(item | {"assets": assets, "links": links})
-    assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
-    assert (tmp_path / "out/items/a.geojson").is_file()
-    assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and "SECRET" in p.read_text()]
+    assert search(serve_api(web, items)).code == 0
+    assert (search.items / "a.geojson").is_file()
+    assert not [p for p in search.folder.rglob("*") if p.is_file() and "SECRET" in p.read_text()]
 
 
 def catalog_with_credits(catalog: Catalog) -> None:
@@ -328,11 +303,11 @@ def catalog_with_credits(catalog: Catalog) -> None:
     (catalog.root / "catalog.json").write_text(json.dumps(head))
 
 
-def test_licence_and_citation_come_from_the_collection(three: Catalog, tmp_path: Path, run: Run) -> None:
+def test_licence_and_citation_come_from_the_collection(search: Search, three: Catalog) -> None:
     three.items[0]["properties"]["license"] = "CC0-1.0"
     catalog_with_credits(three)
-    assert search(run, tmp_path, three.root).code == 0
-    explicit, inherited_item = (read_json(tmp_path / f"items/{name}.geojson") for name in ("b", "a"))
+    assert search(three.root).code == 0
+    explicit, inherited_item = (search.item(name) for name in ("b", "a"))
     assert explicit["properties"]["license"] == "CC0-1.0", "the scene's own word counts"
     properties = inherited_item["properties"]
     assert (properties["license"], properties["sci:doi"]) == ("CC-BY-4.0", "10.1/x")

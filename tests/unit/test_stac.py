@@ -62,8 +62,7 @@ def make(folder: Path, catalog: Catalog, run: Run, task: str = "segmentation") -
         arguments = ["--grid", folder / "grid.json", "--tiles", folder / f"{name}.zarr", "--bands", "red", "blue"]
         assert run("preprocess", "--scene", scene, *arguments, "--mask", "scl", "--chunk", 16, "--shard", 64).code == 0
     write_model(folder / "model", task)
-    completed = predict(run, folder, folder / "model")
-    assert completed.code == 0, completed.stderr
+    predict(run, folder, folder / "model").ends(0)
     return folder
 
 
@@ -318,8 +317,7 @@ def test_the_same_run_gives_the_same_catalog_with_no_path_of_this_machine(run_di
 def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(run_dir: Path, run: Run) -> None:
     assert write_catalog(run, run_dir).code == 0
     arguments = [*search_outputs(run_dir / "later"), "--collections", "maps"]
-    completed = run("search", "--catalog", run_dir / "stac", *arguments, "--assets", "classes")
-    assert completed.code == 0, completed.stderr
+    run("search", "--catalog", run_dir / "stac", *arguments, "--assets", "classes").ends(0)
     item = run_dir / "later/items/map.geojson"
     assert run("fetch", "--item", item, "--catalog", run_dir / "stac", "--scene", run_dir / "map").code == 0
     (fetched,) = (run_dir / "map").glob("classes*")
@@ -330,8 +328,7 @@ def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(run_dir:
 @pytest.mark.parametrize("model", ["model/model.json", "stac", "stac/model"])
 def test_predict_needs_only_the_item_or_a_catalog_that_holds_it(run_dir: Path, run: Run, model: str) -> None:
     assert write_catalog(run, run_dir).code == 0
-    completed = predict(run, run_dir, run_dir / model, "again")
-    assert completed.code == 0, completed.stderr
+    predict(run, run_dir, run_dir / model, "again").ends(0)
     assert sha256(run_dir / "classesagain.tif") == sha256(run_dir / "classes.tif")
 
 
@@ -343,47 +340,35 @@ def test_an_item_works_under_another_name_beside_weights_under_another_name(run_
     assert predict(run, run_dir, run_dir / "elsewhere/item.json", "again").code == 0
 
 
-def damaged(item: dict[str, Any], damage: str) -> dict[str, Any]:
-    asset = item["assets"]["model"]
-    match damage:
-        case "gone":
-            asset["href"] = "./gone.safetensors"
-        case "outside":
-            asset["href"] = "../../model.safetensors"
-        case "changed":
-            asset["file:checksum"] = "1220" + "0" * 64
-        case "no role":
-            asset["roles"] = ["data"]
-        case "no bands":
-            del item["properties"]["mlm:input"][0]["bands"]
-    return item
+WEIGHTS = ("assets", "model")
 
 
 @pytest.mark.parametrize(
-    ("damage", "code", "message"),
+    ("keys", "value", "code", "message"),
     [
-        ("gone", 3, "links the weights ./gone.safetensors, which do not exist"),
-        ("outside", 8, "points to '../../model.safetensors'"),
-        ("changed", 4, "does not have the checksum that model.json states"),
-        ("no role", 3, "has 0 assets with the role mlm:model"),
-        ("no bands", 3, "lacks 'bands', which eopipe needs of a model"),
+        ((*WEIGHTS, "href"), "./gone.safetensors", 3, "links the weights ./gone.safetensors, which do not exist"),
+        ((*WEIGHTS, "href"), "../../model.safetensors", 8, "points to '../../model.safetensors'"),
+        ((*WEIGHTS, "file:checksum"), f"1220{'0' * 64}", 4, "does not have the checksum that model.json states"),
+        ((*WEIGHTS, "roles"), ["data"], 3, "has 0 assets with the role mlm:model"),
+        (("properties", "mlm:input"), [{}], 3, "lacks 'bands', which eopipe needs of a model"),
     ],
+    ids=["gone", "outside", "changed", "no role", "no bands"],
 )
 def test_a_bad_item_of_a_model_is_told_in_one_sentence(
-    run_dir: Path, run: Run, damage: str, code: int, message: str
+    run_dir: Path, run: Run, keys: tuple[str, ...], value: Any, code: int, message: str
 ) -> None:
     path = run_dir / "model/model.json"
-    write_json(path, damaged(read_json(path), damage))
-    completed = predict(run, run_dir, path, "again")
-    assert (completed.code, completed.stderr.count("\n")) == (code, 1)
-    assert message in completed.stderr
+    item = owner = read_json(path)
+    for key in keys[:-1]:
+        owner = owner[key]
+    owner[keys[-1]] = value
+    write_json(path, item)
+    assert predict(run, run_dir, path, "again").ends(code, message).stderr.count("\n") == 1
     assert not (run_dir / "classesagain.tif").exists()
 
 
 def test_a_folder_without_a_model_or_with_two_is_refused(run_dir: Path, run: Run) -> None:
-    completed = predict(run, run_dir, run_dir / "items", "again")
-    assert completed.code == 3
-    assert "no model.json and no STAC catalog of a model" in completed.stderr
+    predict(run, run_dir, run_dir / "items", "again").ends(3, "no model.json and no STAC catalog of a model")
     assert write_catalog(run, run_dir).code == 0
     # A catalog written by other software has no manifest that would reveal the change.
     (run_dir / "stac/manifest.json").unlink()
@@ -397,10 +382,10 @@ def test_a_folder_without_a_model_or_with_two_is_refused(run_dir: Path, run: Run
 def test_maps_of_other_tiles_and_tiles_of_other_scenes_are_refused(run_dir: Path, run: Run) -> None:
     arguments = ["--model", run_dir / "model", "--classes", run_dir / "classes.tif", "--catalog", run_dir / "stac"]
     arguments += ["--probabilities", run_dir / "probabilities.tif", "--scenes", run_dir / "items/a.geojson"]
-    completed = run("catalog", *arguments, "--tiles", run_dir / "a.zarr")
-    assert (completed.code, "is made from b, whose tiles are not given" in completed.stderr) == (3, True)
-    completed = run("catalog", *arguments, "--tiles", *tiles(run_dir))
-    assert (completed.code, "is made from b, which is not among the scenes given" in completed.stderr) == (3, True)
+    run("catalog", *arguments, "--tiles", run_dir / "a.zarr").ends(3, "is made from b, whose tiles are not given")
+    run("catalog", *arguments, "--tiles", *tiles(run_dir)).ends(
+        3, "is made from b, which is not among the scenes given"
+    )
     assert not (run_dir / "stac").exists()
 
 

@@ -9,12 +9,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from loopback import Loopback, Request, serve_api
-from scenery import Catalog, Completed, Run, search_outputs
+from scenery import Catalog, Search
 
 from eopipe.fetch.http import token_variable
 from eopipe.fetch.retry import MAX_ATTEMPTS
 from eopipe.stac import client as reader
-from eopipe.text_files import read_json
 
 
 @pytest.fixture
@@ -28,18 +27,16 @@ def items(catalog: Catalog) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
+def api(web: Loopback, items: list[dict[str, Any]]) -> str:
+    """The address of an API that has them."""
+    return serve_api(web, items)
+
+
+@pytest.fixture
 def other_host(tmp_path: Path) -> Any:
     """Another host."""
     with Loopback(tmp_path, "127.0.0.2") as server:
         yield server
-
-
-def search(run: Run, folder: Path, url: str, *arguments: object) -> Completed:
-    return run("search", "--url", url, *search_outputs(folder), "--assets", "blue", "red", *arguments)
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(p.stem for p in (folder / "items").glob("*.geojson"))
 
 
 @pytest.fixture
@@ -55,9 +52,8 @@ def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, web: Loopback, other_
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_page_on_another_host_is_refused_and_nothing_is_sent_there(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, other_host: Loopback, login: str, method: str
+    search: Search, api: str, web: Loopback, other_host: Loopback, login: str, method: str
 ) -> None:
-    url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
     def page_linking_to_other_host(request: Request) -> Any:
@@ -67,68 +63,51 @@ def test_a_page_on_another_host_is_refused_and_nothing_is_sent_there(
         return page
 
     web.routes["/api/search"] = page_linking_to_other_host
-    completed = search(run, tmp_path / "out", url)
-    assert completed.code == 8, completed.stderr
-    assert "another host, 127.0.0.2" in completed.stderr
+    search(api).ends(8, "another host, 127.0.0.2")
     assert other_host.received == []
-    assert not (tmp_path / "out/items").exists()
+    assert not search.items.exists()
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 @pytest.mark.parametrize("path", ["/api", "/api/search", "/api/collections/sentinel"])
 def test_a_redirect_to_another_host_is_refused(
-    items: list[dict[str, Any]],
-    tmp_path: Path,
-    run: Run,
-    web: Loopback,
-    other_host: Loopback,
-    login: str,
-    status: int,
-    path: str,
+    search: Search, api: str, web: Loopback, other_host: Loopback, login: str, status: int, path: str
 ) -> None:
-    url = serve_api(web, items)
     web.fail(path, times=None, status=status, headers={"Location": f"{other_host.url}{path}"}, body=b"")
-    completed = search(run, tmp_path / "out", url)
-    assert completed.code == 8, completed.stderr
+    search(api).ends(8)
     assert other_host.received == []
 
 
 def test_a_search_link_on_another_host_is_refused(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, other_host: Loopback
+    search: Search, api: str, web: Loopback, other_host: Loopback
 ) -> None:
-    url = serve_api(web, items)
     landing = web.routes["/api"]
     web.routes["/api"] = lambda request: json.loads(
         json.dumps(landing(request)).replace(f"{web.url}/api/search", f"{other_host.url}/api/search")
     )
-    assert search(run, tmp_path / "out", url).code == 8
+    assert search(api).code == 8
     assert other_host.received == []
 
 
 def test_an_item_of_a_static_catalog_on_another_host_is_refused(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, other_host: Loopback
+    search: Search, tmp_path: Path, web: Loopback, other_host: Loopback
 ) -> None:
     head = {"type": "Catalog", "id": "c", "links": [{"rel": "item", "href": f"{other_host.url}/item.json"}]}
     (tmp_path / "head.json").write_text(json.dumps(head))
-    assert search(run, tmp_path / "out", f"{web.url}/head.json").code == 8
+    assert search(f"{web.url}/head.json").code == 8
     assert other_host.received == []
 
 
 def test_the_login_is_sent_to_its_own_host(
-    items: list[dict[str, Any]],
-    tmp_path: Path,
-    run: Run,
-    web: Loopback,
-    login: str,
-    monkeypatch: pytest.MonkeyPatch,
+    search: Search, api: str, web: Loopback, login: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
+    assert search(api).code == 0
     assert {request.headers.get("Authorization") for request in web.received} == {login}
     monkeypatch.setenv(token_variable(web.url), "SECRET")
     web.reset()
-    assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
+    assert search(api).code == 0
     assert {request.headers.get("Authorization") for request in web.received} == {"Bearer SECRET"}
-    assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and "SECRET" in p.read_text()]
+    assert not [p for p in search.folder.rglob("*") if p.is_file() and "SECRET" in p.read_text()]
 
 
 @pytest.mark.parametrize(
@@ -169,44 +148,35 @@ FILTER = {
 
 @pytest.mark.parametrize(
     ("knows", "sent"),
-    [
-        (("filter", "query"), {"filter": FILTER}),
-        (("query",), {"query": {"eo:cloud_cover": {"lte": 40.0}}}),
-        ((), {}),
-    ],
+    [(("filter", "query"), {"filter": FILTER}), (("query",), {"query": {"eo:cloud_cover": {"lte": 40.0}}}), ((), {})],
 )
 def test_the_server_filters_clouds_in_the_language_that_it_knows(
-    items: list[dict[str, Any]],
-    tmp_path: Path,
-    run: Run,
-    web: Loopback,
-    knows: tuple[str, ...],
-    sent: dict[str, Any],
+    search: Search, items: list[dict[str, Any]], web: Loopback, knows: tuple[str, ...], sent: dict[str, Any]
 ) -> None:
     url = serve_api(web, items, conformance=knows)
-    assert search(run, tmp_path / "out", url, "--max-cloud", 40).code == 0
+    assert search(url, "--max-cloud", 40).code == 0
     query = web.requests("/api/search")[0].value
     assert {key: value for key, value in query.items() if key in ("filter", "query")} == sent
-    assert names(tmp_path / "out") == ["s0", "s1"], "what a server sends in spite of the filter is dropped"
+    assert search.names() == ["s0", "s1"], "what a server sends in spite of the filter is dropped"
 
 
 def test_no_filter_is_sent_when_all_clouds_are_welcome(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
+    search: Search, items: list[dict[str, Any]], web: Loopback
 ) -> None:
-    assert search(run, tmp_path / "out", serve_api(web, items, conformance=("filter", "query"))).code == 0
+    assert search(serve_api(web, items, conformance=("filter", "query"))).code == 0
     assert not {"filter", "query"} & set(web.requests("/api/search")[0].value)
 
 
 def test_the_area_near_180_degrees_asks_also_for_footprints_that_are_not_cut_there(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
+    search: Search, api: str, web: Loopback
 ) -> None:
     from shapely.geometry import Point, box, shape
 
-    search(run, tmp_path / "out", serve_api(web, items), "--bbox", 179, 10, -179, 12)
+    search(api, "--bbox", 179, 10, -179, 12)
     area = shape(web.requests("/api/search")[0].value["intersects"])
     for point, expected in (((179.5, 11), True), ((-179.5, 11), True), ((0, 11), True), ((90, 11), False)):
         assert area.intersects(Point(point)) is expected
-    search(run, tmp_path / "out", serve_api(web, items), "--bbox", -179.5, 10, -179, 12)
+    search(api, "--bbox", -179.5, 10, -179, 12)
     area = shape(web.requests("/api/search")[-1].value["intersects"])
     assert area.is_valid
     # Footprints that cross 180 degrees and intersect the area, drawn the long way round and beyond the line.
@@ -215,15 +185,14 @@ def test_the_area_near_180_degrees_asks_also_for_footprints_that_are_not_cut_the
     assert not area.intersects(box(179, 10, 179.9, 11))
     assert area.bounds[0] >= -180
     assert area.bounds[2] <= 180
-    search(run, tmp_path / "out", serve_api(web, items), "--bbox", 15, 46, 16, 47)
+    search(api, "--bbox", 15, 46, 16, 47)
     assert web.requests("/api/search")[-1].value["intersects"]["type"] == "Polygon"
 
 
 @pytest.mark.usefixtures("impatient")
 def test_retries_are_logged_and_page_two_is_named_when_it_never_comes(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, caplog: pytest.LogCaptureFixture
+    search: Search, api: str, web: Loopback, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
     def only_first_page(request: Request) -> Any:
@@ -232,39 +201,31 @@ def test_retries_are_logged_and_page_two_is_named_when_it_never_comes(
 
     web.routes["/api/search"] = only_first_page
     with caplog.at_level(logging.WARNING, "eopipe"):
-        completed = search(run, tmp_path / "out", url)
+        completed = search(api)
     assert completed.code == 5, completed.stderr
     assert "page 2 of /api/search" in completed.stderr
     assert "127.0.0.1" in completed.stderr
     assert len([line for line in caplog.messages if "event=retry" in line]) == MAX_ATTEMPTS - 1
-    assert not (tmp_path / "out/items").exists()
+    assert not search.items.exists()
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("fault", [{"cut": 30}, {"cut": 30, "drop": ("Content-Length",)}], ids=["told", "untold"])
 def test_a_page_that_is_cut_in_the_middle_comes_whole_the_next_time(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, fault: dict[str, Any]
+    search: Search, api: str, web: Loopback, fault: dict[str, Any]
 ) -> None:
-    url = serve_api(web, items)
     web.fail("/api/search", times=2, **fault)
-    assert search(run, tmp_path / "out", url).code == 0
-    assert names(tmp_path / "out") == ["s0", "s1", "s2", "s3"]
+    assert search(api).code == 0
+    assert search.names() == ["s0", "s1", "s2", "s3"]
     web.fail("/api/search", times=None, **fault)
-    completed = search(run, tmp_path / "again", url)
-    assert completed.code == 5, completed.stderr
-    assert "page 1 of /api/search" in completed.stderr
+    search.to("again")(api).ends(5, "page 1 of /api/search")
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
-    items: list[dict[str, Any]],
-    tmp_path: Path,
-    run: Run,
-    web: Loopback,
-    caplog: pytest.LogCaptureFixture,
+    search: Search, api: str, web: Loopback, caplog: pytest.LogCaptureFixture
 ) -> None:
     """503 twice on page 2, then 429 with a wish."""
-    url = serve_api(web, items)
     inner = web.routes["/api/search"]
 
     def fail_after_first_page(request: Request) -> Any:
@@ -275,9 +236,9 @@ def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
 
     web.routes["/api/search"] = fail_after_first_page
     with caplog.at_level(logging.WARNING, "eopipe"):
-        completed = search(run, tmp_path / "out", url)
+        completed = search(api)
     assert completed.code == 0, completed.stderr
-    assert names(tmp_path / "out") == ["s0", "s1", "s2", "s3"]
+    assert search.names() == ["s0", "s1", "s2", "s3"]
     retries = [line for line in caplog.messages if "event=retry" in line]
     assert [line.partition("attempt=")[2][0] for line in retries] == ["1", "2", "3"]
     assert all("page 2 of /api/search" in line for line in retries)
@@ -285,50 +246,34 @@ def test_a_second_page_that_stumbles_is_asked_again_and_each_try_is_logged(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_the_last_status_is_told(items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback) -> None:
-    url = serve_api(web, items)
+def test_the_last_status_is_told(search: Search, api: str, web: Loopback) -> None:
     web.fail("/api/search", times=None, status=503)
-    completed = search(run, tmp_path / "out", url)
-    assert completed.code == 5
-    assert f"status 503, {MAX_ATTEMPTS} attempts" in completed.stderr
-    assert "127.0.0.1 did not deliver page 1 of /api/search" in completed.stderr
+    search(api).ends(5, f"status 503, {MAX_ATTEMPTS} attempts", "127.0.0.1 did not deliver page 1 of /api/search")
     assert len(web.requests("/api/search")) == MAX_ATTEMPTS
-    assert not (tmp_path / "out/items").exists()
+    assert not search.items.exists()
 
 
 def test_a_server_that_wants_more_time_than_there_is_is_given_up_at_once(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
+    search: Search, api: str, web: Loopback
 ) -> None:
-    url = serve_api(web, items)
     web.fail("/api/search", times=None, status=429, headers={"Retry-After": "100"})
-    completed = search(run, tmp_path / "out", url, "--deadline", 20)
-    assert completed.code == 5, completed.stderr
-    assert "deadline" in completed.stderr
+    search(api, "--deadline", 20).ends(5, "deadline")
 
 
-def test_an_answer_that_never_ends_is_refused(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_never_ends_is_refused(search: Search, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "MAX_BYTES", 1000)
-    completed = search(run, tmp_path / "out", serve_api(web, items))
-    assert completed.code == 8
-    assert "in one response" in completed.stderr
+    search(api).ends(8, "in one response")
 
 
-def test_credits_come_from_the_collection_of_the_api(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
-) -> None:
-    url = serve_api(web, items)
+def test_credits_come_from_the_collection_of_the_api(search: Search, api: str, web: Loopback) -> None:
     collection = {"type": "Collection", "id": "sentinel", "license": "CC-BY-4.0", "sci:doi": "10.1/x", "links": []}
     web.routes["/api/collections/sentinel"] = lambda _: collection
-    assert search(run, tmp_path / "out", url).code == 0
-    item = read_json(tmp_path / "out/items/s0.geojson")
+    assert search(api).code == 0
+    item = search.item("s0")
     assert (item["properties"]["license"], item["properties"]["sci:doi"]) == ("CC-BY-4.0", "10.1/x")
     assert len(web.requests("/api/collections/sentinel")) == 1, "asked once, not for each scene"
 
 
-def test_an_api_without_the_collection_still_gives_its_scenes(
-    items: list[dict[str, Any]], tmp_path: Path, run: Run, web: Loopback
-) -> None:
-    assert search(run, tmp_path / "out", serve_api(web, items)).code == 0
-    assert "license" not in read_json(tmp_path / "out/items/s0.geojson")["properties"]
+def test_an_api_without_the_collection_still_gives_its_scenes(search: Search, api: str) -> None:
+    assert search(api).code == 0
+    assert "license" not in search.item("s0")["properties"]

@@ -162,23 +162,14 @@ def test_the_name_of_a_trial_is_by_its_settings_alone() -> None:
         ({"space": {"width": [8, 16]}, "count": 3}, "has 2 combinations, not trials.count 3; remove that"),
         ({"space": {"width": [8, 16]}, "sampler": "halton"}, "trials.sampler halton needs trials.count"),
         ({"space": {"width": [8, 16]}, "sampler": "random", "count": 4}, "has only 2 different settings for 4 trials"),
-        (
-            {"space": {"width": {"choices": [8, 9], "when": {"seed": 1}}, "seed": [1, 2]}},
-            "seed has a value, which comes",
-        ),
+        ({"space": {"width": {"choices": [8], "when": {"seed": 1}}, "seed": [1, 2]}}, "seed has a value, which comes"),
         ({"space": {"width": {"choices": [8, 9], "when": {"sead": 1}}}}, "sead has a value, which is not an option"),
         ({"space": {"steps": [100, 200]}}, "the trial with steps 100: train.steps and train.epochs are both given"),
         ({"space": {"depth": [1, 5]}}, "the trial with depth 5: split.chip 16 cannot be halved 5 times"),
-        (
-            {"space": {"architecture": ["unet", "net.py:Net"]}},
-            "whose code may run only where train.architecture is that",
-        ),
+        ({"space": {"architecture": ["unet", "net.py:Net"]}}, "code may run only where train.architecture is that"),
         ({"count": 3}, "trials has settings without a space; add trials.space"),
         ({"space": {"width": [8, 16]}, "cuont": 3}, "trials has no setting cuont; did you mean count?"),
-        (
-            {"space": {"width": [8, 16]}, "sampler": "tpe"},
-            "trials.sampler is 'tpe': write 'grid', 'random' or 'halton'",
-        ),
+        ({"space": {"width": [8, 16]}, "sampler": "tpe"}, "sampler is 'tpe': write 'grid', 'random' or 'halton'"),
     ],
 )
 def test_a_wrong_space_is_one_sentence(trials: dict[str, Any], message: str) -> None:

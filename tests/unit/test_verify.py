@@ -156,9 +156,9 @@ def test_an_input_that_is_gone_with_its_record_is_found_wherever_the_command_is_
 ) -> None:
     shutil.rmtree(results / "scenes/b")
     (results / "scenes/b.run.json").unlink()
-    completed = run("verify", "results")
-    assert completed.code == 4
-    assert "results/scenes/b is damaged: it is missing, and results/tiles/b.zarr was made of it" in completed.stderr
+    run("verify", "results").ends(
+        4, "results/scenes/b is damaged: it is missing, and results/tiles/b.zarr was made of it"
+    )
     monkeypatch.chdir(results)
     assert "scenes/b is damaged: it is missing, and tiles/b.zarr was made of it" in run("verify", ".").stderr
     # Of a folder that was moved alone nobody knows where its inputs are.
@@ -187,9 +187,7 @@ def test_intact_results_are_one_line(results: Path, run: Run) -> None:
 def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(results: Path, run: Run) -> None:
     (results / "tiles/a.zarr" / MANIFEST).unlink()
     assert "has no manifest.json" in broken(results)["tiles/a.zarr"]
-    completed = run("verify", results / "tiles/a.zarr")
-    assert completed.code == 4
-    assert "a.zarr is damaged: it has no manifest.json" in completed.stderr
+    run("verify", results / "tiles/a.zarr").ends(4, "a.zarr is damaged: it has no manifest.json")
     assert run("verify", results / "tiles/b.zarr").code == 0
     assert run("verify", results / "grid.json").code == 3, "its record is beside the items"
     assert run("verify", "nowhere").code == 3
@@ -200,8 +198,7 @@ def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(r
 
 def test_the_draft_of_a_killed_writer_is_named_and_no_damage(results: Path, run: Run) -> None:
     (results / "tiles/.d.zarr.tmp-0123456789ab-999999999-0123abcd").mkdir()
-    completed = run("verify", results)
-    assert completed.code == 0
+    completed = run("verify", results).ends(0)
     assert ".d.zarr.tmp-0123456789ab-999999999-0123abcd: what a writer that was killed had not" in completed.stderr
 
 
@@ -230,8 +227,7 @@ def test_what_has_no_record_is_never_counted_as_intact_and_files_beside_the_resu
     (results / "items.run.json").unlink()
     (results / "tiles/a.zarr.run.json").unlink()
     (results / "notes.txt").write_text("mine")
-    completed = run("verify", "results")
-    assert completed.code == 0
+    completed = run("verify", "results").ends(0)
     # The record of the search named three outputs; of the frozen items the manifest is left.
     assert completed.stdout.startswith(f"{before - 2} of {before - 2} files and folders are intact\n")
     sentences = completed.stdout.splitlines()
@@ -246,8 +242,7 @@ def with_crate(results: Path, run: Run) -> Path:
     records, items = sorted(results.rglob("*.run.json")), sorted(results.glob("items/*.geojson"))
     payload = (results / "grid.json", results / "selection.json")
     arguments = ("--records", *records, "--payload", *payload, "--scenes", *items)
-    completed = run("crate", *arguments, "--workflow", "Snakefile", "--crate", results / "crate")
-    assert completed.code == 0, completed.stderr
+    run("crate", *arguments, "--workflow", "Snakefile", "--crate", results / "crate").ends(0)
     assert run("verify", "results").code == 0
     return results
 
@@ -301,8 +296,7 @@ def test_files_of_one_name_in_several_folders_are_compared_with_their_own_record
 def test_a_run_that_was_changed_and_is_half_done_again_is_no_damage(with_crate: Path, run: Run) -> None:
     arguments = ("--scene", "results/scenes/a", "--bands", "red", "--mask", "none", "--chunk", 16, "--shard", 32)
     assert run("preprocess", *arguments, "--grid", "results/grid.json", "--tiles", "results/tiles/a.zarr").code == 0
-    completed = run("verify", "results")
-    assert completed.code == 0
+    completed = run("verify", "results").ends(0)
     assert completed.stderr.startswith("warning: results/tiles/a.zarr.run.json: not the record that the crate was made")
     # The record of a job that failed, or that runs, says nothing of what is there.
     assert run("preprocess", *arguments, "--grid", "results/gone.json", "--tiles", "results/tiles/d.zarr").code != 0
@@ -341,12 +335,10 @@ def test_a_broken_crate_is_one_more_damage_that_ends_neither_survey_nor_repair(
     whole = digest(with_crate / "tiles/b.zarr")
     (with_crate / "crate" / name).write_text("{")
     flip(with_crate / "tiles/b.zarr/image/c/0/1/1", random.Random(0))
-    completed = run("verify", "results")
-    assert completed.code == 4
+    completed = run("verify", "results").ends(4)
     assert completed.stderr.count("is damaged:") == 2
     assert set(broken(with_crate)) == {"crate", "tiles/b.zarr"}
-    completed = run("verify", "results", "--repair")
-    assert completed.code == 0, completed.stderr
+    run("verify", "results", "--repair").ends(0)
     assert digest(with_crate / "tiles/b.zarr") == whole
     assert broken(with_crate) == {}
 
@@ -361,8 +353,7 @@ def damaged_results(results: Path) -> Path:
 
 
 def test_verify_prints_the_command_that_rebuilds_each(damaged_results: Path, run: Run) -> None:
-    completed = run("verify", "results")
-    assert completed.code == 4
+    completed = run("verify", "results").ends(4)
     lines = completed.stderr.splitlines()
     assert lines[0].startswith("error: results/scenes/a is damaged: red.tif is missing")
     assert lines[1].startswith("  eopipe fetch --item results/items/a.geojson")
@@ -387,9 +378,7 @@ def test_repair_somewhere_else_than_the_run_touches_nothing(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    completed = run("verify", "../results", "--repair")
-    assert completed.code == 3
-    assert "start this where the run was started" in completed.stderr
+    run("verify", "../results", "--repair").ends(3, "start this where the run was started")
     assert list(Path().iterdir()) == []
 
 
@@ -400,10 +389,11 @@ def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(
     (damaged_results / "tiles/b.zarr.run.json").unlink()
     before = digest(damaged_results / "tiles/c.zarr")
     flip(damaged_results / "tiles/c.zarr/image/c/0/1/1", random.Random(0))
-    completed = run("verify", "results", "--repair")
-    assert completed.code == 4
-    assert "results/scenes/a: it could not be rebuilt: eopipe fetch exited with code 3" in completed.stderr
-    assert "results/tiles/b.zarr: there is no run record" in completed.stderr
+    run("verify", "results", "--repair").ends(
+        4,
+        "results/scenes/a: it could not be rebuilt: eopipe fetch exited with code 3",
+        "results/tiles/b.zarr: there is no run record",
+    )
     assert set(broken(damaged_results)) == {"scenes/a", "tiles/a.zarr", "tiles/b.zarr"}, "a needs its scene"
     assert digest(damaged_results / "tiles/c.zarr") == before
 
@@ -417,10 +407,9 @@ def test_a_scene_from_a_private_host_is_rebuilt_with_permission(
     flip(Path("scene/red.tif"), random.Random(0))
     web.reset()
     host = web.url.removeprefix("http://")
-    completed = run("verify", "scene", "--repair")
-    assert completed.code == 8, completed.stderr
-    assert f"its run record names hosts inside a private network, {host}," in completed.stderr
-    assert f"add --private-hosts {host}" in completed.stderr
+    run("verify", "scene", "--repair").ends(
+        8, f"its run record names hosts inside a private network, {host},", f"add --private-hosts {host}"
+    )
     assert web.received == []
     assert run("verify", "scene", "--repair", "--private-hosts", host).code == 0
     assert digest(Path("scene")) == before

@@ -112,11 +112,9 @@ def test_a_scene_of_zarr_arrays_becomes_the_tiles_of_the_same_geotiffs(
     for number, scene in enumerate((item, arrays)):
         folder = tmp_path / f"run{number}"
         folder.mkdir()
-        completed = fetch(run, folder, scene, "--catalog", catalog.root)
-        assert completed.code == 0, completed.stderr
+        fetch(run, folder, scene, "--catalog", catalog.root).ends(0)
         outputs = ("--grid", tmp_path / "grid.json", "--tiles", folder / "t.zarr", "--chunk", 16, "--shard", 32)
-        completed = run("preprocess", "--scene", folder / "scene", *outputs, "--bands", "blue", "red", "--mask", "scl")
-        assert completed.code == 0, completed.stderr
+        run("preprocess", "--scene", folder / "scene", *outputs, "--bands", "blue", "red", "--mask", "scl").ends(0)
         stores.append(Tiles(folder / "t.zarr"))
     first, second = stores
     np.testing.assert_array_equal(first.physical(("blue", "red")), second.physical(("blue", "red")))
@@ -171,9 +169,7 @@ def test_a_signature_is_sent_to_the_server_and_never_printed(
     web.fail("/p.zarr/b02/0.0", status=503)
     web.fail("/p.zarr/b02/1.1", times=None, status=403)
     item = item_of({"red": {"href": f"{web.url}/p.zarr/b02?sig=SECRET", "type": TYPE}})
-    completed = fetch(run, tmp_path, item)
-    assert completed.code == 3, completed.stderr
-    assert "asset red could not be fetched: 127.0.0.1 answered 403" in completed.stderr
+    completed = fetch(run, tmp_path, item).ends(3, "asset red could not be fetched: 127.0.0.1 answered 403")
     assert "SECRET" not in completed.stderr + completed.stdout + caplog.text
     assert {request.value.get("sig") for request in web.received} == {"SECRET"}
     assert not (tmp_path / "scene").exists()
@@ -361,51 +357,32 @@ def test_a_group_lists_its_arrays_or_its_only_band_is_the_array(tmp_path: Path) 
     np.testing.assert_array_equal(pixels_of(file)[0], PIXELS)
 
 
-def damage(store: Path) -> None:
-    (store / "b02/1.1").write_bytes(b"no chunk")
-
-
-def change_metadata(store: Path, **fields: Any) -> None:
-    metadata = json.loads((store / "b02/.zarray").read_text())
-    (store / "b02/.zarray").write_text(json.dumps(metadata | fields))
-
-
-def set_unknown_codec(store: Path) -> None:
-    change_metadata(store, filters=[{"id": "jpegls"}])
-
-
-def set_pickle_as_filter(store: Path) -> None:
-    change_metadata(store, filters=[{"id": "pickle"}])
-
-
-def set_pickle_as_compressor(store: Path) -> None:
-    change_metadata(store, compressor={"id": "pickle"})
-
-
-def set_labels_as_filter(store: Path) -> None:
-    change_metadata(store, filters=[{"id": "categorize", "labels": ["a"], "dtype": "<U1", "astype": "|u1"}])
+CATEGORIES = {"id": "categorize", "labels": ["a"], "dtype": "<U1", "astype": "|u1"}
 
 
 @pytest.mark.parametrize(
-    ("href", "change", "kind", "message"),
+    ("href", "metadata", "kind", "message"),
     [
-        ("q.zarr/b02", None, BadInputError, "is missing: there is no folder q.zarr in"),
-        ("p.zarr/b99", None, BadInputError, "is missing: the store has neither an array nor a group at /b99"),
-        ("p.zarr/b02", damage, IntegrityError, "is damaged in its rows 16 to 32"),
-        ("p.zarr/b02", set_unknown_codec, BadInputError, "cannot be read as a Zarr array: .*jpegls"),
-        ("p.zarr/b02", set_pickle_as_filter, BadInputError, "cannot be read as a Zarr array: .*pickle"),
-        ("p.zarr/b02", set_pickle_as_compressor, BadInputError, "cannot be read as a Zarr array: .*pickle"),
-        ("p.zarr/b02", set_labels_as_filter, RefusedError, "is encoded by categorize, and only numbers are read"),
-        ("../p.zarr/b02", None, RefusedError, "only http.*paths inside the catalog are read"),
+        ("q.zarr/b02", {}, BadInputError, "is missing: there is no folder q.zarr in"),
+        ("p.zarr/b99", {}, BadInputError, "is missing: the store has neither an array nor a group at /b99"),
+        ("p.zarr/b02", None, IntegrityError, "is damaged in its rows 16 to 32"),
+        ("p.zarr/b02", {"filters": [{"id": "jpegls"}]}, BadInputError, "cannot be read as a Zarr array: .*jpegls"),
+        ("p.zarr/b02", {"filters": [{"id": "pickle"}]}, BadInputError, "cannot be read as a Zarr array: .*pickle"),
+        ("p.zarr/b02", {"compressor": {"id": "pickle"}}, BadInputError, "cannot be read as a Zarr array: .*pickle"),
+        ("p.zarr/b02", {"filters": [CATEGORIES]}, RefusedError, "is encoded by categorize, and only numbers are read"),
+        ("../p.zarr/b02", {}, RefusedError, "only http.*paths inside the catalog are read"),
     ],
     ids=["store", "array", "damage", "codec", "pickle", "pickle as compressor", "labels", "outside"],
 )
 def test_what_cannot_be_read_is_one_sentence_and_leaves_nothing(
-    tmp_path: Path, href: str, change: Any, kind: type[EopipeError], message: str
+    tmp_path: Path, href: str, metadata: dict[str, Any] | None, kind: type[EopipeError], message: str
 ) -> None:
     put(tmp_path / "p.zarr", "b02")
-    if change:
-        change(tmp_path / "p.zarr")
+    if metadata is None:
+        (tmp_path / "p.zarr/b02/1.1").write_bytes(b"no chunk")
+    else:
+        file = tmp_path / "p.zarr/b02/.zarray"
+        file.write_text(json.dumps(json.loads(file.read_text()) | metadata))
     with pytest.raises(kind, match=f"{WHERE}.*{message}"):
         window({"href": href}, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["p.zarr"]
@@ -420,9 +397,9 @@ def test_a_full_disk_ends_with_code_6_and_leaves_nothing(
     put(tmp_path / "p.zarr", "b02", noise, chunks=(32, 32))
     asset = {"href": "p.zarr/b02", "type": TYPE}
     write_json(tmp_path / "item.geojson", item_of({"red": asset}))
-    completed = run("fetch", "--item", tmp_path / "item.geojson", "--scene", disk / "scene", "--catalog", tmp_path)
-    assert completed.code == 6, completed.stderr
-    assert "no space left while writing red" in completed.stderr
+    run("fetch", "--item", tmp_path / "item.geojson", "--scene", disk / "scene", "--catalog", tmp_path).ends(
+        6, "no space left while writing red"
+    )
     assert {path.name for path in disk.rglob("*")} <= {".scene.parts", "scene.run.json"}
 
 
@@ -453,9 +430,9 @@ def test_a_store_that_is_rewritten_while_it_is_fetched_is_never_mixed(
         return Fault(drop=drop)
 
     web.random_fault = rewrite
-    completed = fetch(run, tmp_path, two_assets(f"{web.url}/"), "--workers", 1)
-    assert completed.code == 5, completed.stderr
-    assert "is of a Zarr store that was written while it was fetched" in completed.stderr
+    fetch(run, tmp_path, two_assets(f"{web.url}/"), "--workers", 1).ends(
+        5, "is of a Zarr store that was written while it was fetched"
+    )
     assert not (tmp_path / "scene").exists()
     assert fetch(run, tmp_path, two_assets(f"{web.url}/")).code == 0
     assert values_in(tmp_path / "scene") == {2}
@@ -467,9 +444,9 @@ def test_a_resumed_fetch_does_not_mix_two_versions_of_a_store(tmp_path: Path, ru
     options = ("--catalog", tmp_path, "--workers", 1)
     assert fetch(run, tmp_path, two_assets(), *options).code == 3
     put_version(tmp_path, 2)
-    completed = fetch(run, tmp_path, two_assets(), *options)
-    assert completed.code == 5, completed.stderr
-    assert "asset b02 is of a Zarr store that was written while it was fetched" in completed.stderr
+    fetch(run, tmp_path, two_assets(), *options).ends(
+        5, "asset b02 is of a Zarr store that was written while it was fetched"
+    )
     assert fetch(run, tmp_path, two_assets(), *options).code == 0
     assert values_in(tmp_path / "scene") == {2}
 
@@ -640,6 +617,6 @@ def test_a_damaged_coordinate_chunk_is_named(tmp_path: Path) -> None:
 def test_an_address_that_is_not_one_is_refused_at_fetch(kind: str, run: Run, tmp_path: Path) -> None:
     asset = {"href": "http://[bad/x.tif"} | ({"type": kind} if kind else {})
     write_json(tmp_path / "i.geojson", item_of({"red": asset}))
-    done = run("fetch", "--item", tmp_path / "i.geojson", "--scene", tmp_path / "scene")
-    assert done.code == 8, done.stderr
-    assert "asset red points to '(an address)': only http(s)" in done.stderr
+    run("fetch", "--item", tmp_path / "i.geojson", "--scene", tmp_path / "scene").ends(
+        8, "asset red points to '(an address)': only http(s)"
+    )
