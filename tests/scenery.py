@@ -108,6 +108,13 @@ class Catalog:
         self.items.append(item)
         return item
 
+    def add_months(self, shape: tuple[int, int], count: int) -> None:
+        """Add scenes of May, June, … of 2023, whose bands compress to nothing."""
+        for number in range(count):
+            bands = {name: np.full(shape, 4, np.uint8) for name in ("blue", "red", "scl")}
+            properties = {"datetime": f"2023-0{number + 5}-01T10:00:00Z"}
+            self.add(f"scene-{number}", bands, shape=shape, properties=properties)
+
     def write(self) -> Path:
         """Write the items and the catalog that links them; return its folder."""
         links = [{"rel": "root", "href": "./catalog.json"}]
@@ -118,6 +125,34 @@ class Catalog:
         head = {"type": "Catalog", "stac_version": "1.1.0", "id": "c", "description": "scenes", "links": links}
         (self.root / "catalog.json").write_text(json.dumps(head))
         return self.root
+
+
+# A config of scenes on disk that is right, of which a test changes some sections.
+SECTIONS: dict[str, Any] = {
+    "search": {"catalog": "catalog", "assets": ["blue", "red", "scl"]},
+    "preprocess": {"bands": ["blue", "red"], "chunk": 16, "shard": 64},
+    "label": {"source": "labels.tif", "classes": ["a", "b"], "chunk": 16, "shard": 64},
+    "split": {"method": "west-east", "fractions": [0.5, 0.2, 0.3], "chip": 16},
+    "train": {"depth": 2},
+}
+
+
+def write_config(folder: Path, sections: dict[str, Any] = SECTIONS, **changes: Any) -> dict[str, Any]:
+    """A config of these sections with some values changed."""
+    import yaml
+
+    config = dict(sections)
+    for name, values in changes.items():
+        config[name] = config.get(name, {}) | values if isinstance(values, dict) else values
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return config
+
+
+def write_stripes(path: Path, shape: tuple[int, int], classes: int, nodata: float | None = 2) -> AnyArray:
+    """A label raster of striped classes."""
+    codes = (np.arange(shape[0])[:, None] // 7 + np.arange(shape[1]) // 9) % classes
+    write_raster(path, codes.astype(np.uint8), nodata=nodata)
+    return codes
 
 
 def search_outputs(folder: Path) -> list[str]:

@@ -11,7 +11,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ from eopipe.publish import sha256, write_manifest
 from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.store import Tiles
 
-BANDS, CLASSES = ("red", "nir"), ("x", "y", "z")
+BANDS, CLASSES, WEIGHTS = ("red", "nir"), ("x", "y", "z"), "model.safetensors"
 NET = """\
 import pathlib, torch
 pathlib.Path("marker").touch()
@@ -63,12 +63,13 @@ class Net(torch.nn.Conv2d):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working folder of its own; no attack leaves its marker there."""
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    return work
+    yield work
+    assert not (work / "marker").exists()
 
 
 @pytest.fixture
@@ -77,12 +78,16 @@ def tiles(folder: Path) -> Path:
     return make_scene(folder, "a", BANDS)[0]
 
 
+def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
 def given_model(folder: Path, change: Callable[[dict[str, Any]], None] = lambda item: None) -> Path:
     """A model folder of somebody else, with consistent digests, whose `model.json` was changed."""
     write_model(folder, "segmentation", CLASSES, bands=BANDS, mean=0.0, std=1.0, chip=16)
-    item = json.loads((folder / "model.json").read_text())
-    change(item)
-    (folder / "model.json").write_text(json.dumps(item))
+    change_json(folder / "model.json", change)
     return with_manifest(folder)
 
 
@@ -90,6 +95,13 @@ def with_manifest(folder: Path) -> Path:
     (folder / "manifest.json").unlink(missing_ok=True)
     write_manifest(folder)
     return folder
+
+
+def with_checksum(model: Path) -> Path:
+    """A model whose item and manifest state the digest of its weights."""
+    checksum = {"file:checksum": f"1220{sha256(model / WEIGHTS)}"}
+    change_json(model / "model.json", lambda item: item["assets"]["model"].update(checksum))
+    return with_manifest(model)
 
 
 def module(item: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +147,6 @@ def test_a_given_model_that_names_code_is_refused_with_what_to_type(
     ]
     for command in commands:
         run(*command).ends(8, f"names code to run, {words[0]}", f"--allow-code {words[0]}")
-    assert not (folder / "marker").exists()
 
 
 @pytest.mark.parametrize("words", CODE_NAMES[:4], ids=lambda words: words[0])
@@ -145,7 +156,6 @@ def test_what_is_not_a_module_of_torch_is_not_called_even_if_it_is_allowed(
     predict(run, given_model(folder / "model", names(*words)), tiles, "--allow-code", words[0]).ends(
         2, f"model {words[0]} is not a torch.nn.Module"
     )
-    assert not (folder / "marker").exists()
 
 
 def model_with_code(folder: Path, file: str = "net.py", name: str = "net:Net") -> Path:
@@ -159,15 +169,7 @@ def model_with_code(folder: Path, file: str = "net.py", name: str = "net:Net") -
     (model / "code").mkdir()
     (model / "code" / file).write_text(NET)
     save_file({f"model.{key}": value for key, value in torch.nn.Conv2d(2, 3, 1).state_dict().items()}, model / WEIGHTS)
-    item = json.loads((model / "model.json").read_text())
-    for asset in item["assets"].values():
-        if "mlm:model" in asset["roles"]:
-            asset["file:checksum"] = f"1220{sha256(model / WEIGHTS)}"
-    (model / "model.json").write_text(json.dumps(item))
-    return with_manifest(model)
-
-
-WEIGHTS = "model.safetensors"
+    return with_checksum(model)
 
 
 def test_the_code_of_a_model_folder_runs_only_if_its_class_is_allowed_by_name(
@@ -180,6 +182,7 @@ def test_the_code_of_a_model_folder_runs_only_if_its_class_is_allowed_by_name(
     assert predict(run, model, tiles, "--allow-code", "net:Net").code == 0
     assert (folder / "marker").exists(), "the test itself would not notice code that runs"
     assert predict(run, model, tiles, "--allow-code", "net.py:Net").code == 0, "it is the same class"
+    (folder / "marker").unlink()
 
 
 def test_in_python_the_permission_is_an_argument_and_the_error_names_it(folder: Path) -> None:
@@ -189,6 +192,7 @@ def test_in_python_the_permission_is_an_argument_and_the_error_names_it(folder: 
         loaded.predict(image)
     assert not (folder / "marker").exists()
     assert eopipe.load_model(model, allow_code="net.py:Net").predict(image).shape == (3, 16, 16)
+    (folder / "marker").unlink()
 
 
 @pytest.mark.parametrize("library", ["torch", "json"])
@@ -197,7 +201,6 @@ def test_code_that_has_the_name_of_a_library_does_not_run_in_its_place(
 ) -> None:
     model = model_with_code(folder / "model", f"{library}.py", f"{library}:Net")
     predict(run, model, tiles, "--allow-code", f"{library}:Net").ends(8, "has the name of an installed library")
-    assert not (folder / "marker").exists()
 
 
 class Bomb:
@@ -210,20 +213,14 @@ class Bomb:
 def test_a_pickle_in_the_place_of_weights_is_not_read(folder: Path, tiles: Path, run: Run) -> None:
     model = given_model(folder / "model")
     (model / WEIGHTS).write_bytes(pickle.dumps(Bomb()))
-    item = json.loads((model / "model.json").read_text())
-    item["assets"]["model"]["file:checksum"] = f"1220{sha256(model / WEIGHTS)}"
-    (model / "model.json").write_text(json.dumps(item))
-    assert predict(run, with_manifest(model), tiles).code == 3
-    assert not (folder / "marker").exists()
+    assert predict(run, with_checksum(model), tiles).code == 3
 
 
 @pytest.mark.parametrize("href", ["../secret.safetensors", "/etc/passwd", "file:///etc/passwd", "..\\secret", "-rf"])
 def test_weights_outside_of_the_model_are_not_read(href: str, folder: Path, tiles: Path, run: Run) -> None:
-    def change(item: dict[str, Any]) -> None:
-        item["assets"]["model"]["href"] = href
-
     (folder / "secret.safetensors").write_bytes(b"secret")
-    completed = predict(run, given_model(folder / "model", change), tiles)
+    model = given_model(folder / "model", lambda item: item["assets"]["model"].update(href=href))
+    completed = predict(run, model, tiles)
     assert completed.code in (3, 8), completed.stderr
     assert "this is a bug" not in completed.stderr
 
@@ -262,33 +259,31 @@ def test_weights_to_start_from_run_no_code_of_their_model(folder: Path) -> None:
     weights = read_weights(model)
     architecture = Architecture("torch.nn:Conv2d", 2, 3, 4, 1, (), ("kernel_size=1", "out_channels=3"))
     architecture.build().load_state_dict(weights)
-    assert not (folder / "marker").exists()
 
 
-def test_a_crate_that_trains_a_custom_model_is_not_rerun_without_permission(folder: Path) -> None:
+MODEL = RecordedData(port="model", name="model", folder=True, bytes=1, files=1, sha256="a" * 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "inputs", "code"),
+    [
+        ("train", {"architecture": "net.py:Net"}, (), r"net\.py:Net"),
+        *((name, {}, (MODEL,), "net:Net.* add --allow-code net:Net") for name in ("predict", "calibrate", "export")),
+    ],
+)
+def test_a_job_of_a_crate_that_builds_a_custom_model_is_not_rerun_without_permission(
+    folder: Path, name: str, settings: dict[str, str], inputs: tuple[RecordedData, ...], code: str
+) -> None:
     place = HostClass(system="", machine="", cores=None, job="")
     record = RunRecord(
-        stage="train", version="", status="completed", error="", start="", end="", arguments=(), inputs=(), outputs=(),
-        settings={"architecture": "net.py:Net"}, usage={}, place=place, software={},
+        stage=name, version="", status="completed", error="", start="", end="", arguments=(), inputs=inputs,
+        outputs=(), settings=settings, usage={}, place=place, software={},
     )  # fmt: skip
     crate = RunCrate(folder, {}, (RecordedJob(record, ""),), frozenset())
-    for name in (None, "net.py:Other", "unet"):
-        with pytest.raises(RefusedError, match=r"train of .* names code to run, net\.py:Net"):
-            CrateRerun(crate, folder / "again", name).check_permission()
-    CrateRerun(crate, folder / "again", "net.py:Net").check_permission()
-
-
-@pytest.mark.parametrize("name", ["predict", "calibrate", "export"])
-def test_a_job_of_a_crate_that_builds_a_custom_model_is_not_rerun_without_permission(folder: Path, name: str) -> None:
-    model = RecordedData(port="model", name="model", folder=True, bytes=1, files=1, sha256="a" * 64)
-    record = RunRecord(
-        stage=name, version="", status="completed", error="", start="", end="", arguments=(), inputs=(model,),
-        outputs=(), settings={}, usage={}, place=HostClass(system="", machine="", cores=None, job=""), software={},
-    )  # fmt: skip
-    crate = RunCrate(folder, {}, (RecordedJob(record, ""),), frozenset())
-    available = {model.key: model_with_code(folder / "model")}
-    with pytest.raises(RefusedError, match=f"{name} of .* names code to run, net:Net.* add --allow-code net:Net"):
-        CrateRerun(crate, folder / "again", "net.py:Other", available=available).check_permission()
+    available = {data.key: model_with_code(folder / "model") for data in inputs}
+    for allowed in (None, "net.py:Other", "unet"):
+        with pytest.raises(RefusedError, match=f"{name} of .* names code to run, {code}"):
+            CrateRerun(crate, folder / "again", allowed, available=available).check_permission()
     CrateRerun(crate, folder / "again", "net.py:Net", available=available).check_permission()
 
 
@@ -361,7 +356,6 @@ def test_a_repair_runs_the_code_of_a_custom_model_only_if_it_is_allowed(folder: 
     record(results / "c.tif.run.json", words, classes="c.tif", probabilities="p.tif")
     completed = run("verify", "results", "--repair")
     assert completed.code != 0
-    assert not (folder / "marker").exists()
     training = ["train", "--tiles", str(tiles), "--labels", "l", "--chips", "s", "--statistics", "s", "--model"]
     record(results / "m.run.json", [*training, "results/m", "--architecture", "subprocess:run"], model="m")
     run("verify", "results/m", "--repair").ends(8, "--allow-code subprocess:run")
@@ -374,7 +368,6 @@ def test_a_repair_runs_stages_only(words: list[str], folder: Path, run: Run) -> 
     (folder / "results").mkdir()
     record(folder / "results/m.run.json", [*words, "--grid", "results/m"], grid="m")
     assert run("verify", "results", "--repair").code in (2, 3, 4)
-    assert not (folder / "marker").exists()
 
 
 def test_a_value_that_looks_like_an_option_becomes_none() -> None:
@@ -389,11 +382,6 @@ def test_a_value_that_looks_like_an_option_becomes_none() -> None:
 # Folders
 
 
-def stage_in(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-P", "-m", "eopipe", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
-
-
 def test_modules_of_a_folder_are_not_imported_by_a_repair(folder: Path, catalog: Catalog, run: Run) -> None:
     catalog.add("A")
     source = catalog.write()
@@ -403,7 +391,6 @@ def test_modules_of_a_folder_are_not_imported_by_a_repair(folder: Path, catalog:
         (folder / f"{name}.py").write_text("open('marker', 'w')\nraise SystemExit('run')\n")
     run("verify", "results", "--repair").ends(0)
     assert (folder / "results/grid.json").is_file()
-    assert not (folder / "marker").exists()
 
 
 def test_every_python_that_eopipe_starts_leaves_the_working_folder_off_its_path() -> None:
@@ -452,17 +439,11 @@ def test_the_git_settings_of_a_folder_start_no_program(attack: str, folder: Path
     (folder / "a").write_text("b")
     os.utime(folder / "a", (1, 1))
     head = commit(folder)
-    assert not (folder / "marker").exists()
     if attack != "remote":
         assert head.endswith("+")
 
 
 # Catalogs, configs and files
-
-
-def check_config(run: Run, folder: Path, text: str) -> Completed:
-    (folder / "config.yaml").write_text(text)
-    return run("check", "config.yaml")
 
 
 ALIASES = "".join(f"k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 9) if n else 'x'}]\n" for n in range(12))
@@ -487,8 +468,8 @@ SECTIONS = "search: {{catalog: c, assets: [red]}}\nlabel: {{source: l.gpkg, clas
 def test_a_config_that_means_harm_or_nothing_is_refused_in_a_sentence(
     text: str, message: str, folder: Path, run: Run
 ) -> None:
-    check_config(run, folder, text).ends(2, message)
-    assert not (folder / "marker").exists()
+    (folder / "config.yaml").write_text(text)
+    run("check", "config.yaml").ends(2, message)
 
 
 def fetch_of(catalog: Catalog, run: Run, name: str) -> Completed:
@@ -528,10 +509,8 @@ def test_a_vector_file_is_read_as_the_format_of_its_suffix_alone(
 @pytest.mark.parametrize("command", ["gdal vector pipeline ! read PRIVATE", "gdal vector convert PRIVATE"])
 def test_a_pipeline_of_gdal_in_geojson_reads_no_other_file(command: str, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "private.geojson").write_text(json.dumps(PRIVATE))
-    pipeline = {
-        "type": "gdal_streamed_alg",
-        "command_line": command.replace("PRIVATE", str(tmp_path / "private.geojson")),
-    }
+    line = command.replace("PRIVATE", str(tmp_path / "private.geojson"))
+    pipeline = {"type": "gdal_streamed_alg", "command_line": line}
     text = json.dumps(pipeline | {"relative_paths_relative_to_this_file": False})
     for content in (text, text[:-1] + ', "type": "FeatureCollection", "features": []}'):
         (folder / "labels.geojson").write_text(content)
@@ -586,18 +565,20 @@ def test_a_pipe_or_a_device_in_the_place_of_a_document_is_not_waited_for(target:
         assert completed.stderr.startswith("error: "), completed.stderr
 
 
+def write_parquet(path: Path, classes: list[str], shapes: list[bytes], **options: Any) -> None:
+    geo = {"primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB"}}}
+    table = pa.table({"class": classes, "geometry": shapes})
+    parquet.write_table(table.replace_schema_metadata({"geo": json.dumps(geo)}), path, **options)
+
+
 # GDAL warns of what it reads in another way.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("suffix", [".gpkg", ".fgb", ".geojson", ".shp", ".parquet"])
 def test_a_damaged_vector_file_is_read_or_refused(suffix: str, folder: Path) -> None:
-    shapes, dice = (
-        np.array([shapely.to_wkb(shapely.box(n, 45, n + 1, 46)) for n in range(20)], object),
-        random.Random(5),
-    )
+    shapes = np.array([shapely.to_wkb(shapely.box(n, 45, n + 1, 46)) for n in range(20)], object)
+    dice = random.Random(5)
     if suffix == ".parquet":
-        geo = {"primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB"}}}
-        table = pa.table({"class": ["a", "b"] * 10, "geometry": list(shapes)})
-        parquet.write_table(table.replace_schema_metadata({"geo": json.dumps(geo)}), folder / "a.parquet")
+        write_parquet(folder / "a.parquet", ["a", "b"] * 10, list(shapes))
     else:
         columns = {"fields": ["class"], "field_data": [np.array(["a", "b"] * 10)]}
         pyogrio.raw.write(folder / f"a{suffix}", shapes, **columns, crs="EPSG:4326", geometry_type="Polygon")
@@ -616,8 +597,7 @@ def test_a_damaged_vector_file_is_read_or_refused(suffix: str, folder: Path) -> 
 
 @pytest.mark.parametrize("codec", ["numcodecs.pickle", "numcodecs.json2", "pickle"])
 def test_a_store_names_no_codec_that_runs_code(codec: str, tiles: Path) -> None:
-    metadata = json.loads((tiles / "valid/zarr.json").read_text())
-    (tiles / "valid/zarr.json").write_text(json.dumps(metadata | {"codecs": [{"name": codec, "configuration": {}}]}))
+    change_json(tiles / "valid/zarr.json", lambda item: item.update(codecs=[{"name": codec, "configuration": {}}]))
     with pytest.raises(EopipeError):
         Tiles(tiles).valid()
 
@@ -635,11 +615,7 @@ def test_labels_that_do_not_fit_into_memory_are_refused_before_they_are_decoded(
     for name in ("l.gpkg", "l.geojson"):
         pyogrio.raw.write(folder / name, shapes, columns, ["class"], crs="EPSG:4326", geometry_type="Point")
     (folder / "l.csv").write_text("lon,lat,class\n" + "15,46,a\n" * 200)
-    geo = {"primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB"}}}
-    table = pa.table({"class": ["a"] * 1000, "geometry": [b""] * 1000})
-    parquet.write_table(
-        table.replace_schema_metadata({"geo": json.dumps(geo)}), folder / "l.parquet", compression="zstd"
-    )
+    write_parquet(folder / "l.parquet", ["a"] * 1000, [b""] * 1000, compression="zstd")
     for name in ("l.gpkg", "l.geojson", "l.csv", "l.parquet"):
         with pytest.raises(RefusedError):
             read_file(folder / name, "class", None, "label.layer")
@@ -683,9 +659,6 @@ def test_xml_of_gdal_has_the_same_exit_code_in_fetch_and_preprocess(
 
 
 def test_a_block_that_does_not_fit_into_memory_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
-    import rasterio
-    from rasterio.transform import from_origin
-
     from eopipe.scenes.item import SceneBand
     from eopipe.warp.open_raster import open_raster
 
@@ -701,7 +674,7 @@ def test_a_block_that_does_not_fit_into_memory_is_refused_before_it_is_decoded(t
         open_raster(SceneBand("red", path, 1.0, 0.0, None), "red")
 
 
-def test_scenes_whose_names_differ_only_by_case_are_refused(folder: Path, catalog: Catalog, run: Run) -> None:
+def test_scenes_whose_names_differ_only_by_case_are_refused(catalog: Catalog, run: Run) -> None:
     catalog.add("Scene")
     catalog.add("scene")
     run(*search(catalog.write().parent)).ends(3, "differ only by upper and lower case")
@@ -717,6 +690,9 @@ IDS = [
     "..",
     ".",
     "ü" * 200,
+    "x" * 400,
+    ".hidden",
+    "a b",
     "{x}",
     "a\nb",
 ]
@@ -733,6 +709,7 @@ def test_an_id_is_no_path_no_command_and_reaches_no_terminal_raw(
     assert run(*search(source.parent)).code == 0
     files = sorted(path.name for path in (folder / "results/items").iterdir())
     assert len(files) == 2, "the item and the manifest"
+    assert name in [json.loads((folder / "results/items" / file).read_text()).get("id") for file in files]
     stem = next(file for file in files if file.endswith(".geojson"))
     completed = run("fetch", f"--item=results/items/{stem}", "--catalog", source, "--scene", "results/scene").ends(3)
     assert all(letter.isprintable() for letter in completed.stderr.replace("\n", "")), completed.stderr
@@ -756,7 +733,7 @@ def test_messages_and_logs_show_control_characters_as_their_codes(capsys: pytest
     assert LineFormatter().format(record).endswith("scene=\\x1b[2J")
 
 
-def test_deep_json_of_a_catalog_is_refused_in_a_sentence(folder: Path, web: Loopback, tmp_path: Path, run: Run) -> None:
+def test_deep_json_of_a_catalog_is_refused_in_a_sentence(web: Loopback, tmp_path: Path, run: Run) -> None:
     deep = '{"a":' * 200_000 + "1" + "}" * 200_000
     (tmp_path / "catalog.json").write_text(deep)
     outputs = ("--items", "i", "--grid", "g", "--selection", "s")

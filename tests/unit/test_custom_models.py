@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders import save_model
 from safetensors.torch import save_file
 
 from eopipe.arguments import parse
@@ -26,7 +27,7 @@ from eopipe.models.model_files import (
     read_arguments,
     resolved_arguments,
 )
-from eopipe.models.model_folder import TrainedModel, read_model_card, read_trained_model, write_model_folder
+from eopipe.models.model_folder import TrainedModel, read_model_card, read_trained_model
 from eopipe.run import rules
 from eopipe.training.model_checks import dry_run
 
@@ -98,13 +99,9 @@ def architecture_of(name: str, *arguments: str) -> Architecture:
 
 def publish_model(folder: Path, architecture: Architecture) -> Path:
     """A model folder as train writes it."""
-    folder.mkdir()
     names = ("red", "nir")
-    trained = TrainedModel(architecture, names, ("a", "b", "c"), Normaliser((0.0, 0.0), (1.0, 1.0)), 16)
-    weights = architecture.build().state_dict()
-    copy_files(architecture.files, folder)
-    write_model_folder(folder, trained, weights, [], {})
-    return folder
+    normaliser = Normaliser((0.0, 0.0), (1.0, 1.0))
+    return save_model(folder, TrainedModel(architecture, names, ("a", "b", "c"), normaliser, 16))
 
 
 # Which files define a model

@@ -153,12 +153,12 @@ def test_a_damaged_asset_leaves_no_scene(
     fetch: Fetch, item: Item, scene: Item, red: bytes, catalog: Catalog, web: Loopback, damage: Any, is_remote: bool
 ) -> None:
     (catalog.root / "s0" / "red.tif").write_bytes(damage(red))
-    asked = item if is_remote else local(scene)
-    fetch(asked).ends(4, "scene scene, asset red (red.tif)")
+    source = item if is_remote else local(scene)
+    fetch(source).ends(4, "scene scene, asset red (red.tif)")
     assert not fetch.scene.exists()
     assert len(web.requests(RED)) == (2 if is_remote else 0), "a damaged download is tried once more"
     (catalog.root / "s0" / "red.tif").write_bytes(red)
-    assert fetch(asked).code == 0
+    assert fetch(source).code == 0
     assert (fetch.scene / "red.tif").read_bytes() == red
 
 

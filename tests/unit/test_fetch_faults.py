@@ -152,7 +152,7 @@ def test_f09_a_trickle_is_cut_off_tried_again_and_given_up(
         ("http://169.254.169.254/", "asset red: 127.0.0.1 redirects to"),
         ("http://2130706433:{port}/x", "asset red: 127.0.0.1 redirects to"),
         ("http://127.0.0.2:{port}/x", "127.0.0.1 redirects to http://127.0.0.2, which is not public"),
-        ("file:///etc/passwd", ""),
+        ("file:///etc/passwd", "which is not a web address"),
     ],
 )
 def test_f10_a_redirect_into_this_network_is_not_followed(

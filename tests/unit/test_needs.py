@@ -4,13 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import yaml
 from builders import write_features
 from chip_files import write_world
 from pyproj import Transformer
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, write_config, write_stripes
 from shapely.geometry import Point, box
 from shapely.geometry.base import BaseGeometry
 
@@ -18,14 +16,6 @@ from eopipe.config import check
 from eopipe.errors import UsageError
 
 SHAPE = (96, 160)
-# Of scenes of May, June and July 2023; a case changes one thing in it.
-RIGHT: dict[str, Any] = {
-    "search": {"catalog": "catalog", "assets": ["blue", "red", "scl"]},
-    "preprocess": {"bands": ["blue", "red"], "chunk": 16, "shard": 64},
-    "label": {"source": "labels.tif", "classes": ["a", "b"], "chunk": 16, "shard": 64},
-    "split": {"method": "west-east", "fractions": [0.5, 0.2, 0.3], "chip": 16},
-    "train": {"depth": 2},
-}
 FIELDS = {"source": "fields.geojson", "attribute": "class"}
 NO_VAL = {"fractions": [0.6, 0.0, 0.4]}
 ONE_DATE = {"method": "temporal", "dates": ["2023-06-15"]}
@@ -52,16 +42,12 @@ def write_shapes(path: Path, shapes: list[BaseGeometry], **properties: str) -> N
 @pytest.fixture
 def folder(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for n in range(3):
-        bands = {name: np.full(SHAPE, 4, np.uint8) for name in ("blue", "red", "scl")}
-        catalog.add(f"scene-{n}", bands, shape=SHAPE, properties={"datetime": f"2023-0{n + 5}-01T10:00:00Z"})
+    catalog.add_months(SHAPE, 3)
     catalog.write()
-    codes = (np.arange(SHAPE[0])[:, None] // 7 + np.arange(SHAPE[1]) // 9) % 2
-    write_raster(tmp_path / "labels.tif", codes.astype(np.uint8), nodata=2)
+    write_stripes(tmp_path / "labels.tif", SHAPE, 2)
     cells = [box(x, y, x + 8, y + 8) for x in range(0, 160, 16) for y in range(0, 96, 16)]
     write_shapes(tmp_path / "fields.geojson", cells[::2], date="2021-06-01", **{"class": "a"})
-    others = tmp_path / "others.geojson"
-    write_shapes(others, cells[1::2], date="2021-06-01", **{"class": "b"})
+    write_shapes(tmp_path / "others.geojson", cells[1::2], date="2021-06-01", **{"class": "b"})
     both = [json.loads((tmp_path / name).read_text()) for name in ("fields.geojson", "others.geojson")]
     both[0]["features"] += both[1]["features"]
     (tmp_path / "fields.geojson").write_text(json.dumps(both[0]))
@@ -69,15 +55,6 @@ def folder(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) ->
     write_shapes(tmp_path / "points.geojson", [Point(5, 5)], name="north")
     write_shapes(tmp_path / "far.geojson", [box(9000, 0, 9020, 20)], name="east")
     return tmp_path
-
-
-def write(folder: Path, **changes: Any) -> dict[str, Any]:
-    config = {**RIGHT, **changes}
-    for name, values in changes.items():
-        if isinstance(values, dict) and name in RIGHT:
-            config[name] = RIGHT[name] | values
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    return config
 
 
 # Refused wherever a config is read, so that no run begins.
@@ -98,7 +75,7 @@ OF_SETTINGS: list[tuple[dict[str, Any], str]] = [
 def test_settings_without_which_a_late_stage_fails_are_refused_at_every_door(
     folder: Path, run: Run, changes: dict[str, Any], sentence: str
 ) -> None:
-    config = write(folder, **changes)
+    config = write_config(folder, **changes)
     with pytest.raises(UsageError) as caught:
         check(config)
     assert sentence in str(caught.value)
@@ -120,7 +97,7 @@ def test_settings_without_which_a_late_stage_fails_are_refused_at_every_door(
     ],
 )
 def test_settings_with_all_that_late_stages_need_are_accepted(folder: Path, changes: dict[str, Any]) -> None:
-    check(write(folder, **changes))
+    check(write_config(folder, **changes))
 
 
 @pytest.mark.parametrize(
@@ -136,10 +113,10 @@ def test_settings_with_all_that_late_stages_need_are_accepted(folder: Path, chan
 def test_zones_that_products_cannot_use_are_refused_before_the_map(
     folder: Path, run: Run, products: dict[str, Any], sentence: str, command: str
 ) -> None:
-    write(folder, with_products=True, products=products)
+    write_config(folder, with_products=True, products=products)
     run(command).ends(0 if not sentence else 2 if command == "check" else 3, sentence)
     # Nothing reads them without products.
-    write(folder, products=products)
+    write_config(folder, products=products)
     assert run(command).code == 0
 
 
@@ -161,7 +138,7 @@ WARNINGS: list[tuple[dict[str, Any], str]] = [
 def test_what_does_not_fail_and_is_hardly_meant_is_a_warning_once(
     folder: Path, run: Run, changes: dict[str, Any], sentence: str
 ) -> None:
-    write(folder, **changes)
+    write_config(folder, **changes)
     completed = run("check").ends(0)
     assert completed.stdout.count(f"warning: {sentence}") == 1, completed.stdout
 
@@ -179,7 +156,7 @@ def test_what_does_not_fail_and_is_hardly_meant_is_a_warning_once(
     ],
 )
 def test_what_is_meant_is_no_warning(folder: Path, run: Run, changes: dict[str, Any]) -> None:
-    write(folder, **changes)
+    write_config(folder, **changes)
     completed = run("check")
     assert (completed.code, "warning" in completed.stdout) == (0, False), completed.stdout + completed.stderr
 
@@ -189,22 +166,20 @@ def test_dates_of_labels_are_compared_with_the_dates_of_a_search_that_only_a_ser
 ) -> None:
     server = {"catalog": None, "url": "https://stac.example.org/v1"}
     for datetime, is_other in (("2023-05-01/2023-09-30", True), ("2020/2023", False), ("2021-12-31/2023", False)):
-        write(folder, search=server | {"datetime": datetime}, label=FIELDS | {"dates": "2021"})
+        write_config(folder, search=server | {"datetime": datetime}, label=FIELDS | {"dates": "2021"})
         completed = run("check").ends(0)
         assert ("label.dates 2021 has no day of the scenes" in completed.stdout) == is_other, datetime
 
 
 def test_a_plan_refuses_trials_where_no_chip_fits_the_validation_places(folder: Path, run: Run) -> None:
     narrow = {"fractions": [0.6, 0.05, 0.35]}
-    write(folder, split=narrow, train={"patience": 3})
+    write_config(folder, split=narrow, train={"patience": 3})
     completed = run("plan").ends(0)
     assert "warning: train.patience ends a training by its validation places, and there are none: " in completed.stdout
-    write(folder, split=narrow, trials=TRIALS)
-    run("plan").ends(
-        3, f"{NONE_TO_COMPARE}the val split has no chip: chips of 16 pixels do not fit into its strip of 8; choose"
-    )
+    write_config(folder, split=narrow, trials=TRIALS)
+    run("plan").ends(3, f"{NONE_TO_COMPARE}the val split has no chip", "16 pixels do not fit into its strip of 8")
     assert any(NONE_TO_COMPARE in text for text in json.loads((folder / "plan/plan.json").read_text())["stops"])
-    write(folder, trials=TRIALS)
+    write_config(folder, trials=TRIALS)
     assert run("plan").code == 0
 
 
@@ -224,9 +199,7 @@ def chips(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
 def of_chips(folder: Path, split: dict[str, Any], **changes: Any) -> None:
     section = {"images": "images/*.tif", "masks": "masks/*.tif", "classes": ["land", "water"], "group": "^[^-]+"}
     config = {"chip_set": "set", "split": split, "train": {"depth": 1}, "import": section}
-    for name, values in changes.items():
-        config[name] = config.get(name, {}) | values
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    write_config(folder, config, **changes)
 
 
 def test_trials_on_a_chip_set_need_groups_for_validation(chips: Path, run: Run) -> None:

@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from loopback import Loopback, Request, serve_api
-from remote_assets import item_of, loopback_session, named_hosts, put, tif
-from scenery import Catalog, Fetch, Run, Search, write_raster
+from loopback import Loopback
+from remote_assets import item_of, loopback_session, put, tif
+from scenery import Fetch, Run, Search, write_raster
 
 from eopipe.config import validate
 from eopipe.errors import BadInputError, RefusedError, UpstreamError
 from eopipe.fetch.addresses import AddressGuard, is_link_local, is_public
-from eopipe.fetch.http import token_variable
 from eopipe.fetch.range_reader import open_range_reader
 
 DATES = ("Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT")
@@ -37,7 +36,7 @@ DATES = ("Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT")
         ((), {"ETag": 'W/"v1"'}),
         ((), {"ETag": '"v1"', "Content-Range": "bytes 70000-199999/300000"}),
         ((), {"ETag": '"v1"', "Content-Range": "bytes 70000-199999/*"}),
-        ((), {"ETag": '"v1"', "Content-Range": "bytes 0-9/10"}),
+        ((), {"ETag": '"v1"', "Content-Range": "bytes 0-129999/200000"}),
         ((), {"ETag": '"v1"', "Content-Range": "nonsense"}),
     ],
     ids=["no ETag", "time alone", "another ETag", "weak ETag", "another length", "no length", "another place", "words"],
@@ -242,23 +241,6 @@ def test_the_host_of_the_catalog_and_the_hosts_of_the_config_are_allowed() -> No
     config = validate({"search": search_settings, "fetch": named, "label": label})[0]
     assert config["fetch"]["private_hosts"] == ("minio.inner:9000", "stac.inner")
     assert validate({"search": {"catalog": "sample"}, "label": label})[0]["fetch"]["private_hosts"] == ()
-
-
-def test_an_api_leads_to_no_other_port_of_its_host(
-    search: Search, catalog: Catalog, tmp_path: Path, web: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(token_variable(web.url), "T0KEN")
-    item = catalog.add("a", shape=(8, 8))
-    with Loopback(tmp_path) as other:
-        url = serve_api(web, [item, item | {"id": "b"}], page=1)
-        landing: Callable[[Request], Any] = web.routes["/api"]
-        web.routes["/api"] = lambda request: json.loads(
-            json.dumps(landing(request)).replace(f"{web.url}/api/search", f"{other.url}/api/search")
-        )
-        assert search(url).code == 8
-        assert other.received == []
-    assert {request.headers.get("Authorization") for request in web.received} == {"Bearer T0KEN"}
-    assert named_hosts(item) == ()
 
 
 def raster_bytes(folder: Path, **raster: Any) -> bytes:

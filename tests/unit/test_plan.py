@@ -17,7 +17,19 @@ from hypothesis import strategies as st
 from loopback import Loopback
 from PIL import Image
 from pyproj import Transformer
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, search_outputs, split_outputs, write_raster
+from scenery import (
+    CRS,
+    LEFT,
+    STEP,
+    TOP,
+    Catalog,
+    Run,
+    search_outputs,
+    split_outputs,
+    write_config,
+    write_raster,
+    write_stripes,
+)
 from shapely.geometry import box
 
 from eopipe import cli
@@ -62,29 +74,16 @@ def sprinkled(seed: int, shape: tuple[int, int] = SHAPE) -> AnyArray:
 
 def scenes(catalog: Catalog, count: int = 3, **item: Any) -> None:
     for n in range(count):
-        properties = {
-            "datetime": f"2023-0{n + 5}-01T10:00:00Z",
-            "eo:cloud_cover": 10.0 * n,
-            "grid:code": f"MGRS-33TW{'LM'[n % 2]}",
-        }
+        properties = {"datetime": f"2023-0{n + 5}-01T10:00:00Z", "eo:cloud_cover": 10.0 * n}
+        properties["grid:code"] = f"MGRS-33TW{'LM'[n % 2]}"
         bands = {"blue": sprinkled(n), "red": sprinkled(n + 9), "scl": np.full(SHAPE, 4, np.uint8)}
         catalog.add(f"scene-{n}", bands, shape=SHAPE, properties=properties, **item)
 
 
 def write(folder: Path, **changes: dict[str, Any]) -> dict[str, Any]:
     """A config for the scenes, with a label raster of striped classes."""
-    codes = (np.arange(SHAPE[0])[:, None] // 7 + np.arange(SHAPE[1]) // 9) % 3
-    write_raster(folder / "labels.tif", codes.astype(np.uint8), nodata=2)
-    config: dict[str, Any] = {
-        "search": {"catalog": "catalog", "assets": ["blue", "red", "scl"]},
-        "preprocess": {"bands": ["blue", "red"], "chunk": 16, "shard": 64},
-        "label": {"source": "labels.tif", "classes": ["a", "b"], "chunk": 16, "shard": 64},
-        "split": {"method": "west-east", "fractions": [0.5, 0.2, 0.3], "chip": 16},
-        "train": {"depth": 2},
-    }
-    config |= {name: config.get(name, {}) | values for name, values in changes.items()}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    return check(config)
+    write_stripes(folder / "labels.tif", SHAPE, 3)
+    return check(write_config(folder, **changes))
 
 
 @pytest.fixture
@@ -316,7 +315,7 @@ def test_a_val_split_without_a_chip_is_warned_of_with_settings_that_give_it_one(
 def test_a_class_without_validation_pixels_is_warned_of(folder: Path, run: Run) -> None:
     write(folder)
     assert not any("the val split" in line for line in planned(run, folder)["warnings"])
-    codes = (np.arange(SHAPE[0])[:, None] // 7 + np.arange(SHAPE[1]) // 9) % 3
+    codes = write_stripes(folder / "labels.tif", SHAPE, 3)
     codes[:, 76:120] = np.where(codes[:, 76:120] == 1, 0, codes[:, 76:120])
     write_raster(folder / "labels.tif", codes.astype(np.uint8), nodata=2)
     value = planned(run, folder)
@@ -543,11 +542,8 @@ def test_a_plan_shows_which_class_each_value_of_the_labels_becomes(folder: Path,
     lines = forecast_lines(config, forecast_run(config))
     first = next(number for number, line in enumerate(lines) if line.startswith("label value"))
     assert [line.split()[::2] for line in lines[first : first + 3]] == [["label", "pixels"], ["0", "a"], ["1", "b"]]
-    codes = (np.arange(SHAPE[0])[:, None] // 7 + np.arange(SHAPE[1]) // 9) % 3
-    write_raster(folder / "labels.tif", codes.astype(np.uint8), nodata=None)
-    run("plan", "config.yaml").ends(
-        3, "labels.tif has values that belong to no class", "set label.codes: [1, 2] and label.ignore: [0]"
-    )
+    write_stripes(folder / "labels.tif", SHAPE, 3, nodata=None)
+    run("plan", "config.yaml").ends(3, "belong to no class", "set label.codes: [1, 2] and label.ignore: [0]")
 
 
 def test_polygons_that_the_split_divides_stop_the_run_before_it_begins(folder: Path, run: Run) -> None:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -126,28 +127,30 @@ def test_a_profile_is_yaml_that_names_partitions_account_and_limits() -> None:
     assert profile["slurm-no-requeue"] is True
 
 
-def test_a_preemptible_partition_needs_the_users_word_and_then_requeues() -> None:
-    with pytest.raises(UsageError, match="jobs in partition spare may be pre-empted; add --preemptible"):
-        write_profile(SITE, ProfileOptions(partition="spare"))
+FORGETFUL = Site("hpc", "23.11.4", True, True, 30, (BATCH,), ())
+
+
+@pytest.mark.parametrize(
+    ("site", "options", "message"),
+    [
+        (SITE, {"partition": "spare"}, "jobs in partition spare may be pre-empted; add --preemptible"),
+        (SITE, {"partition": "lost", "preemptible": True}, "partition lost cancels pre-empted jobs"),
+        (SITE, {"partition": "gpu"}, "has no partition gpu; it has batch, fast, spare, lost"),
+        (SITE, {"account": "sea"}, "cannot charge account sea; yours are geo"),
+        (replace(FORGETFUL, has_accounting=False), {}, "forgets a job 30 s after its end and has no accounting"),
+        *((SITE, {name: "a' b"}, f"--{name} is .* has no blanks") for name in ("qos", "constraint", "reservation")),
+    ],
+)
+def test_what_a_cluster_does_not_give_is_refused(site: Site, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        write_profile(site, ProfileOptions(**options))
+
+
+def test_jobs_that_may_be_preempted_are_requeued_and_a_forgetful_controller_is_queried_by_accounting() -> None:
     profile = yaml.safe_load(write_profile(SITE, ProfileOptions(partition="spare", preemptible=True)))
     assert profile["slurm-requeue"] is True
     assert "slurm-no-requeue" not in profile
-    with pytest.raises(UsageError, match="partition lost cancels pre-empted jobs"):
-        write_profile(SITE, ProfileOptions(partition="lost", preemptible=True))
-
-
-def test_an_unknown_partition_or_account_is_named_with_those_that_exist() -> None:
-    with pytest.raises(UsageError, match="has no partition gpu; it has batch, fast, spare, lost"):
-        write_profile(SITE, ProfileOptions(partition="gpu"))
-    with pytest.raises(UsageError, match="cannot charge account sea; yours are geo"):
-        write_profile(SITE, ProfileOptions(account="sea"))
-
-
-def test_a_controller_that_forgets_at_once_is_queried_through_accounting_or_refused() -> None:
-    site = Site("hpc", "23.11.4", True, True, 30, (BATCH,), ())
-    assert yaml.safe_load(write_profile(site, ProfileOptions()))["slurm-status-command"] == "sacct"
-    with pytest.raises(UsageError, match="forgets a job 30 s after its end and has no accounting"):
-        write_profile(Site("hpc", "23.11.4", False, True, 30, (BATCH,), ()), ProfileOptions())
+    assert yaml.safe_load(write_profile(FORGETFUL, ProfileOptions()))["slurm-status-command"] == "sacct"
 
 
 def test_quality_of_service_constraint_and_reservation_hold_for_all_jobs() -> None:
@@ -158,9 +161,6 @@ def test_quality_of_service_constraint_and_reservation_hold_for_all_jobs() -> No
     assert requested == {"qos": "long", "constraint": "gpu&(a100|h100)"}
     assert profile["slurm-reservation"] == "course_1"
     assert list(site_conflicts(profile, SITE)) == []
-    for name in ("qos", "constraint", "reservation"):
-        with pytest.raises(UsageError, match=f"--{name} is .* has no blanks or quotes"):
-            write_profile(SITE, ProfileOptions(**{name: "a' b"}))
 
 
 def test_a_name_means_the_nearest_file_and_what_it_hides_is_named(

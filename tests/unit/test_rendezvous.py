@@ -217,32 +217,28 @@ def test_a_rendezvous_of_many_nodes_waits_as_long_as_it_is_told_and_notices_sile
     assert rendezvous.shutdown()
 
 
+AGENT = torchrun.LocalElasticAgent
+
+
 @pytest.mark.parametrize(
-    ("owner", "name"),
+    ("owner", "name", "other", "named"),
     [
-        (torchrun.LocalElasticAgent, "_shutdown"),
-        (torchrun.PContext, "close"),
-        (group.dynamic, "_RendezvousExitOp"),
-        (torchrun.DistributedDataParallel, "_get_ddp_logging_data"),
+        (AGENT, "_shutdown", None, "_shutdown"),
+        (torchrun.PContext, "close", None, "close"),
+        (group.dynamic, "_RendezvousExitOp", None, "_RendezvousExitOp"),
+        (torchrun.DistributedDataParallel, "_get_ddp_logging_data", None, "_get_ddp_logging_data"),
+        # Other parameters, and another attribute.
+        (AGENT, "_shutdown", lambda agent: None, "_shutdown"),
+        (AGENT, "__init__", lambda agent, spec, logs_specs, shutdown_timeout: None, "_pcontext"),
     ],
 )
 def test_a_torch_without_a_part_that_is_used_is_refused_in_one_sentence(
-    owner: object, name: str, monkeypatch: pytest.MonkeyPatch
+    owner: object, name: str, other: object, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_torch()
-    monkeypatch.delattr(owner, name)
-    part = rf"it lacks {owner.__name__}\.{name}"
+    monkeypatch.setattr(owner, name, other) if other else monkeypatch.delattr(owner, name)
+    part = rf"it lacks {owner.__name__}\.{named}"
     with pytest.raises(UsageError, match=rf"torch .* is not supported by eopipe \({part}\); .* tested with 2\.13"):
-        check_torch()
-
-
-def test_a_torch_with_other_parameters_or_attributes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torchrun.LocalElasticAgent, "_shutdown", lambda agent: None)
-    with pytest.raises(UsageError, match=r"it lacks LocalElasticAgent\._shutdown"):
-        check_torch()
-    monkeypatch.undo()
-    monkeypatch.setattr(torchrun.LocalElasticAgent, "__init__", lambda agent, spec, logs_specs, shutdown_timeout: None)
-    with pytest.raises(UsageError, match=r"it lacks LocalElasticAgent\._pcontext"):
         check_torch()
 
 

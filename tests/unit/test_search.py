@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -221,18 +222,14 @@ def test_an_empty_search_says_what_would_match(
 def test_a_collection_that_an_api_lacks_is_named_with_those_that_it_has(search: Search, web: Loopback) -> None:
     url = serve_api(web, [])
     web.routes["/api/collections"] = lambda _: {"collections": [{"id": "sentinel-2-l2a"}, {"id": "landsat"}]}
-    search(url, "--collections", "sentinel-2").ends(
-        3, "not all of these collections exist; there are landsat, sentinel-2-l2a"
-    )
+    search(url, "--collections", "sentinel-2").ends(3, "there are landsat, sentinel-2-l2a")
     completed = search(url, "--collections", "landsat")
     assert "widen the dates, area or cloud cover" in completed.stderr
 
 
 def test_an_area_cuts_the_grid_on_the_pixels_of_the_scenes(search: Search, three: Catalog, tmp_path: Path) -> None:
-    area = {
-        "type": "Polygon",
-        "coordinates": [[[15.001, 46.049], [15.004, 46.049], [15.003, 46.052], [15.001, 46.049]]],
-    }
+    ring = [[15.001, 46.049], [15.004, 46.049], [15.003, 46.052], [15.001, 46.049]]
+    area = {"type": "Polygon", "coordinates": [ring]}
     (tmp_path / "area.json").write_text(json.dumps({"type": "Feature", "properties": {}, "geometry": area}))
     search(three.write(), "--area", tmp_path / "area.json").ends(0)
     grid = search.grid
@@ -356,27 +353,10 @@ def test_a_symlink_out_of_the_folder_is_refused(search: Search, three: Catalog) 
     assert search(three.root).code == 8
 
 
-STRANGE = ["../../evil", "a;touch x", "x" * 400, "$(touch x)", "über grün", ".hidden", "a/b", "a b", "-rf", "a\nb"]
-
-
-def test_strange_ids_become_safe_file_names(search: Search, catalog: Catalog, tmp_path: Path) -> None:
-    for name in STRANGE:
-        catalog.add(name, shape=(8, 8), driver="GTiff")
-    search(catalog.write()).ends(0)
-    assert len(search.names()) == len(STRANGE)
-    for name in search.names():
-        assert len(name) <= 120
-        assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-        assert name[0] not in ".-"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["catalog", "out"]
-    assert {read_json(p)["id"] for p in search.items.glob("*.geojson")} == set(STRANGE)
-
-
 @given(first=st.text(max_size=150), second=st.text(max_size=150))
 def test_two_ids_never_get_one_file_name(first: str, second: str) -> None:
     assert (scene_name(first) == scene_name(second)) == (first == second)
-    assert "/" not in scene_name(first)
-    assert scene_name(first) not in (".", "..", "")
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,119}", scene_name(first))
 
 
 @pytest.mark.usefixtures("impatient")
@@ -432,9 +412,7 @@ def test_a_search_without_an_end_is_bounded_in_scenes(
     search: Search, items: list[dict[str, Any]], web: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "MAX_ITEMS", 2)
-    search(serve_api(web, items, page=1)).ends(
-        3, "has more than 2 scenes for this search; narrow its dates, area or max_cloud"
-    )
+    search(serve_api(web, items, page=1)).ends(3, "more than 2 scenes", "narrow its dates, area or max_cloud")
     assert not search.items.exists()
 
 

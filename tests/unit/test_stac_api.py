@@ -78,15 +78,19 @@ def test_a_redirect_to_another_host_is_refused(
     assert other_host.received == []
 
 
-def test_a_search_link_on_another_host_is_refused(
-    search: Search, api: str, web: Loopback, other_host: Loopback
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1"], ids=["host", "port"])
+def test_a_search_link_on_another_host_or_port_is_refused(
+    search: Search, api: str, web: Loopback, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
+    monkeypatch.setenv(token_variable(web.url), "T0KEN")
     landing = web.routes["/api"]
-    web.routes["/api"] = lambda request: json.loads(
-        json.dumps(landing(request)).replace(f"{web.url}/api/search", f"{other_host.url}/api/search")
-    )
-    assert search(api).code == 8
-    assert other_host.received == []
+    with Loopback(web.folder, host) as other:
+        web.routes["/api"] = lambda request: json.loads(
+            json.dumps(landing(request)).replace(f"{web.url}/api/search", f"{other.url}/api/search")
+        )
+        assert search(api).code == 8
+        assert other.received == []
+    assert {request.headers.get("Authorization") for request in web.received} == {"Bearer T0KEN"}
 
 
 def test_an_item_of_a_static_catalog_on_another_host_is_refused(

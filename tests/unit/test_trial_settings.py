@@ -29,6 +29,7 @@ from eopipe.trial_settings import (
 BASE: dict[str, Any] = {"search": {"catalog": "sample"}, "preprocess": {"bands": ["red"], "mask": "none"}}
 BASE["search"] |= {"assets": ["red"]}
 BASE |= {"label": {"source": "sample/area.geojson", "classes": ["a", "b"]}, "split": {"chip": 16}}
+OF_WIDTH = {"trials": {"space": {"width": [8, 16]}}}
 
 
 def settings(space: dict[str, Any], train: dict[str, Any] | None = None, **more: Any) -> list[dict[str, Any]]:
@@ -179,14 +180,6 @@ def test_a_wrong_space_is_one_sentence(trials: dict[str, Any], message: str) -> 
     assert "\n" not in str(error.value)
 
 
-def test_folds_and_a_finished_model_exclude_trials() -> None:
-    trials = {"trials": {"space": {"width": [8, 16]}}}
-    with pytest.raises(UsageError, match="trials choose a training, and folds measure one: remove folds"):
-        check(BASE | trials | {"folds": 3})
-    with pytest.raises(UsageError, match="maps without a training; remove trials"):
-        check({"model": "model"} | trials)
-
-
 def test_a_job_of_a_trial_has_the_same_arguments_in_both_engines() -> None:
     space = {"width": [8, 16], "compile": [True, False], "arguments": [["a=1"], []], "clip": [None, 1.5]}
     config = check(BASE | {"train": {"clip": 2.0, "compile": True}, "trials": {"space": space}})
@@ -217,12 +210,18 @@ def test_members_are_trainings_with_seeds_of_their_own() -> None:
     assert each_training(check(BASE), ["results/model/manifest.json"]) == []
 
 
-def test_members_and_trials_or_folds_exclude_each_other() -> None:
-    trials = {"trials": {"space": {"width": [8, 16]}}}
-    with pytest.raises(UsageError, match="members and trials exclude each other; remove one"):
-        check(BASE | trials | {"members": 2})
-    with pytest.raises(UsageError, match="members and folds exclude each other"):
-        check(BASE | {"members": 2, "folds": 3})
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (BASE | OF_WIDTH | {"folds": 3}, "trials choose a training, and folds measure one: remove folds"),
+        ({"model": "model"} | OF_WIDTH, "maps without a training; remove trials"),
+        (BASE | OF_WIDTH | {"members": 2}, "members and trials exclude each other; remove one"),
+        (BASE | {"members": 2, "folds": 3}, "members and folds exclude each other"),
+    ],
+)
+def test_trials_members_folds_and_a_finished_model_exclude_each_other(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(config)
 
 
 def test_the_maps_of_a_trial_are_those_of_the_validation_places_and_files_follow_the_order_of_the_trials() -> None:
