@@ -23,7 +23,7 @@ from eopipe.errors import (
     model_code_error,
     no_space,
 )
-from eopipe.planning.topics import TOPICS, text_of
+from eopipe.run.help_texts import TOPICS, script, text_of
 from eopipe.telemetry.progress import log_to_stderr
 from eopipe.text_table import message_line, printable_output
 
@@ -203,8 +203,6 @@ def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], Argument("shell that reads it", positional=True)],
 ) -> None:
     """Print the tab completion of eopipe, which the shell reads at its start."""
-    from eopipe.run.completion import script
-
     others = {name: text for group in COMMANDS.values() for name, (_, text) in group.items()}
     print(script(shell, others), end="")
 

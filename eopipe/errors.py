@@ -7,6 +7,7 @@ import re
 import shutil
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -91,6 +92,17 @@ class PreemptedError(EopipeError):
 
 
 BY_CODE = {kind.code: kind for kind in EopipeError.__subclasses__()}
+
+
+@contextmanager
+def as_workflow_errors() -> Iterator[None]:
+    """Raise errors as Snakemake's WorkflowError, which it prints without a traceback."""
+    from snakemake.exceptions import WorkflowError
+
+    try:
+        yield
+    except EopipeError as error:
+        raise WorkflowError(str(error)) from error
 
 
 def did_you_mean(name: str, known: Sequence[str] | Mapping[str, str], otherwise: str, likeness: float = 0.6) -> str:

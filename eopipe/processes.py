@@ -1,15 +1,17 @@
-"""Which processes of this machine live; work in the threads of one, and the memory that it keeps.
+"""Which processes of this machine live; work in the threads of one, its signals, and the memory that it keeps.
 
 A process that has ended and that its parent has not yet waited for does not live.
 """
 
 import ctypes
 import os
+import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -85,3 +87,14 @@ def map_in_order(
             yield futures.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def signal_handlers(handlers: Mapping[int, Any]) -> Iterator[None]:
+    """Handle signals by these functions, and as before behind the block."""
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

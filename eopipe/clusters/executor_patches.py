@@ -35,10 +35,8 @@ it imports nothing heavy.
 """
 
 import os
-import platform
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -51,7 +49,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from eopipe.errors import EopipeError, PreemptedError, UsageError
+from eopipe.clusters.slurm import query
+from eopipe.errors import PreemptedError, UpstreamError, UsageError, as_workflow_errors
 
 PLUGIN = "snakemake_executor_plugin_slurm"
 TESTED = {"snakemake": "9.18 to 9.27", "snakemake-executor-plugin-slurm": "2.8"}
@@ -89,13 +88,9 @@ def internal(owner: Any, path: str, package: str) -> Any:
 
 
 def _of_workflow(workflow: Any, path: str) -> Any:
-    """An attribute of a workflow. Raises Snakemake's WorkflowError, which is printed without a traceback."""
-    from snakemake.exceptions import WorkflowError
-
-    try:
+    """An attribute of a workflow. Raises Snakemake's WorkflowError."""
+    with as_workflow_errors():
         return internal(workflow, path, "snakemake")
-    except EopipeError as error:
-        raise WorkflowError(str(error)) from error
 
 
 def refuse_missing_which() -> None:
@@ -129,6 +124,8 @@ def workflow_folder(workflow: Any, copies: Path = Path(".snakemake/eopipe")) -> 
 
     Rules of a remote module (`github(...)`, `git+file:`) are in a repository: its files are copied into `copies`.
     """
+    from eopipe.publish import publish
+
     rules = _of_workflow(workflow, "current_basedir")
     if isinstance(rules, os.PathLike):
         return Path(rules).parents[1]
@@ -141,28 +138,20 @@ def workflow_folder(workflow: Any, copies: Path = Path(".snakemake/eopipe")) -> 
     folder = copies / sha256("".join(texts.values()).encode()).hexdigest()[:16]
     for name, text in texts.items():
         if not (folder / name).is_file():
-            _write_once(folder / name, text)
+            # Other processes may write it at the same time, with the same text.
+            with publish(folder / name) as draft:
+                draft.write_text(text, encoding="utf-8")
     return folder
-
-
-def _write_once(path: Path, text: str) -> None:
-    """Write a file that other processes may write at the same time, with the same text."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
 
 
 def begin_run(workflow: Any, config: dict[str, Any]) -> None:
     """What Snakemake does before its first job."""
-    from snakemake.exceptions import WorkflowError
-
     from eopipe.chips.import_set import hold_chip_set
     from eopipe.run.locate import imports_chips
     from eopipe.run.project import claim_results, hold_lock, refuse_unwritable, reset_future_times
 
     hold_lock()
-    try:
+    with as_workflow_errors():
         for file in config_files(workflow)[:1]:
             claim_results(Path(config["results"]), os.path.relpath(file))
         # The lock of what the run packs itself is for that job first.
@@ -171,8 +160,6 @@ def begin_run(workflow: Any, config: dict[str, Any]) -> None:
         # Whole folders; of scenes and their stores there may be many thousand.
         jobs = [job for job in _of_workflow(workflow, "dag.needrun_jobs")() if not job.wildcards]
         refuse_unwritable(sorted(Path(file) for job in jobs for file in job.output))
-    except UsageError as error:
-        raise WorkflowError(str(error)) from None
     survive_repeated_signals()
     prepare_executor(workflow)
     print(reset_future_times(config), end="")
@@ -201,21 +188,13 @@ class _Handler:
         self.action()
 
 
-def user_profiles() -> Path:
-    """The folder of the user's own profiles."""
-    return Path(_appdirs().user_config_dir)
-
-
-def site_profiles() -> Path:
-    """The folder of the profiles for all users of a machine."""
-    return Path(_appdirs().site_config_dir)
-
-
-def _appdirs() -> Any:
+def profile_folders() -> tuple[Path, Path]:
+    """The folder of the user's own profiles, and that of all users of a machine."""
     refuse_missing_which()
     from snakemake import common
 
-    return internal(common, "get_appdirs", "snakemake")()
+    folders = internal(common, "get_appdirs", "snakemake")()
+    return Path(folders.user_config_dir), Path(folders.site_config_dir)
 
 
 def profile_file(path: Path) -> Path | None:
@@ -258,8 +237,6 @@ def prepare_executor(workflow: Any) -> None:
 
     Raises Snakemake's WorkflowError.
     """
-    from snakemake.exceptions import WorkflowError
-
     settings, settings_class = _of_workflow(workflow, "executor_settings"), None
     if (plugin := sys.modules.get(PLUGIN)) is None:
         return
@@ -277,7 +254,8 @@ def prepare_executor(workflow: Any) -> None:
     with _or_warning():
         profile["slurm-array-jobs"] = internal(settings, "array_jobs", _package(PLUGIN))
     if sentence := lost_jobs(profile):
-        raise WorkflowError(sentence)
+        with as_workflow_errors():
+            raise UsageError(sentence)
 
 
 @contextmanager
@@ -391,9 +369,8 @@ def snakemake_attempt() -> int | None:
 
 def _squeue(*which: str) -> list[list[str]]:
     """Number, array, state, name and comment of some jobs, by one query; none where squeue does not answer."""
-    command = ["squeue", "--noheader", *which, "--format=%A|%F|%T|%j|%k"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SQUEUE_TIMEOUT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
+        text = query("squeue", "--noheader", *which, "--format=%A|%F|%T|%j|%k", timeout_s=SQUEUE_TIMEOUT_S)
+    except (OSError, UsageError, UpstreamError):
         return []
-    return [row for line in done.stdout.splitlines() if len(row := line.strip().split("|", 4)) == 5]
+    return [row for line in text.splitlines() if len(row := line.strip().split("|", 4)) == 5]

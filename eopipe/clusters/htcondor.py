@@ -12,15 +12,14 @@ from typing import Annotated, Any
 
 from eopipe.arguments import parse
 from eopipe.clusters.submit_files import (
-    FOOTER,
     OF_PART,
     RESUME_EXIT_CODE,
+    SCRIPT,
     SHORT_SCRIPT,
     WITHOUT_GPU,
     JobRequests,
     TrainingRequests,
-    filled,
-    header,
+    description,
     input_paths,
     publish_files,
     short_job,
@@ -64,7 +63,6 @@ RETRY join 3 UNLESS-EXIT 2
 COMMAND = re.compile(r"\beopipe (train|choose(?= --reducer halving)) (.*)")
 # Where the output of a command goes is of the job that Snakemake starts.
 REDIRECTION = ">"
-SCRIPT = "eopipe.sh"
 
 
 def condor(
@@ -128,7 +126,7 @@ def write_map(requests: JobRequests, values: dict[str, Any], parts: int) -> None
 def _map_job(requests: JobRequests, values: dict[str, Any], changes: dict[str, Any], name: str, queue: str) -> str:
     """The submit description of the jobs that predict with some values changed; those may have `$(part)`."""
     of_job = values | changes
-    return short_job(requests, "predict", of_job, [of_job["classes"], of_job["probabilities"]], name, SCRIPT, queue)
+    return short_job(requests, "predict", of_job, [of_job["classes"], of_job["probabilities"]], name, queue)
 
 
 def _many_nodes(requests: JobRequests, values: dict[str, Any], name: str, count: int) -> str:
@@ -137,8 +135,8 @@ def _many_nodes(requests: JobRequests, values: dict[str, Any], name: str, count:
     if name == "first":
         environment["EOPIPE_PROVISIONER"] = "1"
         provisioner = "+WantIOProxy            = true\n"
-    text = header(requests, values, environment) + SHARED.format(again=RESUME_EXIT_CODE) + provisioner
-    return text + filled(FOOTER, folder=requests.folder, stage="train", name=name, count=count)
+    of_files = SHARED.format(again=RESUME_EXIT_CODE) + provisioner
+    return description(requests, "train", values, name, of_files, environment=environment, queue=count)
 
 
 @dataclass(frozen=True)
@@ -217,7 +215,7 @@ def _description(requests: TrainingRequests, job: PlannedJob) -> str:
         return training_job(requests, job.values, job.name)
     # It reads histories and computes nothing.
     requests, values = replace(requests, **WITHOUT_GPU), job.values | {"threads": 1}
-    return short_job(requests, job.stage, values, [job.output], job.name, SCRIPT)
+    return short_job(requests, job.stage, values, [job.output], job.name)
 
 
 def _dag(jobs: Sequence[PlannedJob], names: dict[Path, str]) -> str:

@@ -1,10 +1,11 @@
 """A Snakemake profile for a Slurm site, with comments; and the shape of a training on a cluster."""
 
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from eopipe.clusters.slurm import Partition, Site
+from eopipe.clusters.slurm import Partition, Site, parse_gpus
+from eopipe.contract import Argument
 from eopipe.errors import UsageError
 from eopipe.launch.environment import NodeRange, parse_nodes
 from eopipe.reporting.wording import plural
@@ -19,7 +20,7 @@ STATUS_INTERVAL_S = 20
 SETTINGS = """\
 executor: slurm
 {queue}
-retries: {retries}                         # after a stop, a time limit or out of memory; only here, never in a rule
+retries: 3                         # after a stop, a time limit or out of memory; only here, never in a rule
 rerun-incomplete: true
 keep-going: true
 show-failed-logs: true
@@ -111,8 +112,7 @@ class JobShape:
 def job_shape(resources: dict[str, Any]) -> JobShape:
     """The shape of a job from its resources."""
     cpus, memory = resources.get("cpus_per_task", 1), resources.get("mem_mb")
-    gres = re.fullmatch(r"gpu(?::([^:\d][^:]*))?(?::(\d+))?", str(resources.get("gres", "")))
-    processes, gpu_type = (int(gres[2] or 1), gres[1] or "") if gres else (1, None)
+    gpu_type, processes = next(iter(parse_gpus(str(resources.get("gres", "")))), (None, 1))
     return JobShape(
         int(resources.get("nodes", 1)),
         processes,
@@ -124,24 +124,38 @@ def job_shape(resources: dict[str, Any]) -> JobShape:
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """What a user sets of the runs to come; for the rest there are the cluster's defaults."""
+    """What a user says of the jobs of a cluster; for the rest there are its defaults."""
 
-    partition: str | None = None
-    training_partition: str | None = None
-    account: str | None = None
-    preemptible: bool = False
-    shape: JobShape = field(default_factory=JobShape)
-    max_jobs: int | None = None
-    retries: int = 3
-    qos: str | None = None
-    constraint: str | None = None
-    reservation: str | None = None
+    partition: Annotated[str | None, Argument("partition of all other jobs [the cluster's default]")] = None
+    training: Annotated[
+        str | None, Argument("partition of the training [the other jobs' partition]", value="PARTITION")
+    ] = None
+    account: Annotated[str | None, Argument("account to charge [the only one that you have]")] = None
+    qos: Annotated[str | None, Argument("quality of service of all jobs [the cluster's default]")] = None
+    constraint: Annotated[str | None, Argument("features that the nodes of all jobs must have", value="FEATURES")] = (
+        None
+    )
+    reservation: Annotated[str | None, Argument("reservation that all jobs use", value="NAME")] = None
+    nodes: Annotated[int, Argument("nodes of a training", ge=1)] = 1
+    processes: Annotated[int, Argument("processes, or GPUs, on each node", ge=1)] = 1
+    gpu: Annotated[str | None, Argument("one GPU for each process, of a type or any", value="TYPE", bare="")] = None
+    cpus: Annotated[int | None, Argument("CPUs per node [one for each process]", ge=1)] = None
+    memory_mb: Annotated[int | None, Argument("memory per node [what the rule calculates from its input]")] = None
+    preemptible: Annotated[bool, Argument("jobs may be pre-empted; Slurm requeues them")] = False
+    jobs: Annotated[
+        int | None, Argument("maximum number of jobs in the queue, if the site limits it; disables job arrays")
+    ] = None
+
+    @property
+    def shape(self) -> JobShape:
+        """What a training requests."""
+        return JobShape(self.nodes, self.processes, self.cpus or self.processes, self.memory_mb, self.gpu)
 
 
 def write_profile(site: Site, options: ProfileOptions) -> str:
     """The text of a profile. Raises UsageError for requests that the site cannot satisfy."""
     default = site.partition(options.partition) if options.partition else site.default_partition
-    training = site.partition(options.training_partition) if options.training_partition else default
+    training = site.partition(options.training) if options.training else default
     conflicts = [f"the training {sentence}" for sentence in options.shape.conflicts(training)]
     conflicts += _preemption_conflicts(site, options)
     if conflicts:
@@ -181,9 +195,8 @@ def _settings(site: Site, options: ProfileOptions) -> str:
     requeue = "slurm-no-requeue: true            # Snakemake, not Slurm, starts a lost job again"
     if options.preemptible:
         requeue = "slurm-requeue: true               # Slurm requeues a pre-empted job"
-    queue = JOB_ARRAYS if options.max_jobs is None else SINGLE_JOBS.format(jobs=options.max_jobs)
-    values = {"queue": queue, "retries": options.retries, "status_interval": STATUS_INTERVAL_S}
-    text = SETTINGS.format(**values, status=status, requeue=requeue).rstrip()
+    queue = JOB_ARRAYS if options.jobs is None else SINGLE_JOBS.format(jobs=options.jobs)
+    text = SETTINGS.format(queue=queue, status=status, requeue=requeue, status_interval=STATUS_INTERVAL_S).rstrip()
     if options.reservation:
         text += f"\nslurm-reservation: '{_name_in_slurm('reservation', options.reservation)}'"
     return text
@@ -196,7 +209,7 @@ def _name_in_slurm(option: str, value: str) -> str:
 
 
 def _preemption_conflicts(site: Site, options: ProfileOptions) -> list[str]:
-    names = [name for name in (options.partition, options.training_partition) if name]
+    names = [name for name in (options.partition, options.training) if name]
     modes = {name: site.partition(name).preempt_mode for name in names}
     requeueing = [name for name, mode in modes.items() if mode == "REQUEUE"]
     if requeueing and not options.preemptible:

@@ -3,36 +3,32 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from eopipe.clusters.check_profile import (
-    ProfileFile,
-    config_conflicts,
-    find_profile,
-    read_profile,
-    retry_notes,
-    site_conflicts,
-)
-from eopipe.clusters.executor_patches import user_profiles
+from eopipe.clusters.executor_patches import lost_jobs, profile_file, profile_folders
 from eopipe.clusters.filesystems import describe_sharing, mounts
-from eopipe.clusters.profile import JobShape, ProfileOptions, write_profile
-from eopipe.clusters.slurm import query_site
+from eopipe.clusters.profile import EXECUTOR_GRES, STATUS_INTERVAL_S, ProfileOptions, job_shape, write_profile
+from eopipe.clusters.slurm import Partition, Site, query_site
 from eopipe.config import load
+from eopipe.config_file import parse_yaml
 from eopipe.contract import Argument
 from eopipe.errors import UsageError
+from eopipe.launch.environment import parse_nodes
 from eopipe.own_files import write_files
+from eopipe.run.locate import shipped
 from eopipe.run.project import snakefile
+from eopipe.text_files import read_text
 from eopipe.text_table import shell_word
 
 # Rules that run beside Snakemake unless the nodes are online.
 LOCAL_RULES = {"search", "fetch"}
 # Profiles of other engines than Slurm: templates to copy and adapt.
 TEMPLATES = ("htcondor", "kubernetes", "lsf", "pbs")
-
-
+# A job of Snakemake's executor starts Snakemake twice before it does anything.
+MIN_MEMORY_MB = 500
 Name = Annotated[str, Argument("name of the profile", value="PROFILE")]
 IsShown = Annotated[bool, Argument("print the profile and write nothing")]
 Resources = dict[str, int | str]
@@ -42,46 +38,16 @@ WORDS = ("slurm_partition", "gres", "mpi")
 
 
 @dataclass(frozen=True)
-class SlurmOptions:
-    """What a user says of the jobs of a cluster."""
+class ProfileFile:
+    """The file that a profile's name means, and files of the same name that it hides."""
 
-    partition: Annotated[str | None, Argument("partition of all other jobs [the cluster's default]")] = None
-    training: Annotated[
-        str | None, Argument("partition of the training [the other jobs' partition]", value="PARTITION")
-    ] = None
-    account: Annotated[str | None, Argument("account to charge [the only one that you have]")] = None
-    qos: Annotated[str | None, Argument("quality of service of all jobs [the cluster's default]")] = None
-    constraint: Annotated[str | None, Argument("features that the nodes of all jobs must have", value="FEATURES")] = (
-        None
-    )
-    reservation: Annotated[str | None, Argument("reservation that all jobs use", value="NAME")] = None
-    nodes: Annotated[int, Argument("nodes of a training", ge=1)] = 1
-    processes: Annotated[int, Argument("processes, or GPUs, on each node", ge=1)] = 1
-    gpu: Annotated[str | None, Argument("one GPU for each process, of a type or any", value="TYPE", bare="")] = None
-    cpus: Annotated[int | None, Argument("CPUs per node [one for each process]", ge=1)] = None
-    memory_mb: Annotated[int | None, Argument("memory per node [what the rule calculates from its input]")] = None
-    preemptible: Annotated[bool, Argument("jobs may be pre-empted; Slurm requeues them")] = False
-    jobs: Annotated[
-        int | None, Argument("maximum number of jobs in the queue, if the site limits it; disables job arrays")
-    ] = None
+    file: Path
+    hidden: tuple[Path, ...]
 
 
-def write(options: SlurmOptions, name: Name = "slurm", show: IsShown = False) -> None:
+def write(options: ProfileOptions, name: Name = "slurm", show: IsShown = False) -> None:
     """Query the cluster, print a profile for it, and write that to your folder of Snakemake profiles."""
-    cpus = options.cpus or options.processes
-    shape = JobShape(options.nodes, options.processes, cpus, options.memory_mb, options.gpu)
-    chosen = ProfileOptions(
-        options.partition,
-        options.training,
-        options.account,
-        options.preemptible,
-        shape,
-        options.jobs,
-        qos=options.qos,
-        constraint=options.constraint,
-        reservation=options.reservation,
-    )
-    text = write_profile(query_site(), chosen)
+    text = write_profile(query_site(), options)
     print(text, end="")
     print(describe_sharing(Path.cwd(), mounts()), file=sys.stderr)
     if not show:
@@ -96,7 +62,7 @@ def copy_of(engine: str) -> Callable[..., None]:
 
     def copy(name: Name = engine, show: IsShown = False) -> None:
         """Print the template of a profile, and copy it with its scripts to your folder of Snakemake profiles."""
-        template = snakefile(".").parent / "profiles" / engine
+        template = shipped(f"profiles/{engine}")
         print((template / "config.yaml").read_text(), end="")
         if show:
             return
@@ -109,7 +75,7 @@ def copy_of(engine: str) -> Callable[..., None]:
 
 
 def _new_folder(name: str) -> Path:
-    target = user_profiles() / name
+    target = profile_folders()[0] / name
     if target.exists():
         raise UsageError(f"{target} exists already and is not overwritten; remove it, or choose another name")
     return target
@@ -126,17 +92,9 @@ def _write(folder: Path, texts: dict[str, str]) -> None:
 
 def print_file(name: str) -> ProfileFile:
     """Print which file a profile name means, and which files of the same name it hides."""
-    profile_file = find_profile(name)
-    print(f"--profile {name} means {profile_file.file}")
-    for hidden in profile_file.hidden:
-        print(f"it hides {hidden}")
-    return profile_file
-
-
-def _requested(name: str, file: Path, config: dict[str, Any]) -> dict[str, Resources]:
-    """What the rules request whose jobs are submitted."""
-    local = set() if config["online_nodes"] else LOCAL_RULES
-    return {rule: resources for rule, resources in requested_by_rules(name, file).items() if rule not in local}
+    meant = find_profile(name)
+    print("\n".join([f"--profile {name} means {meant.file}", *(f"it hides {file}" for file in meant.hidden)]))
+    return meant
 
 
 def check_profile(
@@ -145,10 +103,12 @@ def check_profile(
 ) -> None:
     """Print which file a profile name means, and check its requests against the cluster and the config."""
     settings = read_profile(print_file(name).file)
-    config = load(configfile) if configfile else None
+    config, engine = load(configfile) if configfile else None, settings.get("executor", "this machine")
     conflicts: list[str] = []
-    if settings.get("executor") == "slurm":
-        requested = _requested(name, configfile, config) if config and configfile else {}
+    if engine == "slurm":
+        local = LOCAL_RULES if config and not config["online_nodes"] else set()
+        by_rule = requested_by_rules(name, configfile) if configfile else {}
+        requested = {rule: resources for rule, resources in by_rule.items() if rule not in local}
         site, rules = query_site(), (settings.get("set-resources") or {}) | requested
         conflicts += site_conflicts(settings | {"set-resources": rules}, site)
         if requested and not conflicts:
@@ -158,12 +118,8 @@ def check_profile(
         conflicts += config_conflicts(settings, config["train"])
     if conflicts:
         raise UsageError("; ".join(conflicts))
-    engine = settings.get("executor", "this machine")
-    print(
-        "the cluster has all that the profile requests"
-        if engine == "slurm"
-        else f"requests to {engine} are not checked"
-    )
+    are_met = "the cluster has all that the profile requests"
+    print(are_met if engine == "slurm" else f"requests to {engine} are not checked")
 
 
 PROFILE = {"slurm": write, **{engine: copy_of(engine) for engine in TEMPLATES}, "check": check_profile}
@@ -209,3 +165,138 @@ def _resources(job: str) -> Resources:
         elif name in WORDS:
             resources[name] = value
     return resources
+
+
+def find_profile(name: str) -> ProfileFile:
+    """Search where Snakemake does, in its order: a path, the working folder, the user's profiles, the site's.
+
+    Raises UsageError, with all folders, where there is none.
+    """
+    folders = [Path.cwd(), *profile_folders()]
+    if Path(name).exists():
+        folders.insert(0, Path(name).parent)
+    files = [file for folder in folders if (file := profile_file(folder / Path(name).name))]
+    unique = list(dict.fromkeys(file.resolve() for file in files))
+    if not unique:
+        searched = ", ".join(map(str, folders))
+        raise UsageError(
+            f"there is no profile {name} in {searched}; `eopipe profile slurm` writes one for your cluster"
+        )
+    return ProfileFile(files[0], tuple(file for file in files[1:] if file.resolve() != unique[0]))
+
+
+def read_profile(file: Path) -> dict[str, Any]:
+    """The settings of a profile. Raises UsageError where the file is not a profile."""
+    import yaml
+
+    try:
+        settings = parse_yaml(read_text(file))
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UsageError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+    if not isinstance(settings, dict):
+        raise UsageError(f"{file} is not a profile: it has no settings")
+    return settings
+
+
+def site_conflicts(profile: dict[str, Any], site: Site) -> Iterator[str]:
+    """What of a profile cannot run on a cluster, a sentence each."""
+    common = profile.get("default-resources") or {}
+    rules = {f"rule {name}": resources for name, resources in (profile.get("set-resources") or {}).items()}
+    for subject, resources in ({"default-resources": {}} | rules).items():
+        requested = common | resources
+        try:
+            partition = _partition_of(requested, site)
+        except UsageError as error:
+            yield f"{subject}: {error}"
+            continue
+        sentences = _partition_conflicts(requested, partition, requeues=bool(profile.get("slurm-requeue")))
+        yield from (f"{subject}: {sentence}" for sentence in sentences)
+        yield from (f"{subject}: {sentence}" for sentence in _gres_conflicts(str(resources.get("gres", "")), site))
+    uses_accounting = profile.get("slurm-status-command") == "sacct"
+    if uses_accounting and not site.has_accounting:
+        yield f"slurm-status-command is sacct, but the cluster {site.name} has no accounting; set it to squeue"
+    if not uses_accounting and site.min_job_age_s < 3 * STATUS_INTERVAL_S:
+        yield (
+            f"the cluster {site.name} forgets a job {site.min_job_age_s} s after its end; "
+            "set slurm-status-command to sacct"
+        )
+    if sentence := lost_jobs(profile):
+        yield sentence
+    account = common.get("slurm_account")
+    if account and not site.has_accounting:
+        yield f"the cluster {site.name} has no accounting; omit slurm_account"
+    elif account and site.accounts and account not in site.accounts:
+        yield f"you cannot charge account {account}; yours are {', '.join(site.accounts)}"
+
+
+def retry_notes(profile: dict[str, Any], site: Site) -> Iterator[str]:
+    """Which rules would request more time in a retry than their partition allows, a sentence for each partition."""
+    retries, settings = int(profile.get("retries") or 0), profile.get("config")
+    limit = settings.get("max_minutes") if isinstance(settings, dict) else None
+    growing: dict[Partition, list[str]] = {}
+    for name, resources in (profile.get("set-resources") or {}).items():
+        partition, runtime = _partition_of(resources, site), resources.get("runtime")
+        # The runtime of a training is the same in each attempt.
+        if name == "train" or not isinstance(runtime, int) or not partition.max_minutes:
+            continue
+        if runtime <= partition.max_minutes < min(runtime * (retries + 1), limit or runtime * (retries + 1)):
+            growing.setdefault(partition, []).append(name)
+    end = "is refused" if site.enforces_limits else "waits forever, since this cluster does not enforce limits"
+    for partition, rules in growing.items():
+        yield (
+            f"note: a retry of {', '.join(rules)} may request more than the {partition.max_minutes} minutes of "
+            f"partition {partition.name}, and {end}; "
+            f"write config: {{max_minutes: {partition.max_minutes}}} in the profile"
+        )
+
+
+def _partition_of(resources: dict[str, Any], site: Site) -> Partition:
+    return site.partition(resources["slurm_partition"]) if "slurm_partition" in resources else site.default_partition
+
+
+def _gres_conflicts(gres: str, site: Site) -> Iterator[str]:
+    names = [part.partition(":")[0] for part in gres.split(",") if part]
+    available = ", ".join(site.gres) or "none"
+    yield from (f"requests the gres {name}, but the cluster has {available}" for name in names if name not in site.gres)
+
+
+def _partition_conflicts(resources: dict[str, Any], partition: Partition, *, requeues: bool) -> Iterator[str]:
+    yield from job_shape(resources).conflicts(partition)
+    runtime, memory = resources.get("runtime"), resources.get("mem_mb")
+    if isinstance(runtime, int) and partition.max_minutes and runtime > partition.max_minutes:
+        limit = f"a job in partition {partition.name} may run at most {partition.max_minutes}"
+        yield f"requests {runtime} minutes, but {limit}"
+    if isinstance(memory, int) and memory < MIN_MEMORY_MB:
+        yield f"requests {memory} MB, but Snakemake alone needs {MIN_MEMORY_MB}"
+    if partition.preempt_mode == "REQUEUE" and not requeues:
+        name = partition.name
+        yield f"jobs in partition {name} may be pre-empted; set slurm-requeue: true instead of slurm-no-requeue"
+    nodes = int(resources.get("nodes", 1))
+    if nodes > 1 and (resources.get("mpi") != "srun" or resources.get("tasks") != nodes):
+        yield f"{nodes} nodes need mpi: srun and tasks: {nodes}"
+    if nodes == 1 and "mpi" in resources:
+        yield "mpi is for many nodes; omit it"
+    if "gres" in resources and not EXECUTOR_GRES.fullmatch(gres := str(resources["gres"])):
+        yield (
+            f"Snakemake's Slurm executor does not accept the gres {gres}; write gpu:NUMBER, or gpu:TYPE:NUMBER with a "
+            "type of letters, digits, _ and . only"
+        )
+    if "gres" in resources and resources.get("tasks_per_gpu") != 0:
+        yield "a gres needs tasks_per_gpu: 0; otherwise the executor requests more tasks than fit"
+
+
+def config_conflicts(profile: dict[str, Any], train: dict[str, Any]) -> Iterator[str]:
+    """What of a profile contradicts the section train of a config, a sentence each."""
+    resources = (profile.get("set-resources") or {}).get("train") or {}
+    nodes, profile_nodes = parse_nodes(train["nodes"]), int(resources.get("nodes", 1))
+    if not nodes.minimum <= profile_nodes <= nodes.maximum:
+        yield (
+            f"the profile gives the training {profile_nodes} nodes, but train.nodes is {nodes}; "
+            f'set train.nodes: "{profile_nodes}" in the config, or other nodes in the profile'
+        )
+    gpus = job_shape(resources).processes
+    if "gres" in resources and gpus < train["processes"]:
+        yield (
+            f"the profile gives a node {gpus} GPUs, but train.processes is {train['processes']}; "
+            f"set train.processes: {gpus} in the config, or another gres in the profile"
+        )

@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from eopipe.clusters.check_profile import find_profile, read_profile, site_conflicts
 from eopipe.clusters.executor_patches import refuse_missing_which
 from eopipe.clusters.filesystems import mount_of, mounts
+from eopipe.clusters.profile_command import find_profile, read_profile, site_conflicts
 from eopipe.clusters.slurm import query_site
 from eopipe.config import load
 from eopipe.errors import UsageError
@@ -99,17 +99,15 @@ def run(argv: list[str]) -> int:
     profile = read_profile(find_profile(name).file) if name and not HARMLESS & options else {}
     mount = mount_of(folder, mounts())
     locks = bool(mount and mount.locks_are_global)
-    if profile.get("executor") != "slurm":
-        code = project.run(arguments, folder, locks_are_global=locks)
-        return code or (0 if options & NO_RUN else conclude(arguments, folder))
-    refuse_conflicts(profile)
+    if is_slurm := profile.get("executor") == "slurm":
+        refuse_conflicts(profile)
     before = set((folder / LOGS).glob("*.snakemake.log"))
     code = project.run(arguments, folder, locks_are_global=locks)
-    if code:
+    if code and is_slurm:
         new = sorted(set((folder / LOGS).glob("*.snakemake.log")) - before)
         for sentence in failed_jobs("".join(file.read_text(errors="replace") for file in new)):
             print(message_line("error", sentence), file=sys.stderr)
-    return code or conclude(arguments, folder)
+    return code or (0 if options & NO_RUN else conclude(arguments, folder))
 
 
 def conclude(argv: Sequence[str], folder: Path) -> int:

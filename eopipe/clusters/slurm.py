@@ -1,5 +1,6 @@
 """Query Slurm for what a cluster has: partitions, nodes, GPUs, limits, accounting."""
 
+import math
 import os
 import pwd
 import re
@@ -109,7 +110,7 @@ def query_site() -> Site:
     )
 
 
-def query(*command: str) -> str:
+def query(*command: str, timeout_s: int = QUERY_TIMEOUT_S) -> str:
     """The output of a Slurm command.
 
     Raises UsageError where it is missing or belongs to no cluster, UpstreamError where it fails.
@@ -117,12 +118,10 @@ def query(*command: str) -> str:
     if not shutil.which(command[0]):
         raise UsageError(f"{command[0]} is not installed here; run this on a login node of a Slurm cluster")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as error:
         _refuse_unconfigured(command[0], (error.stderr or b"").decode(errors="replace"))
-        raise UpstreamError(
-            f"Slurm does not answer: {command[0]} took over {QUERY_TIMEOUT_S} s; try again later"
-        ) from None
+        raise UpstreamError(f"Slurm does not answer: {command[0]} took over {timeout_s} s; try again later") from None
     if done.returncode:
         _refuse_unconfigured(command[0], done.stderr)
         lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
@@ -174,11 +173,16 @@ def expand_hosts(names: str) -> list[str]:
 
 def parse_minutes(text: str) -> int | None:
     """Slurm's `[days-]hours:minutes:seconds` in minutes; None without a limit."""
-    if text in UNLIMITED:
-        return None
+    return None if text in UNLIMITED else math.ceil(seconds_of(text) / 60)
+
+
+def seconds_of(text: str) -> float:
+    """Slurm's `[days-][hours:]minutes:seconds` in seconds."""
     days, _, clock = text.rpartition("-")
-    hours, minutes, seconds = map(int, clock.split(":"))
-    return int(days or 0) * 1440 + hours * 60 + minutes + (seconds > 0)
+    seconds = 0.0
+    for part in clock.split(":"):
+        seconds = 60 * seconds + float(part or 0)
+    return int(days or 0) * 86400 + seconds
 
 
 def _accounts() -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from eopipe.contract import Argument, Input, stage, to_args
@@ -29,26 +30,22 @@ request_cpus            = {cpus}
 request_memory          = {memory_mb}MB
 request_disk            = {disk_mb}MB
 """
-# A single job needs no shared file system: HTCondor transfers its inputs, checkpoints and outputs.
+# A job on one machine needs no shared file system: HTCondor transfers its inputs and outputs.
 TRANSFERRED = """\
-should_transfer_files   = YES
-preserve_relative_paths = true
-transfer_input_files    = {inputs}
-transfer_output_files   = {outputs}
-# A failed training has no model, and a missing output would put the job on hold.
-when_to_transfer_output = ON_SUCCESS
-# Every {every} seconds job.sh ends with {again}; HTCondor transfers the state and starts the job again at once.
-checkpoint_exit_code    = {again}
-transfer_checkpoint_files = {state}
-"""
-# Without checkpoints: a job that fails starts again by itself, without the others of its description.
-SHORT = """\
 should_transfer_files   = YES
 preserve_relative_paths = true
 transfer_input_files    = {inputs}
 transfer_output_files   = {outputs}
 # A job that fails has no output, and a missing one would put it on hold.
 when_to_transfer_output = ON_SUCCESS
+"""
+CHECKPOINTED = """\
+# Every {every} seconds job.sh ends with {again}; HTCondor transfers the state and starts the job again at once.
+checkpoint_exit_code    = {again}
+transfer_checkpoint_files = {state}
+"""
+# Without checkpoints: a job that fails starts again by itself, without the others of its description.
+RETRIED = """\
 max_retries             = 3
 # A usage error.
 retry_until             = 2
@@ -59,6 +56,7 @@ output                  = {folder}/{name}.$(Process).out
 error                   = {folder}/{name}.$(Process).err
 queue {count}
 """
+SCRIPT = "eopipe.sh"
 SHORT_SCRIPT = """\
 #!/bin/sh
 # What an HTCondor job runs: eopipe with the arguments of the job. Written by `eopipe condor`.
@@ -157,26 +155,40 @@ def publish_files(folder: Path, texts: dict[str, str], dag: str) -> None:
 
 
 def short_job(
-    requests: JobRequests,
-    stage_name: str,
-    values: dict[str, Any],
-    outputs: Sequence[Path],
-    name: str,
-    script: str,
-    queue: str = "1",
+    requests: JobRequests, stage_name: str, values: dict[str, Any], outputs: Sequence[Path], name: str, queue: str = "1"
 ) -> str:
     """The submit description of jobs without checkpoints. Raises UsageError for what HTCondor cannot transfer."""
+    text = _transferred(stage_name, values, outputs, "use relative paths") + RETRIED
+    return description(requests, stage_name, values, name, text, SCRIPT, queue=queue)
+
+
+def training_job(requests: TrainingRequests, values: dict[str, Any], name: str) -> str:
+    """The submit description of a training on one machine. Raises UsageError for what HTCondor cannot transfer."""
+    state, every = state_of(values), requests.every
+    values = values | {"state": state}
+    cure = "use relative paths, or --nodes of two and more on a shared file system"
+    text = _transferred("train", values, [values["model"]], cure, state)
+    text += filled(CHECKPOINTED, again=RESUME_EXIT_CODE, every=every, state=state)
+    environment = {"EOPIPE_EVERY": str(every), "EOPIPE_STATE": str(state)}
+    return description(requests, "train", values, name, text, environment=environment)
+
+
+def _transferred(stage_name: str, values: dict[str, Any], outputs: Sequence[Path], cure: str, *others: Path) -> str:
+    """The lines on inputs and outputs with their record. Raises UsageError for paths that are not transferred."""
     inputs, first = input_paths(stage_name, values), outputs[0]
     carried = [first, record_path(first), *outputs[1:]]
-    refuse_outside([*inputs, *carried], "use relative paths")
-    text = filled(SHORT, inputs=_joined(inputs), outputs=_joined(carried))
-    footer = filled(FOOTER, folder=requests.folder, stage=stage_name, name=name, count=queue)
-    return header(requests, values, {}, stage_name, script) + text + footer
+    if outside := [str(path) for path in (*inputs, *carried, *others) if not _is_transferable(path)]:
+        raise UsageError(
+            "HTCondor transfers only files below the submit directory whose names have no comma; not "
+            f"{', '.join(outside)}; {cure}"
+        )
+    lists = {"inputs": inputs, "outputs": carried}
+    return filled(TRANSFERRED, **{name: ", ".join(dict.fromkeys(map(str, paths))) for name, paths in lists.items()})
 
 
 def input_paths(stage_name: str, values: dict[str, Any]) -> list[Path]:
     """The files and folders that a job of a stage reads."""
-    return [path for port in stage(stage_name).of(Input) for path in _paths(values[port.name] or ())]
+    return [path for port in stage(stage_name).of(Input) for path in stage(stage_name).paths(port, values)]
 
 
 def filled(template: str, **values: Any) -> str:
@@ -191,37 +203,17 @@ def literal(text: str) -> str:
     return OF_PART.join(words.replace("$", "$(DOLLAR)") for words in text.split(OF_PART))
 
 
-def training_job(requests: TrainingRequests, values: dict[str, Any], name: str) -> str:
-    """The submit description of a training on one machine. Raises UsageError for what HTCondor cannot transfer."""
-    values = values | {"state": state_of(values)}
-    inputs = input_paths("train", values)
-    outputs = [values["model"], record_path(values["model"])]
-    remedy = "use relative paths, or --nodes of two and more on a shared file system"
-    refuse_outside([*inputs, *outputs, values["state"]], remedy)
-    paths = {"inputs": _joined(inputs), "outputs": _joined(outputs), "state": values["state"]}
-    text = filled(TRANSFERRED, again=RESUME_EXIT_CODE, every=requests.every, **paths)
-    environment = {"EOPIPE_EVERY": str(requests.every), "EOPIPE_STATE": str(values["state"])}
-    footer = filled(FOOTER, folder=requests.folder, stage="train", name=name, count=1)
-    return header(requests, values, environment) + text + footer
-
-
-def refuse_outside(paths: Iterable[Path], remedy: str) -> None:
-    """Raise UsageError for paths that HTCondor does not transfer."""
-    if outside := [str(path) for path in paths if not _is_transferable(path)]:
-        raise UsageError(
-            "HTCondor transfers only files below the submit directory whose names have no comma; not "
-            f"{', '.join(outside)}; {remedy}"
-        )
-
-
-def header(
+def description(
     requests: JobRequests,
+    stage_name: str,
     values: dict[str, Any],
-    environment: Mapping[str, str],
-    stage_name: str = "train",
+    name: str,
+    of_files: str,
     script: str = "job.sh",
+    environment: Mapping[str, str] = MappingProxyType({}),
+    queue: int | str = 1,
 ) -> str:
-    """The lines that all submit descriptions have."""
+    """A submit description, with the lines that say where files are."""
     words = [stage_name, *(word for port in stage(stage_name).ports for word in to_args(port, values[port.name]))]
     processes = values.get("processes", 1)
     text = filled(
@@ -241,7 +233,8 @@ def header(
         more |= {"request_gpus": processes}
         more |= {command: getattr(requests, name) for command, name in GPU_COMMANDS.items()}
     lines = (f"{name:<23} = {literal(str(value))}\n" for name, value in more.items() if value is not None)
-    return text + "".join(lines)
+    footer = filled(FOOTER, folder=requests.folder, stage=stage_name, name=name, count=queue)
+    return text + "".join(lines) + of_files + footer
 
 
 def quoted(arguments: Iterable[str]) -> str:
@@ -254,14 +247,6 @@ def _quoted(argument: str) -> str:
     return f"'{doubled}'" if not argument or set(argument) & set(" \t'") else argument
 
 
-def _paths(value: Path | tuple[Path, ...]) -> tuple[Path, ...]:
-    return value if isinstance(value, tuple) else (value,)
-
-
 def _is_transferable(path: Path) -> bool:
     """Whether a path means the same file here and in a job's own folder."""
     return not path.is_absolute() and not os.path.normpath(path).startswith("..") and "," not in str(path)
-
-
-def _joined(paths: Iterable[Path]) -> str:
-    return ", ".join(dict.fromkeys(map(str, paths)))

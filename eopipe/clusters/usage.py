@@ -6,19 +6,18 @@ The figures come from Snakemake's benchmarks, eopipe's run records and, where Sl
 import ast
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from eopipe.clusters.slurm import parse_gpus
+from eopipe.clusters.slurm import parse_gpus, query, seconds_of
 from eopipe.contract import Argument
-from eopipe.errors import UsageError
+from eopipe.errors import UpstreamError, UsageError
+from eopipe.publish import RECORD
 from eopipe.text_table import format_table
 
-BENCHMARKS, RECORD = "benchmarks", ".run.json"
+BENCHMARKS = "benchmarks"
 SACCT_TIMEOUT_S = 60
 # Job ids in one command line of sacct.
 JOBS_PER_CALL = 500
@@ -45,7 +44,10 @@ class Requested:
 
 @dataclass(frozen=True)
 class JobUsage:
-    """The last attempt of a job that succeeded: what it requested, and its peaks; None is not known."""
+    """The last attempt of a job that succeeded: what it requested, and its peaks; None is not known.
+
+    What Slurm measured of it, on the node with the largest use, has no rule.
+    """
 
     rule: str
     seconds: float
@@ -163,33 +165,20 @@ def with_accounting(jobs: Sequence[JobUsage]) -> tuple[list[JobUsage], str]:
         return list(jobs), "no job ran in Slurm: measured by Snakemake and eopipe alone"
     try:
         accounts = {job: account for job, account in _sacct(ids) if job in ids}
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, UsageError, UpstreamError):
         return list(jobs), "Slurm has no accounting here: measured by Snakemake and eopipe alone"
     merged = [_merged(job, accounts[job.slurm_job]) if job.slurm_job in accounts else job for job in jobs]
     return merged, f"{len(accounts)} of {len(ids)} Slurm jobs are in its accounting"
 
 
-@dataclass(frozen=True)
-class SlurmAccount:
-    """What Slurm measured of a job, on the node that used most; None is not known."""
-
-    seconds: float
-    cpu_s: float
-    memory_mb: float | None
-    gpu_mb: float | None
-
-
-def _sacct(ids: Sequence[str]) -> Iterator[tuple[str, SlurmAccount]]:
-    if not shutil.which("sacct"):
-        raise FileNotFoundError("sacct")
+def _sacct(ids: Sequence[str]) -> Iterator[tuple[str, JobUsage]]:
     for start in range(0, len(ids), JOBS_PER_CALL):
         jobs = f"--jobs={','.join(ids[start : start + JOBS_PER_CALL])}"
-        command = ["sacct", "--parsable2", "--noheader", jobs, f"--format={','.join(SACCT_FIELDS)}"]
-        text = subprocess.run(command, capture_output=True, text=True, timeout=SACCT_TIMEOUT_S, check=True).stdout
-        yield from parse_sacct(text)
+        command = ("sacct", "--parsable2", "--noheader", jobs, f"--format={','.join(SACCT_FIELDS)}")
+        yield from parse_sacct(query(*command, timeout_s=SACCT_TIMEOUT_S))
 
 
-def parse_sacct(text: str) -> Iterator[tuple[str, SlurmAccount]]:
+def parse_sacct(text: str) -> Iterator[tuple[str, JobUsage]]:
     """Read the lines of sacct: a job, then its steps."""
     jobs: dict[str, list[dict[str, str]]] = {}
     for line in text.splitlines():
@@ -199,7 +188,8 @@ def parse_sacct(text: str) -> Iterator[tuple[str, SlurmAccount]]:
         memory = [size for row in rows if (size := megabytes(row["MaxRSS"])) is not None]
         gpu = [size for row in rows if (size := megabytes(_gpu_of_tres(row["TRESUsageInMax"]))) is not None]
         seconds, cpu = float(rows[0]["ElapsedRaw"] or 0), seconds_of(rows[0]["TotalCPU"])
-        yield job, SlurmAccount(seconds, cpu, max(memory, default=None), max(gpu, default=None))
+        largest, largest_gpu = max(memory, default=None), max(gpu, default=None)
+        yield job, JobUsage("", seconds, largest, cpu, Requested(), job, largest_gpu)
 
 
 def _gpu_of_tres(text: str) -> str:
@@ -207,13 +197,13 @@ def _gpu_of_tres(text: str) -> str:
     return dict(pair.partition("=")[::2] for pair in text.split(",")).get("gres/gpumem", "")
 
 
-def _merged(job: JobUsage, account: SlurmAccount) -> JobUsage:
+def _merged(job: JobUsage, account: JobUsage) -> JobUsage:
     """The larger figure of benchmark and accounting, since each may have missed a peak."""
     return replace(
         job,
         seconds=max(job.seconds, account.seconds),
         memory_mb=_maximum(job.memory_mb, account.memory_mb),
-        cpu_s=max(job.cpu_s or 0, account.cpu_s),
+        cpu_s=_maximum(job.cpu_s, account.cpu_s),
         gpu_mb=account.gpu_mb if account.gpu_mb is not None else job.gpu_mb,
     )
 
@@ -222,15 +212,6 @@ def megabytes(text: str) -> float | None:
     """Slurm's size, as 114532K, in MB."""
     size = re.fullmatch(r"([\d.]+)([KMGT]?)", text)
     return float(size[1]) * MB_PER_UNIT[size[2]] if size else None
-
-
-def seconds_of(text: str) -> float:
-    """Slurm's `[days-][hours:]minutes:seconds` in seconds."""
-    days, _, clock = text.rpartition("-")
-    seconds = 0.0
-    for part in clock.split(":"):
-        seconds = 60 * seconds + float(part or 0)
-    return int(days or 0) * 86400 + seconds
 
 
 def table(jobs: Iterable[JobUsage]) -> list[str]:

@@ -78,19 +78,10 @@ def _check_same(stores: list[Tiles]) -> None:
 
 def _coordinates(stores: list[Tiles], cell: Cell) -> dict[str, Any]:
     """Time and scene of each store, names of bands, centres of pixels, and the grid mapping."""
-    first = stores[0]
-    scenes = ("time", [store.scene for store in stores])
-    times = np.array([_time(store) for store in stores])
     place = {name: axis.values for name, axis in zip(("y", "x"), cell.grid.coordinates.values(), strict=True)}
-    return (
-        place
-        | {"spatial_ref": ((), 0, grid_mapping(cell.grid))}
-        | {
-            "time": times,
-            "scene": scenes,
-            "band": list(first.names),
-        }
-    )
+    times, scenes = np.array([_time(store) for store in stores]), [store.scene for store in stores]
+    of_stores = {"time": times, "scene": ("time", scenes), "band": list(stores[0].names)}
+    return place | {"spatial_ref": ((), 0, grid_mapping(cell.grid))} | of_stores
 
 
 class ImageStack(BackendArray):

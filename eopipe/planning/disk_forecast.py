@@ -4,26 +4,43 @@ Everything else is a few files for each job and a few for the run, with constant
 """
 
 import math
+import os
+import re
+import shutil
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
 
 from eopipe.chips.splits import SPLITS
 from eopipe.composites.periods import day_of, part_of
+from eopipe.contract import Argument, stage
+from eopipe.errors import UsageError
 from eopipe.fetch.sizes import AssetSize
 from eopipe.planning.chip_forecast import ChipForecast
-from eopipe.planning.frozen_scenes import Config, FrozenScenes
-from eopipe.planning.trial_store import StoreSize, sample_size
-from eopipe.publish import MANIFEST
+from eopipe.planning.frozen_scenes import Config, FrozenScenes, scene_folder
+from eopipe.publish import MANIFEST, files
 from eopipe.run.images import splits_images
 from eopipe.run.job_records import SNAKEMAKE_FOLDER
 from eopipe.run.locate import chip_stores
 from eopipe.run.repeated import each_fold, each_training
 from eopipe.scenes.item import asset_key, asset_projection
+from eopipe.text_files import write_json
+from eopipe.tiles.cells import Cell
+from eopipe.tiles.grid import PixelWindow, grid_json, parts_of, within
 from eopipe.tiles.layout import Layout, crop_to_chunks
 from eopipe.trial_settings import counts_of_rungs, training_settings
 
+if TYPE_CHECKING:
+    from odc.geo.geobox import GeoBox
+
+# Windows that `preprocess` writes for a sample of the size of stores, and their edge in pixels.
+MAX_TRIALS, WINDOW_EDGE = 12, 1024
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 # A search has a folder of items with its manifest, a grid and a selection; each scene has its item twice.
 SEARCH_INODES, ITEM_BYTES = 5, 8000
 # A record, a log and a benchmark table of each job, and what Snakemake's database has of its outputs.
@@ -44,8 +61,6 @@ MODEL_INODES, MODEL_BYTES, WEIGHTS = 6, 30_000, (".safetensors", ".onnx")
 CHECKPOINT_INODES, CHECKPOINT_BYTES = 9, 10_000
 # A map is two files in a folder.
 MAP_INODES, MAP_BYTES, MAP_RATE = 3, 28_000, 2.4
-# Bytes of a label pixel and of the rest of its store: labels and masks are nearly constant.
-LABEL_SIZE, TILE_METADATA = StoreSize(0.1, 25_000.0), 12_000.0
 # Raster arrays of a store, and its files and folders beside them.
 STORE_ARRAYS = {"tiles": (2, 20), "composites": (3, 20), "labels": (2, 13)}
 # Coordinates x and y are stored as float64.
@@ -58,6 +73,18 @@ IMAGE_SHARE, OVERVIEWS_FROM = 0.75, 512
 
 # Height and width of what a store has of each cell.
 Shapes = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class StoreSize:
+    """Bytes of a store: `rate` for each pixel that a scene covers, `fixed` for its metadata."""
+
+    rate: float
+    fixed: float
+
+
+# Labels and masks are nearly constant.
+LABEL_SIZE, TILE_METADATA = StoreSize(0.1, 25_000.0), 12_000.0
 
 
 @dataclass(frozen=True)
@@ -214,3 +241,85 @@ def typical_size(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -
             image = size.bytes * (IMAGE_SHARE if max(shape) > OVERVIEWS_FROM else 1)
             rates.append(image / math.prod(shape) * DEFLATE_RATIO / ratio)
     return StoreSize(len(settings["bands"]) * (fmean(rates) if rates else 2.0 / ratio), TILE_METADATA)
+
+
+def sample_size(config: Config, scenes: FrozenScenes) -> StoreSize | None:
+    """The size of tile stores, from windows spread over scenes; None if no scene is local.
+
+    A ratio of sums, so that windows with little coverage count little.
+    """
+    trials: list[tuple[int, int, int]] = []
+    with tempfile.TemporaryDirectory(prefix="eopipe-plan-") as name:
+        folder = Path(name)
+        for scene, cell, window in _trial_windows(scenes):
+            source = scene_folder(config, scene, scenes.items[scene], folder)
+            if source is not None:
+                grid = cell.grid[within(window, cell.window)]
+                pixels = int(scenes.masks[scene].read(*window).sum())
+                trials.append((*_write_trial(config, source, grid, folder), pixels))
+    if not trials:
+        return None
+    data, metadata, pixels = np.array(trials, float).T
+    return StoreSize(float(data.sum() / max(1.0, pixels.sum())), float(metadata.mean()))
+
+
+def _trial_windows(scenes: FrozenScenes) -> list[tuple[str, Cell, PixelWindow]]:
+    """A sample of windows of the frame that scenes cover, evenly spaced in the list of all."""
+    covered = [
+        (scene, place.cell, window)
+        for scene, footprints in scenes.footprints.items()
+        for place in footprints
+        for window in parts_of(place.in_frame, WINDOW_EDGE)
+        if scenes.masks[scene].read(*window).any()
+    ]
+    chosen = np.unique(np.linspace(0, len(covered) - 1, min(MAX_TRIALS, len(covered))).round().astype(int))
+    return [covered[n] for n in chosen]
+
+
+def _write_trial(config: Config, scene: Path, grid: "GeoBox", folder: Path) -> tuple[int, int]:
+    """Bytes of the rasters and of the metadata of the store that preprocess writes for a window."""
+    grid_file, target = folder / "grid.json", folder / "tiles.zarr"
+    write_json(grid_file, grid_json(grid))
+    stage("preprocess").run(scene=scene, grid=grid_file, tiles=target, **config["preprocess"])
+    # Without coordinates, which grow with the grid.
+    sizes = {path.relative_to(target).parts: path.stat().st_size for path in files(target)}
+    data = sum(size for parts, size in sizes.items() if "c" in parts and parts[0] not in ("x", "y"))
+    metadata = sum(size for parts, size in sizes.items() if "c" not in parts)
+    return data, metadata + (target / MANIFEST).stat().st_size
+
+
+def free_space(folder: Path) -> tuple[int, int]:
+    """Free bytes and inodes where a folder is or will be."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free, os.statvfs(existing).f_favail
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What a run may take."""
+
+    max_files: Annotated[
+        int | None, Argument("inode quota: refuse a run that makes more files and folders (exit code 6)")
+    ] = None
+    max_bytes: Annotated[
+        str | None,
+        Argument(
+            "disk quota, such as 200GB: refuse a run that writes more, without the weights (exit code 6)", value="SIZE"
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        # Raises UsageError for what is not a size.
+        _ = self.bytes
+
+    @property
+    def bytes(self) -> int | None:
+        return None if self.max_bytes is None else parse_size(self.max_bytes)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as 500MB, 2TiB or 1000; raises UsageError for other text."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?) ?([kmgt]i?)?b?", text.strip().lower())
+    if match is None:
+        raise UsageError(f"{text!r} is not a size; write a number with a unit, such as 500MB or 2TiB")
+    return round(float(match[1]) * UNITS[match[2] or ""])

@@ -11,13 +11,13 @@ from typing import Any
 
 from eopipe.composites.periods import day_of
 from eopipe.contract import Input, Option, stage, to_args
-from eopipe.fetch.sizes import AssetSize
+from eopipe.fetch.sizes import AssetSize, local_file
 from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, verify
 from eopipe.run.images import periods
-from eopipe.scenes.item import Item, read_item
+from eopipe.scenes.item import ITEM_FILE, Item, day_text, read_item, scene_name
 from eopipe.stac.query import cloud_cover
-from eopipe.text_files import read_json
+from eopipe.text_files import read_json, write_json
 from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.globe import outline_of
 from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, grid_extent
@@ -110,6 +110,27 @@ def _read_scenes(config: Config, folder: Path, *, is_frozen: bool) -> FrozenScen
     return FrozenScenes(scenes, read_frame(grid), is_frozen, composites)
 
 
+def scene_folder(config: Config, name: str, item: Item, folder: Path) -> Path | None:
+    """The folder of a scene as fetch writes it: the fetched one, or links to local files; None for neither."""
+    fetched, links = Path(config["results"], "scenes", name), folder / "scenes" / name
+    if (fetched / MANIFEST).is_file():
+        return fetched
+    catalog = config["search"]["catalog"]
+    local_files = {n: local_file(a, f"scene {name}, asset {n}", catalog) for n, a in item["assets"].items()}
+    if None in local_files.values():
+        return None
+    links.mkdir(parents=True, exist_ok=True)
+    assets = {}
+    for asset, file in local_files.items():
+        if file is not None:
+            link = links / f"{scene_name(asset)}{file.suffix}"
+            link.unlink(missing_ok=True)
+            link.symlink_to(file)
+            assets[asset] = item["assets"][asset] | {"href": link.name}
+    write_json(links / ITEM_FILE, item | {"assets": assets})
+    return links
+
+
 @dataclass(frozen=True)
 class SceneRow:
     """A scene in the files of a plan, with its cloud cover in percent; `fetched`: its assets are in the results."""
@@ -133,14 +154,8 @@ def scene_rows(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> 
         unknown = sum(not size.bytes for size in assets)
         is_fetched = Path(config["results"], "scenes", name, MANIFEST).is_file()
         total, share = sum(size.bytes for size in assets), round(scenes.masks[name].share, 4)
-        rows.append(SceneRow(name, _day(item), cloud_cover(item), total, unknown, share, is_fetched))
+        rows.append(SceneRow(name, day_text(item["properties"]), cloud_cover(item), total, unknown, share, is_fetched))
     return sorted(rows, key=lambda row: (row.date, row.scene))
-
-
-def _day(item: Item) -> str:
-    """The day of a scene; empty if the item has no date."""
-    properties = item["properties"]
-    return str(properties.get("datetime") or properties.get("start_datetime") or "")[:10]
 
 
 def clip_sizes(sizes: list[AssetSize], scenes: FrozenScenes) -> list[AssetSize]:

@@ -18,8 +18,9 @@ from eopipe.planning.finished_project import map_project
 from eopipe.planning.frozen_scenes import FrozenScenes
 from eopipe.planning.project_draft import ProjectDraft
 from eopipe.planning.project_labels import choose_split, labels_of, splits_of_chips, splits_of_grid
-from eopipe.planning.project_settings import CLASSES, SMALL_KM2, InitOptions, assets_of, shipped, source_of
+from eopipe.planning.project_settings import CLASSES, SMALL_KM2, InitOptions, assets_of, source_of
 from eopipe.publish import link_or_copy, visible_files
+from eopipe.run.locate import shipped
 from eopipe.run.project import SNAKEFILE
 from eopipe.stac.query import parse_interval
 from eopipe.tasks import TASKS

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from eopipe.chips.splits import SPLITS
-from eopipe.clusters.check_profile import config_conflicts, find_profile, read_profile
 from eopipe.clusters.profile import describe_training
+from eopipe.clusters.profile_command import config_conflicts, find_profile, read_profile
 from eopipe.config import load
 from eopipe.config_conflicts import refusal
 from eopipe.contract import Argument
@@ -23,7 +23,14 @@ from eopipe.models.pixel_models import METHOD_NAMES
 from eopipe.needs import Known, unmet
 from eopipe.planning.check_config import missing_files, model_mistakes, unpacked
 from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_splits
-from eopipe.planning.disk_forecast import DiskForecast, DiskRow, forecast_disk, forecast_disk_of_chip_set
+from eopipe.planning.disk_forecast import (
+    DiskForecast,
+    DiskRow,
+    Quota,
+    forecast_disk,
+    forecast_disk_of_chip_set,
+    free_space,
+)
 from eopipe.planning.frozen_scenes import (
     Config,
     FrozenScenes,
@@ -34,7 +41,6 @@ from eopipe.planning.frozen_scenes import (
     scene_rows,
 )
 from eopipe.planning.plan_figure import write_plan_figure
-from eopipe.planning.quota import Quota, free_space
 from eopipe.ports import ConfigFile
 from eopipe.publish import publish, refuse_foreign
 from eopipe.run.finished_model import check_grid
@@ -229,19 +235,18 @@ def refusals(config: Config, forecast: RunForecast, quota: Quota) -> list[str]:
     free_state, _ = free_space(Path(config["state"]))
     # While a scene is fetched, its parts are in the state folder.
     largest = max((row.bytes for row in forecast.rows if not row.fetched), default=0)
+    results, state = config["results"], config["state"]
+    size_text, bytes_text, free_text = format_bytes(size), format_bytes(new_bytes), format_bytes(free)
+    scene_text, state_text = format_bytes(largest), format_bytes(free_state)
     checks = (
-        (
-            new_bytes > free,
-            f"it needs {format_bytes(new_bytes)} more, {format_bytes(free)} are free for {config['results']}",
-        ),
+        (needed, quota.max_files, f"it needs {needed} files and folders, --max-files allows {quota.max_files}"),
+        (size, quota.bytes, f"it needs {size_text}, --max-bytes allows {format_bytes(quota.bytes or 0)}"),
+        (new_bytes, free, f"it needs {bytes_text} more, {free_text} are free for {results}"),
         # Some file systems do not count inodes.
-        (0 < inodes < new, f"it needs {new} more files and folders, {inodes} inodes are free for {config['results']}"),
-        (
-            largest > free_state,
-            f"the largest scene is {format_bytes(largest)}, {format_bytes(free_state)} are free for {config['state']}",
-        ),
+        (new, inodes or None, f"it needs {new} more files and folders, {inodes} inodes are free for {results}"),
+        (largest, free_state, f"the largest scene is {scene_text}, {state_text} are free for {state}"),
     )
-    return [*quota.refusals(needed, size), *(sentence for is_exceeded, sentence in checks if is_exceeded)]
+    return [sentence for amount, limit, sentence in checks if limit is not None and amount > limit]
 
 
 def forecast_lines(config: Config, forecast: RunForecast) -> list[str]:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ from eopipe.config_file import read_config
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vector_files import GEOJSON, read_shapes
+from eopipe.run.locate import shipped
 from eopipe.scenes.item import Item
 from eopipe.scenes.products import STANDARD
 from eopipe.stac.geoparquet import from_disk
@@ -100,15 +100,6 @@ class InitOptions:
     def is_measured(self) -> bool:
         """Whether labels of the task are values of a quantity, instead of classes."""
         return not TASKS[self.task].has_classes
-
-
-def shipped(name: str) -> Path:
-    """A file or folder that eopipe comes with: in the checkout that it runs from, or installed beside it."""
-    places = [folder / name for folder in (Path(__file__).parents[2], Path(sys.prefix, "share/eopipe"))]
-    existing = [place for place in places if place.exists()]
-    if not existing:
-        raise UsageError(f"eopipe's {name} is not installed; install eopipe with pip, or run this in a checkout")
-    return existing[0]
 
 
 def example_sources() -> Iterator[Sections]:

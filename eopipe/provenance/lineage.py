@@ -9,6 +9,7 @@ from eopipe.errors import BadInputError
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.lineage_graph import LineageGraph, lineage_of
 from eopipe.provenance.pixel_lineage import MapPixel, label_at, locate, map_values, split_sizes, splits_of, valid_scenes
+from eopipe.scenes.item import day_text
 from eopipe.text_files import read_json
 
 # Relations of a STAC Item's links that lead to its origin, the first one preferred.
@@ -118,7 +119,7 @@ def _describe_item(graph: LineageGraph, data: RecordedData) -> str:
         return f"sha256 of its item {data.sha256}"
     item = read_json(path)
     properties = item["properties"]
-    date = str(properties.get("datetime") or properties.get("start_datetime") or "")[:10]
+    date = day_text(properties)
     links = [link["href"] for rel in ORIGIN_LINKS for link in item.get("links", []) if link.get("rel") == rel]
     urls = [href.partition("?")[0] for href in links if href.startswith(("http://", "https://"))]
     return "  ".join(filter(None, (date, str(item.get("collection") or ""), *urls[:1])))

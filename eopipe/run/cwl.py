@@ -22,7 +22,7 @@ from eopipe.own_files import write_files
 from eopipe.ports import ConfigFile
 from eopipe.provenance.record import record_path
 from eopipe.run.images import names_of_parts, periods, splits_images
-from eopipe.run.locate import chip_stores, imports_chips, in_project
+from eopipe.run.locate import chip_stores, imports_chips, in_project, shipped
 from eopipe.run.rules import pinned
 from eopipe.text_files import write_json
 from eopipe.tiles.cells import read_frame
@@ -54,8 +54,11 @@ def cwl(
     _write(folder, text)
     place = os.path.relpath(folder, start)
     # A project keeps what Snakemake has written.
+    # CWL has no word for them.
+    others = " and ".join(name for name in OF_SNAKEMAKE[2:] if config[name])
+    note = f"{others} of the config: Snakemake's, see docs/cwl.md for CWL\n" if others else ""
     words = ["cwltool", "--outdir", f"{config['results']}-cwl", f"{place}/{pipeline}", f"{place}/{JOB}"]
-    print("\n".join([*_notes(config), f"now: {shlex.join(words)}"]))
+    print(f"{note}now: {shlex.join(words)}")
 
 
 def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
@@ -86,7 +89,7 @@ def job(config: dict[str, Any], folder: Path, source: Path) -> dict[str, Any]:
         inputs["calibration"]["format"] = f"{IANA}application/json"
     inputs |= _general_settings(config)
     inputs["config"] = _file(source, folder) | {"format": f"{IANA}application/yaml"}
-    for lock in pinned(cwl_folder().parent)[:1]:
+    for lock in pinned(shipped("cwl/pipeline.cwl").parents[1])[:1]:
         inputs["lock"] = _file(lock, folder) | {"format": f"{IANA}text/plain"}
     return inputs
 
@@ -157,18 +160,9 @@ def _file(path: Path, folder: Path) -> dict[str, str]:
     return {"class": kind, "location": quote(os.path.relpath(path.absolute(), folder.absolute()))}
 
 
-def cwl_folder() -> Path:
-    """The folder of tools and workflows: of the checkout that eopipe runs from, or the installed one."""
-    folders = [folder / "cwl" for folder in (Path(__file__).parents[2], Path(sys.prefix, "share/eopipe"))]
-    for folder in folders:
-        if (folder / "pipeline.cwl").is_file():
-            return folder
-    raise UsageError("eopipe's CWL files are not here; run this in a checkout, or install eopipe with pip")
-
-
 def _write(folder: Path, text: str) -> None:
     """Copy tools and workflows, in a checkout build the rest, write the job; UsageError for a file of the user."""
-    source, contents = cwl_folder(), {JOB: text}
+    source, contents = shipped("cwl/pipeline.cwl").parent, {JOB: text}
     folders = [] if folder.is_dir() and folder.samefile(source) else [source]
     with TemporaryDirectory(prefix="eopipe-cwl-") as name:
         if (source.parent / "dev").is_dir():
@@ -179,12 +173,6 @@ def _write(folder: Path, text: str) -> None:
             files = [*place.rglob("*.cwl"), *place.glob("overrides/*.yml")]
             contents |= {str(file.relative_to(place)): file.read_text(encoding="utf-8") for file in files}
     write_files(folder, contents, HEAD, "# Derived from eopipe/stages by `make sync`")
-
-
-def _notes(config: dict[str, Any]) -> list[str]:
-    """What a user of this config has to know, since CWL has no word for it."""
-    used = [name for name in OF_SNAKEMAKE[2:] if config[name]]
-    return [f"{' and '.join(used)} of the config: Snakemake's, see docs/cwl.md for CWL"] if used else []
 
 
 def _write_steps(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.composites.periods import PARTS, day_of, part_of, period_of
-from eopipe.errors import BadInputError, UsageError
+from eopipe.errors import BadInputError, as_workflow_errors
 from eopipe.run.locate import chip_stores, imports_chips
 from eopipe.scenes.item import read_item
 from eopipe.stac.choose_grid import UTM
@@ -43,14 +43,10 @@ def chips(config: Config, checkpoints: Any) -> list[str]:
 @cache
 def _hold(chip_set: str) -> None:
     """Share the lock of a chip set that the run has packed."""
-    from snakemake.exceptions import WorkflowError
-
     from eopipe.chips.import_set import hold_chip_set
 
-    try:
+    with as_workflow_errors():
         hold_chip_set(Path(chip_set))
-    except UsageError as error:
-        raise WorkflowError(str(error)) from None
 
 
 def scenes(config: Config, search: Any) -> list[str]:
@@ -66,18 +62,14 @@ def frozen_items(config: Config, search: Any) -> Path:
     outputs = search.get().output
     items = Path(outputs.root).parent
     if config["model"] and outputs.grid not in _checked_grids:
-        from snakemake.exceptions import WorkflowError
-
         from eopipe.run.finished_model import check_grid, needed_parts
 
-        try:
+        with as_workflow_errors():
             check_grid(config, read_frame(Path(outputs.grid)))
             # Scenes without composites need no date.
             parts = needed_parts(config)
             if parts and (sentences := missing_parts(config, days_of_scenes(items).values(), parts)):
                 raise BadInputError("; ".join(sentences))
-        except BadInputError as error:
-            raise WorkflowError(str(error)) from None
         _checked_grids.add(outputs.grid)
     return items
 

@@ -16,6 +16,15 @@ from eopipe.text_table import shell_word
 NAMES = (Path("config.yaml"), Path("config/config.yaml"))
 
 
+def shipped(name: str, *folders: Path) -> Path:
+    """A file or folder that eopipe comes with: in these folders, in the checkout that it runs from, or installed."""
+    places = [folder / name for folder in (*folders, Path(__file__).parents[2], Path(sys.prefix, "share/eopipe"))]
+    existing = [place for place in places if place.exists()]
+    if not existing:
+        raise UsageError(f"eopipe's {name} is not here; run this in a checkout, or install eopipe with pip")
+    return existing[0]
+
+
 def find_config(path: Path | None = None) -> Path:
     """The config at a path or in a folder; without one the config of the working folder.
 

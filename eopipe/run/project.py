@@ -28,13 +28,14 @@ from eopipe.evaluation.metrics_document import (
     read_metrics,
 )
 from eopipe.launch.world import die_with_parent
-from eopipe.processes import is_alive
+from eopipe.processes import is_alive, signal_handlers
 from eopipe.provenance.redact import redact_message
 from eopipe.publish import MANIFEST, NOT_REPLACED, foreign_conflict, publish, sweep
 from eopipe.reporting.finished_run import TESTED
 from eopipe.reporting.verdict import verdict, weak_classes
 from eopipe.reporting.wording import BASELINES, baseline_text, describe_test
 from eopipe.run.job_records import has_locks
+from eopipe.run.locate import shipped
 from eopipe.run.rules import named_paths
 from eopipe.scenes.item import read_item
 from eopipe.stac.mlm import to_card
@@ -78,12 +79,7 @@ def snakefile(beside: str | None = None, folder: Path = Path()) -> Path:
 
     With `beside` the Snakefile of the project folder is ignored: a project has one that includes the workflow's.
     """
-    project = [] if beside else [folder.absolute()]
-    folders = (*project, Path(__file__).parents[2], Path(sys.prefix, "share/eopipe"))
-    files = [folder / "Snakefile" for folder in folders if (folder / "Snakefile").is_file()]
-    if not files:
-        raise UsageError("eopipe's Snakefile is not here; run this in a checkout, or install eopipe with pip")
-    return files[0]
+    return shipped("Snakefile", *([] if beside else [folder.absolute()]))
 
 
 def run(argv: list[str], folder: Path = Path(), *, locks_are_global: bool = False) -> int:
@@ -255,12 +251,8 @@ def _signals(received: list[int]) -> Iterator[list[int]]:
         handlers = {}
     # Under nohup, and in the background of a script, some are ignored.
     handlers = {number: handler for number, handler in handlers.items() if signal.getsignal(number) != signal.SIG_IGN}
-    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
+    with signal_handlers(handlers):
         yield group
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _pass_on(group: int, number: int) -> None:
@@ -329,12 +321,9 @@ def _scores(path: Path) -> list[str]:
     names = {"model": "this model", **BASELINES, "simple": TASKS[metrics.task].simple_baseline[1]}
     lines = [f"  {names[key]:<29} {_score(scores, metrics.unit)}" for key, scores in metrics.methods.items()]
     sentences = filter(None, (verdict(metrics).headline, baseline_text(metrics)))
-    return ["", *_test_areas(path.parent / "split.json"), *lines, "", *sentences]
-
-
-def _test_areas(split: Path) -> list[str]:
-    """What the test chips have in common with training, as far as the split is available."""
-    return ["Scores on the test split.", *([describe_test(read_split(split))] if split.is_file() else [])]
+    split = path.parent / "split.json"
+    of_split = [describe_test(read_split(split))] if split.is_file() else []
+    return ["", "Scores on the test split.", *of_split, *lines, "", *sentences]
 
 
 def _score(scores: ScoresOfClasses | ScoresOfLabels | ScoresOfValues, unit: str) -> str:

@@ -125,6 +125,11 @@ def datetime_text(properties: Mapping[str, Any]) -> str | None:
     return None if time is None else time.isoformat().replace("+00:00", "Z")
 
 
+def day_text(properties: Mapping[str, Any]) -> str:
+    """The day of an item or a store as its date in ISO 8601; empty without one."""
+    return str(properties.get("datetime") or properties.get(INTERVAL[0]) or "")[:10]
+
+
 def time_attributes(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a store that say when: `datetime`, and the interval where that is its middle."""
     interval = {key: properties[key] for key in INTERVAL if properties.get(key) and not properties.get("datetime")}

@@ -24,6 +24,7 @@ from typing import Annotated, Any
 from eopipe.contract import Argument
 from eopipe.errors import UsageError
 from eopipe.own_files import refuse_foreign_file
+from eopipe.processes import signal_handlers
 from eopipe.telemetry.journal import METRICS, Event, FollowedRun, JournalTail, find_run
 from eopipe.train_options import TrackerName
 
@@ -312,18 +313,14 @@ def follow(
     """Show a training in TensorBoard, MLflow or Prometheus, while it runs or afterwards."""
     followed, stop = find_run(run, views), Flag()
     ignored = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGTERM)
-    handlers: dict[signal.Signals, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stop.set())
+    handlers: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda *_: stop.set())
     if until_eof:
         # A scheduler signals all processes of a job; the training decides when it has ended.
         handlers = dict.fromkeys(ignored, signal.SIG_IGN)
         Thread(target=_wait_for_eof, args=(stop,), daemon=True).start()
-    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
+    with signal_handlers(handlers):
         if follow_run(followed, to, stop, once=once):
             return
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
     raise UsageError("no tracker is left; the warnings above say why")
 
 
@@ -338,19 +335,8 @@ def follower(names: tuple[str, ...], state: Path, views: Path) -> Iterator[None]
     if not names:
         yield
         return
-    argv = [
-        sys.executable,
-        "-P",
-        "-m",
-        "eopipe",
-        "follow",
-        str(state),
-        "--to",
-        *names,
-        "--views",
-        str(views),
-        "--until-eof",
-    ]
+    argv = [sys.executable, "-P", "-m", "eopipe", "follow", str(state), "--to", *names]
+    argv += ["--views", str(views), "--until-eof"]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:
         # In a session of its own: an interrupt from the terminal is meant for the training.

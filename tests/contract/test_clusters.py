@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from eopipe.clusters.check_profile import find_profile
 from eopipe.clusters.profile import ProfileOptions, write_profile
+from eopipe.clusters.profile_command import find_profile
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.contract import STAGES
 from eopipe.run.rules import resources_for, threads_of_scene, training_mb, training_minutes

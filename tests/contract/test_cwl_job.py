@@ -17,7 +17,8 @@ from eopipe.arguments import parse
 from eopipe.config import load, model
 from eopipe.contract import STAGES, Input, Option, Output, Port, is_path, stage
 from eopipe.errors import UsageError
-from eopipe.run.cwl import JOB, cwl_folder, job, job_text, steps
+from eopipe.run.cwl import JOB, job, job_text, steps
+from eopipe.run.locate import shipped
 from eopipe.run.rules import knobs, options
 
 EXAMPLES = [ROOT / "config/config.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
@@ -228,7 +229,7 @@ def test_a_folder_that_eopipe_cwl_wrote_has_all_that_the_job_needs(
     inputs = yaml.safe_load((tmp_path / "jobs" / JOB).read_text())
     assert inputs["search_catalog"] == {"class": "Directory", "location": "../a%20%231/sample"}
     assert inputs["train_processes"] == 2
-    assert (tmp_path / "jobs/train.cwl").read_bytes() == (cwl_folder() / "train.cwl").read_bytes()
+    assert (tmp_path / "jobs/train.cwl").read_bytes() == shipped("cwl/train.cwl").read_bytes()
     # What the crate contains is the workflow with all its tools.
     assert inputs["workflow"] == {"class": "File", "location": "packed/pipeline.cwl"}
     for name, text in built(committed()).items():

@@ -21,7 +21,7 @@ from eopipe.chips.chip_places import ChipPlaces, read_index
 from eopipe.chips.chip_set import SLOT_CRS, SlotGrid
 from eopipe.contract import IN_WORKFLOW
 from eopipe.errors import BadInputError
-from eopipe.inspection.stores import describe_store, find_errors
+from eopipe.inspection.tiles_command import describe_store, find_errors
 from eopipe.publish import digest, find_damage
 from eopipe.run.job_logs import error_in
 from eopipe.text_files import read_json

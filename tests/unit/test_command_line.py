@@ -16,7 +16,7 @@ from eopipe import cli
 from eopipe.arguments import expand_lists, parse
 from eopipe.config import validate
 from eopipe.contract import STAGES, Input, Output, stage
-from eopipe.planning.topics import TOPICS
+from eopipe.run.help_texts import TOPICS
 from eopipe.run.locate import find_config, project_folder
 from eopipe.telemetry.progress import LineFormatter
 

@@ -21,7 +21,7 @@ from eopipe.composites.periods import Period, day_of, part_of, period_of, stack_
 from eopipe.composites.write import block_edge, greenness_rank, layout_of, median, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
-from eopipe.inspection.stores import find_errors
+from eopipe.inspection.tiles_command import find_errors
 from eopipe.publish import verify
 from eopipe.scenes.products import true_colour_bands
 from eopipe.tiles.layout import Layout

@@ -42,12 +42,10 @@ from eopipe.contract import Option, stage, to_args
 from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning.chip_forecast import chips_json, forecast_splits
-from eopipe.planning.disk_forecast import DiskForecast, DiskRow, typical_size
+from eopipe.planning.disk_forecast import DiskForecast, DiskRow, Quota, parse_size, sample_size, typical_size
 from eopipe.planning.frozen_scenes import find_scenes
 from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, refusals
 from eopipe.planning.plan_figure import figure_bounds
-from eopipe.planning.quota import Quota, parse_size
-from eopipe.planning.trial_store import sample_size
 from eopipe.publish import files
 from eopipe.reporting.palette import SPLIT_COLORS, rgb
 from eopipe.text_files import write_json

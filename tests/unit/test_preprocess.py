@@ -15,7 +15,7 @@ import xarray
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, write_raster
 
 from eopipe.arrays import AnyArray
-from eopipe.inspection.stores import find_errors
+from eopipe.inspection.tiles_command import find_errors
 from eopipe.publish import digest, verify
 from eopipe.text_files import write_json
 from eopipe.tiles.layout import Layout

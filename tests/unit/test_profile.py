@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from eopipe.clusters.check_profile import config_conflicts, find_profile, site_conflicts
 from eopipe.clusters.profile import JobShape, ProfileOptions, describe_training, write_profile
+from eopipe.clusters.profile_command import config_conflicts, find_profile, site_conflicts
 from eopipe.clusters.slurm import Node, Partition, Site, parse_gpus, parse_minutes, parse_records
 from eopipe.config import check
 from eopipe.errors import UsageError
@@ -64,10 +64,10 @@ def test_one_node_requests_no_tasks_and_many_nodes_one_each() -> None:
 
 
 def test_a_gpu_type_with_dashes_is_left_out_where_a_partition_has_no_other() -> None:
-    shape = JobShape(1, 2, 4, gpu_type="a100-sxm4-80gb")
     partition = replace(FAST, nodes=(*nodes(2, (("a100-sxm4-80gb", 4),)), *nodes(1)))
     site = replace(SITE, partitions=(BATCH, partition))
-    profile = yaml.safe_load(write_profile(site, ProfileOptions(training_partition="fast", shape=shape)))
+    options = ProfileOptions(training="fast", processes=2, cpus=4, gpu="a100-sxm4-80gb")
+    profile = yaml.safe_load(write_profile(site, options))
     assert profile["set-resources"]["train"]["gres"] == "gpu:2"
     assert list(site_conflicts(profile, site)) == []
 
@@ -116,7 +116,7 @@ def test_what_can_never_start_is_said_in_the_words_of_the_profile(shape: JobShap
 
 def test_a_profile_is_yaml_that_names_partitions_account_and_limits() -> None:
     profile = yaml.safe_load(
-        write_profile(SITE, ProfileOptions(training_partition="fast", shape=JobShape(2, 4, 8, gpu_type="a100")))
+        write_profile(SITE, ProfileOptions(training="fast", nodes=2, processes=4, cpus=8, gpu="a100"))
     )
     assert profile["default-resources"] == {"slurm_partition": "batch", "slurm_account": "geo"}
     assert profile["config"] == {"max_minutes": 120}
@@ -183,8 +183,8 @@ def test_a_name_means_the_nearest_file_and_what_it_hides_is_named(
 def test_a_profile_that_eopipe_writes_passes_its_own_check() -> None:
     for options in (
         ProfileOptions(),
-        ProfileOptions(training_partition="fast", shape=JobShape(2, 4, 8, 9000, "a100")),
-        ProfileOptions(partition="spare", preemptible=True, shape=JobShape(3, 2, 4)),
+        ProfileOptions(training="fast", nodes=2, processes=4, cpus=8, memory_mb=9000, gpu="a100"),
+        ProfileOptions(partition="spare", preemptible=True, nodes=3, processes=2, cpus=4),
     ):
         assert list(site_conflicts(yaml.safe_load(write_profile(SITE, options)), SITE)) == []
 
@@ -211,7 +211,7 @@ def test_what_a_profile_cannot_have_is_listed_rule_by_rule(change: dict[str, obj
 
 def test_the_nodes_of_profile_and_config_must_be_alike() -> None:
     profile = yaml.safe_load(
-        write_profile(SITE, ProfileOptions(training_partition="fast", shape=JobShape(2, 2, 8, gpu_type="a100")))
+        write_profile(SITE, ProfileOptions(training="fast", nodes=2, processes=2, cpus=8, gpu="a100"))
     )
     assert list(config_conflicts(profile, {"nodes": "2", "processes": 2})) == []
     assert list(config_conflicts(profile, {"nodes": "1:4", "processes": 2})) == []
@@ -264,7 +264,7 @@ def test_job_arrays_are_never_split() -> None:
     for key, value in (("jobs", 50), ("max-jobs-per-timespan", "60/1m")):
         [sentence] = site_conflicts(profile | {key: value}, SITE)
         assert sentence.startswith(f"{key}: {value} with slurm-array-jobs leaves scenes waiting forever")
-    limited = yaml.safe_load(write_profile(SITE, ProfileOptions(max_jobs=50)))
+    limited = yaml.safe_load(write_profile(SITE, ProfileOptions(jobs=50)))
     assert limited["jobs"] == 50
     assert "slurm-array-jobs" not in limited
     assert list(site_conflicts(limited, SITE)) == []

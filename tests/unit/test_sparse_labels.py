@@ -15,7 +15,7 @@ from shapely import box
 from eopipe.arrays import AnyArray
 from eopipe.cli import main
 from eopipe.errors import IntegrityError
-from eopipe.inspection.stores import find_errors
+from eopipe.inspection.tiles_command import find_errors
 from eopipe.text_files import write_json
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.layout import Layout, store_files

@@ -20,7 +20,7 @@ from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
 from eopipe.composites.observations import CompositeRecipe, read_observations
 from eopipe.composites.write import write_composite
 from eopipe.errors import BadInputError
-from eopipe.inspection.stores import find_errors
+from eopipe.inspection.tiles_command import find_errors
 from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource, view_chips, window_bytes
 from eopipe.publish import files
 from eopipe.text_files import read_json, write_json

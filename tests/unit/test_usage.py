@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from eopipe.cli import main
-from eopipe.clusters.usage import Requested, notes, parse_sacct, read_jobs, seconds_of, table, with_accounting
+from eopipe.clusters.slurm import seconds_of
+from eopipe.clusters.usage import Requested, notes, parse_sacct, read_jobs, table, with_accounting
 from eopipe.errors import UsageError
 from eopipe.run.rules import volume
 

@@ -1,5 +1,6 @@
-"""Tab completion for shells: commands, and the options and choices of each stage."""
+"""What `eopipe completion` prints for shells, and `eopipe help TOPIC`: the beginning of a page of the docs."""
 
+import re
 from collections.abc import Mapping
 
 from eopipe.contract import STAGES, stage, summary
@@ -27,8 +28,37 @@ ZSH = """\
 # Tab completion of eopipe: eval "$(eopipe completion zsh)"
 autoload -Uz +X compinit bashcompinit && compinit && bashcompinit
 """
+PAGES = "https://github.com/eopipe/eopipe/blob/main/docs"
+# The page of each topic, or a section of it, in the order in which users come to them.
+TOPICS = {
+    "labels": "own-area.md",
+    "points": "own-area.md#points",
+    "models": "recipes.md",
+    "areas": "areas.md",
+    "mapping": "mapping.md",
+    "trials": "trials.md",
+    "members": "trials.md#members",
+    "ensembles": "trials.md#members",
+    "chips": "chip-sets.md",
+    "python": "python.md",
+    "slurm": "clusters.md",
+    "cwl": "cwl.md",
+}
 # Commands whose first argument is a stage or a shell.
 ARGUMENTS = {"command": STAGES, "help": STAGES, "completion": ("bash", "zsh", "fish")}
+
+
+def text_of(topic: str) -> str:
+    """The beginning of a page or section to the end of its first example, and where the rest is."""
+    from eopipe.run.locate import shipped
+
+    file, _, section = TOPICS[topic].partition("#")
+    page = re.sub(r"<!--.*?-->\n", "", shipped(f"docs/{file}").read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.search(rf"^#+ ((?i:{section}).*?(?:^```\w+\n.*?^```|\Z))", page, re.DOTALL | re.MULTILINE)
+    assert text is not None
+    # Links and fences are for a browser.
+    plain = re.sub(r"\[([^\]]+)\]\([^)]+\)|^```\w*\n?", lambda match: match[1] or "", text[1], flags=re.MULTILINE)
+    return f"{plain.strip()}\n\nmore: {PAGES}/{TOPICS[topic]}"
 
 
 def script(shell: str, others: Mapping[str, str]) -> str:
