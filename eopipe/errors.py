@@ -102,7 +102,7 @@ def as_workflow_errors() -> Iterator[None]:
     try:
         yield
     except EopipeError as error:
-        raise WorkflowError(str(error)) from error
+        raise WorkflowError(str(error)) from None
 
 
 def did_you_mean(name: str, known: Sequence[str] | Mapping[str, str], otherwise: str, likeness: float = 0.6) -> str:

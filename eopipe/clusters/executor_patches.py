@@ -52,8 +52,8 @@ from typing import Any
 from eopipe.clusters.slurm import query
 from eopipe.errors import PreemptedError, UpstreamError, UsageError, as_workflow_errors
 
-PLUGIN = "snakemake_executor_plugin_slurm"
-TESTED = {"snakemake": "9.18 to 9.27", "snakemake-executor-plugin-slurm": "2.8"}
+PLUGIN, PACKAGE = "snakemake_executor_plugin_slurm", "snakemake-executor-plugin-slurm"
+TESTED = {"snakemake": "9.18 to 9.27", PACKAGE: "2.8"}
 # Seconds between two queries of a Slurm that does not answer.
 RETRY_INTERVAL_S = 10.0
 SQUEUE_TIMEOUT_S = 20
@@ -241,7 +241,7 @@ def prepare_executor(workflow: Any) -> None:
     if (plugin := sys.modules.get(PLUGIN)) is None:
         return
     with _or_warning():
-        settings_class = internal(plugin, "ExecutorSettings", _package(PLUGIN))
+        settings_class = internal(plugin, "ExecutorSettings", PACKAGE)
     if not settings_class or not isinstance(settings, settings_class):
         return
     with _or_warning():
@@ -252,7 +252,7 @@ def prepare_executor(workflow: Any) -> None:
         "max-jobs-per-timespan": f"{rate.max_jobs}/1s" if rate else "",
     }
     with _or_warning():
-        profile["slurm-array-jobs"] = internal(settings, "array_jobs", _package(PLUGIN))
+        profile["slurm-array-jobs"] = internal(settings, "array_jobs", PACKAGE)
     if sentence := lost_jobs(profile):
         with as_workflow_errors():
             raise UsageError(sentence)
@@ -267,10 +267,6 @@ def _or_warning() -> Iterator[None]:
         yield
     except UsageError as error:
         logger.warning(f"{error}. The executor is used as it is: while Slurm does not answer, it may lose jobs.")
-
-
-def _package(module: str) -> str:
-    return module.replace("_", "-")
 
 
 def lost_jobs(profile: dict[str, Any]) -> str | None:
@@ -293,7 +289,7 @@ def lost_jobs(profile: dict[str, Any]) -> str | None:
 
 def patch_plugin(plugin: Any) -> None:
     """Replace the queries of the Slurm executor plugin, once. Raises UsageError where this version has others."""
-    query, min_job_age = (internal(plugin, name, _package(PLUGIN)) for name in ("query_job_status", "get_min_job_age"))
+    query, min_job_age = (internal(plugin, name, PACKAGE) for name in ("query_job_status", "get_min_job_age"))
     if query.__module__ != __name__:
         plugin.query_job_status = repeat_until_answered(query)
         plugin.get_min_job_age = keep_last_answer(min_job_age)

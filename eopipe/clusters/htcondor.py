@@ -19,6 +19,7 @@ from eopipe.clusters.submit_files import (
     WITHOUT_GPU,
     JobRequests,
     TrainingRequests,
+    dag,
     description,
     input_paths,
     publish_files,
@@ -40,25 +41,12 @@ getenv                  = PATH, VIRTUAL_ENV, CONDA_PREFIX, LD_LIBRARY_PATH
 # A job that was stopped with its state saved stays in the queue.
 on_exit_remove          = ExitCode =!= {again}
 """
-SINGLE_NODE_DAG = """\
-# condor_submit_dag {folder}/train.dag
-JOB train {folder}/train.sub
-RETRY train 3 UNLESS-EXIT 2
-"""
 MANY_NODES_DAG = """\
 # condor_submit_dag {folder}/train.dag
 # The others are submitted when the first node reports in its ad that it listens.
 PROVISIONER first {folder}/first.sub
 JOB others {folder}/others.sub
 RETRY others 3 UNLESS-EXIT 2
-"""
-MAP_DAG = """\
-# condor_submit_dag {folder}/predict.dag
-JOB parts {folder}/parts.sub
-JOB join {folder}/join.sub
-PARENT parts CHILD join
-RETRY parts 3 UNLESS-EXIT 2
-RETRY join 3 UNLESS-EXIT 2
 """
 COMMAND = re.compile(r"\beopipe (train|choose(?= --reducer halving)) (.*)")
 # Where the output of a command goes is of the job that Snakemake starts.
@@ -74,7 +62,7 @@ def condor(
     nodes = parse_nodes(values["nodes"])
     texts = {"job.sh": training_script()}
     if nodes.maximum == 1:
-        texts |= {"train.sub": training_job(requests, values, "train"), "train.dag": SINGLE_NODE_DAG}
+        texts |= {"train.sub": training_job(requests, values, "train"), "train.dag": dag("train", {"train": ()})}
     else:
         values = values | {"state": state_of(values)}
         texts |= {
@@ -118,7 +106,7 @@ def write_map(requests: JobRequests, values: dict[str, Any], parts: int) -> None
         SCRIPT: SHORT_SCRIPT,
         "parts.sub": _map_job(requests, values, of_part, "parts", f"part in ({', '.join(names)})"),
         "join.sub": _map_job(replace(requests, **WITHOUT_GPU), values, of_join, "join", "1"),
-        "predict.dag": MAP_DAG,
+        "predict.dag": dag("predict", {"parts": (), "join": ("parts",)}),
     }
     publish_files(requests.folder, texts, "predict.dag")
 
@@ -148,7 +136,6 @@ class PlannedJob:
 
     @property
     def output(self) -> Path:
-        """The file or folder that it makes."""
         return stage(self.stage).outputs(self.values)[0]
 
     @property
@@ -170,8 +157,10 @@ def condor_trainings(
     names = {job.output: job.name for job in jobs}
     _check(plan, jobs, names)
     texts = {f"{job.name}.sub": _description(requests, job) for job in jobs}
+    # A job waits for those that make what it reads.
+    texts["trainings.dag"] = dag("trainings", {job.name: [names[p] for p in job.inputs if p in names] for job in jobs})
     scripts = {"job.sh": training_script(), SCRIPT: SHORT_SCRIPT}
-    publish_files(requests.folder, texts | scripts | {"trainings.dag": _dag(jobs, names)}, "trainings.dag")
+    publish_files(requests.folder, texts | scripts, "trainings.dag")
 
 
 def read_plan(plan: Path) -> list[PlannedJob]:
@@ -216,17 +205,6 @@ def _description(requests: TrainingRequests, job: PlannedJob) -> str:
     # It reads histories and computes nothing.
     requests, values = replace(requests, **WITHOUT_GPU), job.values | {"threads": 1}
     return short_job(requests, job.stage, values, [job.output], job.name)
-
-
-def _dag(jobs: Sequence[PlannedJob], names: dict[Path, str]) -> str:
-    """The jobs, and which of them wait for which others: for those that make what they read."""
-    lines = ["# condor_submit_dag {folder}/trainings.dag"]
-    lines += [f"JOB {job.name} {{folder}}/{job.name}.sub" for job in jobs]
-    for job in jobs:
-        if parents := [names[path] for path in job.inputs if path in names]:
-            lines.append(f"PARENT {' '.join(parents)} CHILD {job.name}")
-    lines += [f"RETRY {job.name} 3 UNLESS-EXIT 2" for job in jobs]
-    return "\n".join(lines) + "\n"
 
 
 CONDOR = {"": condor, "predict": condor_predict, "trainings": condor_trainings}

@@ -238,8 +238,14 @@ def describe_training(train: dict[str, Any], profile: dict[str, Any] | None = No
         nodes = NodeRange(*(int(resources.get("nodes", 1)),) * 2)
     count = f"{nodes.minimum} to {nodes.maximum} nodes" if nodes.is_elastic else plural(nodes.maximum, "node")
     size = f"{count} x {plural(train['processes'], 'process')} ({_describe_gpus(train, resources)})"
-    launch = _describe_launch(nodes, is_slurm=profile.get("executor") == "slurm")
-    return f"training: {size}, {_describe_node(train, resources)} per node; {launch}"
+    cpus, memory = resources.get("cpus_per_task", train["processes"] * train["threads"]), resources.get("mem_mb")
+    memory_text = f"{memory / 1000:.3g} GB" if isinstance(memory, int) else "as much memory as its input needs"
+    launch = "one torchrun agent, without srun; rendezvous on the node itself"
+    if nodes.maximum > 1:
+        is_slurm = profile.get("executor") == "slurm"
+        start = "through srun" if is_slurm else "each started by the same command (docs/clusters.md)"
+        launch = f"one torchrun agent per node, {start}; rendezvous on the first node"
+    return f"training: {size}, {plural(cpus, 'CPU')} and {memory_text} per node; {launch}"
 
 
 def _describe_gpus(train: dict[str, Any], resources: dict[str, Any]) -> str:
@@ -249,17 +255,3 @@ def _describe_gpus(train: dict[str, Any], resources: dict[str, Any]) -> str:
     if resources or train["device"] == "cpu":
         return "no GPU"
     return "1 GPU each" if train["device"] == "cuda" else "1 GPU each if available"
-
-
-def _describe_node(train: dict[str, Any], resources: dict[str, Any]) -> str:
-    cpus = resources.get("cpus_per_task", train["processes"] * train["threads"])
-    memory = resources.get("mem_mb")
-    size = f"{memory / 1000:.3g} GB" if isinstance(memory, int) else "as much memory as its input needs"
-    return f"{plural(cpus, 'CPU')} and {size}"
-
-
-def _describe_launch(nodes: NodeRange, *, is_slurm: bool) -> str:
-    if nodes.maximum == 1:
-        return "one torchrun agent, without srun; rendezvous on the node itself"
-    start = "through srun" if is_slurm else "each started by the same command (docs/clusters.md)"
-    return f"one torchrun agent per node, {start}; rendezvous on the first node"

@@ -209,9 +209,11 @@ def site_conflicts(profile: dict[str, Any], site: Site) -> Iterator[str]:
         except UsageError as error:
             yield f"{subject}: {error}"
             continue
-        sentences = _partition_conflicts(requested, partition, requeues=bool(profile.get("slurm-requeue")))
+        sentences = [*_partition_conflicts(requested, partition, requeues=bool(profile.get("slurm-requeue")))]
+        names = [part.partition(":")[0] for part in str(resources.get("gres", "")).split(",") if part]
+        available = ", ".join(site.gres) or "none"
+        sentences += [f"requests the gres {n}, but the cluster has {available}" for n in names if n not in site.gres]
         yield from (f"{subject}: {sentence}" for sentence in sentences)
-        yield from (f"{subject}: {sentence}" for sentence in _gres_conflicts(str(resources.get("gres", "")), site))
     uses_accounting = profile.get("slurm-status-command") == "sacct"
     if uses_accounting and not site.has_accounting:
         yield f"slurm-status-command is sacct, but the cluster {site.name} has no accounting; set it to squeue"
@@ -252,12 +254,6 @@ def retry_notes(profile: dict[str, Any], site: Site) -> Iterator[str]:
 
 def _partition_of(resources: dict[str, Any], site: Site) -> Partition:
     return site.partition(resources["slurm_partition"]) if "slurm_partition" in resources else site.default_partition
-
-
-def _gres_conflicts(gres: str, site: Site) -> Iterator[str]:
-    names = [part.partition(":")[0] for part in gres.split(",") if part]
-    available = ", ".join(site.gres) or "none"
-    yield from (f"requests the gres {name}, but the cluster has {available}" for name in names if name not in site.gres)
 
 
 def _partition_conflicts(resources: dict[str, Any], partition: Partition, *, requeues: bool) -> Iterator[str]:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from eopipe.clusters.executor_patches import refuse_missing_which
 from eopipe.clusters.filesystems import mount_of, mounts
@@ -99,8 +98,9 @@ def run(argv: list[str]) -> int:
     profile = read_profile(find_profile(name).file) if name and not HARMLESS & options else {}
     mount = mount_of(folder, mounts())
     locks = bool(mount and mount.locks_are_global)
-    if is_slurm := profile.get("executor") == "slurm":
-        refuse_conflicts(profile)
+    is_slurm = profile.get("executor") == "slurm"
+    if is_slurm and (sentences := [*site_conflicts(profile, query_site())]):
+        raise UsageError(f"{'; '.join(sentences)} (nothing was submitted)")
     before = set((folder / LOGS).glob("*.snakemake.log"))
     code = project.run(arguments, folder, locks_are_global=locks)
     if code and is_slurm:
@@ -214,12 +214,6 @@ def refuse_dotted_settings(argv: Sequence[str]) -> None:
             raise UsageError(f"--config {entry}: write --config {section}='{{{name}: {value}}}', or edit the config")
         if not re.fullmatch(r"[a-zA-Z_]\w+=.*", entry, re.DOTALL):
             raise UsageError(f"--config {entry}: write SECTION='{{NAME: VALUE}}', such as train='{{epochs: 5}}'")
-
-
-def refuse_conflicts(profile: dict[str, Any]) -> None:
-    """Raise UsageError with every request that this cluster cannot satisfy."""
-    if sentences := list(site_conflicts(profile, query_site())):
-        raise UsageError(f"{'; '.join(sentences)} (nothing was submitted)")
 
 
 def failed_jobs(log: str) -> Iterator[str]:

@@ -154,7 +154,9 @@ def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:
 
 
 def _partition(fields: dict[str, str], nodes: dict[str, Node]) -> Partition:
-    max_nodes = fields.get("MaxNodes", "")
+    max_nodes, hosts = fields.get("MaxNodes", ""), fields["Nodes"]
+    # Slurm itself lists every node of `node[1-3]`.
+    names = query("scontrol", "show", "hostnames", hosts).split() if hosts not in UNLIMITED else []
     return Partition(
         name=fields["PartitionName"],
         is_default=fields["Default"] == "YES",
@@ -162,13 +164,8 @@ def _partition(fields: dict[str, str], nodes: dict[str, Node]) -> Partition:
         max_nodes=None if max_nodes in UNLIMITED else int(max_nodes),
         preempt_mode=fields.get("PreemptMode", "OFF"),
         is_up=fields["State"] == "UP",
-        nodes=tuple(nodes[name] for name in expand_hosts(fields["Nodes"]) if name in nodes),
+        nodes=tuple(nodes[name] for name in names if name in nodes),
     )
-
-
-def expand_hosts(names: str) -> list[str]:
-    """Every node of a list such as `node[1-3]`, by Slurm itself."""
-    return query("scontrol", "show", "hostnames", names).split() if names not in UNLIMITED else []
 
 
 def parse_minutes(text: str) -> int | None:

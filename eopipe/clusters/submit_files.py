@@ -147,6 +147,13 @@ def state_of(values: dict[str, Any]) -> Path:
     return values["state"] or model.parent / f".{model.name}.state"
 
 
+def dag(name: str, jobs: Mapping[str, Sequence[str]]) -> str:
+    """A DAG of jobs by name, each with those that it waits for."""
+    lines = [f"# condor_submit_dag {{folder}}/{name}.dag", *(f"JOB {job} {{folder}}/{job}.sub" for job in jobs)]
+    lines += [f"PARENT {' '.join(parents)} CHILD {job}" for job, parents in jobs.items() if parents]
+    return "\n".join([*lines, *(f"RETRY {job} 3 UNLESS-EXIT 2" for job in jobs), ""])
+
+
 def publish_files(folder: Path, texts: dict[str, str], dag: str) -> None:
     """Write the files of a folder and print how to start its DAG."""
     places = {dag: texts[dag].replace("{folder}", str(folder))}

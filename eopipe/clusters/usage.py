@@ -186,15 +186,12 @@ def parse_sacct(text: str) -> Iterator[tuple[str, JobUsage]]:
         jobs.setdefault(row["JobIDRaw"].partition(".")[0], []).append(row)
     for job, rows in jobs.items():
         memory = [size for row in rows if (size := megabytes(row["MaxRSS"])) is not None]
-        gpu = [size for row in rows if (size := megabytes(_gpu_of_tres(row["TRESUsageInMax"]))) is not None]
+        # Such as `cpu=4,mem=8G,gres/gpumem=3000M`.
+        used = [dict(pair.partition("=")[::2] for pair in row["TRESUsageInMax"].split(",")) for row in rows]
+        gpu = [size for row in used if (size := megabytes(row.get("gres/gpumem", ""))) is not None]
         seconds, cpu = float(rows[0]["ElapsedRaw"] or 0), seconds_of(rows[0]["TotalCPU"])
         largest, largest_gpu = max(memory, default=None), max(gpu, default=None)
         yield job, JobUsage("", seconds, largest, cpu, Requested(), job, largest_gpu)
-
-
-def _gpu_of_tres(text: str) -> str:
-    """GPU memory in a list such as `cpu=4,mem=8G,gres/gpumem=3000M`."""
-    return dict(pair.partition("=")[::2] for pair in text.split(",")).get("gres/gpumem", "")
 
 
 def _merged(job: JobUsage, account: JobUsage) -> JobUsage:

@@ -179,7 +179,6 @@ def open_chips(
 
 
 def _pairs(folder: Path, document: Split) -> Pairs:
-    """The stores of the scenes or composites of a split, with their labels."""
     paths = {kind: _stores(folder / kind) for kind in ("tiles", "composites", "labels")}
     # A composite may have the name of a scene; the split is of one kind.
     kinds = [kind for kind in ("composites", "tiles") if set(document.scenes) <= paths[kind].keys()]
@@ -192,5 +191,4 @@ def _pairs(folder: Path, document: Split) -> Pairs:
 
 
 def _stores(folder: Path) -> dict[str, Path]:
-    """The published stores of a folder, by the names of their scenes."""
     return {Tiles(path.parent).scene: path.parent for path in sorted(folder.glob(f"*.zarr/{MANIFEST}"))}

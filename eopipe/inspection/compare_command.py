@@ -1,18 +1,18 @@
 """`eopipe compare`: settings that differ between finished runs, and their scores on the same test places."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from eopipe.config import load
 from eopipe.contract import STAGES, Argument, Knob, stage
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.evaluation.maps import EvaluationData
-from eopipe.evaluation.paired import RunComparison, compare_runs
+from eopipe.evaluation.paired import compare_runs
 from eopipe.evaluation.trials import LEADERBOARD, TRIAL
 from eopipe.own_files import refuse_foreign_file
 from eopipe.provenance.jobs import RecordedJob, read_jobs, recorded_command
@@ -75,8 +75,10 @@ class FinishedResults:
             for name, value in job.settings.items():
                 if name not in knobs | OF_ONE_JOB:
                     texts.setdefault(f"{job.stage}.{name}", format_setting(value))
-            if job.stage == "evaluate":
-                texts |= dict(_digests(job))
+            for port, name in DATA.items() if job.stage == "evaluate" else ():
+                # One short digest of all files of a port.
+                if digests := sorted(data.sha256 for data in job.record.inputs if data.port == port):
+                    texts[name] = sha256(" ".join(digests).encode()).hexdigest()[:12]
             if job.stage == "train":
                 texts |= {"eopipe": job.record.version, "commit of the project": job.record.project or DASH}
         return texts
@@ -131,7 +133,10 @@ def compare(
             text = render_comparison(names, (caption, scores), rows, read_panels(data, names, places))
             drafts.enter_context(publish(page)).write_text(text, encoding="utf-8")
         if json:
-            document = _document(comparison, names, settings) | {"places": places}
+            # Differences are to the first run.
+            of_runs = [{"name": name} | run.json_document() for name, run in zip(names, comparison.runs, strict=True)]
+            sizes = {"samples": comparison.count, "pieces": comparison.pieces}
+            document = sizes | {"runs": of_runs, "settings": settings, "places": places}
             write_json(drafts.enter_context(publish(json)), document)
 
 
@@ -145,22 +150,7 @@ def names_of(paths: Sequence[Path]) -> list[str]:
     return next(names for names in ends if len({*names}) == len(names))
 
 
-def _digests(job: RecordedJob) -> Iterator[tuple[str, str]]:
-    """What the evaluation read, each port with one short digest of its files."""
-    for port, name in DATA.items():
-        digests = sorted(data.sha256 for data in job.record.inputs if data.port == port)
-        if digests:
-            yield name, sha256(" ".join(digests).encode()).hexdigest()[:12]
-
-
 def _differing(settings: Sequence[dict[str, str]]) -> dict[str, list[str]]:
-    """The settings of several runs that are not the same in all."""
     names = dict.fromkeys(name for of_run in settings for name in of_run)
     texts = {name: [of_run.get(name, DASH) for of_run in settings] for name in names}
     return {name: of_runs for name, of_runs in texts.items() if len(set(of_runs)) > 1}
-
-
-def _document(comparison: RunComparison, names: Sequence[str], settings: dict[str, list[str]]) -> dict[str, Any]:
-    """Everything that was compared; the differences are to the first run."""
-    runs = [{"name": name} | run.json_document() for name, run in zip(names, comparison.runs, strict=True)]
-    return {"samples": comparison.count, "pieces": comparison.pieces, "runs": runs, "settings": settings}

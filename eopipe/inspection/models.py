@@ -48,7 +48,6 @@ class ArrayImage:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width in pixels."""
         height, width = self.is_valid.shape
         return height, width
 
@@ -182,7 +181,6 @@ class LoadedModel:
         return mapped.reshape(*array.shape[:-3], *mapped.shape[1:])
 
     def _predict_named(self, images: "xarray.DataArray") -> "xarray.DataArray":
-        """Predictions with the coordinates of the images."""
         import xarray
 
         if missing := [axis for axis in AXES if axis not in images.dims]:

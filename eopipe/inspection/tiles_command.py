@@ -199,7 +199,9 @@ def slot_of(chip: dict[str, Any]) -> tuple[slice, slice]:
 
 def describe_store(store: Tiles) -> list[str]:
     """One store, a line for each property."""
-    rows = [("scene", _scene_text(store)), ("grid", _grid_text(store)), ("bounds", _bounds_text(store))]
+    chip_set = store.attributes.get(CHIP_SET)
+    bounds = format_degrees(chip_set["bbox"]) if chip_set else format_bounds(store.grid)
+    rows = [("scene", _scene_text(store)), ("grid", _grid_text(store)), ("bounds", bounds)]
     rows += [(name, _array_text(store, name)) for name, array in sorted(store.group.arrays()) if array.ndim > 1]
     rows += [("names", " ".join(store.names)), ("chunks", _chunk_text(store)), ("valid share", _valid_text(store))]
     rows += [("files", "{} files, {}".format(*_store_row(store)[-2:]))]
@@ -223,7 +225,6 @@ def _store_row(store: Tiles) -> tuple[str, ...]:
 
 
 def _file_size(path: Path) -> tuple[int, int]:
-    """Number of files of a store with its manifest, and their bytes."""
     paths = [*files(path), *path.glob("manifest.json")]
     return len(paths), sum(file.stat().st_size for file in paths)
 
@@ -247,13 +248,7 @@ def _grid_text(store: Tiles) -> str:
     )
 
 
-def _bounds_text(store: Tiles) -> str:
-    chip_set = store.attributes.get(CHIP_SET)
-    return format_degrees(chip_set["bbox"]) if chip_set else format_bounds(store.grid)
-
-
 def _array_text(store: Tiles, name: str) -> str:
-    """Shape, data type, scaling and compression ratio of an array."""
     array = store.array(name)
     scaling = ""
     if "scale_factor" in array.attrs:

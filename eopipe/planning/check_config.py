@@ -127,8 +127,7 @@ def _missing(setting: str, path: Path, kind: str) -> Iterator[str]:
         # A mistake of the setting, which is listed already.
         return
     if not path.exists():
-        purpose = {"label.source": "put the labels there, or name another file"}
-        cure = purpose.get(setting, "correct the path")
+        cure = "put the labels there, or name another file" if setting == "label.source" else "correct the path"
         yield f"{setting} {path} is missing: there is no such {kind}; {cure}"
     elif kind == "folder" and not path.is_dir():
         yield f"{setting} {path} is a file; give the folder that contains it"
@@ -151,11 +150,7 @@ def model_mistakes(config: Config) -> list[str]:
     depth, slot = config["train"]["depth"], read_index(Path(config["chip_set"]))["slot"] if config["chip_set"] else 0
     if slot % 2**depth:
         return [f"the chips are in slots of {slot} pixels, which cannot be halved {depth} times (train.depth)"]
-    sentences = [
-        s
-        for of_training in configs_of_trainings(config).values()
-        for s in refusal(partial(model_warnings, of_training))
-    ]
+    sentences = [s for c in configs_of_trainings(config).values() for s in refusal(partial(model_warnings, c))]
     return [s if "train." in s else f"train.architecture: {s}" for s in dict.fromkeys(sentences)]
 
 

@@ -68,7 +68,6 @@ class ChipForecast:
 
     @property
     def has_labels(self) -> bool:
-        """Whether labels were available."""
         return self.classes != (UNKNOWN,)
 
     def count(self, split: str) -> int:
@@ -219,7 +218,6 @@ class PlannedImage:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of the frame."""
         return self.frame.shape
 
     @property
@@ -252,21 +250,19 @@ def _images(scenes: FrozenScenes) -> list[PlannedImage]:
 def _write_labels(config: Config, scenes: FrozenScenes, folder: Path) -> list[Path]:
     """Label stores, written by the stage itself; none where their file is missing, or a scene is not local."""
     source, grid = config["label"]["source"], folder / "grid.json"
-    write_json(grid, scenes.frame.json())
-    label, target = stage("label"), folder / "labels"
-    if source is not None:
-        if not Path(source).exists() or math.prod(scenes.shape) > MAX_LABEL_PIXELS:
-            return []
-        label.run(grid=grid, labels=target / "all.zarr", **config["label"])
-        return [target / "all.zarr"]
-    if scenes.shape[0] * scenes.shape[1] * len(scenes.items) > MAX_LABEL_PIXELS:
+    count = len(scenes.items) if source is None else 1
+    if math.prod(scenes.shape) * count > MAX_LABEL_PIXELS or (source is not None and not Path(source).exists()):
         return []
-    for name, item in scenes.items.items():
-        scene = scene_folder(config, name, item, folder)
-        if scene is None:
+    of_stores: dict[str, Path | None] = {"all": None}
+    if source is None:
+        of_stores = {name: scene_folder(config, name, item, folder) for name, item in scenes.items.items()}
+        if None in of_stores.values():
             return []
-        label.run(grid=grid, labels=target / f"{name}.zarr", scene=scene, **config["label"])
-    return [target / f"{name}.zarr" for name in scenes.items]
+    write_json(grid, scenes.frame.json())
+    paths = {folder / f"labels/{name}.zarr": {"scene": scene} if scene else {} for name, scene in of_stores.items()}
+    for path, of_scene in paths.items():
+        stage("label").run(grid=grid, labels=path, **of_scene, **config["label"])
+    return [*paths]
 
 
 def chips_json(forecast: ChipForecast) -> dict[str, Any]:

@@ -48,22 +48,18 @@ class FrozenScenes:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of the frame in pixels."""
         return self.frame.shape
 
     @property
     def days(self) -> tuple[date, ...]:
-        """The days of the scenes, in order."""
         return tuple(sorted(day_of(item["properties"], f"scene {name}") for name, item in self.items.items()))
 
     @cached_property
     def footprints(self) -> dict[str, list[CellFootprint]]:
-        """The footprints of each scene in the cells."""
         return {name: cell_footprints(item, self.frame) for name, item in self.items.items()}
 
     @cached_property
     def masks(self) -> dict[str, Coverage]:
-        """The pixels that each scene covers."""
         return {name: Coverage.of(self.frame, footprints) for name, footprints in self.footprints.items()}
 
 
@@ -103,11 +99,10 @@ def changed_options(record: dict[str, Any], name: str, section: dict[str, Any]) 
 
 
 def _read_scenes(config: Config, folder: Path, *, is_frozen: bool) -> FrozenScenes:
-    items, grid = folder / "items", folder / "grid.json"
-    paths = sorted(items.glob("*.geojson"))
+    items = folder / "items"
+    scenes = {path.stem: read_item(path) for path in sorted(items.glob("*.geojson"))}
     composites = periods(config, items) if config["composite"]["method"] != "none" else {}
-    scenes = {path.stem: read_item(path) for path in paths}
-    return FrozenScenes(scenes, read_frame(grid), is_frozen, composites)
+    return FrozenScenes(scenes, read_frame(folder / "grid.json"), is_frozen, composites)
 
 
 def scene_folder(config: Config, name: str, item: Item, folder: Path) -> Path | None:

@@ -83,7 +83,6 @@ class RunForecast:
 
     @property
     def unknown(self) -> int:
-        """Number of assets of unknown size."""
         return sum(row.assets_of_unknown_size for row in self.rows)
 
     @property
@@ -343,11 +342,10 @@ def chips_table(forecast: ChipForecast) -> list[str]:
     """Chips by split: positions on the grid, chips over all scenes, and chips of each class where labels are known."""
     names = forecast.classes if forecast.has_labels else ()
     head = ("split", "positions", "chips", *(f"with {name}" for name in names))
-    return format_table([head, *(_split_row(forecast, split, len(names)) for split in SPLITS)], left=(0,))
-
-
-def _split_row(forecast: ChipForecast, split: str, classes: int) -> TextRow:
-    rows = forecast.class_counts(split)[:classes]
-    total = max(1, sum(pixels for _, _, pixels in rows))
-    shares = (f"{count:,} ({100 * pixels / total:.1f} %)" for _, count, pixels in rows)
-    return split, f"{len(forecast.corners[split]):,}", f"{forecast.count(split):,}", *shares
+    rows = [head]
+    for split in SPLITS:
+        counts = forecast.class_counts(split)[: len(names)]
+        total = max(1, sum(pixels for _, _, pixels in counts))
+        shares = (f"{count:,} ({100 * pixels / total:.1f} %)" for _, count, pixels in counts)
+        rows.append((split, f"{len(forecast.corners[split]):,}", f"{forecast.count(split):,}", *shares))
+    return format_table(rows, left=(0,))

@@ -93,7 +93,6 @@ class JobMessages(logging.Filter):
         self.is_running, self.finished = False, ""
 
     def read(self, config: Config) -> None:
-        """Take over which settings name files."""
         settings = ((name, port) for name in STAGES for port in stage(name).settings if is_path(port))
         self.keys = {str(config[name][port.name]): f"{name}.{port.name}" for name, port in settings}
 

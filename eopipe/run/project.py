@@ -71,6 +71,11 @@ rule project:
     input:
         rules.all.input,
 """
+# Files of the results to look at after a run.
+LOOK_AT = (
+    *("report.html", "map.png", "metrics.json", "model-card.md", "model.onnx", "catalog/catalog.json"),
+    *("products/polygons.gpkg", "products/zones.csv", "crate/ro-crate-metadata.json"),
+)
 USAGE = "`eopipe usage` shows what the jobs requested and used."
 
 
@@ -287,18 +292,7 @@ def _environment(folder: Path) -> dict[str, str]:
 def summary(results: str) -> str:
     """Scores in a line each, and the files to look at after a run, as far as they exist."""
     root = Path(results)
-    names = (
-        "report.html",
-        "map.png",
-        "metrics.json",
-        "model-card.md",
-        "model.onnx",
-        "catalog/catalog.json",
-        "products/polygons.gpkg",
-        "products/zones.csv",
-        "crate/ro-crate-metadata.json",
-    )
-    files = [f"  {root / name}" for name in names if (root / name).is_file()]
+    files = [f"  {root / name}" for name in LOOK_AT if (root / name).is_file()]
     scores = _scores(root / "metrics.json") if (root / "metrics.json").is_file() else []
     scores += _short_training(root / "model/model.json")
     return "\n".join([*scores, *(["", "Look at:", *files, "", USAGE] if files else [])])

@@ -107,7 +107,6 @@ class TensorBoard(Tracker):
         self._add_values(step, when, [self._summary.Value(tag=tag, simple_value=v) for tag, v in named.items()])
 
     def picture(self, step: int, png: bytes, when: float) -> None:
-        """Add a PNG as it is."""
         width, height = struct.unpack(">II", png[16:24])
         image = self._summary.Image(encoded_image_string=png, width=width, height=height, colorspace=3)
         self._add_values(step, when, [self._summary.Value(tag=PICTURES, image=image)])
@@ -167,7 +166,6 @@ class MLflow(Tracker):
                 self._pending.append(self._metric(name, value, int(when * 1000), step))
 
     def picture(self, step: int, png: bytes, when: float) -> None:  # noqa: ARG002 - an artifact has no time
-        """Keep a PNG as an artifact."""
         with TemporaryDirectory() as folder:
             (path := Path(folder) / f"step-{step:09d}.png").write_bytes(png)
             self._client.log_artifact(self._id, str(path), PICTURES)
@@ -248,7 +246,6 @@ class Trackers:
             self.each("scalars", event["step"], numbers, event.get("time") or time.time())
 
     def take_pictures(self) -> None:
-        """Hand on the pictures that are new."""
         for path in sorted(set((self.run.folder / PICTURES).glob("step-*.png")) - self._pictures):
             self._pictures.add(path)
             # A training that resumes removes pictures of steps that it repeats.
@@ -257,7 +254,6 @@ class Trackers:
                 self.each("picture", int(path.stem[5:]), png, when)
 
     def each(self, method: str, *arguments: Any) -> None:
-        """Call a method of every tracker."""
         for name, tracker in list(self._open.items()):
             with self._guard(name):
                 getattr(tracker, method)(*arguments)

@@ -135,7 +135,6 @@ class FollowedRun:
 
     @property
     def title(self) -> str:
-        """What a tracker calls it."""
         return f"train-{self.name[:8]}"
 
 

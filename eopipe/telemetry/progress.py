@@ -33,7 +33,6 @@ class ProgressReport:
     left: float
 
     def line(self) -> str:
-        """The report as `key=value`."""
         return (
             f"event=progress step={self.step} of={self.steps} loss={self.loss:.6g} samples_s={self.samples_s:.1f} "
             f"data_wait={self.data_wait:.1%} memory_mb={self.memory / 1e6:.0f} left={format_duration(self.left)}"

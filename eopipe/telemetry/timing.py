@@ -40,12 +40,10 @@ class PhaseTimer:
         _timer.set(self)
 
     def stop(self) -> None:
-        """Stop being the timer of this thread."""
         _timer.set(None)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the seconds of the block for a phase."""
         self._switch()
         self._open.append(name)
         start = self._record_event(name)
@@ -147,7 +145,6 @@ class Profiler:
         self._running: profile | None = None
 
     def step(self) -> None:
-        """Count a step that has ended."""
         self._step += 1
         if self._step == SKIPPED:
             self._start()
