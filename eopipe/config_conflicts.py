@@ -15,8 +15,7 @@ from eopipe.contract import stage
 from eopipe.errors import EopipeError
 from eopipe.inference.images import check_symmetries
 from eopipe.labels.change import before_conflicts
-from eopipe.labels.classes import legend_conflicts, raster_conflicts
-from eopipe.labels.values import option_conflicts
+from eopipe.labels.kinds import legend_conflicts, option_conflicts, raster_conflicts
 from eopipe.labels.vector_files import VECTORS, source_conflicts
 from eopipe.models import MODELS_WITH_HEAD
 from eopipe.models.model_files import module_of

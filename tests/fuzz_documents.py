@@ -124,7 +124,7 @@ def chip_set(folder: Path) -> Change:
     from eopipe.chips.chip_table import ChipTable
     from eopipe.chips.splits import SplitPlan, SplitRequest
     from eopipe.inspection.tiles_command import describe_store
-    from eopipe.labels.classes import Legend
+    from eopipe.labels.kinds import Legend
     from eopipe.reporting.run_data import describe_places
     from eopipe.reporting.split_maps import outlines_of
     from eopipe.stac.write import extent_of

@@ -13,7 +13,8 @@ shores, field corners and round fields of two places in chips of 16 pixels at mo
 chip, and shores in smaller chips, may still be taken for copies; a copy that was compressed to flat areas is missed.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -58,31 +59,20 @@ class ChipWindow:
         return ChipWindow(self.values[:, y, x], self.smoothed[:, y, x], self.valid[y, x])
 
 
-@dataclass
 class ChipAligner:
     """Correlates chips of stores after alignment; `spread` is the standard deviation of each band in training."""
 
-    stores: list[Tiles]
-    chip: int
-    spread: dict[str, float]
-    _windows: dict[tuple[int, ...], ChipWindow] = field(default_factory=dict)
-    _scenes: dict[int, tuple[AnyArray, AnyArray]] = field(default_factory=dict)
+    def __init__(self, stores: list[Tiles], chip: int, spread: dict[str, float]) -> None:
+        self.stores, self.chip, self.spread = stores, chip, spread
+        self._window, self._scene = lru_cache(MAX_WINDOWS)(self._read), lru_cache(MAX_SCENES)(self._read_scene)
 
     def correlate(self, first: IntArray, second: IntArray, symmetry: int) -> float:
         """The correlation of two samples (scene, row, column), of which the second is turned, at its best shift."""
-        return best_correlation(self._window(first, MARGIN), self._window(second, 0).turned(symmetry))
-
-    def _window(self, sample: IntArray, margin: int) -> ChipWindow:
-        """The centre of a chip with a margin, invalid outside of the grid."""
-        scene, row, col = (int(number) for number in sample)
-        key = scene, row, col, margin
-        if key not in self._windows:
-            while len(self._windows) >= MAX_WINDOWS:
-                self._windows.pop(next(iter(self._windows)))
-            self._windows[key] = self._read(scene, row, col, margin)
-        return self._windows[key]
+        reference, chip = self._window(*first.tolist(), MARGIN), self._window(*second.tolist(), 0)
+        return best_correlation(reference, chip.turned(symmetry))
 
     def _read(self, scene: int, row: int, col: int, margin: int) -> ChipWindow:
+        """The centre of a chip with a margin, invalid outside of the grid."""
         store, edge = self.stores[scene], min(self.chip, MAX_EDGE)
         around = (self.chip - edge) // 2 - margin
         starts, size = (row + around, col + around), edge + 2 * margin
@@ -101,12 +91,11 @@ class ChipAligner:
         store = self.stores[scene]
         if len(store.names) * store.shape[0] * store.shape[1] > SCENE_SIZE:
             return store.read("image", y, x), store.read("valid", y, x)
-        if scene not in self._scenes:
-            while len(self._scenes) >= MAX_SCENES:
-                self._scenes.pop(next(iter(self._scenes)))
-            self._scenes[scene] = store.read("image"), store.read("valid")
-        image, valid = self._scenes[scene]
+        image, valid = self._scene(scene)
         return image[:, y, x], valid[y, x]
+
+    def _read_scene(self, scene: int) -> tuple[AnyArray, AnyArray]:
+        return self.stores[scene].read("image"), self.stores[scene].read("valid")
 
 
 def smooth(values: Float64Array, valid: BoolArray) -> Float64Array:

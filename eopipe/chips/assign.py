@@ -5,7 +5,7 @@ assigned by their true places: blocks are equal-area parts of the Earth, strips 
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from eopipe.chips.splits import (
     zones_of_grids,
 )
 from eopipe.errors import BadInputError, UsageError, some_of
+from eopipe.scenes.item import moment_of
 from eopipe.scenes.products import tile_in
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.globe import DEGREES, common_bounds, transformer
@@ -130,10 +131,9 @@ def tile_of(store: SplitScene) -> str:
 def split_day(store: SplitScene) -> str | None:
     """The day (UTC) of a scene as ISO date; None without a datetime."""
     try:
-        moment = datetime.fromisoformat(str(store.attributes.get("datetime") or ""))
+        return moment_of(str(store.attributes.get("datetime") or "")).astimezone(UTC).date().isoformat()
     except ValueError:
         return None
-    return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date().isoformat()
 
 
 def groups_of(stores: Sequence[SplitScene], plan: SplitPlan) -> list[str]:
@@ -199,7 +199,8 @@ def splits_by_region(
     A chip may be in several regions of one split; its own is the one of its middle pixel. Regions are rasterised
     around blocks of chips only.
     """
-    from eopipe.labels.classes import ClassShapes, Legend
+    from eopipe.labels.kinds import Legend
+    from eopipe.labels.sources import LabelShapes
     from eopipe.labels.vector_files import read_file
 
     if source is None:
@@ -210,7 +211,7 @@ def splits_by_region(
         splits = assign_groups(names, plan)
         split_of_region[: len(names)] = [splits[name] for name in names]
     frame, corners = Frame(table.cells), table.samples[:, 1:]
-    shapes = {cell.id: ClassShapes(source, cell.grid, Legend(names), attribute) for cell in frame.cells}
+    shapes = {cell.id: LabelShapes(source, cell.grid, Legend(names), attribute) for cell in frame.cells}
     split_of_chip = np.full(len(corners), NO_SPLIT, np.uint8)
     region_of_chip = np.full(len(corners), NO_LABEL, np.uint8)
     for numbers, window in blocks_of_chips(corners, plan.chip):
@@ -220,7 +221,7 @@ def splits_by_region(
         regions = np.full((y.stop - y.start, x.stop - x.start), NO_LABEL, np.uint8)
         for cell, in_cell, in_window in frame.parts_in_cells((y, x)):
             part = shapes[cell.id].rasterize(cell.grid[in_cell], "invalid", all_touched=False)
-            regions[in_window] = part.numbers
+            regions[in_window] = part.labels
         zones = SplitZones(split_of_region[regions], 1, 1)
         in_window = corners[numbers] - (y.start, x.start)
         split_of_chip[numbers] = splits_of_chips(in_window, zones, plan)

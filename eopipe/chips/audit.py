@@ -12,7 +12,7 @@ near-duplicate  two chips of two splits look alike (see `eopipe.chips.near_dupli
 place           in a split by scene, pixels of one place have one label in two splits (see `eopipe.chips.label_leaks`)
 polygon         a polygon of the labels has pixels in two splits
 band            a warning: a band gives the label of nearly every pixel by itself
-autocorrelation a warning: labels are correlated over more than block and buffer (see `eopipe.chips.label_range`)
+autocorrelation a warning: labels are correlated over more than block and buffer (see `eopipe.chips.label_leaks`)
 statistics      band statistics of other pixels than the training chips (found when training starts)
 """
 
@@ -83,7 +83,6 @@ class ChipSplit:
         return self.table.scenes[self.rows[split]]
 
     def name(self, split: str, number: int) -> str:
-        """The name of a chip in findings."""
         return f"{split} {self.table.name(self.rows[split][number])}"
 
     def pairs(self) -> Iterator[tuple[str, str]]:

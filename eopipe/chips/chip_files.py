@@ -122,15 +122,11 @@ def chip_pairs(images: str, masks: str, root: Path | None = None) -> list[ChipFi
     for pattern, matches in ((images, by_id), (masks, masks_by_id)):
         if not matches:
             raise BadInputError(f"no file matches {pattern}; give a pattern such as 'S2/*_S2.tif'")
-    if alone := sorted(by_id.keys() - masks_by_id.keys()):
-        raise BadInputError(
-            f"{len(alone)} images have no mask, such as {by_id[alone[0]]}: no file {masks.replace('*', alone[0])}"
-        )
-    if alone := sorted(masks_by_id.keys() - by_id.keys()):
-        raise BadInputError(
-            f"{len(alone)} masks have no image, such as {masks_by_id[alone[0]]}: "
-            f"no file {images.replace('*', alone[0])}"
-        )
+    sides = (("images have no mask", by_id, masks_by_id, masks), ("masks have no image", masks_by_id, by_id, images))
+    for lack, present, partners, pattern in sides:
+        if alone := sorted(present.keys() - partners.keys()):
+            missing = pattern.replace("*", alone[0])
+            raise BadInputError(f"{len(alone)} {lack}, such as {present[alone[0]]}: no file {missing}")
     return [
         ChipFile(key, by_id[key], names[0](by_id[key]), masks_by_id[key], names[1](masks_by_id[key]))
         for key in sorted(by_id)

@@ -21,7 +21,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, IntArray
 from eopipe.chips.chip_files import ChipFile, ChipHeader, read_header, read_image, read_mask
 from eopipe.errors import BadInputError
-from eopipe.labels.classes import Legend
+from eopipe.labels.kinds import Legend, class_flags
 from eopipe.labels.source_values import SourceValues, attributes_of
 from eopipe.processes import map_in_order
 from eopipe.publish import publish, refuse_foreign
@@ -181,11 +181,9 @@ class ChipSetWriter:
             "scale_factor": stated[0] if self.options.scale is None else self.options.scale,
             "add_offset": stated[1] if self.options.offset is None else self.options.offset,
         }
-        meanings = " ".join("_".join(name.split()) for name in self.legend.classes)
-        flags = {"flag_values": list(range(len(self.legend.classes))), "flag_meanings": meanings}
         image = add_array(tiles, "image", (len(self.bands), *shape), self.headers[0].dtype, layout, **scaling)
         valid = add_array(tiles, "valid", shape, "uint8", layout)
-        label = add_array(labels, "label", shape, "uint8", layout, **flags)
+        label = add_array(labels, "label", shape, "uint8", layout, **class_flags(self.legend.classes))
         declare_nodata(label, NO_LABEL)
         return [image, valid, label, add_array(labels, "valid", shape, "uint8", layout)]
 
@@ -245,7 +243,7 @@ class ChipSetWriter:
         stored, values_of_bins, has_value = read_mask(chip)
         # As of a raster of `label`: edges of bins are physical values, other numbers are stored ones.
         numbers, ignored = values_of_bins if self.legend.bins else stored, np.isin(stored, self.legend.ignore)
-        classified = self.legend.classify(numbers, has_value & ~ignored)
+        classified = self.legend.of_raster(numbers, has_value & ~ignored)
         without_class = numbers[has_value & ~ignored & (classified == NO_LABEL)]
         with self._lock:
             values.name = f"mask {chip.mask_source}"

@@ -6,7 +6,7 @@ whole pixels. Others are apart on the ellipsoid: below 50 km along the axes of a
 apart, else on a great circle.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from eopipe.arrays import Float64Array, IntArray, UInt8Array
+from eopipe.arrays import AnyArray, Float64Array, IntArray, UInt8Array
 from eopipe.chips.chip_places import OUTLINE, ChipPlaces
 from eopipe.chips.splits import KEPT_APART, NO_SPLIT
 from eopipe.errors import UsageError
@@ -156,12 +156,8 @@ class ChipGround:
 
     def overlapping(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray]:
         """Position in `second` and in `first` of all pairs of chips (numbers) that overlap by half a pixel or more."""
-        from scipy.spatial import cKDTree
-
         reach = 2.83 * float(self.half_edges[np.concatenate([first, second])].max(initial=0.0))
-        lists = cKDTree(self.centres[first]).query_ball_point(self.centres[second], reach, return_sorted=True)
-        index = np.repeat(np.arange(len(second)), [len(partners) for partners in lists])
-        partner = np.array([*chain.from_iterable(lists)], np.int64)
+        index, partner = _neighbours(self.centres[first], self.centres[second], reach)
         is_overlap = self._gap(first[partner], second[index]) <= -self.pixel_m / 2
         return index[is_overlap], partner[is_overlap]
 
@@ -225,7 +221,6 @@ class ChipTable:
         )
 
     def name(self, row: int) -> str:
-        """The name of a chip in messages."""
         if self.index:
             return f"chip {self.index[row]['id']}"
         _, y, x = self.samples[row].tolist()
@@ -248,16 +243,24 @@ class ChipTable:
         With the day (n,) of each chip, chips of other days are far away.
         """
         gaps, nearest = np.full(len(second), np.inf), np.zeros(len(second), np.int64)
-        for grid in np.unique(self.grids[second]).tolist():
-            chosen = np.flatnonzero(self.grids[second] == grid)
-            is_same = (self.grids[first] == grid) & (grid != NO_GRID)
-            for numbers, measure in ((np.flatnonzero(is_same), self._on_grid), (np.flatnonzero(~is_same), self._apart)):
-                if len(numbers):
-                    values, index = measure(first[numbers], second[chosen], days)
-                    is_closer = values < gaps[chosen]
-                    gaps[chosen[is_closer]] = values[is_closer]
-                    nearest[chosen[is_closer]] = numbers[index[is_closer]]
+        for numbers, chosen, is_on_grid in self._parts(first, second):
+            if is_on_grid:
+                values, index = self._on_grid(first[numbers], second[chosen], days)
+            else:
+                metres, index = self.ground.gaps(first[numbers], second[chosen], days)
+                values = np.round(metres / self.ground.pixel_m)
+            is_closer = values < gaps[chosen]
+            gaps[chosen[is_closer]] = values[is_closer]
+            nearest[chosen[is_closer]] = numbers[index[is_closer]]
         return gaps, nearest
+
+    def _parts(self, first: IntArray, second: IntArray) -> Iterator[tuple[IntArray, IntArray, bool]]:
+        """Positions in `first` and in `second` of chips on each grid, and of others beside those on it; and which."""
+        for grid in np.unique(self.grids[second]).tolist():
+            is_same = (self.grids[first] == grid) & (grid != NO_GRID)
+            for is_on_grid in (True, False):
+                if len(numbers := np.flatnonzero(is_same == is_on_grid)):
+                    yield numbers, np.flatnonzero(self.grids[second] == grid), is_on_grid
 
     def _on_grid(self, first: IntArray, second: IntArray, days: IntArray | None) -> tuple[Float64Array, IntArray]:
         """Gaps between chips of one grid, in whole pixels."""
@@ -268,29 +271,17 @@ class ChipTable:
         distance, nearest = cKDTree(corners).query(points[second], p=np.inf)
         return distance - self.chip, number[nearest]
 
-    def _apart(self, first: IntArray, second: IntArray, days: IntArray | None) -> tuple[Float64Array, IntArray]:
-        """Gaps between chips of different grids."""
-        gaps, nearest = self.ground.gaps(first, second, days)
-        return np.round(gaps / self.ground.pixel_m), nearest
-
     def overlapping(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray]:
         """Position in `second` and in `first` of all pairs of chips (rows) that show a place together."""
-        from scipy.spatial import cKDTree
-
         pairs = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-        for grid in np.unique(self.grids[second]).tolist():
-            chosen = np.flatnonzero(self.grids[second] == grid)
-            is_same = (self.grids[first] == grid) & (grid != NO_GRID)
-            same, other = np.flatnonzero(is_same), np.flatnonzero(~is_same)
-            if len(same):
-                tree = cKDTree(self.samples[first[same], 1:])
+        for numbers, chosen, is_on_grid in self._parts(first, second):
+            if is_on_grid:
+                corners = (self.samples[first[numbers], 1:], self.samples[second[chosen], 1:])
                 # Corners are whole pixels.
-                lists = tree.query_ball_point(self.samples[second[chosen], 1:], self.chip - 0.5, p=np.inf)
-                index = np.repeat(chosen, [len(partners) for partners in lists])
-                pairs.append((index, same[np.array([*chain.from_iterable(lists)], np.int64)]))
-            if len(other):
-                index, partner = self.ground.overlapping(first[other], second[chosen])
-                pairs.append((chosen[index], other[partner]))
+                index, partner = _neighbours(*corners, self.chip - 0.5, np.inf)
+            else:
+                index, partner = self.ground.overlapping(first[numbers], second[chosen])
+            pairs.append((chosen[index], numbers[partner]))
         index, partner = (np.concatenate(part) for part in zip(*pairs, strict=True))
         return index, partner
 
@@ -305,6 +296,15 @@ class ChipTable:
                 gaps, _ = self.gaps(others, chosen)
                 splits[chosen[gaps < buffer]] = NO_SPLIT
         return splits
+
+
+def _neighbours(first: AnyArray, second: AnyArray, reach: float, norm: float = 2.0) -> tuple[IntArray, IntArray]:
+    """Index in `second` and in `first` of all pairs of points (n, axis) that are at most so far apart, in a norm."""
+    from scipy.spatial import cKDTree
+
+    lists = cKDTree(first).query_ball_point(second, reach, p=norm, return_sorted=True)
+    index = np.repeat(np.arange(len(second)), [len(partners) for partners in lists])
+    return index, np.array([*chain.from_iterable(lists)], np.int64)
 
 
 def geocentric(degrees: Float64Array) -> Float64Array:

@@ -8,7 +8,6 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from eopipe.chips.chip_blocks import blocks_of_chips, class_counts
 from eopipe.errors import BadInputError
-from eopipe.tasks.task import majority_class
 from eopipe.tiles.store import Tiles
 
 
@@ -116,14 +115,9 @@ def chip_votes_in_area(
 
 
 def count_votes(chips: AnyArray, classes: AnyArray, shape: tuple[int, int]) -> IntArray:
-    """Counts (chip, class) of pixels (n,)."""
+    """Counts (chip, class) of pixels (n,), or of any two numbers of each."""
     flat = chips.astype(np.int64) * shape[1] + classes.astype(np.int64)
     return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
-
-
-def chip_classes(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -> IntArray:
-    """The majority class of the labelled and valid pixels of each sample (scene, row, column)."""
-    return majority_class(chip_votes(pairs, samples, chip))
 
 
 def class_numbers(label: Tiles, y: slice, x: slice) -> AnyArray | None:

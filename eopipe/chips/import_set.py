@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from eopipe.chips.chip_files import ChipFile, chip_pairs, chip_windows, class_fo
 from eopipe.chips.chip_set import INDEX, ImportOptions, write_chip_set
 from eopipe.contract import IN_WORKFLOW
 from eopipe.errors import BadInputError, UsageError
-from eopipe.labels.classes import Legend
+from eopipe.labels.kinds import Legend
 
 log = logging.getLogger("eopipe")
 SETTING = r"(?<![\w./])label\.(classes|bins|codes|ignore|values)\b(?![./])"
@@ -24,79 +23,56 @@ SETTING = r"(?<![\w./])label\.(classes|bins|codes|ignore|values)\b(?![./])"
 OF_MASKS = ("codes", "values", "bins", "ignore")
 
 
-@dataclass(frozen=True)
-class ImportSource:
-    """Where the chips of a set are, as the options name it: two patterns, a folder for each class, or a list.
+def _chips_of(values: Mapping[str, Any]) -> tuple[tuple[str, ...], list[ChipFile]]:
+    """The chips of folders with their classes, or those of a list or of two patterns, without.
 
-    `root` is the folder that patterns and the paths of the list start from.
+    Raises UsageError for options that exclude each other, the errors of the functions that look for the chips, and
+    RefusedError for files outside of the folders that may be read.
     """
+    refuse_contradictions(values)
+    root, names = values["root"], tuple[str, ...]()
+    if values["folders"] is not None:
+        names, chips = class_folders(values["folders"])
+        folders = [values["folders"], Path()]
+    elif values["windows"] is not None:
+        folders = [root or values["windows"].parent]
+        chips = chip_windows(values["windows"], *folders)
+    else:
+        patterns = values["images"], values["masks"]
+        chips = chip_pairs(*patterns, root)
+        folders = [*(folder_of(str(Path(root or "", pattern))) for pattern in patterns), root or Path()]
+    # A config gives no permission to read elsewhere.
+    refuse_outside(chips, [*folders, *values.get("allow_folder", ())])
+    return names, chips
 
-    root: Path | None
-    folders: Path | None
-    windows: Path | None
-    images: str | None
-    masks: str | None
-    allow_folder: tuple[Path, ...] = ()
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "ImportSource":
-        """The source that the values of the stage name."""
-        root, folders, windows, images, masks = (
-            values[name] for name in ("root", "folders", "windows", "images", "masks")
-        )
-        # A config gives no permission to read elsewhere.
-        return cls(root, folders, windows, images, masks, values.get("allow_folder", ()))
-
-    def pairs(self) -> list[ChipFile]:
-        """The chips of the two patterns; none without them. Raises the errors of `chip_pairs`, and RefusedError."""
-        if self.images is None or self.masks is None:
-            return []
-        chips = chip_pairs(self.images, self.masks, self.root)
-        folders = [folder_of(str(Path(self.root or "", pattern))) for pattern in (self.images, self.masks)]
-        refuse_outside(chips, [*folders, self.root or Path(), *self.allow_folder])
-        return chips
-
-    def by_class(self) -> tuple[tuple[str, ...], list[ChipFile]]:
-        """The classes and the chips of the folder. Raises the errors of `class_folders`, and RefusedError."""
-        if self.folders is None:
-            return (), []
-        names, chips = class_folders(self.folders)
-        refuse_outside(chips, [self.folders, Path(), *self.allow_folder])
-        return names, chips
-
-    def of_list(self) -> list[ChipFile]:
-        """The chips of the list; none without one. Raises the errors of `chip_windows`, and RefusedError."""
-        if self.windows is None:
-            return []
-        folder = self.root or self.windows.parent
-        chips = chip_windows(self.windows, folder)
-        refuse_outside(chips, [folder, *self.allow_folder])
-        return chips
+def _files(values: Mapping[str, Any], option: str) -> list[Path]:
+    """The files of an import, each once; none where another option says where the chips are."""
+    refuse_contradictions(values)
+    if option != next((name for name in ("folders", "windows") if values[name] is not None), "images"):
+        return []
+    paths = (path for chip in _chips_of(values)[1] for path in (chip.image, chip.mask) if path is not None)
+    return [*([values["windows"]] if option == "windows" else []), *dict.fromkeys(paths)]
 
 
 def files_of_patterns(values: Mapping[str, Any]) -> list[Path]:
     """The images and masks that the patterns of an import match. Raises its errors for options and files."""
-    refuse_contradictions(values)
-    is_used = values["folders"] is None and values["windows"] is None
-    return _files(ImportSource.of(values).pairs()) if is_used else []
+    return _files(values, "images")
 
 
 def files_of_folders(values: Mapping[str, Any]) -> list[Path]:
     """The images in the folders of the classes of an import. Raises its errors for options and files."""
-    refuse_contradictions(values)
-    return _files(ImportSource.of(values).by_class()[1])
+    return _files(values, "folders")
 
 
 def files_of_list(values: Mapping[str, Any]) -> list[Path]:
     """The list of windows of an import, and its images and masks. Raises its errors for options and files."""
-    refuse_contradictions(values)
-    chips = ImportSource.of(values).of_list()
-    return [values["windows"], *_files(chips)] if chips else []
+    return _files(values, "windows")
 
 
 def files_of_import(values: Mapping[str, Any]) -> list[Path]:
     """All files that an import reads, each once. Raises its errors for options and files."""
-    return [path for files in (files_of_patterns, files_of_folders, files_of_list) for path in files(values)]
+    return [path for option in ("images", "folders", "windows") for path in _files(values, option)]
 
 
 def state_of_files(values: Mapping[str, Any]) -> str:
@@ -104,11 +80,6 @@ def state_of_files(values: Mapping[str, Any]) -> str:
     rows = ((str(path), path.stat()) for path in files_of_import(values))
     text = "\n".join(f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in rows)
     return sha256(text.encode()).hexdigest()
-
-
-def _files(chips: list[ChipFile]) -> list[Path]:
-    """The images and masks of chips, each once."""
-    return [*dict.fromkeys(path for chip in chips for path in (chip.image, chip.mask) if path is not None)]
 
 
 def refuse_contradictions(values: Mapping[str, Any]) -> None:
@@ -150,12 +121,9 @@ def import_set(target: Path, values: Mapping[str, Any], options: ImportOptions) 
 
 def _choose(values: Mapping[str, Any]) -> tuple[Legend, list[ChipFile]]:
     """The classes and the chips that the options name."""
-    refuse_contradictions(values)
-    source, classes = ImportSource.of(values), values["classes"]
-    if source.folders is not None:
-        names, chips = source.by_class()
+    classes, (names, chips) = values["classes"], _chips_of(values)
+    if names:
         return Legend(names), chips
-    chips = source.pairs() if source.windows is None else source.of_list()
     if chips[0].mask is None:
         _refuse(values, OF_MASKS, "--windows", "its windows have labels, and no masks")
         return Legend(_classes_of_labels(chips, classes)), chips

@@ -4,18 +4,33 @@ A split by scene (temporal, or by group) has the same places in two splits on pu
 such as land cover, a model that remembers places is right without any skill on new ones (Roberts et al. 2017,
 Ecography 40, doi:10.1111/ecog.02881); where labels change with the scene, such as clouds, it is not. Labels are the
 same if they agree beyond chance (Cohen 1960, doi:10.1177/001316446002000104).
+
+The range of the labels is the distance over which labels of two pixels are correlated: the shortest at which their
+correlogram is below 0.05, the practical range of geostatistics (Chiles and Delfiner 2012, Geostatistics,
+doi:10.1002/9781118136188). It is the autocovariance of the labels (of each class as 0 and 1, or of the values), summed
+over the classes and divided by their variance. Unlabelled pixels are left out of both by the masked Fourier transform
+(Padfield 2012, doi:10.1109/TIP.2011.2181402).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.audit import ChipSplit, Finding
-from eopipe.chips.chip_blocks import blocks_of, blocks_of_chips, chip_counts, chips_in, covered_blocks, covered_pixels
-from eopipe.chips.chips import chip_votes, is_continuous
-from eopipe.tiles.grid import PixelWindow
-from eopipe.tiles.store import Tiles
+from eopipe.chips.chip_blocks import (
+    BLOCK,
+    blocks_of,
+    blocks_of_chips,
+    chip_counts,
+    chips_in,
+    covered_blocks,
+    covered_pixels,
+)
+from eopipe.chips.chips import chip_votes, count_votes, is_continuous
+from eopipe.chips.splits import SPLITS, split_zones
+from eopipe.tiles.grid import PixelWindow, parts_of
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Kappa of classes, or correlation of values, from which on labels of two scenes are the same.
 SAME_LABELS = 0.95
@@ -24,6 +39,13 @@ LABEL_BAND = 0.999
 # Chips of each split whose pixels are compared with the bands, and the minimum number of pixels of two classes.
 BAND_CHIPS, MIN_PIXELS = 64, 50
 MAX_BINS = 4096
+# Below this correlation labels are independent.
+INDEPENDENT = 0.05
+# Rasters are thinned to at most this edge, which bounds the time: below a second for each class.
+MAX_EDGE = 1024
+MAX_CLASSES = 16
+# A distance needs this number of pairs of pixels.
+MIN_COUNT = 100
 Pairs = list[tuple[Tiles, Tiles]]
 
 
@@ -83,8 +105,9 @@ def _compare_chips(
     compared, position = np.unique(index[is_same], return_index=True)
     repeated = np.zeros(len(second), bool)
     for number, other in zip(compared.tolist(), partner[is_same][position].tolist(), strict=True):
+        places = [(*table.samples[row].tolist(), *edges[row].tolist()) for row in (first[other], second[number])]
         (labels, is_known), (label, usable) = (
-            _labels_of_chip(pairs, table.samples[row], edges[row]) for row in (first[other], second[number])
+            _labelled(pairs[store], np.s_[y : y + height, x : x + width]) for store, y, x, height, width in places
         )
         both = usable & is_known
         agreement.add(labels[both], label[both])
@@ -92,10 +115,9 @@ def _compare_chips(
     return int(chip_votes(pairs, table.samples[second], table.chip).sum()), repeated
 
 
-def _labels_of_chip(pairs: Pairs, sample: IntArray, edges: IntArray) -> tuple[AnyArray, BoolArray]:
-    """Labels (y, x) of a chip of these edges, and the mask of its valid, labelled pixels."""
-    store, row, column = sample.tolist()
-    (image, label), window = pairs[store], (slice(row, row + int(edges[0])), slice(column, column + int(edges[1])))
+def _labelled(pair: tuple[Tiles, Tiles], window: PixelWindow) -> tuple[AnyArray, BoolArray]:
+    """Labels (y, x) of a window, and the mask of its valid, labelled pixels."""
+    image, label = pair
     return label.read("label", *window), image.valid(*window) & label.valid(*window)
 
 
@@ -111,7 +133,7 @@ class _Agreement:
         """Count labels (n,) of the same places."""
         self.same += int((first == second).sum())
         if self.classes:
-            self.table += _confusion(first, second, self.classes)
+            self.table += count_votes(first, second, (self.classes, self.classes))
         else:
             x, y = first.astype(np.float64), second.astype(np.float64)
             self.sums += [len(x), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum()]
@@ -124,11 +146,6 @@ class _Agreement:
         n, x, y, xx, yy, xy = self.sums.tolist()
         spread = max(n * xx - x * x, 0.0) * max(n * yy - y * y, 0.0)
         return float((n * xy - x * y) / spread**0.5) if spread > 0 else float(self.same == n)
-
-
-def _confusion(first: AnyArray, second: AnyArray, classes: int) -> IntArray:
-    flat = first.astype(np.int64) * classes + second.astype(np.int64)
-    return np.bincount(flat, minlength=classes**2).reshape(classes, classes)
 
 
 def cohen_kappa(table: IntArray) -> float:
@@ -145,8 +162,7 @@ def _usable(split: ChipSplit, name: str, pairs: Pairs, scene: int, window: Pixel
     """The valid, labelled pixels (y, x) of a scene in its chips of a split, in a window of the frame."""
     (image, label), samples, chip = pairs[scene], split.samples[name], split.plan.chip
     corners = samples[samples[:, 0] == scene, 1:]
-    usable = image.valid(*window) & label.valid(*window)
-    return usable & covered_pixels(corners, chip, window)
+    return image.valid(*window) & label.valid(*window) & covered_pixels(corners, chip, window)
 
 
 def _first_labels(split: ChipSplit, name: str, pairs: Pairs, window: PixelWindow) -> tuple[AnyArray, BoolArray]:
@@ -165,8 +181,7 @@ def find_split_polygons(split: ChipSplit, pairs: Pairs) -> Iterator[Finding]:
     if not split.plan.by_place or not pairs[0][1].has_array("polygon"):
         return
     stores = {str(label.path): label for _, label in pairs}
-    shared: dict[tuple[str, str], list[tuple[str, int]]] = {}
-    total = 0
+    shared, total = dict[tuple[str, str], list[tuple[str, int]]](), 0
     for path, label in stores.items():
         total += len(_polygons_in(label, ((window, True) for window in blocks_of(label.windows))))
         scenes = [number for number, (_, other) in enumerate(pairs) if str(other.path) == path]
@@ -236,12 +251,11 @@ def _sample_pixels(samples: IntArray, pairs: Pairs, chip: int) -> tuple[Float64A
     names, values, labels = pairs[0][0].names, [], []
     for number in np.unique(np.linspace(0, len(samples) - 1, BAND_CHIPS).astype(int)):
         scene, row, col = samples[number].tolist()
-        image, label = pairs[scene]
-        window = slice(row, row + chip), slice(col, col + chip)
-        usable = image.valid(*window) & label.valid(*window)
+        image, window = pairs[scene][0], (slice(row, row + chip), slice(col, col + chip))
+        label, usable = _labelled(pairs[scene], window)
         stored = image.read("image", *window)[[image.names.index(name) for name in names]]
         values.append(stored[:, usable].astype(np.float64) * image.scaling[0] + image.scaling[1])
-        labels.append(label.read("label", *window)[usable])
+        labels.append(label[usable])
     return np.concatenate(values, 1), np.concatenate(labels)
 
 
@@ -260,9 +274,9 @@ def _class_relation(train: Float64Array, truth: AnyArray, test: Float64Array, te
         return None
     classes = int(max(truth.max(), test_truth.max())) + 1
     train_bins, test_bins, count = _bins(train, test)
-    votes = np.bincount(train_bins * classes + truth, minlength=count * classes).reshape(count, classes)
+    votes = count_votes(train_bins, truth, (count, classes))
     predicted = np.where(votes.any(1), votes.argmax(1), votes.sum(0).argmax())[test_bins]
-    return cohen_kappa(_confusion(test_truth, predicted, classes))
+    return cohen_kappa(count_votes(test_truth, predicted, (classes, classes)))
 
 
 def _value_relation(train: Float64Array, truth: AnyArray, test: Float64Array, test_truth: AnyArray) -> float | None:
@@ -276,3 +290,90 @@ def _value_relation(train: Float64Array, truth: AnyArray, test: Float64Array, te
     predicted = np.where(weights > 0, means, truth.mean())[test_bins]
     by_line = float(np.corrcoef(values, test)[0, 1] ** 2) if test.std() > 0 else 0.0
     return max(by_line, 1.0 - float(((values - predicted) ** 2).mean() / values.var()))
+
+
+def label_range(labels: Tiles, windows: Collection[PixelWindow]) -> int | None:
+    """The range of labels in windows of the frame, in pixels; None where labels do not vary.
+
+    It is half of the shorter edge of a cell at most, and of several cells the largest.
+    """
+    ranges = (_range_in(labels, stored, windows) for stored in labels.windows)
+    return max((distance for distance in ranges if distance is not None), default=None)
+
+
+def _range_in(labels: Tiles, stored: PixelWindow, windows: Collection[PixelWindow]) -> int | None:
+    """The range of the labels that are stored in one window, of its pixels in some others."""
+    starts, shape = [axis.start for axis in stored], [axis.stop - axis.start for axis in stored]
+    step = -(-max(shape) // MAX_EDGE)
+    thinned = tuple(-(-edge // step) for edge in shape)
+    values, valid = np.full(thinned, NO_LABEL, labels.array("label").dtype), np.zeros(thinned, bool)
+    for window in sorted({(y.start, y.stop, x.start, x.stop) for y, x in windows}):
+        # The first and the last row and column of the thinned raster in the window.
+        low = [max(0, -(-(start - first) // step)) for start, first in zip(window[::2], starts, strict=True)]
+        ends = zip(window[1::2], starts, thinned, strict=True)
+        high = [min(-(-(stop - first) // step), edge) for stop, first, edge in ends]
+        for block in parts_of((slice(low[0], high[0]), slice(low[1], high[1])), max(1, BLOCK // step)):
+            y, x = (
+                slice(first + axis.start * step, first + (axis.stop - 1) * step + 1)
+                for axis, first in zip(block, starts, strict=True)
+            )
+            values[block] = labels.read("label", y, x)[::step, ::step]
+            valid[block] = labels.valid(y, x)[::step, ::step]
+    distance = correlation_range(list(_indicators(values, labels)), valid)
+    return None if distance is None else distance * step
+
+
+def _indicators(values: AnyArray, labels: Tiles) -> Iterator[Float64Array]:
+    if is_continuous(labels):
+        yield np.nan_to_num(values).astype(np.float64)
+        return
+    present, counts = np.unique(values[values != NO_LABEL], return_counts=True)
+    for number in present[np.argsort(-counts, kind="stable")][:MAX_CLASSES]:
+        yield (values == number).astype(np.float64)
+
+
+def correlation_range(fields: list[Float64Array], valid: AnyArray) -> int | None:
+    """The range in pixels of fields (y, x) that vary together, over the valid pixels; None if they do not vary."""
+    if not (fields and valid.any()):
+        return None
+    anomalies = [np.where(valid, field - field[valid].mean(), 0.0) for field in fields]
+    variance = sum(float((anomaly[valid] ** 2).mean()) for anomaly in anomalies)
+    if not variance > 0:
+        return None
+    covariance = np.sum([_autocorrelate(anomaly) for anomaly in anomalies], axis=0)
+    count = _autocorrelate(valid.astype(np.float64)).round()
+    limit = max(1, min(valid.shape) // 2)
+    rows, cols = (np.minimum(np.arange(n), n - np.arange(n)) for n in count.shape)
+    distance = np.round(np.hypot(rows[:, None], cols[None])).astype(np.int64)
+    near = distance <= limit
+    pairs = np.bincount(distance[near], count[near], limit + 1)
+    sums = np.bincount(distance[near], covariance[near], limit + 1)
+    correlation = np.where(pairs >= MIN_COUNT, sums / np.maximum(pairs, 1) / variance, np.nan)
+    below = np.flatnonzero(correlation < INDEPENDENT)
+    return int(below[0]) if len(below) else limit
+
+
+def _autocorrelate(field: Float64Array) -> Float64Array:
+    """Sums of products over all pairs of pixels at each lag (y, x), zero-padded so that lags do not wrap around."""
+    from scipy.fft import irfft2, next_fast_len, rfft2
+
+    shape = tuple(next_fast_len(2 * n, real=True) for n in field.shape)
+    spectrum = rfft2(field, shape)
+    return np.asarray(irfft2(spectrum * spectrum.conj(), shape), np.float64)
+
+
+def find_autocorrelation(split: ChipSplit, distance: int | None, shape: tuple[int, int]) -> Iterator[Finding]:
+    """Whether labels are alike over more than block and buffer, so that test chips repeat their training neighbours."""
+    plan = split.plan
+    if distance is None or not plan.by_place or plan.method == "group":
+        return
+    extent, unit = int(plan.block), "block"
+    if plan.method not in ("blocks", "checkerboard"):
+        # The width of the test strip.
+        extent, unit = int((split_zones(shape, plan).split == SPLITS.index("test")).sum()), "test strip"
+    if extent + plan.buffer < distance:
+        example = (
+            f"labels are correlated over {distance} pixels, more than {unit} and buffer ({extent} + {plan.buffer}), so "
+            "test areas resemble their training neighbours and scores may be too high"
+        )
+        yield Finding("autocorrelation", len(split.samples["test"]), example)

@@ -15,8 +15,13 @@ from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.chips import is_continuous, pair_stores
-from eopipe.chips.label_leaks import find_label_bands, find_repeated_places, find_split_polygons
-from eopipe.chips.label_range import find_autocorrelation, label_range
+from eopipe.chips.label_leaks import (
+    find_autocorrelation,
+    find_label_bands,
+    find_repeated_places,
+    find_split_polygons,
+    label_range,
+)
 from eopipe.chips.near_duplicates import fingerprint_chips
 from eopipe.chips.polygons import polygon_gaps, split_polygons
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split, SplitPlan, SplitRequest

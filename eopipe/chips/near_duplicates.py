@@ -269,15 +269,11 @@ def find_pairs(fingerprints: ChipFingerprints, first: str, second: str, is_searc
             partners = _best_partners(search.partners(vectors, least), overlaps, minimum)
             for index, partner, correlation, rank, is_same in partners:
                 pairs.append(ChipPair(correlation, partner, int(chosen[index]), symmetry, is_same, rank))
-            pairs = sorted(pairs, key=_order)[:MAX_ALIGNED]
+            pairs = sorted(pairs, key=lambda p: (p.rank, -p.correlation, p.second, p.symmetry))[:MAX_ALIGNED]
             if len(pairs) == MAX_ALIGNED and pairs[-1].rank == 0:
                 # All are best partners, so that nothing with a lower correlation can be among them any more.
                 least = pairs[-1].correlation
     return pairs
-
-
-def _order(pair: ChipPair) -> tuple[int, float, int, int]:
-    return pair.rank, -pair.correlation, pair.second, pair.symmetry
 
 
 def _best_partners(

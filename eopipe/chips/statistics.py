@@ -129,7 +129,6 @@ class BandStatistics:
         return cls(Moments.of(values, weights), Histogram.of(values, weights))
 
     def merge(self, other: "BandStatistics") -> "BandStatistics":
-        """Statistics of the pixels of both."""
         return BandStatistics(self.moments.merge(other.moments), self.histogram.merge(other.histogram))
 
     @property

@@ -151,12 +151,11 @@ class GuardedAdapter(HTTPAdapter):
 
     def __init__(self, guard: AddressGuard) -> None:
         super().__init__(pool_maxsize=32)
-        self.poolmanager.pool_classes_by_scheme = _guarded_pools(guard)
+        self.poolmanager.pool_classes_by_scheme = _pools(guard)
 
     def proxy_manager_for(self, proxy: str, **settings: Any) -> ProxyManager:
-        """The connections to a proxy."""
         manager: ProxyManager = super().proxy_manager_for(proxy, **settings)
-        manager.pool_classes_by_scheme = _pools(TimedHttp, TimedHttps)
+        manager.pool_classes_by_scheme = _pools()
         return manager
 
 
@@ -170,22 +169,6 @@ class GuardedSession(requests.Session):
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         """None: to prepare the next request, the body of a redirect would be read, which may be without an end."""
-
-
-class TimedHttp(HTTPConnection):
-    """A connection without TLS of which each response begins within its timeout."""
-
-    def getresponse(self) -> HTTPResponse:  # type: ignore[override]
-        """The response to the request that was sent."""
-        return _timed_response(self, super().getresponse)
-
-
-class TimedHttps(HTTPSConnection):
-    """A connection with TLS of which each response begins within its timeout."""
-
-    def getresponse(self) -> HTTPResponse:  # type: ignore[override]
-        """The response to the request that was sent."""
-        return _timed_response(self, super().getresponse)
 
 
 def _timed_response(connection: HTTPConnection, respond: Callable[[], HTTPResponse]) -> HTTPResponse:
@@ -238,25 +221,23 @@ def call_after(seconds: float | None, action: Callable[[], object]) -> Iterator[
         timer.cancel()
 
 
-def _guarded_pools(guard: AddressGuard) -> dict[str, type[HTTPConnectionPool]]:
-    """Connection pools that connect only where a guard allows, by scheme."""
+def _pools(guard: AddressGuard | None = None) -> dict[str, type[HTTPConnectionPool]]:
+    """Connection pools by scheme, of which each response begins within its timeout.
 
-    class GuardedHttp(TimedHttp):
+    With a guard they connect only where it allows.
+    """
+
+    class Timed:
+        def getresponse(self) -> HTTPResponse:
+            return _timed_response(self, super().getresponse)  # type: ignore[arg-type, misc]
+
         def _new_conn(self) -> socket.socket:
-            return guard.connect(self, super()._new_conn)
+            connect = super()._new_conn  # type: ignore[misc]
+            return guard.connect(self, connect) if guard else connect()  # type: ignore[arg-type]
 
-    class GuardedHttps(TimedHttps):
-        def _new_conn(self) -> socket.socket:
-            return guard.connect(self, super()._new_conn)
-
-    return _pools(GuardedHttp, GuardedHttps)
-
-
-def _pools(plain: type[HTTPConnection], encrypted: type[HTTPSConnection]) -> dict[str, type[HTTPConnectionPool]]:
-    class Pool(HTTPConnectionPool):
-        ConnectionCls = plain
-
-    class EncryptedPool(HTTPSConnectionPool):
-        ConnectionCls = encrypted
-
-    return {"http": Pool, "https": EncryptedPool}
+    plain = type("Plain", (Timed, HTTPConnection), {})
+    encrypted = type("Encrypted", (Timed, HTTPSConnection), {})
+    return {
+        "http": type("PlainPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
+        "https": type("EncryptedPool", (HTTPSConnectionPool,), {"ConnectionCls": encrypted}),
+    }

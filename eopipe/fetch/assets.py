@@ -3,11 +3,11 @@
 import fcntl
 import logging
 import os
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ from eopipe.fetch.retry import FetchSession
 from eopipe.fetch.zarr_array import confirm_array, describe_array, fetch_array
 from eopipe.fetch.zarr_store import is_zarr
 from eopipe.publish import link_or_copy
-from eopipe.scenes.item import ITEM_FILE, Item, asset_projection, scene_name, stated_raster
+from eopipe.scenes.item import ITEM_FILE, Item, scene_name, stated_raster
 from eopipe.text_files import write_json
 
 if TYPE_CHECKING:
@@ -56,15 +56,13 @@ def fetch_assets(
     for name, asset in assets.items():
         label = _label(item, name)
         part = parts / part_name(name, asset, *map(repr, grids))
-        if is_zarr(asset):
-            place = asset_projection(item, name)
-            tasks.append(partial(fetch_array, asset, label, catalog, part, grids, session, place))
-        elif not grids:
+        if grids or is_zarr(asset):
+            fetch_part = fetch_array if is_zarr(asset) else fetch_window
+            raster = stated_raster(item, name)
+            tasks.append(partial(fetch_part, asset, label, catalog, part, grids, session, raster))
+        else:
             tasks.append(partial(download_asset, asset, label, catalog, part, session))
             missing += missing_bytes(asset, part)
-        else:
-            raster = stated_raster(item, name)
-            tasks.append(partial(fetch_window, asset, label, catalog, part, grids, session, raster))
     check_free_space(parts, missing)
     fetched = dict(zip(assets, run_parallel(tasks, workers, session.stop), strict=True))
     arrays = [
@@ -165,12 +163,9 @@ def run_parallel(tasks: Sequence[Callable[[], Path]], workers: int, stop: thread
 
     An interrupt sets `stop` and does not wait for servers that are silent.
     """
-    pending: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in range(len(tasks)):
-        pending.put(number)
-    results: dict[int, Path | BaseException] = {}
+    pending, results = deque(enumerate(tasks)), dict[int, Path | BaseException]()
     # Not a pool: Python waits for the threads of a pool at exit, and a read can last a minute.
-    threads = [threading.Thread(target=_work, args=(tasks, pending, results), daemon=True) for _ in range(workers)]
+    threads = [threading.Thread(target=_work, args=(pending, results), daemon=True) for _ in range(workers)]
     try:
         for thread in threads:
             thread.start()
@@ -183,18 +178,15 @@ def run_parallel(tasks: Sequence[Callable[[], Path]], workers: int, stop: thread
     return [path for _, path in sorted(results.items()) if isinstance(path, Path)]
 
 
-def _work(
-    tasks: Sequence[Callable[[], Path]], pending: "queue.SimpleQueue[int]", results: dict[int, Path | BaseException]
-) -> None:
-    while True:
-        try:
-            number = pending.get_nowait()
-        except queue.Empty:
-            return
-        try:
-            results[number] = tasks[number]()
-        except BaseException as error:  # noqa: BLE001 - reported by the thread that waits
-            results[number] = error
+def _work(pending: "deque[tuple[int, Callable[[], Path]]]", results: dict[int, Path | BaseException]) -> None:
+    # Another thread may take the last one meanwhile.
+    with suppress(IndexError):
+        while True:
+            number, task = pending.popleft()
+            try:
+                results[number] = task()
+            except BaseException as error:  # noqa: BLE001 - reported by the thread that waits
+                results[number] = error
 
 
 def _raise_most_severe(errors: list[BaseException]) -> None:

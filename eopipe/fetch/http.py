@@ -26,6 +26,7 @@ from eopipe.fetch.addresses import (
 )
 from eopipe.fetch.retry import (
     CHUNK,
+    TRANSIENT,
     ChangedError,
     FetchSession,
     RangeResponse,
@@ -37,7 +38,6 @@ from eopipe.fetch.retry import (
 from eopipe.fetch.signing import SignedUrl
 
 MAX_REDIRECTS = 8
-TRANSIENT = (408, 425, 429)
 
 
 class HttpFile:
@@ -49,7 +49,6 @@ class HttpFile:
 
     @contextmanager
     def request(self, first: int, stop: int | None, tag: str, budget: RetryBudget) -> Iterator[RangeResponse]:
-        """Request the bytes from `first` up to `stop`, or up to the end, of the version with this ETag."""
         headers = {}
         if first or stop is not None:
             headers["Range"] = f"bytes={first}-{'' if stop is None else stop - 1}"
@@ -182,17 +181,14 @@ class HostAuth(AuthBase):
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         """Add the header of the login."""
-        parts = urlsplit(request.url or "")
-        if parts.scheme == "https" or _is_loopback(str(parts.hostname or "")):
-            _log_in(request, str(request.url))
+        url, parts = str(request.url), urlsplit(request.url or "")
+        if parts.scheme != "https" and not _is_loopback(str(parts.hostname or "")):
+            return request
+        if token := os.environ.get(token_variable(url)):
+            request.headers["Authorization"] = f"Bearer {token}"
+        elif login := _netrc_logins().get(_machine(url)):
+            requests.auth.HTTPBasicAuth(login[0], login[2])(request)
         return request
-
-
-def _log_in(request: requests.PreparedRequest, url: str) -> None:
-    if token := os.environ.get(token_variable(url)):
-        request.headers["Authorization"] = f"Bearer {token}"
-    elif login := _netrc_logins().get(_machine(url)):
-        requests.auth.HTTPBasicAuth(login[0], login[2])(request)
 
 
 def _netrc_logins() -> dict[str, tuple[str, str, str]]:

@@ -92,7 +92,6 @@ class LocalRangeReader:
         self.size = self.status.st_size
 
     def read(self, start: int, length: int) -> bytes:
-        """The bytes from `start`, fewer than `length` at the end. Raises UpstreamError for another version."""
         with self.path.open("rb") as file:
             data = os.pread(file.fileno(), length, start)
             if not is_same_version(self.status, os.fstat(file.fileno())):
@@ -117,7 +116,6 @@ class ServerRangeReader:
         self.first_bytes = self._read(0, FIRST_READ)
 
     def read(self, start: int, length: int) -> bytes:
-        """The bytes from `start`, fewer than `length` at the end."""
         stop = min(start + length, self.size)
         if stop <= len(self.first_bytes):
             return self.first_bytes[start:stop]
@@ -246,13 +244,11 @@ class _CacheFile(io.RawIOBase):
         self.cache, self.position = cache, 0
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to another byte."""
         origin = {io.SEEK_SET: 0, io.SEEK_CUR: self.position, io.SEEK_END: self.cache.reader.size}[whence]
         self.position = origin + offset
         return self.position
 
     def tell(self) -> int:
-        """The byte that is read next."""
         return self.position
 
     def read(self, size: int = -1) -> bytes:

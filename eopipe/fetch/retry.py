@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from eopipe.errors import PreemptedError, UpstreamError
@@ -23,9 +22,11 @@ TIMEOUT = (10.0, 60.0)
 MIN_RATE, GRACE = 1000.0, 60.0
 # Bytes of a response body that are passed on at once.
 CHUNK = 1 << 16
+# Statuses of a request that may succeed later, beside those of 500 and more.
+TRANSIENT = (408, 425, 429)
 
 Sign = Literal["auto", "none", "planetary-computer"]
-Resource = TypeVar("Resource")
+Result = TypeVar("Result")
 
 
 class TransientError(Exception):
@@ -90,20 +91,18 @@ class FetchSession:
         with self._lock:
             return self._slots.setdefault(host, threading.BoundedSemaphore(PER_HOST))
 
-    def resource(self, create: Callable[["FetchSession"], Resource]) -> Resource:
+    def resource(self, create: Callable[["FetchSession"], Result]) -> Result:
         """What `create` returns, created at the first use and shared by the whole session: a connection pool."""
         with self._lock:
             if create not in self._resources:
                 self._resources[create] = create(self)
-            resource: Resource = self._resources[create]
+            resource: Result = self._resources[create]
             return resource
 
     def __enter__(self) -> "FetchSession":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for resource in self._resources.values():
             resource.close()
         self._resources.clear()
@@ -155,8 +154,8 @@ class RetryBudget:
         self.remaining()
 
 
-def retry(attempt: Callable[[], None], received: Callable[[], int], budget: RetryBudget) -> None:
-    """Repeat an attempt until it no longer raises TransientError; `received` counts the bytes so far.
+def retry(attempt: Callable[[], Result], received: Callable[[], int], budget: RetryBudget) -> Result:
+    """What an attempt returns, repeated until it no longer raises TransientError; `received` counts the bytes so far.
 
     Raises UpstreamError when the attempts or the time are used up.
     """

@@ -14,6 +14,7 @@ from obstore.store import S3Store
 from eopipe.errors import BadInputError, EopipeError, MissingFileError, UsageError
 from eopipe.fetch.retry import (
     TIMEOUT,
+    TRANSIENT,
     ChangedError,
     FetchSession,
     RangeResponse,
@@ -23,7 +24,6 @@ from eopipe.fetch.retry import (
 )
 
 STATUS = re.compile(r"status code: (\d{3})")
-TRANSIENT = (408, 425, 429)
 # Any of these gives obstore credentials; without one, requests are anonymous.
 CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
@@ -47,7 +47,6 @@ class S3File:
 
     @contextmanager
     def request(self, first: int, stop: int | None, tag: str, budget: RetryBudget) -> Iterator[RangeResponse]:
-        """Request the bytes from `first` up to `stop`, or up to the end, of the version with this ETag."""
         options: dict[str, Any] = {"if_match": tag} if tag else {}
         if stop is not None:
             options["range"] = (first, stop)

@@ -19,7 +19,7 @@ from eopipe.fetch.cog_window import MAX_PIXELS, OPTIONS, STEP, TILE, describe_wi
 from eopipe.fetch.download import mark_complete
 from eopipe.fetch.range_reader import MAX_BLOCK
 from eopipe.fetch.retry import FetchSession
-from eopipe.fetch.zarr_place import METADATA, X_NAMES, Place, PlacedArray, first_line, open_node, value_type
+from eopipe.fetch.zarr_place import METADATA, X_NAMES, PlacedArray, first_line, open_node, value_type
 from eopipe.fetch.zarr_store import open_store
 from eopipe.publish import publish
 from eopipe.scenes.item import StatedRaster, stated_scaling
@@ -47,7 +47,7 @@ def fetch_array(
     part: Path,
     grids: "Sequence[GeoBox]",
     session: FetchSession,
-    stated: Place = (None, None, None),
+    stated: StatedRaster,
 ) -> Path:
     """Fetch the chunks of an array that any of the grids needs, or all, into the GeoTIFF `part`; return it.
 
@@ -57,9 +57,7 @@ def fetch_array(
     if part.with_suffix(".whole").exists() and part.with_suffix(VERSIONS).exists():
         return part
     array = open_asset_array(asset, label, catalog, session, stated)
-    crs, transform, shape = stated
-    raster = StatedRaster(crs, tuple(transform[:6]) if transform else None, (shape[0], shape[1]) if shape else None)
-    compare_place(raster, array, label, grids)
+    compare_place(stated, array, label, grids)
     _write(array, grids, part)
     with publish(part.with_suffix(VERSIONS)) as draft:
         write_json(draft, array.array.store.versions)
@@ -108,7 +106,7 @@ def describe_array(asset: dict[str, Any], file: Path, label: str) -> dict[str, A
 
 
 def open_asset_array(
-    asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession, stated: Place
+    asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession, stated: StatedRaster
 ) -> "StoredArray":
     """Open the array of an asset; of a group, the array that its only band names. Raises as `fetch_array`."""
     import zarr

@@ -81,7 +81,6 @@ class LimitedCodec2(CodecOfZarr2):  # type: ignore[misc]
         return self.codec.encode(buf)
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Decode. Raises RefusedError for more than the limit."""
         data = _decoded(self.codec.get_config(), buf, self.size, self.label)
         return self.codec.decode(buf, out) if data is None else data
 

@@ -45,7 +45,6 @@ class LocalFiles:
         self.folder, self.root, self.label = folder, root, label
 
     def whole(self, key: str) -> tuple[bytes | None, str | None]:
-        """A whole file and its version; None where it does not exist."""
         reader, version = self.reader(key)
         if reader is None:
             return None, None
@@ -53,11 +52,9 @@ class LocalFiles:
         return reader.read(0, reader.size), version
 
     def version(self, key: str) -> str | None:
-        """The present version of a file; None where it does not exist."""
         return self.reader(key)[1]
 
     def reader(self, key: str) -> tuple[RangeReader | None, str | None]:
-        """What reads ranges of a file, and its version; None where it does not exist."""
         file = (self.folder / key).resolve()
         if not file.is_relative_to(self.root):
             raise RefusedError(f"{self.label} has the file {key!r}, outside the catalog")
@@ -68,7 +65,6 @@ class LocalFiles:
         return reader, f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"
 
     def names(self, prefix: str) -> list[str]:
-        """The names in a folder of the store."""
         folder = (self.folder / prefix).resolve()
         is_inside = folder.is_relative_to(self.root) and folder.is_dir()
         return sorted(path.name for path in folder.iterdir()) if is_inside else []
@@ -86,7 +82,6 @@ class ServerFiles:
         return self._request(key, None)
 
     def version(self, key: str) -> str | None:
-        """The present version of a file; None where it does not exist."""
         return self._request(key, 1)[1]
 
     def _request(self, key: str, stop: int | None) -> tuple[bytes | None, str | None]:
@@ -120,7 +115,6 @@ class ServerFiles:
         return bytes(data), version or hashlib.sha256(data).hexdigest()
 
     def reader(self, key: str) -> tuple[RangeReader | None, str | None]:
-        """What reads ranges of a file, and its version; None where it does not exist."""
         try:
             reader = ServerRangeReader(self._address(key), self.label, self.session)
         except MissingFileError:
@@ -173,7 +167,6 @@ class FileStore(Store):
         return "the store"
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-        """The bytes of a file or of a range of it; None where it does not exist."""
         data = await asyncio.to_thread(self._read, key, byte_range)
         return None if data is None else prototype.buffer.from_bytes(data)
 
@@ -215,7 +208,6 @@ class FileStore(Store):
         return reader.read(start, length)
 
     async def get_partial_values(self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]) -> list[Any]:
-        """The bytes of ranges of files."""
         return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
 
     async def exists(self, key: str) -> bool:
@@ -236,6 +228,5 @@ class FileStore(Store):
         yield
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """The names in a folder."""
         for name in self.files.names(prefix) if isinstance(self.files, LocalFiles) else []:
             yield name

@@ -16,9 +16,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from eopipe.documents import OPEN, Number, checked, whole
 from eopipe.errors import BadInputError, EopipeError, IntegrityError
+from eopipe.scenes.item import StatedRaster
 
-# CRS, transform and shape as the item states them.
-Place = tuple[str | None, list[float] | None, list[int] | None]
 # Names of the files of a store that describe its nodes; all others are chunks.
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 X_NAMES, Y_NAMES = ("x", "lon", "longitude", "easting"), ("y", "lat", "latitude", "northing")
@@ -61,16 +60,15 @@ class _Attributes(BaseModel):
 
 @dataclass(frozen=True)
 class PlacedArray:
-    """An array (…, y, x) of a store with its CRS and transform; `path` is that in the store."""
+    """An array (…, y, x) of a store with its CRS and transform; `path` is that in the store, `stated` by the item."""
 
     array: Any
     path: str
     label: str
-    stated: Place = (None, None, None)
+    stated: StatedRaster
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
         height, width = self.array.shape[-2:]
         return height, width
 
@@ -141,8 +139,8 @@ class PlacedArray:
             yield mapping.get("crs_wkt") or mapping.get("spatial_ref") or mapping
         for attributes in self.groups:
             yield from _stated_crs(attributes)
-        if self.stated[0]:
-            yield self.stated[0]
+        if self.stated.crs:
+            yield self.stated.crs
 
     @cached_property
     def transform(self) -> Any:
@@ -162,8 +160,8 @@ class PlacedArray:
         if text := self.grid_mapping.get("GeoTransform"):
             c, a, b, f, d, e = map(float, text.split())
             return _affine((a, b, c, d, e, f), self.label)
-        if self.stated[1] and self.stated[2] in (None, list(self.shape)):
-            return _affine(self.stated[1], self.label)
+        if self.stated.transform and self.stated.shape in (None, self.shape):
+            return _affine(self.stated.transform, self.label)
         raise BadInputError(
             f"{self.label} has no place: neither proj:transform nor spatial:transform, nor evenly spaced coordinates"
         )

@@ -11,20 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from eopipe.arrays import UInt8Array
-from eopipe.labels.classes import ClassRaster, Legend
+from eopipe.labels.kinds import Legend
 from eopipe.labels.shape_counts import NOT_COUNTED
-from eopipe.labels.source_values import SourceValues, attributes_of
-from eopipe.labels.write import (
-    ClassSource,
-    ReadOptions,
-    WindowReader,
-    check_labelled,
-    is_vector,
-    label_band,
-    new_label_store,
-    readers_of_cells,
-    write_cell,
-)
+from eopipe.labels.source_values import attributes_of
+from eopipe.labels.sources import LabelRaster, LabelSource, ReadOptions, WindowReader, is_vector, label_band
+from eopipe.labels.write import LabelCounts, check_labelled, new_label_store, readers_of_cells
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL
@@ -71,16 +62,15 @@ def write_change_labels(
 
     Raises BadInputError for values that belong to no class, and where no pixel is labelled at both dates.
     """
-    names, count = from_to_names(legend.classes), len(legend.classes)
-    bands = [label_band(source, None, None, None) for source in sources]
-    before, after = (ClassSource(b, legend, options, SourceValues(legend, f"label {b.name}")) for b in bands)
+    names, bands = from_to_names(legend.classes), [label_band(source) for source in sources]
+    before, after = (LabelSource(band, legend, options) for band in bands)
 
     @contextmanager
-    def open_both(cell: Cell) -> Iterator[WindowReader[ClassRaster]]:
+    def open_both(cell: Cell) -> Iterator[WindowReader]:
         with before.open(cell) as first, after.open(cell) as last:
 
-            def read(y: slice, x: slice) -> ClassRaster:
-                return ClassRaster(from_to(first.read(y, x).numbers, last.read(y, x).numbers, count), 0)
+            def read(y: slice, x: slice) -> LabelRaster:
+                return LabelRaster(from_to(first.read(y, x).labels, last.read(y, x).labels, len(legend.classes)))
 
             def reaches(y: slice, x: slice) -> bool:
                 # The values of a raster are counted and checked everywhere.
@@ -88,13 +78,12 @@ def write_change_labels(
 
             yield WindowReader(read, reaches)
 
-    counts = np.zeros(len(names), np.int64)
+    counts = LabelCounts(legend, names)
     with new_label_store(target, frame, names, "", {}, layout) as (group, cells):
         for cell, reader in readers_of_cells(cells, open_both):
-            counts += write_cell(cell, reader, names, layout)[0]
+            counts.write_cell(cell, reader, layout)
         before.check()
         after.check()
-        pixels = dict(zip(names, counts.tolist(), strict=True))
         rows = attributes_of([*before.rows(), *after.rows()]) | (NOT_COUNTED if all(map(is_vector, bands)) else {})
-        group.update_attributes({"pixels": pixels, FROM_TO: list(legend.classes)} | rows)
-        check_labelled(int(counts.sum()), bands[1], "", "label of both dates", frame.cells, options.layer)
+        group.update_attributes({"pixels": counts.pixels, FROM_TO: list(legend.classes)} | rows)
+        check_labelled(int(counts.counts.sum()), bands[1], "", "label of both dates", frame.cells, options.layer)

@@ -51,7 +51,6 @@ class UsedShapes(BaseModel):
 
     @property
     def file(self) -> int:
-        """All shapes."""
         return sum(row.file for row in self.classes.values())
 
     @property
@@ -60,7 +59,6 @@ class UsedShapes(BaseModel):
         return sum(row.used for row in self.classes.values())
 
     def in_split(self, name: str) -> int:
-        """The shapes that a split uses."""
         return sum(row.splits[name] for row in self.classes.values())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import BadInputError
-from eopipe.labels.classes import Legend
+from eopipe.labels.kinds import Legend
 from eopipe.labels.vector_files import number_of
 from eopipe.text_table import format_table
 from eopipe.tiles.store import NO_LABEL, Tiles

@@ -19,7 +19,7 @@ from eopipe.ports import annotated
 from eopipe.publish import sha256
 from eopipe.scenes.item import read_item, safe_href
 from eopipe.stac.mlm import ONNX, is_model, to_card, to_item
-from eopipe.stac.static import scan
+from eopipe.stac.read import scan
 from eopipe.stac.write import ItemExtent
 from eopipe.tasks import TASKS
 from eopipe.text_files import write_json

@@ -24,7 +24,8 @@ from eopipe.config_file import read_config
 from eopipe.contract import STAGES, stage
 from eopipe.contract import is_path as is_path_port
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
-from eopipe.labels.values import check_label_file, label_warnings
+from eopipe.labels.sources import label_warnings
+from eopipe.labels.write import check_label_file
 from eopipe.models import Architecture
 from eopipe.models.model_files import module_of
 from eopipe.needs import Known, unmet

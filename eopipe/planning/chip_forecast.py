@@ -28,7 +28,7 @@ from eopipe.errors import EopipeError
 from eopipe.labels.change import FROM_TO
 from eopipe.labels.shape_counts import has_lost_many, shape_sentences
 from eopipe.labels.source_values import label_table
-from eopipe.labels.values import label_warnings
+from eopipe.labels.sources import label_warnings
 from eopipe.planning.frozen_scenes import Config, FrozenScenes, scene_folder
 from eopipe.run.locate import chip_stores
 from eopipe.scenes.item import time_attributes

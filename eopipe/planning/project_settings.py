@@ -15,8 +15,8 @@ from eopipe.labels.vector_files import GEOJSON, read_shapes
 from eopipe.run.locate import shipped
 from eopipe.scenes.item import Item
 from eopipe.scenes.products import STANDARD
-from eopipe.stac.geoparquet import from_disk
 from eopipe.stac.query import Query, area_geometry, explain_no_match, warn_of_repair
+from eopipe.stac.read import from_disk
 from eopipe.tasks import TASKS
 from eopipe.tiles.globe import Geometry, from_crs, unwrap, valid
 from eopipe.tiles.grid import utm_crs

@@ -77,14 +77,19 @@ def build_crate(draft: Path, inputs: CrateInputs, description: CrateDescription,
     graph = CrateGraph()
     data_entities = DataEntities(graph, parts)
     workflow = _workflow(graph, draft / inputs.workflow.name, engine, jobs)
-    lock = _add_extra(graph, draft, inputs.lock, "", conformsTo=_pip_format(graph)) if inputs.lock else None
+    lock = None
+    if inputs.lock:
+        form = graph.add(PIP_FORMAT, "CreativeWork", name="pip requirements file format", url=PIP_FORMAT)
+        title = "pinned versions of the software"
+        lock = _add_described(graph, draft, inputs.lock.name, name=title, conformsTo=form)
     parameters = FormalParameters(graph, data_entities, jobs)
     builder = ActionBuilder(graph, data_entities, parameters, author(graph, description), workflow, lock)
     builder.add_jobs(jobs)
     if inputs.config:
         # The commit of the project that contains the config, if it is a checkout of its own.
         commits = ", ".join(sorted({commit_text(job.record.project) for job in jobs} - {""}))
-        config = _add_extra(graph, draft, inputs.config, f"{CONFIG}/", version=commits)
+        path, title = f"{CONFIG}/{inputs.config.name}", "configuration of the run"
+        config = _add_described(graph, draft, path, name=title, version=commits)
         described = "config file: the settings of all stages"
         parameter = parameters.link("workflow-in", "config", config, "File", description=described)
         workflow.append_to("input", parameter)
@@ -126,20 +131,13 @@ def _left_out_text(path: Path) -> str:
     return " ".join(unused_data(read_split(path))) if path.name == SPLIT else ""
 
 
-def _file_properties(path: Path, crate_path: str) -> dict[str, Any]:
-    content = read_part(path.parent, path.name).content
-    return {"contentSize": str(content.bytes), "sha256": content.sha256, "encodingFormat": media_type(crate_path)}
-
-
-def _add_extra(graph: CrateGraph, draft: Path, source: Path, folder: str, **properties: Any) -> Entity:
-    """Describe the config or the lock file."""
-    path = f"{folder}{source.name}"
-    name = "pinned versions of the software" if "conformsTo" in properties else "configuration of the run"
-    return graph.add_file(path, name=name, **properties, **_file_properties(draft / path, path))
-
-
-def _pip_format(graph: CrateGraph) -> Entity:
-    return graph.add(PIP_FORMAT, "CreativeWork", name="pip requirements file format", url=PIP_FORMAT)
+def _add_described(
+    graph: CrateGraph, draft: Path, path: str, kind: str | list[str] = "File", **properties: Any
+) -> Entity:
+    """Add a file of the crate with its size, digest and media type."""
+    content = read_part(draft, path).content
+    described = {"contentSize": str(content.bytes), "sha256": content.sha256, "encodingFormat": media_type(path)}
+    return graph.add_file(path, kind, **properties, **described)
 
 
 def _workflow(graph: CrateGraph, file: Path, engine: WorkflowEngine, jobs: Sequence[RecordedJob]) -> Entity:
@@ -149,7 +147,9 @@ def _workflow(graph: CrateGraph, file: Path, engine: WorkflowEngine, jobs: Seque
     profile = graph.add(
         WORKFLOW_PROFILE, "CreativeWork", name="Bioschemas ComputationalWorkflow", version="1.0-RELEASE"
     )
-    entity = graph.add_file(
+    entity = _add_described(
+        graph,
+        file.parent,
         file.name,
         WORKFLOW_TYPES,
         name="eopipe",
@@ -158,7 +158,6 @@ def _workflow(graph: CrateGraph, file: Path, engine: WorkflowEngine, jobs: Seque
         programmingLanguage=graph.add(language, "ComputerLanguage", name=engine.title, url=engine.url),
         url=REPOSITORY,
         version=", ".join(sorted(versions)),
-        **_file_properties(file, file.name),
     )
     graph.root["mainEntity"] = entity
     return entity

@@ -13,7 +13,7 @@ from eopipe.contract import STAGES, Input, Output, stage
 from eopipe.errors import BadInputError
 from eopipe.provenance.contextual_entities import REPOSITORY
 from eopipe.provenance.create_actions import FAILED
-from eopipe.provenance.graph import CRATE_VERSION, METADATA
+from eopipe.provenance.graph import CRATE_VERSION, METADATA, as_list
 from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord, current_stage
 from eopipe.publish import MANIFEST, Damage
 from eopipe.text_files import read_json
@@ -57,7 +57,6 @@ class RunCrate:
 
     @property
     def config(self) -> Path | None:
-        """The config file of the run, if the crate contains one."""
         return next(iter(sorted((self.folder / "config").glob("*.y*ml"))), None)
 
 
@@ -189,14 +188,12 @@ def _libraries(tool: dict[str, Any], entities: Entities) -> dict[str, str]:
 
 
 def _types(entity: dict[str, Any]) -> set[str]:
-    types = entity["@type"]
-    return set(map(str, types)) if isinstance(types, list) else {str(types)}
+    return set(map(str, as_list(entity["@type"])))
 
 
 def _ids(value: Any) -> list[str]:
     """The ids that a property refers to."""
-    references = value if isinstance(value, list) else [value] if value else []
-    return [str(reference["@id"]) for reference in references if isinstance(reference, dict)]
+    return [str(reference["@id"]) for reference in as_list(value or None) if isinstance(reference, dict)]
 
 
 def crate_damages(folder: Path) -> list[Damage]:

@@ -154,7 +154,7 @@ class ActionBuilder:
         self.controls.append(control)
 
     def _create_action(self, job: RecordedJob, tool: Entity, values: list[Entity]) -> Entity:
-        record = job.record
+        record, machine = job.record, job.record.place.name
         return self.graph.add(
             local_id("job", job.stage, job.label),
             "CreateAction",
@@ -169,14 +169,10 @@ class ActionBuilder:
             endTime=record.end,
             actionStatus=FAILED if job.failed else COMPLETED,
             error=job.error if job.failed else None,
-            location=self._machine(job),
+            location=self.graph.add(local_id("machine", machine), "Place", name=machine),
             containerImage=self._container(job),
             resourceUsage=self._resource_usage(job),
         )
-
-    def _machine(self, job: RecordedJob) -> Entity:
-        name = job.record.place.name
-        return self.graph.add(local_id("machine", name), "Place", name=name)
 
     def _container(self, job: RecordedJob) -> Entity | None:
         """The container image that the job ran in, if it recorded one: of a registry, or a file."""

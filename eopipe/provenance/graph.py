@@ -42,11 +42,9 @@ class CrateGraph:
 
     @property
     def root(self) -> Entity:
-        """The root data entity: the crate itself."""
         return self.crate.root_dataset
 
     def data_entity(self, path: str) -> Entity:
-        """The file or folder at a path of the crate."""
         return self.crate.get(quote(path))
 
     def add(self, identifier: str, kind: str | list[str], /, **properties: Any) -> Entity:
@@ -58,11 +56,9 @@ class CrateGraph:
         return self.crate.get(identifier)
 
     def add_file(self, path: str, kind: str | list[str] = "File", /, **properties: Any) -> Entity:
-        """Add the data entity of a file of the crate, by its path in the crate."""
         return self.crate.add_file(None, path, properties={"@type": kind} | _without_empty(properties))
 
     def add_folder(self, path: str, /, **properties: Any) -> Entity:
-        """Add the data entity of a folder of the crate, by its path in the crate."""
         return self.crate.add_dataset(None, path, properties=_without_empty(properties))
 
     def write(self, folder: Path) -> None:
@@ -94,6 +90,11 @@ def _unwrap_lists(properties: dict[str, Any]) -> None:
         if isinstance(value, list):
             unique = list({str(v): v for v in value}.values())
             properties[key] = unique[0] if len(unique) == 1 else unique
+
+
+def as_list(value: Any) -> list[Any]:
+    """The values of a JSON-LD property, which is a list only where it has several values."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def local_id(*parts: str) -> str:

@@ -56,6 +56,11 @@ class RecordedData(BaseModel):
         """The identity of the content: two jobs with the same key read or wrote equal data."""
         return self.sha256 or f"{self.name}/{self.files}/{self.bytes}"
 
+    @property
+    def text(self) -> str:
+        """What identifies the content, for a person."""
+        return f"sha256 {self.sha256}" if self.sha256 else f"a folder of {self.files} files, {self.bytes} bytes"
+
 
 class HostClass(BaseModel):
     """The class of machine that a job ran on, and the scheduler's id of the job."""
@@ -71,7 +76,6 @@ class HostClass(BaseModel):
 
     @property
     def name(self) -> str:
-        """The class of machine as text."""
         accelerators = [f"{count} x {model}" for model, count in sorted(Counter(self.accelerators).items())]
         parts = [f"{self.system} {self.machine}", self.processor, f"{self.cores or 'unknown'} cores", *accelerators]
         return ", ".join(filter(None, parts))
@@ -126,7 +130,6 @@ class RecordedJob:
 
     @property
     def failed(self) -> bool:
-        """Whether the job ended with an error."""
         return self.record.status == "failed"
 
     @property

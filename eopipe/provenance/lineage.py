@@ -1,22 +1,61 @@
 """`eopipe lineage`: from a file, or a pixel of a map, back to chips, scenes, code and settings."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
+from eopipe.chips.chip_set import NOT_A_PLACE
+from eopipe.chips.splits import SPLITS, read_split
 from eopipe.contract import STAGES, Argument, Option, stage
-from eopipe.errors import BadInputError
+from eopipe.errors import BadInputError, UsageError
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.lineage_graph import LineageGraph, lineage_of
-from eopipe.provenance.pixel_lineage import MapPixel, label_at, locate, map_values, split_sizes, splits_of, valid_scenes
 from eopipe.scenes.item import day_text
 from eopipe.text_files import read_json
+from eopipe.tiles.cells import Frame
+from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Relations of a STAC Item's links that lead to its origin, the first one preferred.
 ORIGIN_LINKS = ("self", "derived_from", "via")
 # If the user has more inputs, as in a chip set, the first ones are listed.
 LISTED_INPUTS = 50
+NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
 Jobs = tuple[RecordedJob, ...]
+
+
+@dataclass(frozen=True)
+class MapPixel:
+    """A pixel of a map: its row and column, its centre in the CRS of the map, and the cell of the map if it has one."""
+
+    row: int
+    column: int
+    x: float
+    y: float
+    crs: str
+    cell: str = ""
+
+    def in_frame(self, frame: Frame) -> "MapPixel":
+        """The pixel by its row and column in the frame of its run."""
+        return replace(self, column=self.column + frame.cell(self.cell).column)
+
+    @property
+    def window(self) -> tuple[slice, slice]:
+        return slice(self.row, self.row + 1), slice(self.column, self.column + 1)
+
+    @property
+    def text(self) -> str:
+        pixel = f"pixel={self.column},{self.row} (column, row from 0)"
+        return pixel if self.is_in_slot else f"{pixel}, centre {self.x:.10g},{self.y:.10g} in {self.crs}"
+
+    @property
+    def is_in_slot(self) -> bool:
+        """Whether the map is of a store of a chip set."""
+        return NOT_A_PLACE in self.crs
 
 
 def lineage(
@@ -47,7 +86,8 @@ def _describe(path: Path, position: str) -> Iterator[str]:
     for name in sorted({job.stage for job in upstream}, key=STAGES.index, reverse=True):
         yield from (f"  {line}" for line in _describe_stage([job for job in upstream if job.stage == name]))
     for chips in _outputs(graph, upstream, "split", "chips"):
-        yield f"with the chips of {chips.name}: {split_sizes(chips)}"
+        samples = read_split(chips).samples
+        yield f"with the chips of {chips.name}: {', '.join(f'{len(samples[name])} {name}' for name in SPLITS)}"
     yield from _describe_scenes(graph, upstream, {name for name, is_valid in validity.items() if is_valid})
     yield from _describe_user_inputs(graph, upstream)
 
@@ -83,7 +123,8 @@ def _describe_stage(jobs: list[RecordedJob]) -> Iterator[str]:
     count = f", {len(jobs)} jobs" if len(jobs) > 1 else ""
     code = " ".join(filter(None, (f"eopipe {first.record.version}", first.record.software.get("git", ""))))
     yield f"{first.stage:<11} {max(job.record.end for job in jobs)}, {code}{count}"
-    settings = " ".join(f"{key}={_value_text(value)}" for key, value in _changed_settings(first))
+    texts = ((k, ",".join(map(str, v)) if isinstance(v, list) else v) for k, v in _changed_settings(first))
+    settings = " ".join(f"{key}={text}" for key, text in texts)
     if settings:
         yield f"{'':<11} {settings}"
 
@@ -93,10 +134,6 @@ def _changed_settings(job: RecordedJob) -> Iterator[tuple[str, Any]]:
         default = list(port.default) if port.is_list and not port.required else port.default
         if port.name in job.settings and job.settings[port.name] != default:
             yield port.name, job.settings[port.name]
-
-
-def _value_text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _describe_scenes(graph: LineageGraph, upstream: Jobs, valid: set[str]) -> Iterator[str]:
@@ -138,7 +175,88 @@ def _describe_user_inputs(graph: LineageGraph, upstream: Jobs) -> Iterator[str]:
     if user_inputs:
         yield "from inputs of the user"
     for data in sorted(user_inputs.values(), key=lambda data: data.name)[:LISTED_INPUTS]:
-        content = f"sha256 {data.sha256}" if data.sha256 else f"a folder of {data.files} files, {data.bytes} bytes"
-        yield f"    {data.path or data.name}  {content}"
+        yield f"    {data.path or data.name}  {data.text}"
     if (omitted := len(user_inputs) - LISTED_INPUTS) > 0:
         yield f"    and {omitted} more"
+
+
+def locate(path: Path, position: str) -> MapPixel:
+    """Find a pixel of a map: `x,y` in its CRS, or `pixel=column,row`.
+
+    Raises UsageError for a position in another notation or outside of the map, BadInputError for a file that is not
+    a map.
+    """
+    match = re.fullmatch(rf"(pixel=)?({NUMBER}),({NUMBER})", position)
+    if not match:
+        raise UsageError(f"{position} is not a position in a map; write #x,y in its CRS, or #pixel=column,row")
+    with open_map(path) as file:
+        transform, (height, width), crs = file.transform, file.shape, str(file.crs)
+        cell = str(file.tags().get("cell", ""))
+    first, second = float(match[2]), float(match[3])
+    column, row = (first, second) if match[1] else ~transform * (first, second)
+    if not (0 <= column < width and 0 <= row < height):
+        raise UsageError(f"{position} is outside of {path.name}, which has {width} x {height} pixels in {crs}")
+    x, y = transform * (int(column) + 0.5, int(row) + 0.5)
+    return MapPixel(int(row), int(column), x, y, crs, cell)
+
+
+def map_values(maps: list[Path], pixel: MapPixel) -> Iterator[str]:
+    """The values of maps at the pixel, a line per band."""
+    from rasterio.windows import Window
+
+    for path in maps:
+        with open_map(path) as file:
+            classes = str(file.tags().get("classes", "")).split(", ")
+            legend = dict(entry.split("=", 1) for entry in classes if "=" in entry)
+            values = file.read(window=Window.from_slices(*pixel.window))[:, 0, 0]
+            for name, value, scale in zip(file.descriptions, values, file.scales, strict=True):
+                text = _pixel_text(value, file.nodata, scale, legend if name == "class" else {})
+                yield f"{path.name}: {name} {text}"
+
+
+def _pixel_text(value: Any, nodata: float | None, scale: float, legend: dict[str, str]) -> str:
+    if value == nodata or np.isnan(value):
+        return "has no data"
+    name = legend.get(str(value))
+    return f"{value} ({name})" if name else f"{float(value) * scale:.4g}"
+
+
+def splits_of(chips: Path, pixel: MapPixel, stores: set[str]) -> Iterator[str]:
+    """The splits that contain the pixel, and their chips that contain it; of a chip set only chips of these stores."""
+    split = read_split(chips)
+    edge, scenes, chosen = split.chip, split.scenes, split.samples
+    if split.chip_set:
+        numbers = [number for number, scene in enumerate(scenes) if f"{scene}.zarr" in stores]
+        chosen = {name: rows[np.isin(rows[:, 0], numbers)] for name, rows in chosen.items()}
+    pixel = pixel.in_frame(Frame.of_document(split.grid, str(chips)))
+    samples = {name: _covering(chosen[name], edge, pixel) for name in SPLITS}
+    names = [name for name in SPLITS if len(samples[name])]
+    yield f"split: {' and '.join(names) or 'in no chip of train, val or test'}"
+    for name in names:
+        corners = sorted({(int(row), int(column)) for _, row, column in samples[name]})
+        count = len({scenes[scene] for scene in samples[name][:, 0]})
+        positions = "; ".join(f"row {row}, column {column}" for row, column in corners)
+        yield f"  {name}: {len(samples[name])} chips of {edge} pixels, of {count} scenes, at {positions}"
+
+
+def _covering(samples: Any, edge: int, pixel: MapPixel) -> Any:
+    """The samples (scene, row, column) whose chip contains the pixel."""
+    _, row, column = samples.T
+    in_rows = (row <= pixel.row) & (pixel.row < row + edge)
+    return samples[in_rows & (column <= pixel.column) & (pixel.column < column + edge)]
+
+
+def label_at(labels: Path, pixel: MapPixel) -> str:
+    """The label of the pixel."""
+    store = Tiles(labels)
+    value = store.read("label", *pixel.in_frame(store.frame).window)[0, 0]
+    if value.dtype.kind == "f":
+        return f"label: {value:.4g}" if np.isfinite(value) else "label: none"
+    return f"label: {store.names[value]}" if value != NO_LABEL else "label: none"
+
+
+def valid_scenes(graph: LineageGraph, job: RecordedJob, pixel: MapPixel) -> dict[str, bool]:
+    """Whether each tile store that a map was made from is valid at the pixel, by its name; only stores that exist."""
+    stores = [data for data in job.record.inputs if data.port == "tiles" and data.key in graph.paths]
+    opened = {data.name: Tiles(graph.paths[data.key]) for data in stores}
+    return {n: bool(store.read("valid", *pixel.in_frame(store.frame).window)[0, 0]) for n, store in opened.items()}

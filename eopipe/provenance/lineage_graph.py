@@ -1,11 +1,10 @@
 """The lineage of results: the jobs of a run, linked by the content that passed from one to the next."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.provenance.crate_reader import is_crate, read_crate
@@ -67,8 +66,16 @@ def lineage_of(path: Path) -> tuple[LineageGraph, RecordedJob, RecordedData]:
     if not path.exists():
         raise BadInputError(f"{path} does not exist; give a file or folder that eopipe made")
     absolute = path.resolve()
-    crate = next((folder for folder in (absolute, *absolute.parents) if is_crate(folder)), None)
-    graph = _read_crate(crate) if crate else _read_results(_records_for(absolute))
+    folder = next((each for each in (absolute, *absolute.parents) if is_crate(each)), None)
+    if folder:
+        crate = read_crate(folder)
+        graph = LineageGraph(crate.jobs, crate.paths)
+    else:
+        records = _records_for(absolute)
+        rows = [(record.parent, row) for record in records for row in read_json(record)["outputs"]]
+        # A store in an output has a path from there.
+        placed = ((home / str(row.get("path", row["name"])), row) for home, row in rows)
+        graph = LineageGraph(read_jobs(records), {row["sha256"]: place for place, row in placed if place.exists()})
     keys = {recorded.resolve(): key for key, recorded in graph.paths.items()}
     # A file inside of a published folder was made with the folder.
     recorded = next((parent for parent in (absolute, *absolute.parents) if parent in keys), absolute)
@@ -84,11 +91,6 @@ def _check_content(path: Path, recorded: Path, data: RecordedData) -> None:
     is_large = recorded.is_file() and recorded.stat().st_size > LARGEST_DIGESTED
     if size(recorded)[0] != data.bytes if is_large else digest(recorded) != data.sha256:
         raise IntegrityError(f"{path} differs from its record; run eopipe verify to see what changed")
-
-
-def _read_crate(folder: Path) -> LineageGraph:
-    crate = read_crate(folder)
-    return LineageGraph(crate.jobs, crate.paths)
 
 
 def _records_for(path: Path) -> list[Path]:
@@ -119,17 +121,6 @@ def _is_of(stage: str, record: Path) -> bool:
         return bool(read_json(record)["stage"] == stage)
     except (BadInputError, KeyError, TypeError):
         return False
-
-
-def _read_results(records: Sequence[Path]) -> LineageGraph:
-    rows = [(_output_path(record, row), row) for record in records for row in read_json(record)["outputs"]]
-    paths = {row["sha256"]: path for path, row in rows if path.exists()}
-    return LineageGraph(read_jobs(records), paths)
-
-
-def _output_path(record: Path, row: Mapping[str, Any]) -> Path:
-    """Where an output is, beside its record; a store in an output has a path from there."""
-    return record.parent / str(row.get("path", row["name"]))
 
 
 def _records(root: Path) -> Iterator[Path]:

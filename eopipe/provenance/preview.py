@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from eopipe.provenance.contextual_entities import CrateDescription, SceneEntity
 from eopipe.provenance.data_entities import CratePart
+from eopipe.provenance.graph import as_list
 from eopipe.provenance.jobs import RecordedJob
 from eopipe.text_table import escape_markdown
 
@@ -38,8 +39,8 @@ def preview(metadata: Mapping[str, Any]) -> str:
     style = (files("eopipe.reporting") / "style.css").read_text(encoding="utf-8")
     text = (files("eopipe.provenance") / "preview.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(text)
-    scenes = _as_list(root.get("isBasedOn"))
-    paths = _outermost([reference["@id"] for reference in _as_list(root.get("hasPart"))])
+    scenes = as_list(root.get("isBasedOn"))
+    paths = _outermost([reference["@id"] for reference in as_list(root.get("hasPart"))])
     return template.render(
         style=style,
         name=root["name"],
@@ -59,7 +60,7 @@ def _facts(entities: EntityMap, root: Mapping[str, Any]) -> Iterable[tuple[str, 
     """Authors, licence, time and engine of the run, each with its title."""
     titles = {"author": "By", "publisher": "Published by", "funder": "Funded by", "license": "Licence"}
     for key, title in titles.items():
-        if names := [_name(entities, reference) for reference in _as_list(root.get(key))]:
+        if names := [_name(entities, reference) for reference in as_list(root.get(key))]:
             yield title, ", ".join(names)
     yield "Ended", root["datePublished"]
     yield "Jobs", entities["#run"]["description"]
@@ -84,7 +85,7 @@ def _job(entities: EntityMap, job: Mapping[str, Any]) -> dict[str, Any]:
         "seconds": f"{(end - start).total_seconds():.0f}",
         "error": job.get("error", ""),
         "command": job["description"],
-        "results": [_part(entities[reference["@id"]]) for reference in _as_list(job.get("result"))],
+        "results": [_part(entities[reference["@id"]]) for reference in as_list(job.get("result"))],
     }
 
 
@@ -100,7 +101,7 @@ def _part(entity: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _scene(entities: EntityMap, scene: Mapping[str, Any]) -> dict[str, str]:
-    licences = ", ".join(_name(entities, reference) for reference in _as_list(scene.get("license")))
+    licences = ", ".join(_name(entities, reference) for reference in as_list(scene.get("license")))
     credit = str(scene.get("creditText") or licences)
     return {"name": str(scene["name"]), "date": str(scene.get("temporalCoverage", "")), "credit": credit}
 
@@ -116,11 +117,6 @@ def _name(entities: EntityMap, value: Any) -> str:
     if not isinstance(value, Mapping):
         return str(value)
     return str(entities.get(value["@id"], {}).get("name", value["@id"]))
-
-
-def _as_list(value: Any) -> list[Any]:
-    """The values of a JSON-LD property, which is a list only where it has several values."""
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def readme(

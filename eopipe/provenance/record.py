@@ -142,7 +142,9 @@ def check_unchanged(path: Path, record: dict[str, Any], keys: Collection[str]) -
 
 
 def _data(stage: Stage, ports: Iterable[Port], values: dict[str, Any]) -> list[dict[str, Any]]:
-    existing = [(port, path) for port in ports for path in stage.paths(port, values) if _exists(path)]
+    paths = [(port, path) for port in ports for path in stage.paths(port, values)]
+    # Path.exists raises OSError for a name that is too long.
+    existing = [(port, path) for port, path in paths if os.path.exists(path)]  # noqa: PTH110
     sources = [source for port in ports if _has_files(port) and (source := values[port.name])]
     text_of_folder = cache(lambda folder: _path_text(folder, sources))
 
@@ -153,10 +155,6 @@ def _data(stage: Stage, ports: Iterable[Port], values: dict[str, Any]) -> list[d
 
     # A chip set has many thousand files, in few folders.
     return [*map_in_order(row, existing, threads=0)]
-
-
-def _exists(path: Path) -> bool:
-    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises OSError for a name that is too long
 
 
 def _has_files(port: Port) -> bool:

@@ -119,7 +119,7 @@ def redact_config(text: str) -> str:
     import yaml
 
     try:
-        values = _strings(parse_yaml(text))
+        values = {*strings(parse_yaml(text))}
     except (yaml.YAMLError, ValueError, RecursionError):
         values = set()
     for path in sorted((value for value in values if value.startswith(("/", "~/"))), key=len, reverse=True):
@@ -130,12 +130,13 @@ def redact_config(text: str) -> str:
     return ABSOLUTE_PATH.sub(lambda match: PurePosixPath(match[0]).name or ".", text)
 
 
-def _strings(value: Any) -> set[str]:
+def strings(value: Any) -> Iterator[str]:
     """All strings of nested lists and dicts."""
     if isinstance(value, (dict, list)):
-        elements = value.values() if isinstance(value, dict) else value
-        return {text for element in elements for text in _strings(element)}
-    return {value} if isinstance(value, str) else set()
+        for element in value.values() if isinstance(value, dict) else value:
+            yield from strings(element)
+    elif isinstance(value, str):
+        yield value
 
 
 def _relative_path(path: str) -> str:

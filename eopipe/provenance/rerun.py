@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import yaml
 
@@ -19,6 +19,7 @@ from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, read_crate
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.record import commit
+from eopipe.provenance.redact import strings
 from eopipe.provenance.rerun_jobs import FROZEN_STAGES, CrateRerun
 from eopipe.publish import MANIFEST, content_digest, damage_message, digest, verify
 
@@ -120,7 +121,7 @@ def find_user_inputs(crate: RunCrate, folder: Path, jobs: Sequence[RecordedJob])
     paths = {key: _find(data, folder, [*named, *copies[key]]) for key, data in missing.items()}
     not_found = {key: missing[key] for key, path in paths.items() if path is None}
     if not_found:
-        names = "; ".join(f"{data.name} ({_identity(data)})" for data in not_found.values())
+        names = "; ".join(f"{data.name} ({data.text})" for data in not_found.values())
         rows = ((job.stage, row.key) for job in crate.jobs for row in job.record.outputs)
         makers = dict.fromkeys(name for name, key in rows if key in not_found and name not in FROZEN_STAGES)
         cure = f", as the results of the run, or add to --only what makes them: {' '.join(makers)}" if makers else ""
@@ -130,18 +131,13 @@ def find_user_inputs(crate: RunCrate, folder: Path, jobs: Sequence[RecordedJob])
     return {key: path for key, path in paths.items() if path}
 
 
-def _config_strings(crate: RunCrate) -> Iterator[str]:
+def _config_strings(crate: RunCrate) -> list[str]:
     """Every string of the crate's config. Raises BadInputError for a config that is not YAML."""
     try:
-        pending: list[Any] = [parse_yaml(crate.config.read_text(encoding="utf-8"))] if crate.config else []
+        return [*strings(parse_yaml(crate.config.read_text(encoding="utf-8")))] if crate.config else []
     except (yaml.YAMLError, ValueError, RecursionError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise BadInputError(f"{crate.config}, the config of the crate, is not valid YAML: {reason}") from error
-    while pending:
-        value = pending.pop()
-        if isinstance(value, str):
-            yield value
-        pending += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
 def _find(data: RecordedData, folder: Path, named: Sequence[Path]) -> Path | None:
@@ -166,7 +162,3 @@ def _has_content(path: Path, data: RecordedData) -> bool:
         # The digest is the manifest's, and a file may have changed since.
         verify(path)
     return has_content
-
-
-def _identity(data: RecordedData) -> str:
-    return f"sha256 {data.sha256}" if data.sha256 else f"a folder of {data.files} files, {data.bytes} bytes"

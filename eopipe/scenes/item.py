@@ -168,12 +168,13 @@ def as_item(value: Any, label: str) -> Item:
 
     Raises BadInputError with the item and its fields for any other.
     """
-    from eopipe.scenes.item_schema import item_mistakes
+    from eopipe.documents import mistakes
+    from eopipe.scenes.item_schema import StacItem
 
-    if mistakes := item_mistakes(value):
+    if sentences := mistakes(StacItem, value):
         name = value.get("id") if isinstance(value, dict) else None
         scene = f"scene {name[:80]!r}: " if isinstance(name, str) else ""
-        raise BadInputError(f"{label} is not a STAC Item: {scene}{'; '.join(mistakes)}")
+        raise BadInputError(f"{label} is not a STAC Item: {scene}{'; '.join(sentences)}")
     return dict(value)
 
 
@@ -182,11 +183,10 @@ def as_collection(value: Any, label: str) -> dict[str, Any]:
 
     Raises BadInputError with its fields for any other.
     """
-    from eopipe.scenes.item_schema import collection_mistakes
+    from eopipe.documents import checked
+    from eopipe.scenes.item_schema import StacCollection
 
-    if mistakes := collection_mistakes(value):
-        raise BadInputError(f"{label} is not a STAC Collection: {'; '.join(mistakes)}")
-    return dict(value)
+    return dict(checked(StacCollection, value, label, "a STAC Collection"))
 
 
 def read_item(path: Path) -> Item:

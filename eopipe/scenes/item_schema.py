@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from eopipe.documents import OPEN, Number, Text, invertible, mistakes, number, whole
+from eopipe.documents import OPEN, Number, Text, invertible, number, whole
 
 
 def _positive(value: Any) -> Any:
@@ -131,7 +131,9 @@ class _Geometry(BaseModel):
     ]
 
 
-class _Item(BaseModel):
+class StacItem(BaseModel):
+    """What eopipe reads of a STAC Item."""
+
     model_config = OPEN
 
     id: Text
@@ -145,8 +147,8 @@ class _Item(BaseModel):
     assets: dict[str, _Asset]
 
 
-class _Collection(BaseModel):
-    """What items inherit of their collection."""
+class StacCollection(BaseModel):
+    """What items inherit of their STAC Collection."""
 
     model_config = OPEN
 
@@ -155,13 +157,3 @@ class _Collection(BaseModel):
     citation: str | None = Field(None, alias="sci:citation")
     doi: str | None = Field(None, alias="sci:doi")
     links: list[_Link] | None = None
-
-
-def item_mistakes(value: Any) -> list[str]:
-    """What of a value is not as in a STAC Item, each with its field; empty for an Item."""
-    return mistakes(_Item, value)
-
-
-def collection_mistakes(value: Any) -> list[str]:
-    """What of a value is not as in a STAC Collection, of the fields that its items inherit; empty for a Collection."""
-    return mistakes(_Collection, value)

@@ -97,8 +97,12 @@ def mask_of(
             raise UsageError(f"mask {band.name} is a probability: give max_probability instead of masked {masked}")
         # Many items and files state 0 as nodata, but here it is the clearest sky; 255 is above every limit.
         return Mask(replace(band, nodata=math.nan, product_nodata=None), kind, (), max_probability, margin)
-    numbers = _checked_numbers(band.name, kind, masked or _standard_numbers(band.name, standard, kind))
-    return Mask(band, kind, numbers, max_probability, margin)
+    numbers = masked or (standard[1] if standard and standard[0] == kind else ())
+    if not numbers:
+        raise UsageError(f"mask {band.name} is read as {kind}, for which no standard numbers are known: set masked")
+    if kind == "bits" and not all(0 <= bit < 32 for bit in numbers):
+        raise UsageError(f"mask {band.name} is read by bits, so masked holds bit numbers from 0 to 31, not {numbers}")
+    return Mask(band, kind, tuple(sorted(set(numbers))), max_probability, margin)
 
 
 def _kind(name: str, standard: Standard | None, mask_as: MaskAs, masked: tuple[int, ...]) -> MaskKind:
@@ -111,15 +115,3 @@ def _kind(name: str, standard: Standard | None, mask_as: MaskAs, masked: tuple[i
     raise UsageError(
         f"mask {name} is not known to eopipe ({', '.join(STANDARD)} are); set preprocess.mask_as and preprocess.masked"
     )
-
-
-def _standard_numbers(name: str, standard: Standard | None, kind: MaskKind) -> tuple[int, ...]:
-    if standard is None or standard[0] != kind:
-        raise UsageError(f"mask {name} is read as {kind}, for which no standard numbers are known: set masked")
-    return standard[1]
-
-
-def _checked_numbers(name: str, kind: MaskKind, masked: tuple[int, ...]) -> tuple[int, ...]:
-    if kind == "bits" and not all(0 <= bit < 32 for bit in masked):
-        raise UsageError(f"mask {name} is read by bits, so masked holds bit numbers from 0 to 31, not {masked}")
-    return tuple(sorted(set(masked)))

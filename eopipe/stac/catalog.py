@@ -89,7 +89,6 @@ class CatalogText:
 
     @property
     def is_url(self) -> bool:
-        """Whether the licence is a URL."""
         return "://" in self.license
 
 
@@ -113,14 +112,14 @@ def write_catalog(draft: Path, inputs: CatalogInputs, text: CatalogText) -> None
         _collection(draft, "maps", f"Maps: {', '.join(inputs.card['classes'])}", text, maps),
         _collection(draft, "tiles", f"Tiles: {', '.join(inputs.card['bands'])}", text, tiles),
     ]
-    if inputs.metrics:
-        link_or_copy(inputs.metrics, draft / "maps" / "metrics.json")
-        scores = asset("./metrics.json", JSON, "scores of the maps", ("metadata",), inputs.metrics)
-        collections[0].add_asset("metrics", scores)
-    if inputs.areas:
-        link_or_copy(inputs.areas, draft / "maps" / "areas.json")
-        areas = asset("./areas.json", JSON, "areas of the classes with standard errors", ("metadata",), inputs.areas)
-        collections[0].add_asset("areas", areas)
+    tables = {
+        "metrics": (inputs.metrics, "scores of the maps"),
+        "areas": (inputs.areas, "areas of the classes with standard errors"),
+    }
+    for name, (path, title) in tables.items():
+        if path:
+            link_or_copy(path, draft / "maps" / f"{name}.json")
+            collections[0].add_asset(name, asset(f"./{name}.json", JSON, title, ("metadata",), path))
     for described in collections:
         write_json(draft / described.id / "collection.json", document(described))
     write_json(draft / "catalog.json", document(_root(text, collections, inputs.model_item.name)))
@@ -261,7 +260,7 @@ def _map_item(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], in
         link_or_copy(path, target)
         item.add_asset(key, _raster(target, key, _resolution(cell.grid)))
     if task.has_label_sets:
-        _add_presence(item)
+        _add_meanings(item, "labels", class_objects(("absent", "present")))
     elif task.has_classes:
         _add_classes(item, draft / "maps" / name / "classes.tif", card["classes"])
     _add_renders(item)
@@ -270,14 +269,12 @@ def _map_item(draft: Path, pair: tuple[Path, Path], stores: dict[str, Tiles], in
 
 def _add_classes(item: "pystac.Item", file: Path, names: Sequence[str]) -> None:
     """Add the classes of a map with its colours, and the names beside the file, where GDAL and QGIS read them."""
-    nodata = {"value": NO_LABEL, "name": "nothing", "title": "no scene is valid", "nodata": True}
     colors = _colors(file)
     hints = [
         described | ({"color_hint": colors[described["value"]]} if described["value"] in colors else {})
         for described in class_objects(names)
     ]
-    item.assets["classes"].extra_fields["classification:classes"] = [*hints, nodata]
-    item.stac_extensions = sorted([*item.stac_extensions, CLASSIFICATION])
+    _add_meanings(item, "classes", hints)
     lines = [f"      <Category>{escape(name)}</Category>" for name in names]
     head, tail = '<PAMDataset>\n  <PAMRasterBand band="1">\n    <CategoryNames>', "    </CategoryNames>"
     beside = file.with_name(f"{file.name}.aux.xml")
@@ -287,10 +284,10 @@ def _add_classes(item: "pystac.Item", file: Path, names: Sequence[str]) -> None:
     item.add_asset("names", asset(f"./{beside.name}", "application/xml", title, ("metadata",), beside))
 
 
-def _add_presence(item: "pystac.Item") -> None:
-    """Add what the numbers of each band of a map of several labels mean; the names of the bands are the classes."""
+def _add_meanings(item: "pystac.Item", key: str, classes: list[dict[str, Any]]) -> None:
+    """Add what the numbers of a raster mean; of several labels the names of its bands are the classes."""
     nodata = {"value": NO_LABEL, "name": "nothing", "title": "no scene is valid", "nodata": True}
-    item.assets["labels"].extra_fields["classification:classes"] = [*class_objects(("absent", "present")), nodata]
+    item.assets[key].extra_fields["classification:classes"] = [*classes, nodata]
     item.stac_extensions = sorted([*item.stac_extensions, CLASSIFICATION])
 
 

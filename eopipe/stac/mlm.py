@@ -33,14 +33,10 @@ MEDIA_TYPES = {
 MODULE = ("width", "depth", "arguments", "target")
 # The share of its labelled pixels that makes a class one of the labels of a chip; only for several labels per chip.
 MIN_SHARE = "min_share"
-# Pixel size, units and processing levels of the tiles that a model was trained on; MLM has no field for them.
-TRAINED_ON = "eopipe:trained_on"
-# The number of models of an ensemble; MLM has no field for it.
-MEMBERS = "eopipe:members"
-# The architecture of each member, where they differ.
-KINDS = "eopipe:kinds"
-# What the model sees where pixels are not valid, where that is not zero; MLM has no field for it.
-FILL = "eopipe:fill"
+# What MLM has no field for, by the key of the card: pixel size, units and processing levels of the tiles that a model
+# was trained on; the number of models of an ensemble, and the architecture of each where they differ; what the model
+# sees where pixels are not valid, where that is not zero.
+OWN_FIELDS = {key: f"eopipe:{key}" for key in ("trained_on", "members", "kinds", "fill")}
 INVALID_PIXELS = {
     "zero": "zero where a pixel is not valid",
     "nearest": "a pixel that is not valid has the values of the nearest valid one of the image (the larger of the two "
@@ -71,14 +67,7 @@ def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent
             "mlm:hyperparameters": card["settings"] | {"model": module},
         },
     )
-    if "trained_on" in card:
-        item.properties[TRAINED_ON] = card["trained_on"]
-    if "members" in card:
-        item.properties[MEMBERS] = card["members"]
-    if "kinds" in card:
-        item.properties[KINDS] = card["kinds"]
-    if "fill" in card:
-        item.properties[FILL] = card["fill"]
+    item.properties |= {field: card[key] for key, field in OWN_FIELDS.items() if key in card}
     item.add_asset("model", _weights(folder / weights, card["bands"]))
     for file in files(folder):
         path = file.relative_to(folder).as_posix()
@@ -188,14 +177,9 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
             "settings": settings,
             "task": task.name,
         }
-        if TRAINED_ON in properties:
-            card["trained_on"] = properties[TRAINED_ON]
-        if MEMBERS in properties:
-            card["members"] = properties[MEMBERS]
-        if KINDS in properties:
-            card["kinds"] = [{key: kind[key] for key in ("architecture", *MODULE[:3])} for kind in properties[KINDS]]
-        if FILL in properties:
-            card["fill"] = properties[FILL]
+        card |= {key: properties[field] for key, field in OWN_FIELDS.items() if field in properties}
+        if "kinds" in card:
+            card["kinds"] = [{key: kind[key] for key in ("architecture", *MODULE[:3])} for kind in card["kinds"]]
         if not task.has_classes:
             card |= {"classes": [output["name"]], "unit": output["unit"]}
         card |= {key: module[key] for key in CUSTOM if key in module}

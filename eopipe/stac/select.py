@@ -25,7 +25,7 @@ Group = Literal["scene", "solar-day"]
 Missing = Literal["fail", "skip"]
 # Dates in one window of time give the same text.
 WINDOWS = {"all": "all", "year": "%Y", "month": "%Y-%m", "week": "%G-W%V", "day": "%Y-%m-%d"}
-# Scenes that an error names.
+# Relations of the links that are kept.
 LINKS = ("license", "cite-as", "derived_from", "via", "self")
 # Sentinel-2 product names: https://sentiwiki.copernicus.eu/web/s2-products
 PRODUCT = re.compile(
@@ -177,7 +177,9 @@ def _frozen(item: Item, assets: tuple[str, ...]) -> Item:
         asset = item["assets"][name]
         href = safe_href(asset["href"], f"scene {item['id']}, asset {name}")
         selected[name] = asset | {"href": redact_href(href)}
-    links = [link for link in item.get("links", []) if _is_public(link)]
+    # They show the origin or the licence of a scene; a path of this machine does not.
+    links = [each for each in item.get("links", []) if each.get("rel") in LINKS]
+    links = [each for each in links if scheme(str(each.get("href"))) in ("http", "https")]
     geometry = counter_clockwise(item["geometry"]) if item["geometry"] else None
     frozen: Item = _redacted(item | {"assets": selected, "links": links, "geometry": geometry})
     return frozen
@@ -190,11 +192,6 @@ def _redacted(value: Any) -> Any:
     if isinstance(value, list):
         return [_redacted(entry) for entry in value]
     return redact_href(value) if isinstance(value, str) and value.startswith(("http://", "https://")) else value
-
-
-def _is_public(link: dict[str, Any]) -> bool:
-    """Whether a link shows the origin or the licence of a scene; a path of this machine does not."""
-    return link.get("rel") in LINKS and scheme(str(link.get("href"))) in ("http", "https")
 
 
 def newest(items: list[Item]) -> tuple[list[Item], list[Dropped]]:

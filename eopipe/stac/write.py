@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.publish import sha256
-from eopipe.scenes.item import Item
+from eopipe.scenes.item import Item, moment_of
 from eopipe.tiles.globe import Geometry, bounds_of, counter_clockwise, outline_of, split
 from eopipe.tiles.grid import crs_fields
 from eopipe.tiles.store import CHIP_SET
@@ -55,11 +55,12 @@ class ItemExtent:
     def of_item(cls, item: dict[str, Any]) -> "ItemExtent":
         """The extent of an item that `item` made, which is complete."""
         properties = item["properties"]
-        start, end = (properties.get(f"{key}_datetime") or properties["datetime"] for key in ("start", "end"))
-        return cls(item["geometry"], tuple(item.get("bbox") or ()), _utc(start), _utc(end))
+        times = (properties.get(f"{key}_datetime") or properties["datetime"] for key in ("start", "end"))
+        return cls(
+            item["geometry"], tuple(item.get("bbox") or ()), *(moment_of(time).astimezone(UTC) for time in times)
+        )
 
     def item(self, name: str, extensions: Iterable[str], properties: dict[str, Any]) -> "pystac.Item":
-        """A STAC Item of this extent, still without links and assets."""
         import pystac
 
         is_moment = self.start == self.end
@@ -82,16 +83,11 @@ def extent_of(grids: "Sequence[GeoBox]", properties: Iterable[dict[str, Any]]) -
     """
     properties = list(properties)
     keys = ("datetime", "start_datetime", "end_datetime")
-    times = sorted(_utc(fields[key]) for fields in properties for key in keys if fields.get(key))
+    times = sorted(moment_of(fields[key]).astimezone(UTC) for fields in properties for key in keys if fields.get(key))
     chip_sets = [fields[CHIP_SET]["bbox"] for fields in properties if fields.get(CHIP_SET)]
     areas = [_area_of_bounds(bounds) for bounds in chip_sets] or [outline_of(grid) for grid in grids]
     geometry, bbox = located(areas)
     return ItemExtent(geometry, bbox, *((times[0], times[-1]) if times else (BEGIN, END)))
-
-
-def _utc(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def document(value: "pystac.STACObject") -> Item:

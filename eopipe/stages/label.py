@@ -91,10 +91,10 @@ def label(
     """
     from eopipe.errors import BadInputError, UsageError
     from eopipe.labels.change import before_conflicts, write_change_labels
-    from eopipe.labels.classes import Legend
-    from eopipe.labels.values import Quantity, option_conflicts, write_values
+    from eopipe.labels.kinds import Legend, Quantity, option_conflicts
+    from eopipe.labels.sources import ReadOptions, label_band
     from eopipe.labels.vector_files import source_conflicts
-    from eopipe.labels.write import ReadOptions, label_band, write_labels
+    from eopipe.labels.write import write_labels
     from eopipe.scenes.item import read_scene, scene_name
     from eopipe.tiles.cells import read_frame
     from eopipe.tiles.layout import Layout
@@ -110,12 +110,8 @@ def label(
     item = read_scene(scene) if scene and asset else None
     band, name = label_band(source, scene, item, asset), scene_name(item["id"]) if item else ""
     options, layout = ReadOptions(attribute, layer, overlap, all_touched, resampling, dates), Layout(chunk, shard)
-    if measure:
-        quantity = Quantity(measure, unit, ignore)
-        write_values(labels, read_frame(grid), quantity, band, scene=name, options=options, layout=layout)
+    kind = Quantity(measure, unit, ignore) if measure else Legend(classes, bins, codes, ignore, values)
+    if before and source and isinstance(kind, Legend):
+        write_change_labels(labels, read_frame(grid), kind, (before, source), options=options, layout=layout)
         return
-    legend = Legend(classes, bins, codes, ignore, values)
-    if before and source:
-        write_change_labels(labels, read_frame(grid), legend, (before, source), options=options, layout=layout)
-        return
-    write_labels(labels, read_frame(grid), legend, band, scene=name, options=options, layout=layout)
+    write_labels(labels, read_frame(grid), kind, band, scene=name, options=options, layout=layout)

@@ -105,8 +105,8 @@ def search(
     from eopipe.scenes.item import asset_key
     from eopipe.stac.api import collection_names, from_url
     from eopipe.stac.choose_grid import choose_cells
-    from eopipe.stac.geoparquet import from_disk
     from eopipe.stac.query import Query, area_geometry, explain_no_match
+    from eopipe.stac.read import from_disk
     from eopipe.stac.select import Ranking, select
     from eopipe.text_files import write_json
 

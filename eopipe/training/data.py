@@ -14,7 +14,7 @@ import numpy as np
 
 from eopipe.chips.audit import check_statistics
 from eopipe.chips.block_choice import describe_unvalidated
-from eopipe.chips.chips import Normaliser, chip_classes, chip_votes, is_continuous, pair_stores, unit_of
+from eopipe.chips.chips import Normaliser, chip_votes, is_continuous, pair_stores, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import Split, read_split
@@ -31,7 +31,7 @@ from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tasks import TASKS
 from eopipe.tasks.multilabel import label_sets
-from eopipe.tasks.task import WEIGHT_POWERS, Task
+from eopipe.tasks.task import WEIGHT_POWERS, Task, majority_class
 from eopipe.tiles.store import NO_LABEL, Tiles
 from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run, fixed_window, head_tensors
 from eopipe.training.schedule import default_batch, default_crop, training_length
@@ -288,7 +288,7 @@ def check_labels(task: Task, labels: Tiles) -> None:
 def count_chips(split: Split, pairs: Pairs) -> dict[str, int]:
     """Training chips of each class, by most of their pixels; raises BadInputError for fewer than two classes."""
     samples, names = split.samples["train"], pairs[0][1].names
-    classes = chip_classes(pairs, samples, split.chip)
+    classes = majority_class(chip_votes(pairs, samples, split.chip))
     counts = np.bincount(classes[classes != NO_LABEL], minlength=len(names))
     if not counts.any():
         raise BadInputError("no training chip has a label, so there is no class to learn; check labels and masks")

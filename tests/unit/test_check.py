@@ -20,7 +20,7 @@ from shapely.geometry import box
 
 from eopipe.contract import stage
 from eopipe.errors import BadInputError
-from eopipe.labels.values import check_label_file
+from eopipe.labels.write import check_label_file
 from eopipe.text_files import write_json
 from eopipe.tiles.cells import Frame
 

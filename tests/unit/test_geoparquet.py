@@ -18,8 +18,8 @@ from shapely import box
 from shapely.geometry import mapping
 
 from eopipe.errors import BadInputError, RefusedError
-from eopipe.stac.geoparquet import from_parquet
 from eopipe.stac.query import Query
+from eopipe.stac.read import from_parquet
 
 ASSETS = ("--assets", "blue", "red", "scl")
 
@@ -168,7 +168,7 @@ def test_a_row_group_that_declares_too_many_bytes_is_refused(
     fill(catalog)
     file = write_parquet(catalog, catalog.root / "items.parquet")
     assert len(from_parquet(file, Query())) == 6
-    monkeypatch.setattr("eopipe.stac.geoparquet.MAX_GROUP", 100)
+    monkeypatch.setattr("eopipe.stac.read.MAX_GROUP", 100)
     with pytest.raises(RefusedError, match=r"has a row group of 6 rows and \d+ bytes; .* in groups of 100 bytes"):
         from_parquet(file, Query())
 

@@ -15,7 +15,8 @@ from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, wri
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import UsageError
-from eopipe.labels.classes import ClassShapes, Legend
+from eopipe.labels.kinds import Legend
+from eopipe.labels.sources import LabelShapes
 from eopipe.publish import digest
 from eopipe.text_files import write_json
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -429,11 +430,8 @@ def test_a_pixel_has_the_class_of_the_polygon_that_holds_its_centre(
     # On an edge both answers are right: a fiftieth of a pixel is left out.
     pixel = np.hypot(*(np.array(change.transform(left + step, top)) - change.transform(left, top)))
     clear = np.min([shapely.distance(shapely.boundary(p), centres) for p in polygons], 0) > 0.02 * pixel
-    numbers = (
-        ClassShapes(source, grid, Legend(("a", "b", "c")), "class")
-        .rasterize(grid, "invalid", all_touched=False)
-        .numbers
-    )
+    shapes = LabelShapes(source, grid, Legend(("a", "b", "c")), "class")
+    numbers = shapes.rasterize(grid, "invalid", all_touched=False).labels
     np.testing.assert_array_equal(numbers[clear], expected[clear])
 
 
@@ -601,7 +599,7 @@ def test_the_same_labels_have_the_same_bytes(tmp_path: Path, run: Run) -> None:
 def test_a_value_gets_the_class_of_its_code(values: list[int], codes: list[int], ignore: list[int]) -> None:
     ignore = [value for value in ignore if value not in codes]
     legend = Legend(tuple(map(str, codes)), codes=tuple(codes), ignore=tuple(ignore))
-    numbers = legend.classify(np.array([values]), np.ones((1, len(values)), bool))[0]
+    numbers = legend.of_raster(np.array([values]), np.ones((1, len(values)), bool))[0]
     for value, number in zip(values, numbers, strict=True):
         expected = codes.index(value) if value in codes else NO_LABEL
         assert number == expected

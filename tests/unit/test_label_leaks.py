@@ -14,7 +14,7 @@ from scenery import Completed, Run, covered_area, split_outputs
 from shapely import box
 
 from eopipe.arrays import AnyArray, Float64Array
-from eopipe.chips.label_range import correlation_range
+from eopipe.chips.label_leaks import correlation_range
 from eopipe.chips.polygons import polygon_numbers, splits_of_pixels
 from eopipe.chips.splits import NO_SPLIT, SPLITS, read_split
 from eopipe.config import check

@@ -15,7 +15,8 @@ from shapely import LineString, MultiPolygon, Point, Polygon, box
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
-from eopipe.labels.classes import ClassShapes, Legend
+from eopipe.labels.kinds import Legend
+from eopipe.labels.sources import LabelShapes
 from eopipe.labels.vectors import read_features, to_grid
 from eopipe.tiles.store import NO_LABEL
 
@@ -36,7 +37,7 @@ def write(path: Path, *shapes: Any, crs: str | None = CRS) -> Path:
 def labelled(source: Path, grid: GeoBox = GRID) -> AnyArray:
     """Whether each pixel (y, x) is labelled."""
     return (
-        ClassShapes(source, grid, Legend(("a",)), "class").rasterize(grid, "invalid", all_touched=False).numbers
+        LabelShapes(source, grid, Legend(("a",)), "class").rasterize(grid, "invalid", all_touched=False).labels
         != NO_LABEL
     )
 

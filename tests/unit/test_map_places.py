@@ -28,7 +28,7 @@ from test_map_parts import CLASSES, digests
 from eopipe.arrays import AnyArray, FloatArray
 from eopipe.chips.chip_blocks import chips_in, covered_pixels, windows_with_chips
 from eopipe.inference import predictor
-from eopipe.provenance.pixel_lineage import MapPixel, splits_of
+from eopipe.provenance.lineage import MapPixel, splits_of
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import make_grid, windows
 from eopipe.tiles.shard_reader import StoredWindow

@@ -13,7 +13,7 @@ from scenery import Catalog, Search
 
 from eopipe.fetch.http import token_variable
 from eopipe.fetch.retry import MAX_ATTEMPTS
-from eopipe.stac import client as reader
+from eopipe.stac import api as reader
 
 
 @pytest.fixture

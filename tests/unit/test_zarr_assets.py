@@ -29,6 +29,7 @@ from eopipe.fetch.assets import fetch_assets
 from eopipe.fetch.sizes import asset_sizes
 from eopipe.fetch.zarr_array import describe_array, fetch_array
 from eopipe.fetch.zarr_store import is_zarr
+from eopipe.scenes.item import StatedRaster
 from eopipe.text_files import write_json
 from eopipe.tiles.store import Tiles
 
@@ -56,7 +57,7 @@ def window(asset: dict[str, Any], folder: Path, *grids: GeoBox) -> Path:
     return fetch_array({"type": TYPE} | asset, WHERE, folder, folder / "red.part", grids, loopback_session(), NOWHERE)
 
 
-NOWHERE = (None, None, None)
+NOWHERE = StatedRaster(None, None, None)
 
 
 def pixels_of(file: Path) -> tuple[AnyArray, Any]:
@@ -183,7 +184,7 @@ def coordinates(store: Path, group: str) -> None:
 
 @pytest.mark.parametrize("source", ["coordinates", "GeoTransform", "group", "eopf", "code", "node", "item"])
 def test_crs_and_transform_come_from_each_convention(tmp_path: Path, source: str) -> None:
-    store, place, stated = tmp_path / "p.zarr", {}, (None, None, None)
+    store, place, stated = tmp_path / "p.zarr", {}, NOWHERE
     transform = [STEP, 0.0, LEFT, 0.0, -STEP, TOP]
     if source == "code":
         place = {"proj:code": CRS, "spatial:transform": transform}
@@ -192,7 +193,7 @@ def test_crs_and_transform_come_from_each_convention(tmp_path: Path, source: str
         at_centres = [STEP, 0.0, LEFT + STEP / 2, 0.0, -STEP, TOP - STEP / 2]
         place = {"proj:code": CRS, "spatial:registration": "node", "spatial:transform": at_centres}
     if source == "item":
-        stated = (CRS, transform, [64, 48])
+        stated = StatedRaster(CRS, tuple(transform), (64, 48))
     zarr.create_group(store, zarr_format=2, attributes={"other_metadata": {"horizontal_CRS_code": CRS}})
     if source != "eopf":
         zarr.create_group(store, zarr_format=2, overwrite=True)

@@ -1,24 +1,30 @@
-"""STAC-GeoParquet as a catalog: the items that a query selects, read row group by row group.
+"""Catalogs that are read: static ones on disk or on the web, with the credits of collections, and STAC-GeoParquet.
 
-Rows become items as the specification 1.1 of STAC-GeoParquet says: columns that an Item has at its top stay there, all
+Rows of STAC-GeoParquet become items as its specification 1.1 says: columns that an Item has at its top stay there, all
 others are properties, a missing value of a row is a missing field, `geometry` is WKB and `bbox` a struct. Row groups
 whose statistics exclude the dates or the bounding box of the query are not read, so memory holds one row group, whose
 declared size is limited: a few bytes of Parquet can be any number of rows.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from eopipe.errors import BadInputError, RefusedError, UsageError
-from eopipe.scenes.item import Item, as_collection, as_item
+from eopipe.scenes.item import Item, as_collection, as_item, scheme
 from eopipe.stac.query import Query, parse_interval
-from eopipe.stac.static import add_credits, from_folder, resolve_assets
+from eopipe.text_files import read_json
 from eopipe.tiles.globe import unwrap
 
+# From a document and an href in it to the address of what the href leads to.
+Resolve = Callable[[str, str], str]
+CREDITS = ("license", "providers", "sci:citation", "sci:doi")
+CREDIT_LINKS = ("license", "cite-as")
+SCIENTIFIC = "https://stac-extensions.github.io/scientific/v1.0.0/schema.json"
 SUFFIXES = (".parquet", ".geoparquet")
 TOP = ("type", "stac_version", "stac_extensions", "id", "links", "assets", "collection", "bbox", "geometry")
 REQUIRED = ("id", "geometry", "assets")
@@ -30,8 +36,26 @@ MAX_GROUP, MAX_ROWS, BATCH = 1 << 31, 1 << 22, 1 << 10
 
 
 def from_disk(catalog: Path, query: Query) -> list[Item]:
-    """The items of a catalog on disk: all of a static catalog, of STAC-GeoParquet those that a query selects."""
-    return from_parquet(catalog, query) if is_geoparquet(catalog) else from_folder(catalog)
+    """The items of a catalog on disk: all of a static catalog, of STAC-GeoParquet those that a query selects.
+
+    Asset paths become relative to its folder. Raises BadInputError for what is not a catalog or has a broken link,
+    RefusedError for a link that leads outside.
+    """
+    if is_geoparquet(catalog):
+        return from_parquet(catalog, query)
+    resolve = _in_catalog(catalog.resolve())
+    return [resolve_assets(item, str(path), resolve) for path, item in scan(catalog)]
+
+
+def _in_catalog(root: Path) -> Resolve:
+    """How hrefs of assets become paths relative to the folder of a catalog."""
+
+    def resolve(document: str, href: str) -> str:
+        target = (Path(document).parent / href).resolve()
+        # A path outside becomes absolute, which is refused if the asset is selected.
+        return str(target.relative_to(root) if target.is_relative_to(root) else target)
+
+    return resolve
 
 
 def is_geoparquet(catalog: Path) -> bool:
@@ -46,24 +70,100 @@ def parquet_files(catalog: Path) -> list[Path]:
     return sorted(path for path in catalog.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
+def scan(catalog: Path) -> Iterator[tuple[Path, Item]]:
+    """Every item of a catalog on disk with its file, unchanged.
+
+    Raises BadInputError for what is not a catalog or has a broken link, RefusedError for a link that leads outside.
+    """
+    root = catalog.resolve()
+    start = root / "catalog.json"
+    if root.is_file():
+        raise BadInputError(f"{catalog} is a file; give the folder of a static STAC catalog, or a .parquet file")
+    if not start.is_file():
+        raise BadInputError(f"{catalog} has no catalog.json; give the folder of a static STAC catalog")
+
+    def resolve(document: str, href: str) -> str:
+        target = (Path(document).parent / href).resolve()
+        if scheme(href) or not target.is_relative_to(root):
+            raise RefusedError(f"{document} links to {href!r}, outside the catalog; make the catalog self-contained")
+        if not target.is_file():
+            raise BadInputError(f"{document} links to {href!r}, which is not there; add the file or remove the link")
+        return str(target)
+
+    for path, item in walk(str(start), lambda path: read_json(Path(path)), resolve):
+        yield Path(path), item
+
+
+def walk(start: str, read: Callable[[str], Any], resolve: Resolve) -> Iterator[tuple[str, Item]]:
+    """Every item below a catalog with its address, credits of its collection included.
+
+    A catalog that links to itself ends.
+    """
+    visited: set[str] = set()
+    pending: list[tuple[str, dict[str, Any]]] = [(start, {})]
+    while pending:
+        address, collection = pending.pop()
+        if address in visited:
+            continue
+        visited.add(address)
+        value = read(address)
+        if isinstance(value, dict) and value.get("type") == "Feature":
+            yield address, add_credits(as_item(value, without_secrets(address)), collection)
+            continue
+        if isinstance(value, dict) and value.get("type") == "Collection":
+            collection = as_collection(value, without_secrets(address))
+        pending += [(resolve(address, href), collection) for href in hrefs(value, address, "child", "item")]
+
+
+def without_secrets(address: str) -> str:
+    """An address without its query and login, for messages; a path as it is."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else address
+
+
+def hrefs(value: Any, address: str, *relations: str) -> list[str]:
+    """The hrefs of links with these relations. Raises BadInputError for what is not STAC."""
+    try:
+        return [str(link["href"]) for link in value.get("links", []) if link["rel"] in relations]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise BadInputError(f"{without_secrets(address)} is not STAC: it has no valid links") from error
+
+
+def resolve_assets(item: Item, address: str, resolve: Resolve) -> Item:
+    """Resolve relative hrefs of assets against the address of the item."""
+    for asset in item["assets"].values():
+        href = asset["href"]
+        # What cannot be a path is refused if the asset is selected.
+        if href.isprintable() and not (scheme(href) or href.startswith("/") or "<" in href):
+            asset["href"] = resolve(address, href)
+    return item
+
+
+def add_credits(item: Item, collection: dict[str, Any]) -> Item:
+    """The item with licence, providers and citation of its collection, where it states none itself."""
+    inherited = {key: collection[key] for key in CREDITS if collection.get(key)}
+    links = list(item.get("links") or [])
+    for relation in CREDIT_LINKS:
+        if not any(link.get("rel") == relation for link in links):
+            links += [link for link in collection.get("links") or [] if link.get("rel") == relation]
+    schemas = list(item.get("stac_extensions") or [])
+    if any(key.startswith("sci:") for key in inherited) and not any("/scientific/" in schema for schema in schemas):
+        schemas.append(SCIENTIFIC)
+    return item | {"properties": inherited | item["properties"], "links": links, "stac_extensions": schemas}
+
+
 def from_parquet(catalog: Path, query: Query) -> list[Item]:
-    """The items that a query selects, or some others where it selects none; asset paths relative to the files' folder.
+    """The items that a query selects, or some others where it selects none.
 
     Raises BadInputError for a file that is not STAC-GeoParquet or has a row that is not an Item.
     """
     files = parquet_files(catalog) if catalog.is_dir() else [catalog]
-    root = (catalog if catalog.is_dir() else catalog.parent).resolve()
-
-    def resolve(_document: str, href: str) -> str:
-        target = (root / href).resolve()
-        # A path outside becomes absolute, which is refused if the asset is selected.
-        return str(target.relative_to(root) if target.is_relative_to(root) else target)
-
     items = [item for file in files for item in _items(file, query)]
     if not items:
         # What there is instead, for the error of the search.
         items = list(islice((item for file in files for item in _items(file, Query())), MAX_EXPLAINED))
-    return [resolve_assets(item, str(catalog), resolve) for item in items]
+    root = (catalog if catalog.is_dir() else catalog.parent).resolve()
+    return [resolve_assets(item, str(root / files[0].name), _in_catalog(root)) for item in items]
 
 
 def _items(file: Path, query: Query) -> Iterator[Item]:

@@ -1,24 +1,24 @@
-"""Labels on a grid: class numbers from rasters or vectors, and where they are valid."""
+"""Kinds of labels: classes, with how source values become their numbers, and a quantity with its unit."""
 
+import math
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, Int32Array, IntArray, UInt8Array
-from eopipe.errors import BadInputError, UsageError
-from eopipe.labels.vectors import ShapeParts, read_features, to_grid, warn_without_value
+from eopipe.arrays import AnyArray, BoolArray, FloatArray, UInt8Array
+from eopipe.errors import BadInputError, UsageError, some_of
+from eopipe.labels.vector_files import number_of
 from eopipe.tiles.store import NO_LABEL
+from eopipe.warp.separable import Resampling
 
-if TYPE_CHECKING:
-    from odc.geo.geobox import GeoBox
-
-Overlap = Literal["invalid", "last", "first"]
+INTERPOLATING: tuple[Resampling, ...] = ("bilinear", "cubic", "average")
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def nfc(text: str) -> str:
@@ -40,10 +40,38 @@ class Legend:
     ignore: tuple[int, ...] = ()
     values: tuple[str, ...] = ()
 
+    dtype: ClassVar[str] = "uint8"
+    unlabelled: ClassVar[float] = NO_LABEL
+    noun: ClassVar[str] = "label"
+
     def __post_init__(self) -> None:
         """Raise UsageError where classes, bins, codes, ignore and values contradict each other."""
         if conflicts := legend_conflicts(self.classes, self.bins, self.codes, self.ignore, self.values):
             raise UsageError("; ".join(conflicts))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.classes
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether pixels are resampled as those of a quantity, before their class is known."""
+        return bool(self.bins)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the attributes of a label store say of its kind."""
+        return {}
+
+    def check_raster(self) -> None:
+        """Raise UsageError where a raster's class numbers would be ignored."""
+        is_explicit = bool(self.bins or self.codes or self.values)
+        if conflicts := raster_conflicts(self.classes, self.ignore, is_explicit=is_explicit):
+            raise UsageError("; ".join(conflicts))
+
+    @staticmethod
+    def is_labelled(numbers: AnyArray) -> BoolArray:
+        return np.asarray(numbers != NO_LABEL)
 
     @cached_property
     def table(self) -> dict[str, int]:
@@ -62,7 +90,7 @@ class Legend:
         """Class number of a feature's value; 255 for a missing or ignored one, None for an unknown one."""
         return NO_LABEL if value is None else self.table.get(nfc(str(value)))
 
-    def classify(self, values: AnyArray, valid: BoolArray) -> UInt8Array:
+    def of_raster(self, values: AnyArray, valid: BoolArray) -> UInt8Array:
         """Class numbers of raster values where they are valid (uint8, 255 where unlabelled).
 
         With bins, class i holds bins[i-1] <= value < bins[i]; the caller removes ignored numbers from `valid`, since
@@ -76,6 +104,15 @@ class Legend:
             numbers[valid & (values == code)] = number
         return numbers
 
+    def of_shapes(self, source: Path, values: Sequence[Any], _attribute: str) -> AnyArray:
+        """The class numbers of shapes. Raises BadInputError that names every class which the legend lacks."""
+        numbers = [self.number(value) for value in values]
+        unknown = sorted({str(value) or "''" for value, number in zip(values, numbers, strict=True) if number is None})
+        if unknown:
+            classes = ", ".join(self.table if self.values else self.classes)
+            raise BadInputError(f"{source} has features of class {', '.join(unknown)}; the classes are {classes}")
+        return np.array(numbers, np.int64)
+
     def raster_values(self) -> list[tuple[float, int]]:
         """Raster values with the class number of each."""
         if not self.values:
@@ -84,6 +121,57 @@ class Legend:
             return [(float(value), number) for value, number in self.table.items() if number != NO_LABEL]
         except ValueError as error:
             raise UsageError(f"label.values has a text value, but a raster holds numbers: {error}") from error
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """The quantity of continuous labels, its unit, and the stored numbers of the source that mean unlabelled."""
+
+    name: str
+    unit: str = ""
+    ignore: tuple[int, ...] = ()
+
+    dtype: ClassVar[str] = "float32"
+    unlabelled: ClassVar[float] = math.nan
+    noun: ClassVar[str] = "value"
+    is_continuous: ClassVar[bool] = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return {"unit": self.unit}
+
+    def check_raster(self) -> None:
+        """Any number may be a value."""
+
+    @staticmethod
+    def is_labelled(values: AnyArray) -> BoolArray:
+        return np.isfinite(values)
+
+    def of_raster(self, values: AnyArray, valid: BoolArray) -> FloatArray:
+        """Raster values in physical units where they are valid, else NaN."""
+        return np.where(valid, values, np.float32(np.nan)).astype(np.float32)
+
+    def of_shapes(self, source: Path, values: Sequence[Any], attribute: str) -> FloatArray:
+        """The numbers of shapes, NaN where unlabelled. Raises BadInputError for values that are not numbers."""
+        numbers = [math.nan if value is None else number_of(value) for value in values]
+        others = {str(v) for v, number in zip(values, numbers, strict=True) if number is None or abs(number) > LARGEST}
+        if others:
+            raise BadInputError(
+                f"{source} has values of {attribute} that are not numbers: {some_of(sorted(others), 8)}"
+            )
+        return np.array([math.nan if number in self.ignore else number for number in numbers], np.float64)
+
+
+LabelKind = Legend | Quantity
+
+
+def class_flags(names: Sequence[str]) -> dict[str, Any]:
+    """The attributes of an array of class numbers, as CF has them."""
+    return {"flag_values": list(range(len(names))), "flag_meanings": " ".join("_".join(name.split()) for name in names)}
 
 
 def legend_conflicts(
@@ -157,91 +245,26 @@ def raster_conflicts(classes: Sequence[str], ignore: Sequence[int], *, is_explic
     ]
 
 
-@dataclass(frozen=True)
-class ClassRaster:
-    """Class numbers (y, x), and the number of pixels that shapes of different classes cover.
+def option_conflicts(measure: str | None, resampling: str, class_options: Mapping[str, Sequence[object]]) -> list[str]:
+    """Conflicts of a measure (None: classes) with a resampling and with the options that define classes.
 
-    `polygons` (y, x) is the number of the shape of each pixel, from 1 in the order of the file; 0 where there is none;
-    None if no class has several shapes, since then it does not matter which of them a pixel belongs to.
+    `class_options` are bins, codes and values by name.
     """
-
-    numbers: UInt8Array
-    conflicts: int
-    polygons: Int32Array | None = None
-
-
-def shape_classes(source: Path, values: Sequence[Any], legend: Legend) -> IntArray:
-    """The class numbers of shapes. Raises BadInputError that names every class which the legend lacks."""
-    numbers = [legend.number(value) for value in values]
-    unknown = sorted({str(value) or "''" for value, number in zip(values, numbers, strict=True) if number is None})
-    if unknown:
-        classes = ", ".join(legend.table if legend.values else legend.classes)
-        raise BadInputError(f"{source} has features of class {', '.join(unknown)}; the classes are {classes}")
-    return np.array(numbers, np.int64)
-
-
-class ClassShapes:
-    """The shapes of a vector file with their class numbers, to be rasterised onto any part of a grid."""
-
-    def __init__(
-        self,
-        source: Path,
-        grid: "GeoBox",
-        legend: Legend,
-        attribute: str,
-        layer: str | None = None,
-        *,
-        numbers_of_file: bool = False,
-        dates: str | None = None,
-    ) -> None:
-        """Read and reproject the shapes; raises BadInputError that names every class which the legend lacks.
-
-        Polygons are numbered in their order around this grid, or with `numbers_of_file` in the order of the whole
-        file, so that a polygon has one number on several grids.
-        """
-        from shapely import STRtree, is_empty
-
-        features = read_features(source, attribute, layer, dates=dates)
-        class_numbers = shape_classes(source, features.values, legend)
-        warn_without_value(features, attribute)
-        self.attribute_values, shapes = features.values, to_grid(features, grid)
-        self.features, self.class_numbers = features, class_numbers
-        self.is_on_grid = np.array([shape is not None for shape in shapes], bool) & ~is_empty(shapes)
-        is_labelled = self.is_on_grid & (class_numbers != NO_LABEL)
-        self.shapes, self.numbers = shapes[is_labelled], class_numbers[is_labelled]
-        self.polygon_numbers = 1 + (np.flatnonzero(is_labelled) if numbers_of_file else np.arange(len(self.shapes)))
-        self.tree, self.parts = STRtree(self.shapes), ShapeParts(self.shapes)
-
-    @property
-    def has_polygons(self) -> bool:
-        """Whether a class has several shapes."""
-        return len(self.shapes) > len(np.unique(self.numbers))
-
-    def rasterize(self, part: "GeoBox", overlap: Overlap, *, all_touched: bool) -> ClassRaster:
-        """The class of the shape that contains a pixel's centre, or with `all_touched` that touches the pixel.
-
-        Where shapes of different classes overlap, the pixel is unlabelled or the last or first in the file wins.
-        """
-        from rasterio.features import rasterize
-        from shapely.geometry import box
-
-        nearby = np.sort(self.tree.query(box(*part.extent.boundingbox)))
-        options = {"out_shape": part.shape, "transform": part.affine, "dtype": "uint8", "all_touched": all_touched}
-        numbers = np.full(part.shape, NO_LABEL, np.uint8)
-        if not len(nearby):
-            return ClassRaster(numbers, 0, np.zeros(part.shape, np.int32) if self.has_polygons else None)
-        order = nearby[::-1] if overlap == "first" else nearby
-        shapes = zip(self.shapes[order], self.numbers[order].tolist(), strict=True)
-        numbers = rasterize(shapes, fill=NO_LABEL, **options)
-        classes_per_pixel = np.zeros(part.shape, np.uint8)
-        for number in np.unique(self.numbers[nearby]):
-            classes_per_pixel += rasterize(self.shapes[nearby[self.numbers[nearby] == number]], **options)
-        if overlap == "invalid":
-            numbers[classes_per_pixel > 1] = NO_LABEL
-        conflicts = int((classes_per_pixel > 1).sum())
-        if not self.has_polygons:
-            return ClassRaster(numbers, conflicts)
-        numbered = zip(self.shapes[order], self.polygon_numbers[order].tolist(), strict=True)
-        polygons = rasterize(numbered, **options | {"dtype": "int32"})
-        polygons[numbers == NO_LABEL] = 0
-        return ClassRaster(numbers, conflicts, polygons)
+    used = [name for name, value in class_options.items() if value]
+    conflicts = []
+    if measure is not None and not measure.strip():
+        conflicts.append("label.measure is empty; give the name of the quantity")
+    if measure and used:
+        conflicts.append(f"label.measure keeps the numbers, but label.{used[0]} turns them into classes; give one")
+    is_continuous = bool(measure or class_options.get("bins"))
+    if is_continuous and resampling == "mode":
+        conflicts.append(
+            f"label.resampling mode is for classes; label.{'measure' if measure else 'bins'} needs nearest, bilinear, "
+            "cubic or average"
+        )
+    if not is_continuous and resampling in INTERPOLATING:
+        conflicts.append(
+            f"label.resampling {resampling} would average class numbers; use nearest or mode, or give label.measure or "
+            "label.bins"
+        )
+    return conflicts
