@@ -126,17 +126,17 @@ def forecast_disk(
     layout, of_labels = (Layout(config[name]["chunk"], config[name]["shard"]) for name in ("preprocess", "label"))
     paths, images = {"tiles": names}, [_shapes(scenes, [name], layout) for name in names]
     pixels = sum(mask.pixels for mask in scenes.masks.values())
-    rows = [_scenes(scenes, sizes), _stores("tiles", images, layout, store_size, pixels)]
+    rows = [_scenes(scenes, sizes), _stores("tiles", images, layout, store_size, pixels, len(whole))]
     if scenes.periods:
         paths["composites"] = [*scenes.periods]
         images = [_shapes(scenes, members, layout) for members in scenes.periods.values()]
         parts = [_stacked_parts(config, scenes, members) for members in scenes.periods.values()]
         pixels = sum(count * _area(shapes) for count, shapes in zip(parts, images, strict=True))
-        rows.append(_stores("composites", images, layout, store_size, pixels))
+        rows.append(_stores("composites", images, layout, store_size, pixels, len(whole)))
     if config["label"]["source"] or config["label"]["asset"]:
         paths["labels"] = names if config["label"]["asset"] else ["all"]
         shapes, pixels = [whole] * len(paths["labels"]), _area(whole) * len(paths["labels"])
-        rows.append(_stores("labels", shapes, of_labels, LABEL_SIZE, pixels))
+        rows.append(_stores("labels", shapes, of_labels, LABEL_SIZE, pixels, len(whole)))
     parts_of_images = [shape for shapes in images for shape in shapes]
     maps = parts_of_images if config["label"]["asset"] or splits_images(config) else whole
     stores = [Path(config["results"], kind, f"{name}.zarr") for kind, of_kind in paths.items() for name in of_kind]
@@ -212,11 +212,14 @@ def _stacked_parts(config: Config, scenes: FrozenScenes, names: list[str]) -> in
     return len(composite["parts"] or {part_of(day, composite["stack"]) for day in days})
 
 
-def _stores(name: str, stores: list[Shapes], layout: Layout, store_size: StoreSize, pixels: int) -> DiskRow:
-    """A folder of Zarr stores with the shapes of their cells and the number of pixels in all of them."""
+def _stores(name: str, stores: list[Shapes], layout: Layout, store_size: StoreSize, pixels: int, cells: int) -> DiskRow:
+    """A folder of Zarr stores with the shapes of their cells and the number of pixels in all, in a run of cells."""
     edges = sum(height + width for shapes in stores for height, width in shapes)
     size = store_size.rate * pixels + store_size.fixed * len(stores) + COORDINATE_BYTES * edges
-    return DiskRow(name, len(stores), 1 + sum(store_inodes(name, shapes, layout) for shapes in stores), round(size))
+    inodes = 1 + sum(store_inodes(name, shapes, layout) for shapes in stores)
+    # In a run of several cells each store has a folder above theirs, with metadata and the manifest, which they lack.
+    inodes += sum(3 - len(shapes) for shapes in stores) if cells > 1 else 0
+    return DiskRow(name, len(stores), inodes, round(size))
 
 
 def store_inodes(kind: str, shapes: Shapes, layout: Layout) -> int:
