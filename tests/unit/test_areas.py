@@ -21,6 +21,7 @@ from eopipe.areas.sample_files import read_design
 from eopipe.arrays import AnyArray
 from eopipe.errors import RequirementError
 from eopipe.evaluation.requirements import check_requirements
+from eopipe.labels.change import from_to, from_to_names
 from eopipe.text_files import read_json
 
 CLASSES = ("crop", "forest", "water")
@@ -176,6 +177,26 @@ def test_estimated_areas_are_those_of_the_truth_within_their_intervals(tmp_path:
     page = (tmp_path / "areas.html").read_text()
     assert all(name in page for name in CLASSES)
     assert "Olofsson" in page
+
+
+def test_a_map_of_change_gives_the_area_of_each_change(tmp_path: Path) -> None:
+    names, before = from_to_names(CLASSES), truth_of()
+    # Some forest becomes crop.
+    cleared = (before == 1) & (np.indices(SHAPE)[1] > 60)
+    truth = from_to(before, np.where(cleared, np.uint8(0), before), len(CLASSES))
+    numbers = np.where(np.random.default_rng(2).random(SHAPE) < 0.1, 3 * before + before, truth).astype(np.uint8)
+    change = a_map(tmp_path / "classes.tif", numbers, classes=legend(names))
+    assert draw(tmp_path / "s", change, "--number", 400, "--minimum", 40) == 0
+    strata = {stratum["name"] for stratum in read_json(tmp_path / "s/sample.json")["strata"]}
+    assert strata == {names[number] for number in np.unique(numbers)}
+    label(tmp_path / "s/sample.gpkg", lambda pixel: names[truth[pixel["row"], pixel["column"]]])
+    document = estimate(tmp_path, [change], "--sample", tmp_path / "s/sample.gpkg")
+    of_change = document["areas"][names[1 * len(CLASSES) + 0]]
+    hectares = cleared.mean() * document["hectares"]
+    low, high = of_change["hectares"]["interval"]
+    assert of_change["mapped_hectares"] < low < hectares < high
+    never = document["areas"][names[2 * len(CLASSES) + 0]]["hectares"]
+    assert (never["estimate"], never["standard_error"]) == (0, None)
 
 
 def test_a_table_of_collect_earth_online_gives_the_same_as_the_geopackage(tmp_path: Path, mapped: Path) -> None:

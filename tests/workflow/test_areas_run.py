@@ -90,11 +90,14 @@ def test_a_reviewer_counts_again_from_the_crate_and_each_figure_is_compared(coun
 def test_a_map_that_does_not_reach_what_is_required_is_not_published(counted: Project, tmp_path: Path) -> None:
     shutil.copytree(counted.folder, tmp_path / "project", symlinks=True)
     project = Project(tmp_path / "project")
-    required = {"iou": {"forest": 1}, "area_error": {"forest": 0.5}}
+    required = {"iou": {"forest": 1}, "gain": 1, "area_error": {"forest": 0.5}}
     evaluate(project, sample="map-sample/labelled.csv", require=required)
     result = project.run()
     assert result.returncode == 1
-    assert "catalog failed: the map is not what evaluate.require asks for: iou of forest is 0." in result.stdout
+    # The lower end of the interval of the gain.
+    low, _ = json.loads((project.results / "metrics.json").read_text())["intervals"]["gain"]["miou"]
+    figures = f"gain is {low:.4g}, and must be at least 1; iou of forest is 0."
+    assert f"catalog failed: the map is not what evaluate.require asks for: {figures}" in result.stdout
     assert "area_error" not in result.stdout.rpartition("asks for:")[2]
     command = typed(project.folder, "command", "catalog").splitlines()[0].removeprefix("eopipe ")
     subprocess.run(["bash", "-c", f"{sys.executable} -m eopipe {command}; test $? = 9"], cwd=project.folder, check=True)
