@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, write_raster
+from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, Search, numbered, write_raster
 from test_preprocess import preprocess, ready, stored
-from test_search import search
 
 from eopipe.text_files import read_json
 
@@ -82,7 +81,7 @@ WRONG = {
 
 def staged(catalog: Catalog, run: Run, folder: Path, *arguments: str, fetch: tuple[object, ...] = ()) -> Completed:
     """Search, fetch and preprocess; the first that does not end well."""
-    done = search(run, folder, catalog.write(), *arguments, assets=("--assets", "red"))
+    done = Search(run, folder, ("--assets", "red"))(catalog.write(), *arguments)
     assert done.code == 0, done.stderr
     scene, grid = folder / "scene", ("--grid", folder / "grid.json")
     item = ("--item", folder / "items/scene.geojson", "--catalog", catalog.root)
