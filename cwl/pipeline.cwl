@@ -2864,6 +2864,7 @@ steps:
     - picture
     - model_card
     - data_card
+    - status
     - record
   products:
     label: products

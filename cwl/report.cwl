@@ -164,6 +164,14 @@ inputs:
     doc: data card of a training in the format of Hugging Face
     inputBinding:
       prefix: --data-card
+  status_name:
+    type:
+    - 'null'
+    - string
+    label: status
+    doc: 'of a finished model''s map: areas, missing classes, and inputs that are unlike the training inputs'
+    inputBinding:
+      prefix: --status
   scenes:
     type:
       type: array
@@ -285,6 +293,15 @@ outputs:
     doc: data card of a training in the format of Hugging Face
     outputBinding:
       glob: $(inputs.data_card_name)
+  status:
+    type:
+    - 'null'
+    - File
+    format: iana:application/json
+    label: status
+    doc: 'of a finished model''s map: areas, missing classes, and inputs that are unlike the training inputs'
+    outputBinding:
+      glob: $(inputs.status_name)
   record:
     type: File
     format: iana:application/json

@@ -139,7 +139,7 @@ def tool(definition: Stage) -> dict[str, Any]:
         | _record(outputs)
         | ({"checkpoints": CHECKPOINTS} if definition.name == STATE[0] else {}),
         "temporaryFailCodes": list(TEMPORARY),
-        "permanentFailCodes": sorted({*errors.BY_CODE, errors.EopipeError.code} - {*TEMPORARY}),
+        "permanentFailCodes": sorted({*errors.BY_CODE, errors.EopipeError.code} - {*TEMPORARY, errors.DriftError.code}),
     }
 
 

@@ -111,6 +111,8 @@ def finished_model(documents: dict[str, Cwl]) -> Cwl:
     steps["evaluate"] = _test_of_map(steps["evaluate"])
     for name in CARDS:
         del steps["report"]["in"][f"{name}_name"]
+    steps["report"]["in"]["status_name"] = {"default": "status.json"}
+    steps["crate"]["in"]["payload"]["source"].append("report/status")
     known = {
         "model": entry("Directory", "model", "trained model"),
         "calibration": entry(
@@ -123,6 +125,8 @@ def finished_model(documents: dict[str, Cwl]) -> Cwl:
     inputs["workflow"] = _itself(inputs["workflow"], "finished-model.cwl")
     outputs = _rewired_outputs(whole, (*OF_TRAINING, *rungs), OF_MODEL)
     outputs = {name: value for name, value in outputs.items() if name not in CARDS}
+    doc = "areas, missing classes, and inputs unlike the training inputs"
+    outputs["status"] = output(["null", "File"], "status", doc, JSON, "report/status")
     outputs["metrics"] |= {"type": ["null", "File"], "doc": "scores of the maps, on all labels"}
     outputs["labels"]["doc"] += "; none without labels"
     doc = "Satellite scenes to a map by a model that was trained before, which labels may test."

@@ -85,6 +85,12 @@ class RequirementError(EopipeError):
     code = 9
 
 
+class DriftError(EopipeError):
+    """The inputs of a finished model are unlike its training's, or its map lacks a class: a failure, if so wanted."""
+
+    code = 10
+
+
 class PreemptedError(EopipeError):
     """Stopped by a signal; the state is saved, run the same command again."""
 

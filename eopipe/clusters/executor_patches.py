@@ -150,8 +150,8 @@ def begin_run(workflow: Any, config: dict[str, Any]) -> None:
     from eopipe.run.locate import imports_chips
     from eopipe.run.project import claim_results, hold_lock, refuse_unwritable, reset_future_times
 
-    hold_lock()
     with as_workflow_errors():
+        hold_lock(Path(config["results"]))
         for file in config_files(workflow)[:1]:
             claim_results(Path(config["results"]), os.path.relpath(file))
         # The lock of what the run packs itself is for that job first.

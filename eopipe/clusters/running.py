@@ -12,10 +12,12 @@ from eopipe.clusters.filesystems import mount_of, mounts
 from eopipe.clusters.profile_command import find_profile, read_profile, site_conflicts
 from eopipe.clusters.slurm import query_site
 from eopipe.config import load
-from eopipe.errors import UsageError
+from eopipe.errors import DriftError, UsageError
+from eopipe.reporting.status import STATUS, MapStatus
 from eopipe.run import project
 from eopipe.run.job_logs import error_in
 from eopipe.run.locate import find_config, project_folder
+from eopipe.run.periods import config_of_period
 from eopipe.text_table import message_line, shell_word
 
 LOGS = Path(".snakemake/log")
@@ -32,11 +34,15 @@ AFTER_CONFIG = "--rerun-incomplete"
 # Options whose value may be a YAML file, and is another thing than the config of a run.
 OTHER_YAML = {"--profile", "--workflow-profile", "--snakefile", "-s", "--report-metadata"}
 HELP = """\
-usage: eopipe run [CONFIG] [OPTION ...] [TARGET ...]
+usage: eopipe run [CONFIG] [--datetime D] [--fail-on drift] [OPTION ...] [TARGET ...]
 
 Run the whole pipeline with Snakemake, or resume it: with CONFIG, a YAML file, or with config.yaml of this folder, in a
 checkout with config/config.yaml. Paths in the config, and targets, are relative to the folder of the config (for one in
-a folder `config`, to the folder above it). A lock allows one run at a time in a folder.
+a folder `config`, to the folder above it). A lock allows one run at a time with the same results.
+
+  --datetime D       map a period, such as 2026-06 or 2026-06/2026-08, with the finished model of the project, into
+                     results/2026-06: with config/2026-06.yaml, which the first run of the period writes
+  --fail-on drift    end with 10 where the inputs of a finished model are unlike its training's, or a class is missing
 
 Every option of Snakemake is accepted; `snakemake --help` lists them all. The most common ones:
   --configfile FILE  the same as CONFIG; its project may be another folder
@@ -89,12 +95,16 @@ def run(argv: list[str]) -> int:
         return 0
     refuse_missing_which()
     refuse_dotted_settings(argv)
+    argv, period, fails_on_drift = own_options(argv)
     argv = name_config(argv)
+    if period:
+        argv = name_period(argv, period)
     folder, config = locate(argv)
     name, options = profile_of(argv), {argument.partition("=")[0] for argument in argv}
     if not name and not options & (HARMLESS | OWN_OUTPUT) and not any(re.match(r"-\w*[np]", word) for word in options):
         config += OUTPUT
     arguments = [*config, *argv]
+    results = results_of(arguments, folder)
     profile = read_profile(find_profile(name).file) if name and not HARMLESS & options else {}
     mount = mount_of(folder, mounts())
     locks = bool(mount and mount.locks_are_global)
@@ -102,27 +112,83 @@ def run(argv: list[str]) -> int:
     if is_slurm and (sentences := [*site_conflicts(profile, query_site())]):
         raise UsageError(f"{'; '.join(sentences)} (nothing was submitted)")
     before = set((folder / LOGS).glob("*.snakemake.log"))
-    code = project.run(arguments, folder, locks_are_global=locks)
+    code = project.run(arguments, folder, results or Path("results"), locks_are_global=locks)
     if code and is_slurm:
         new = sorted(set((folder / LOGS).glob("*.snakemake.log")) - before)
-        for sentence in failed_jobs("".join(file.read_text(errors="replace") for file in new)):
+        # Runs with other results may have been here at the same time.
+        texts = (text for file in new if f"{results}/" in (text := file.read_text(errors="replace")) or not results)
+        for sentence in failed_jobs("".join(texts)):
             print(message_line("error", sentence), file=sys.stderr)
-    return code or (0 if options & NO_RUN else conclude(arguments, folder))
+    if code or options & NO_RUN or not results:
+        return code
+    conclude(arguments, folder / results)
+    if not is_dry(argv):
+        warn_of_drift(folder / results / STATUS, fails_on_drift)
+    return 0
 
 
-def conclude(argv: Sequence[str], folder: Path) -> int:
-    """Name the report of a whole run, or warn where results were removed or changed their size; returns 0.
+def warn_of_drift(path: Path, is_failure: bool) -> None:
+    """Print what is unusual about a map of a finished model. Raises DriftError if that is to be a failure."""
+    if not path.is_file():
+        if is_failure:
+            raise UsageError(f"--fail-on drift needs a finished model, and there is no {os.path.relpath(path)}")
+        return
+    findings = MapStatus.read(path).findings
+    for sentence in findings:
+        print(message_line("warning", sentence), file=sys.stderr)
+    if findings and is_failure:
+        raise DriftError(f"the map has drifted, see {os.path.relpath(path)} and the report beside it")
+
+
+def own_options(argv: list[str]) -> tuple[list[str], str, bool]:
+    """The arguments without those that are not Snakemake's: the period, and whether drift is a failure.
+
+    Raises UsageError for options without a value, or with one that does not exist.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    rest, values = list[str](), dict[str, str]()
+    words = iter(argv[:end])
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option not in ("--datetime", "--fail-on"):
+            rest.append(word)
+            continue
+        values[option] = value if equals else next(words, "")
+        if not values[option] or values[option].startswith("-"):
+            raise UsageError(f"{option} needs a value: --datetime 2026-06, --fail-on drift")
+    if values.get("--fail-on", "drift") != "drift":
+        raise UsageError(f"--fail-on {values['--fail-on']} does not exist; there is --fail-on drift")
+    return [*rest, *argv[end:]], values.get("--datetime", ""), "--fail-on" in values
+
+
+def name_period(argv: list[str], period: str) -> list[str]:
+    """The arguments with the config of a period in the place of the project's."""
+    names = option_values(argv, "--configfile", "--configfiles")
+    if len(names) > 1 or option_values(argv, "--directory", "-d"):
+        raise UsageError("--datetime needs the one config of a project, in the folder of which it runs")
+    config = Path(names[0]) if names else find_config()
+    of_period = str(config_of_period(config, period))
+    if names:
+        return [of_period if word == names[0] else word.replace(f"={names[0]}", f"={of_period}") for word in argv]
+    return ["--configfile", of_period, AFTER_CONFIG, *argv]
+
+
+def results_of(argv: Sequence[str], folder: Path) -> Path | None:
+    """The results of a run, as its config names them; a Snakefile of the user's own may have none, or one elsewhere."""
+    names = option_values(argv, "--configfile", "--configfiles")
+    try:
+        return Path(load(Path(names[0]) if names else find_config(folder))["results"])
+    except UsageError:
+        return None
+
+
+def conclude(argv: Sequence[str], results: Path) -> None:
+    """Name the report of a whole run, or warn where results were removed or changed their size.
 
     Snakemake asks only for what the next job needs. Sizes alone are compared, so this takes a moment.
     """
     from eopipe.verify import missing_or_shortened
 
-    names = option_values(argv, "--configfile", "--configfiles")
-    try:
-        results = folder / load(Path(names[0]) if names else find_config(folder))["results"]
-    except UsageError:
-        # A Snakefile of the user's own may have no config, or one elsewhere.
-        return 0
     damaged, total = missing_or_shortened(results) if results.is_dir() else ([], 0)
     if damaged:
         print(
@@ -135,15 +201,18 @@ def conclude(argv: Sequence[str], folder: Path) -> int:
     # Snakemake's own last lines, and its progress bars, are below the summary of the workflow.
     if report.is_file() and not damaged and not is_partial(argv):
         print(f"The run is complete; its report is {os.path.relpath(report)}", flush=True)
-    return 0
 
 
 def is_partial(argv: Sequence[str]) -> bool:
     """Whether the arguments run nothing, or have words that may be targets: not the values of a common option."""
     values = option_values(argv, "--configfile", "--cores", "-c", "--jobs", "-j", "--profile", "--logger")
+    return is_dry(argv) or "--" in argv or any(not word.startswith("-") and word not in values for word in argv)
+
+
+def is_dry(argv: Sequence[str]) -> bool:
+    """Whether the arguments run nothing."""
     options = {word.partition("=")[0] for word in argv if word.startswith("-")}
-    is_dry = bool(options & HARMLESS) or any(re.match(r"-\w*n", word) for word in options)
-    return is_dry or "--" in argv or any(not word.startswith("-") and word not in values for word in argv)
+    return bool(options & HARMLESS) or any(re.match(r"-\w*n", word) for word in options)
 
 
 def name_config(argv: list[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """What a report needs of maps that a finished model made of other scenes: maps, areas, inputs, and any scores."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,8 +10,8 @@ import numpy as np
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.errors import BadInputError
 from eopipe.evaluation.metrics_document import AnyMetrics, FinishedMetrics, read_finished_metrics, read_metrics
-from eopipe.models.input_check import ORDINARY, TileProperties, unfamiliar_inputs
-from eopipe.models.model_folder import TEST_SCORES, model_item, read_model_card
+from eopipe.models.input_check import TileProperties, unfamiliar_inputs
+from eopipe.models.model_folder import TEST_SCORES, model_id, model_item, read_model_card
 from eopipe.reporting import data_tables
 from eopipe.reporting.data_tables import TextRow, architecture_text, item_dates
 from eopipe.reporting.decimation import Decimation, windows_of_stores
@@ -20,6 +21,7 @@ from eopipe.reporting.quality import DataQuality
 from eopipe.reporting.rasters import MapFile, open_maps
 from eopipe.reporting.run_data import AuthorStatements, MappedRun, ReportInputs, describe_days, mapped_fields
 from eopipe.reporting.scores import class_heads, class_parts, class_rows
+from eopipe.reporting.status import BandRange, MappedArea, MapStatus, band_ranges
 from eopipe.reporting.verdict import Tone, Verdict, verdict_measures, weak_classes
 from eopipe.reporting.wording import (
     format_count,
@@ -55,6 +57,7 @@ class FinishedModelRun(MappedRun):
     scores of the training, on images of `days`, where they are with the model.
     """
 
+    model_id: str
     trained_on: TileProperties | None
     counts: IntArray
     hectares: Float64Array
@@ -68,6 +71,30 @@ class FinishedModelRun(MappedRun):
     def is_compared(self) -> bool:
         """Whether the model records values of its training, with which the values of the inputs are compared."""
         return bool(self.trained_on and self.trained_on.ranges)
+
+    @cached_property
+    def ranges(self) -> dict[str, BandRange]:
+        """The values of the bands in the training and here."""
+        return band_ranges(self.trained_on, values_of_bands(self.quality))
+
+    @property
+    def status(self) -> MapStatus:
+        """What a later comparison, and an operator, need of the map."""
+        days, totals = sorted(filter(None, item_dates(self.items).values())), self.hectares.sum(0).tolist()
+        rows = zip(self.classes, self.counts.sum(0).tolist(), totals, strict=True) if len(self.counts) else ()
+        areas = {name: MappedArea(pixels=count, hectares=round(area, 4)) for name, count, area in rows}
+        return MapStatus(
+            model=self.model_id,
+            task=self.model["task"],
+            classes=[*self.classes],
+            scenes=len(self.items),
+            days=[*dict.fromkeys((days[0], days[-1]))] if days else [],
+            compared=self.is_compared,
+            unlike_training=self.warnings,
+            missing_classes=[name for name, area in areas.items() if not area.pixels],
+            areas=areas,
+            bands=self.ranges,
+        )
 
     @property
     def weak_classes(self) -> list[str]:
@@ -112,6 +139,7 @@ def read_finished_run(inputs: ReportInputs, statements: AuthorStatements) -> Fin
     areas = [] if scale else [class_areas(file, stores, model) for file in files]
     return FinishedModelRun(
         **fields,
+        model_id=model_id(inputs.model),
         trained_on=trained_on,
         counts=np.array([pixels for pixels, _ in areas], np.int64).reshape(-1, len(classes)),
         hectares=np.array([hectares for _, hectares in areas], np.float64).reshape(-1, len(classes)),
@@ -193,7 +221,7 @@ def finished_parts(run: FinishedModelRun) -> dict[str, Any]:
         "map_note": f"{run.calibration} ",
         "unlike_training": run.warnings,
         "like_training": "" if run.warnings else LIKE_TRAINING if run.is_compared else NOT_COMPARED,
-        "ranges": range_rows(run.trained_on, values_of_bands(run.quality)),
+        "ranges": range_rows(run.ranges),
         "tables": {"model": [*data_tables.model_rows(run.model), *_training_rows(run.trained_on)]},
     }
 
@@ -213,18 +241,12 @@ def _verdict(run: FinishedModelRun) -> Verdict:
     return Verdict(tone, " ".join([f"{headline}.", *run.weak_classes]), f"{run.summary} {of_map} {known}")
 
 
-def range_rows(trained_on: TileProperties | None, values: dict[str, AnyArray]) -> list[TextRow]:
+def range_rows(ranges: dict[str, BandRange]) -> list[TextRow]:
     """Band, its 1 % and 99 % quantiles in the training and here, and the share of the pixels here beyond the former."""
-    rows = []
-    for band, ends in trained_on.ranges.items() if trained_on else ():
-        pixels = values.get(band, np.empty(0))
-        if len(ends) != len(ORDINARY) or not pixels.size:
-            continue
-        of_inputs = np.quantile(pixels, ORDINARY)
-        beyond = float(np.mean((pixels < ends[0]) | (pixels > ends[1])))
-        texts = (f"{low:.4g} to {high:.4g}" for low, high in (ends, of_inputs))
-        rows.append((band, *texts, format_percent(beyond)))
-    return rows
+    return [
+        (band, *(f"{low:.4g} to {high:.4g}" for low, high in (row.training, row.inputs)), format_percent(row.beyond))
+        for band, row in ranges.items()
+    ]
 
 
 def _training_rows(trained_on: TileProperties | None) -> list[TextRow]:

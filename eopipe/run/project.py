@@ -87,14 +87,23 @@ def snakefile(beside: str | None = None, folder: Path = Path()) -> Path:
     return shipped("Snakefile", *([] if beside else [folder.absolute()]))
 
 
-def run(argv: list[str], folder: Path = Path(), *, locks_are_global: bool = False) -> int:
+def lock_of(results: Path) -> Path:
+    """The lock of a folder of results: runs of a project with results of their own, as of periods, do not wait."""
+    name = str(results).strip("/").replace("/", "-")
+    return LOCK if name == "results" else LOCK.with_name(f"eopipe-{name}.lock")
+
+
+def run(
+    argv: list[str], folder: Path = Path(), results: Path = Path("results"), *, locks_are_global: bool = False
+) -> int:
     """Run Snakemake with these arguments in a project folder, holding a lock that ends with all its processes.
 
-    While the lock is held there is not another run here, so a lock that a killed Snakemake left is stale and is
-    removed. Raises UsageError when a run is active, or may be on another host whose locks are not visible here.
+    While the lock is held there is not another run with these results, so a lock that a killed Snakemake left is stale
+    and is removed. Raises UsageError when a run is active, or may be on another host whose locks are not visible here.
     """
-    (folder / LOCK).parent.mkdir(exist_ok=True)
-    with (folder / LOCK).open("a+") as lock:
+    path = folder / lock_of(results)
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a+") as lock:
         _lock(lock, locks_are_global)
         _name_holder(lock)
         try:
@@ -103,16 +112,21 @@ def run(argv: list[str], folder: Path = Path(), *, locks_are_global: bool = Fals
             lock.truncate(0)
 
 
-def hold_lock() -> None:
-    """Hold the lock of this folder to the end of this Snakemake, unless it belongs to `eopipe run`, which holds it.
+def hold_lock(results: Path) -> None:
+    """Hold the lock of these results to the end of this Snakemake, unless it belongs to `eopipe run`, which holds it.
 
-    Where there is no lock to be had Snakemake has only its own, which `eopipe run` takes for a stale one.
+    Where there is no lock to be had Snakemake has only its own, which `eopipe run` takes for a stale one. Raises
+    UsageError where a run is active that has not taken Snakemake's own lock.
     """
     if os.environ.get(RUN) == str(os.getppid()):
         return
     with suppress(OSError):
-        lock = LOCK.open("a+")
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = lock_of(results).open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise UsageError(f"a run is active with the results {results}; wait for it or stop it") from None
         _name_holder(lock)
         # It keeps the file open, too.
         atexit.register(lock.truncate, 0)
@@ -165,10 +179,13 @@ def _lock(lock: TextIO, locks_are_global: bool) -> None:
     except BlockingIOError:
         raise UsageError(f"a run is active in this folder: {text}; wait for it or stop it") from None
     except OSError as error:
-        raise UsageError(f"{LOCK} cannot be locked: {error.strerror}; run snakemake itself, without a lock") from error
+        raise UsageError(
+            f"{lock.name} cannot be locked: {error.strerror}; run snakemake itself, without a lock"
+        ) from error
     if not is_here and not locks_are_global:
         raise UsageError(
-            f"a run started here as {text} and has not ended; look for it on {host}, and remove {LOCK} if it is gone"
+            f"a run started here as {text} and has not ended; look for it on {host}, and remove {lock.name} if it is "
+            "gone"
         )
 
 
@@ -194,12 +211,28 @@ def _snakemake(argv: list[str], folder: Path, lock: TextIO) -> int:
         command += ["--cores", "all"]
     # Targets may follow a `--`, so the caller's arguments are the last.
     command += argv
-    if has_locks(folder):
+    if Path(lock.name).name != LOCK.name:
+        # Snakemake's own locks are of the whole folder, in which other runs may be.
+        command.insert(6, "--nolock")
+    elif has_locks(folder):
         subprocess.run([*command[:6], "--unlock", *command[6:]], check=False, capture_output=True)
     try:
         return _run_to_its_end(command, _environment(folder), lock)
     finally:
-        _redact_logs(folder)
+        if not _has_other_runs(folder, lock):
+            _redact_logs(folder)
+
+
+def _has_other_runs(folder: Path, lock: TextIO) -> bool:
+    """Whether runs with other results are active in a project: the last one of them redacts all logs."""
+    for path in (folder / LOCK).parent.glob("eopipe*.lock"):
+        if path != Path(lock.name):
+            with path.open("a+") as other:
+                try:
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    return True
+    return False
 
 
 def _run_to_its_end(command: list[str], environment: dict[str, str], lock: TextIO) -> int:

@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from eopipe.contract import Input, Option, Output
 from eopipe.errors import UsageError
@@ -58,6 +58,14 @@ def report(
         Path | None,
         Output("data-card.md", "data card of a training in the format of Hugging Face", format="text/markdown"),
     ] = None,
+    status: Annotated[
+        Path | None,
+        Output(
+            "status.json",
+            "of a finished model's map: areas, missing classes, and inputs that are unlike the training inputs",
+            format="application/json",
+        ),
+    ] = None,
     scenes: FrozenItems = (),
     fold_metrics: Annotated[
         tuple[Path, ...], Input("metrics files of the folds of a cross-validation", format="application/json")
@@ -98,10 +106,14 @@ def report(
     from eopipe.reporting.finished_run import finished_parts, read_finished_run
     from eopipe.reporting.page import render, training_parts
     from eopipe.reporting.run_data import AuthorStatements, MappedRun, ReportInputs, read_run
+    from eopipe.text_files import write_json
 
     check_whole(classes)
     inputs = ReportInputs(model, classes, probabilities, tiles, metrics, chips, labels, scenes, fold_metrics, areas)
     statements = AuthorStatements(title, attribution, colors, use, limits, author, license)
+    document: dict[str, Any] = {}
+    if chips and status:
+        raise UsageError("--status is of the map of a finished model, and --chips is the split of a training")
     if chips:
         run: MappedRun = (trained := read_run(inputs, statements))
         parts, both = training_parts(trained), [cards.model_card(trained), cards.data_card(trained)]
@@ -109,11 +121,13 @@ def report(
         raise UsageError("--model-card and --data-card are of a training: give its split with --chips")
     else:
         run = finished = read_finished_run(inputs, statements)
-        parts, both = finished_parts(finished), []
+        parts, both, document = finished_parts(finished), [], finished.status.model_dump()
     with ExitStack() as drafts:
         page_draft, picture_draft = (drafts.enter_context(publish(path)) for path in (page, picture))
         page_draft.write_text(render(run, parts, both), encoding="utf-8")
         run.write_picture(picture_draft)
+        if status:
+            write_json(drafts.enter_context(publish(status)), document)
         for card, path in zip(both, (model_card, data_card), strict=False):
             if path:
                 draft = drafts.enter_context(publish(path))

@@ -50,7 +50,7 @@ rule report:
     input:
         **files("model", "classes", "probabilities", "tiles", *OF_REPORT),
     output:
-        **CARDS,
+        **REPORT_FILES,
         page=f"{RESULTS}/report.html",
         picture=f"{RESULTS}/map.png",
     log:
@@ -62,7 +62,7 @@ rule report:
     resources:
         **machine("report", mem_mb=lambda wildcards, input: 2000 + len(input.tiles) // 10, runtime=30),
     params:
-        **params_for("report", folders=["model", "tiles"], optional=OF_REPORT, outputs=CARDS),
+        **params_for("report", folders=["model", "tiles"], optional=OF_REPORT, outputs=REPORT_FILES),
     shell:
         "exec eopipe report --model {params.model:q} --classes {input.classes:q} --probabilities {input.probabilities:q}"
         " --tiles {params.tiles:q} {params.metrics:q} {params.chips:q} {params.labels:q} {params.scenes:q}"

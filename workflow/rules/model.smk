@@ -1,8 +1,8 @@
 # Split and training: what a finished model has behind it.
 FILES["onnx"], FILES["tested_model"] = f"{RESULTS}/model.onnx", []
 NAMES = "split.json split.png split.gpkg statistics.json metrics.json export.json model.onnx calibration.json".split()
-CARDS = {"model_card": f"{RESULTS}/model-card.md", "data_card": f"{RESULTS}/data-card.md"}
-FILES["single"] = [*(f"{RESULTS}/{name}" for name in NAMES), *CARDS.values(), *FILES["fold_metrics"]]
+REPORT_FILES = {"model_card": f"{RESULTS}/model-card.md", "data_card": f"{RESULTS}/data-card.md"}
+FILES["single"] = [*(f"{RESULTS}/{name}" for name in NAMES), *REPORT_FILES.values(), *FILES["fold_metrics"]]
 FILES["single"] += repeated.each_fold(config, "model/manifest.json")
 
 
