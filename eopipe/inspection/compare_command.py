@@ -17,7 +17,9 @@ from eopipe.evaluation.trials import LEADERBOARD, TRIAL
 from eopipe.own_files import refuse_foreign_file
 from eopipe.provenance.jobs import RecordedJob, read_jobs, recorded_command
 from eopipe.publish import RECORD, digest, publish
-from eopipe.reporting.page import NOTE, read_panels, render_comparison, score_table, size_text
+from eopipe.reporting.page import NOTE, read_panels, render_comparison, render_series, score_table, size_text
+from eopipe.reporting.series import PeriodSeries
+from eopipe.reporting.status import STATUS, MapStatus
 from eopipe.reporting.wording import DASH, format_setting
 from eopipe.run.locate import NAMES
 from eopipe.text_files import read_json, write_json
@@ -25,7 +27,7 @@ from eopipe.text_table import format_table
 
 METRICS = "metrics.json"
 # What the page of a comparison contains, and how its scores begin.
-PAGE_MARK, JSON_MARK = "· eopipe comparison</title>", '{\n "pieces": '
+PAGE_MARK, JSON_MARKS = "· eopipe comparison</title>", ('{\n "pieces": ', '{\n "changes": ')
 # One record of a scene, a store or a map says what all jobs of its stage have in common.
 RECORDS = (f"*{RECORD}", f"*/*{RECORD}", f"maps/*/*{RECORD}")
 # What each job of a stage has for itself.
@@ -46,8 +48,7 @@ class FinishedResults:
     @classmethod
     def at(cls, path: Path) -> "FinishedResults":
         """Those in a folder of results, or of a project. Raises BadInputError where there are no scores."""
-        configs = [path / name for name in NAMES if (path / name).is_file()]
-        folder = path if (path / METRICS).is_file() or not configs else path / load(configs[0])["results"]
+        folder = results_in(path)
         if not (folder / f"{METRICS}{RECORD}").is_file():
             raise BadInputError(f"{path} has no scores: give the results of a finished run, or its project folder")
         records = [sorted(folder.glob(pattern)) for pattern in RECORDS]
@@ -113,11 +114,33 @@ def compare(
     page: Annotated[Path | None, Argument("HTML page with the tables, and the maps side by side")] = None,
     json: Annotated[Path | None, Argument("file of all scores, intervals, differences and differing settings")] = None,
 ) -> None:
-    """Compare finished runs: the settings that differ, and their scores on the places that all of them have."""
+    """Compare finished runs: the settings that differ, and their scores on the places that all of them have.
+
+    Maps of different days by a finished model are a series: areas by date, changes between dates, and drift of inputs.
+    """
     if len(runs) < 2:
         raise UsageError(f"compare needs two runs or more, and only {runs[0]} is given")
     refuse_foreign_file(page, PAGE_MARK)
-    refuse_foreign_file(json, JSON_MARK)
+    refuse_foreign_file(json, *JSON_MARKS)
+    if folders := _periods(runs):
+        return _compare_periods(PeriodSeries.of(folders, names_of(runs)), page, json)
+    return _compare_scores(runs, places, page, json)
+
+
+def _compare_periods(series: PeriodSeries, page: Path | None, json: Path | None) -> None:
+    """Print the tables of a series, and write its page and document."""
+    print("\n".join(series.sentences))
+    for table in series.tables.values():
+        print("\n".join(["", f"{table.caption}:", *format_table([tuple(table.heads), *table.rows], left=(0, 1))]))
+    with ExitStack() as drafts:
+        if page:
+            drafts.enter_context(publish(page)).write_text(render_series(series), encoding="utf-8")
+        if json:
+            write_json(drafts.enter_context(publish(json)), series.json())
+
+
+def _compare_scores(runs: Sequence[Path], places: Literal["test", "val"], page: Path | None, json: Path | None) -> None:
+    """Print the scores of runs on their common places, and write their page and document."""
     names, results = names_of(runs), [FinishedResults.at(path) for path in runs]
     data = [run.data for run in results]
     comparison, settings = compare_runs(data, names, places), _differing([run.settings for run in results])
@@ -138,6 +161,22 @@ def compare(
             sizes = {"samples": comparison.count, "pieces": comparison.pieces}
             document = sizes | {"runs": of_runs, "settings": settings, "places": places}
             write_json(drafts.enter_context(publish(json)), document)
+
+
+def results_in(path: Path) -> Path:
+    """The folder of results: itself, or the one that the config of a project names."""
+    configs = [path / name for name in NAMES if (path / name).is_file()]
+    is_results = any((path / name).is_file() for name in (METRICS, STATUS))
+    return path if is_results or not configs else path / load(configs[0])["results"]
+
+
+def _periods(runs: Sequence[Path]) -> list[Path]:
+    """The folders of results, if all are maps of a finished model, of scenes of days that differ; else none."""
+    folders = [results_in(path) for path in runs]
+    if not all((folder / STATUS).is_file() for folder in folders):
+        return []
+    days = [tuple(MapStatus.read(folder / STATUS).days) for folder in folders]
+    return folders if len({*days}) == len(days) else []
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -59,7 +59,7 @@ def _sentences(document: AreasDocument) -> list[str]:
     people = f" by {plural(len(document.interpreters), 'interpreter')}" if len(document.interpreters) > 1 else ""
     sentences = [
         f"{format_count(document.labelled)} of {plural(drawn, 'pixel')}, drawn at random from the strata of {source} "
-        f"{RULES[document.allocation]}, were labelled{people}; they stand for {_number(document.hectares)} ha."
+        f"{RULES[document.allocation]}, were labelled{people}; they stand for {format_hectares(document.hectares)} ha."
     ]
     if document.overall_accuracy:
         sentences.append(f"The map is right on {_accuracy(document.overall_accuracy)} of the area.")
@@ -71,9 +71,9 @@ def _class_tables(document: AreasDocument) -> list[AreaTable]:
     rows = [
         (
             name,
-            _number(row.mapped_hectares),
-            _number(row.hectares.estimate),
-            DASH if row.hectares.standard_error is None else _number(row.hectares.standard_error),
+            format_hectares(row.mapped_hectares),
+            format_hectares(row.hectares.estimate),
+            DASH if row.hectares.standard_error is None else format_hectares(row.hectares.standard_error),
             _ends(row.hectares),
             format_percent(row.share.estimate),
         )
@@ -113,7 +113,7 @@ def _sample_tables(document: AreasDocument) -> list[AreaTable]:
     rows = [
         (
             row.name,
-            _number(row.hectares),
+            format_hectares(row.hectares),
             format_percent(row.hectares / document.hectares),
             format_count(row.sampled),
             format_count(row.labelled),
@@ -150,7 +150,7 @@ def _plain(value: float | None) -> str:
     return DASH if value is None else f"{value:.3g}"
 
 
-def _number(value: float) -> str:
+def format_hectares(value: float) -> str:
     """Hectares, with as many digits as say something."""
     return format_count(round(value)) if abs(value) >= 1000 else f"{value:.4g}"
 
@@ -160,8 +160,8 @@ def _error(value: EstimatedValue) -> str:
 
 
 def _hectares(value: EstimatedValue) -> str:
-    error = "" if value.standard_error is None else f" (standard error {_number(value.standard_error)})"
-    return f"{_number(value.estimate)} ha{error}"
+    error = "" if value.standard_error is None else f" (standard error {format_hectares(value.standard_error)})"
+    return f"{format_hectares(value.estimate)} ha{error}"
 
 
 def _with_error(value: EstimatedValue) -> str:
@@ -177,4 +177,4 @@ def _accuracy(value: EstimatedValue | None) -> str:
 
 def _ends(value: EstimatedValue) -> str:
     """Both ends of an interval; a dash without one."""
-    return " to ".join(map(_number, value.interval)) if value.interval else DASH
+    return " to ".join(map(format_hectares, value.interval)) if value.interval else DASH

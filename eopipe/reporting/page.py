@@ -32,6 +32,7 @@ from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS, ValueScale
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, ImagePanel, PanelGroup, encode_classes, outline
 from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MapFile, bounding_window, read_map_image, spread_evenly
 from eopipe.reporting.run_data import MappedRun, RunData
+from eopipe.reporting.series import PageSection, PeriodSeries
 from eopipe.reporting.split_maps import TITLES
 from eopipe.reporting.task_parts import change_sections, label_sections
 from eopipe.reporting.verdict import verdict
@@ -108,8 +109,28 @@ def _render_template(name: str, sections: Mapping[str, Any], context: dict[str, 
 def render_areas(document: AreasDocument) -> str:
     """The page of estimated areas alone; every text from outside is escaped."""
     title = f"Areas of {join_words([each.name for each in document.maps])}"
-    sections = {"areas": True, "sample": True}
-    return _render_template("areas.html", sections, {"run": {"title": title}, "estimated": estimated_areas(document)})
+    parts = [PageSection("areas", "Areas from a probability sample", estimated_areas(document))]
+    return _render_tables("eopipe areas", title, {"areas": True, "sample": True}, parts)
+
+
+def render_series(series: PeriodSeries) -> str:
+    """The page of maps of periods; every text from outside is escaped."""
+    parts, title = series.sections(), f"{series.periods[0].name} to {series.periods[-1].name}"
+    sections = dict.fromkeys([*(part.id for part in parts), "maps"], True)
+    return _render_tables("eopipe comparison", title, sections, parts, series)
+
+
+def _render_tables(
+    kind: str, title: str, sections: Mapping[str, Any], parts: Sequence[PageSection], series: PeriodSeries | None = None
+) -> str:
+    """A page of tables, below them the maps of a series."""
+    context: dict[str, Any] = {"kind": kind, "run": {"title": title}, "parts": parts, "sheet": None}
+    context |= {
+        "groups": series.panels() if series else [],
+        "legend": dict(zip(series.classes, series.colors(), strict=True)) if series else {},
+        "scale_bar": partial(scale_bar, series.pixel_m) if series else None,
+    }
+    return _render_template("tables.html", sections, context)
 
 
 def page_environment() -> Environment:

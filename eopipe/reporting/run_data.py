@@ -259,8 +259,8 @@ class RunData(MappedRun):
 
 
 def describe_days(days: list[str]) -> str:
-    """The first and the last of some days."""
-    return f"{min(days)} to {max(days)}" if days else "unknown dates"
+    """The first and the last of some days, or the only one."""
+    return " to ".join(sorted({min(days), max(days)})) if days else "unknown dates"
 
 
 def _extent_of(cell: Cell) -> str:

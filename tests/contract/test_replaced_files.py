@@ -219,8 +219,8 @@ def test_a_comparison_is_known_by_what_its_page_and_its_scores_begin_with(tmp_pa
     document = {"runs": [], "samples": 1, "pieces": 2, "settings": {}, "places": "test"}
     write_json(tmp_path / "scores.json", document)
     assert not is_foreign(tmp_path / "page.html", compare_command.PAGE_MARK)
-    assert not is_foreign(tmp_path / "scores.json", compare_command.JSON_MARK)
-    assert is_foreign(tmp_path / "page.html", compare_command.JSON_MARK)
+    assert not is_foreign(tmp_path / "scores.json", *compare_command.JSON_MARKS)
+    assert is_foreign(tmp_path / "page.html", *compare_command.JSON_MARKS)
 
 
 @pytest.mark.parametrize("name", ["report", "choose"])
