@@ -104,7 +104,7 @@ class Run:
         from eopipe.loader.loader import ChipLoader
         from eopipe.models import Architecture
         from eopipe.training.losses import loss_of
-        from eopipe.training.memory_fit import MemoryFit
+        from eopipe.training.parallel import MemoryFit
         from eopipe.training.step import TrainStep
 
         overrides = dict(CONFIGURATIONS[options.configuration])

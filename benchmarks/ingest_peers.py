@@ -45,7 +45,7 @@ def codec(job: Job) -> None:
     import rasterio
     from rasterio.windows import Window
 
-    from eopipe.tiles.shard_writer import ChunkEncoder
+    from eopipe.tiles.layout import ChunkEncoder
 
     with rasterio.open(job.folder / "red.tif") as file:
         pixels = file.read(1, window=Window(0, 0, 2048, 256))

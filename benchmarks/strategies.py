@@ -85,7 +85,7 @@ class Run:
         from eopipe.loader.prefetch import BatchRequest
         from eopipe.models import Architecture
         from eopipe.training.losses import loss_of
-        from eopipe.training.memory_fit import MemoryFit
+        from eopipe.training.parallel import MemoryFit
         from eopipe.training.step import TrainStep
         from eopipe.training_job import Settings
 

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from eopipe.config_conflicts import conflicts
-from eopipe.config_file import read_config
 from eopipe.contract import STAGES, Input, is_option, stage, summary
 from eopipe.errors import UsageError, did_you_mean
 from eopipe.models.model_folder import MOST_MEMBERS
@@ -19,6 +18,7 @@ from eopipe.needs import unmet
 from eopipe.ports import annotated
 from eopipe.provenance.contextual_entities import CrateDescription
 from eopipe.provenance.redact import redact_for_terminal
+from eopipe.text_files import read_config
 from eopipe.trial_settings import Trials
 
 # What makes the stores that `eopipe import` has written.

@@ -14,9 +14,9 @@ from eopipe.composites.periods import RANKING_BANDS, stack_conflict
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
 from eopipe.inference.images import check_symmetries
-from eopipe.labels.change import before_conflicts
 from eopipe.labels.kinds import legend_conflicts, option_conflicts, raster_conflicts
 from eopipe.labels.vector_files import VECTORS, source_conflicts
+from eopipe.labels.write import before_conflicts
 from eopipe.models import MODELS_WITH_HEAD
 from eopipe.models.model_files import module_of
 from eopipe.scenes.item import asset_key

@@ -282,8 +282,7 @@ class Job(BaseModel):
 
         Raises UsageError where it has nothing to learn.
         """
-        from eopipe.models.build import freeze
-        from eopipe.models.lora import add_lora_adapters
+        from eopipe.models.build import add_lora_adapters, freeze
 
         module = self.architecture.build()
         if next(module.parameters(), None) is None:

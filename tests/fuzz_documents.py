@@ -169,7 +169,7 @@ def chip_set(folder: Path) -> Change:
 
 def stage_documents(folder: Path) -> Change:
     """The split, statistics, calibration, metrics and cells that stages wrote, as later stages and `run` read them."""
-    from eopipe.chips.chip_blocks import covered_pixels
+    from eopipe.chips.chips import covered_pixels
     from eopipe.chips.splits import read_split
     from eopipe.chips.statistics import band_normaliser, label_scaling, read_statistics
     from eopipe.evaluation.metrics_document import read_metrics

@@ -9,7 +9,7 @@ can (Narayanan et al. 2019, arXiv:1806.03377), and keeps as many activations as 
 gradients equal the whole model's on one process, to the rounding of sums in another order.
 
 A part is the whole model without the blocks that the other one has, so parameters keep their names: state
-dictionaries of the two, put together, load into `eopipe.models.convnext.ConvNeXt` with a linear head, since the
+dictionaries of the two, put together, load into `eopipe.models.networks.ConvNeXt` with a linear head, since the
 image stays with the encoder.
 """
 
@@ -23,7 +23,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.nn import functional
 
 from eopipe.models import LINEAR_HEAD
-from eopipe.models.convnext import ConvNeXt
+from eopipe.models.networks import ConvNeXt
 
 BANDS, CLASSES, DEPTH, CHIP, BATCH, MICRO_BATCHES = 4, 3, 2, 32, 8, 4
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}

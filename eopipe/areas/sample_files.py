@@ -19,7 +19,7 @@ import numpy as np
 
 from eopipe.areas.design import SampleDesign
 from eopipe.areas.population import Population
-from eopipe.labels.geopackage import LAYER_DATE, write_layer
+from eopipe.labels.vectors import LAYER_DATE, write_layer
 from eopipe.text_table import write_csv
 
 LAYER, PIXELS, LABEL = "sample", "pixels", "label"

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import Float64Array, IntArray, UInt8Array
-from eopipe.chips.chip_blocks import blocks_of_chips
 from eopipe.chips.chip_table import ChipTable, SplitScene, equal_area_blocks
+from eopipe.chips.chips import blocks_of_chips
 from eopipe.chips.splits import (
     COLUMN_STRIPS,
     KEPT_APART,

@@ -24,8 +24,7 @@ from eopipe.tiles.geotiff import SETTINGS
 from eopipe.tiles.globe import bounds_of, outline_of, to_degrees
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.ground import pixel_metres
-from eopipe.warp.open_raster import only_band, open_raster, physical, read_window
-from eopipe.warp.validity import data_bands, valid_pixels
+from eopipe.warp.open_raster import data_bands, only_band, open_raster, physical, read_window, valid_pixels
 
 # Larger images are scenes of a catalog, not chips.
 MAX_EDGE = 4096

@@ -1,14 +1,135 @@
-"""Chips: tile stores with their label stores, the class of a chip, and normalisation of its pixels."""
+"""Chips: tile stores with their label stores, pixels block by block, the class of a chip, and its normalised pixels.
 
+Where there are no data a model has the nearest pixel that has some, in training as in prediction. Memory holds one
+block of many chips, and time follows what they cover.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from eopipe.chips.chip_blocks import blocks_of_chips, class_counts
+from eopipe.arrays import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
 from eopipe.errors import BadInputError
+from eopipe.tiles.grid import PixelWindow, parts_of
 from eopipe.tiles.store import Tiles
+
+# Edge in pixels of the blocks in which chips are counted, and of those in which each covered pixel is read once; a
+# larger chip is a block by itself.
+BLOCK, COVERED_BLOCK = 2048, 1024
+# How invalid pixels are filled, by the name in a model's item; models from before the second one name none.
+ZERO, NEAREST = "zero", "nearest"
+Fill = Callable[[AnyArray, BoolArray, int | None], None]
+
+
+def blocks_of(windows: Sequence[PixelWindow]) -> Iterator[PixelWindow]:
+    """Windows cut into blocks."""
+    return (block for window in windows for block in parts_of(window, BLOCK))
+
+
+def blocks_of_chips(corners: IntArray, chip: int) -> Iterator[tuple[IntArray, PixelWindow]]:
+    """Chips (n, 2) in blocks of neighbours: their numbers in rising order, and the window that they cover."""
+    block = corners // max(BLOCK, chip)
+    for numbers in _groups(block, np.arange(len(corners))):
+        (top, left), (bottom, right) = corners[numbers].min(0).tolist(), (corners[numbers].max(0) + chip).tolist()
+        yield numbers, (slice(top, bottom), slice(left, right))
+
+
+def covered_blocks(corners: IntArray, chip: int, multiple: int = 1) -> Iterator[tuple[PixelWindow, BoolArray]]:
+    """Windows of the frame that do not overlap, row by row, and the masks (y, x) of the pixels that chips cover.
+
+    Each window is around the covered pixels of its block, and without its parts that are cut by squares of `multiple`
+    pixels.
+    """
+    corners = np.unique(corners, axis=0)
+    edge = -(-max(COVERED_BLOCK, chip) // multiple) * multiple
+    blocks = np.concatenate([(corners + np.array(end) * (chip - 1)) // edge for end in np.ndindex(2, 2)])
+    touching = np.unique(np.column_stack([blocks, np.tile(np.arange(len(corners)), 4)]), axis=0)
+    for numbers in _groups(touching[:, :2], touching[:, 2]):
+        first, chosen = touching[numbers[0], :2] * edge, corners[touching[numbers, 2]]
+        (top, left), (bottom, right) = np.maximum(chosen.min(0), first), np.minimum(chosen.max(0) + chip, first + edge)
+        (top, left), (bottom, right) = (
+            -(-np.array([top, left]) // multiple) * multiple,
+            np.array([bottom, right]) // multiple * multiple,
+        )
+        if top >= bottom or left >= right:
+            continue
+        window = slice(int(top), int(bottom)), slice(int(left), int(right))
+        yield window, covered_pixels(chosen, chip, window)
+
+
+def _groups(blocks: IntArray, numbers: IntArray) -> list[IntArray]:
+    """The indices of equal blocks (n, 2), by row, column and number."""
+    if not len(blocks):
+        return []
+    order = np.lexsort((numbers, blocks[:, 1], blocks[:, 0]))
+    is_first = (np.diff(blocks[order], axis=0) != 0).any(1)
+    return np.split(order, np.flatnonzero(is_first) + 1)
+
+
+def chips_reaching(windows: Sequence[PixelWindow], corners: IntArray, chip: int) -> IntArray:
+    """The chips (n, 2) that reach any of some windows."""
+    numbers = np.unique(np.concatenate([chips_in(corners, chip, window) for window in windows]))
+    reaching: IntArray = corners[numbers]
+    return reaching
+
+
+def chips_in(corners: IntArray, chip: int, window: PixelWindow) -> IntArray:
+    """The numbers of the chips (n, 2) that reach a window."""
+    (top, bottom), (left, right) = ((axis.start, axis.stop) for axis in window)
+    return np.flatnonzero((corners > [top - chip, left - chip]).all(1) & (corners < [bottom, right]).all(1))
+
+
+def windows_with_chips(windows: Sequence[PixelWindow], corners: IntArray, chip: int) -> list[PixelWindow]:
+    """The windows that a chip (n, 2) of `chip` pixels reaches, in their order."""
+    corners = corners[np.argsort(corners[:, 0], kind="stable")]
+    reached = []
+    for y, x in windows:
+        first, last = np.searchsorted(corners[:, 0], [y.start - chip + 1, y.stop])
+        columns = corners[first:last, 1]
+        if ((columns > x.start - chip) & (columns < x.stop)).any():
+            reached.append((y, x))
+    return reached
+
+
+def chip_counts(mask: BoolArray, corners: IntArray, chip: int) -> IntArray:
+    """Number of set pixels of a mask (y, x) in each chip."""
+    counts = np.zeros(len(corners), np.int64)
+    for row in np.unique(corners[:, 0]):
+        in_row = corners[:, 0] == row
+        columns = np.pad(mask[row : row + chip].sum(0, dtype=np.int64).cumsum(), (1, 0))
+        left = corners[in_row, 1]
+        counts[in_row] = columns[left + chip] - columns[left]
+    return counts
+
+
+def min_usable_pixels(min_valid: float, pixels: Any) -> Any:
+    """The valid, labelled pixels that chips need, by their pixels: at least one."""
+    return np.maximum(1.0, min_valid * pixels)
+
+
+def class_counts(usable: BoolArray, numbers: AnyArray | None, corners: IntArray, chip: int, classes: int) -> IntArray:
+    """Usable pixels of each class (n, classes) in the chips at these corners of a window.
+
+    `numbers` (y, x) are the classes' numbers; None counts all usable pixels as one class.
+    """
+    if numbers is None:
+        return chip_counts(usable, corners, chip)[:, None]
+    of_class = np.where(usable, numbers, classes)
+    counts = np.zeros((len(corners), classes), np.int64)
+    for row, (y, x) in zip(counts, corners.tolist(), strict=True):
+        row[:] = np.bincount(of_class[y : y + chip, x : x + chip].ravel(), minlength=classes)[:classes]
+    return counts
+
+
+def covered_pixels(corners: IntArray, chip: int, window: PixelWindow) -> BoolArray:
+    """The pixels (y, x) of a window that chips at some corners cover."""
+    mask = np.zeros(tuple(axis.stop - axis.start for axis in window), bool)
+    for y, x in (corners[chips_in(corners, chip, window)] - [axis.start for axis in window]).tolist():
+        mask[max(y, 0) : y + chip, max(x, 0) : x + chip] = True
+    return mask
 
 
 def pair_stores(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple[Tiles, Tiles]]:
@@ -87,7 +208,7 @@ class Normaliser:
                 band[invalid] = 0
 
 
-# The symmetry that undoes each of the eight.
+# The symmetry that undoes each of the eight: the two quarter turns undo each other, any other one itself.
 INVERSE_SYMMETRIES = (0, 1, 2, 3, 4, 6, 5, 7)
 
 
@@ -137,3 +258,63 @@ def chip_votes(pairs: list[tuple[Tiles, Tiles]], samples: IntArray, chip: int) -
             usable, inside = image.valid(y, x) & label.valid(y, x), samples[chosen, 1:] - (y.start, x.start)
             votes[chosen] = class_counts(usable, class_numbers(label, y, x), inside, chip, classes)
     return votes
+
+
+def fill_nearest(image: AnyArray, valid: BoolArray, reach: int | None = None) -> None:
+    """Give each invalid pixel of an image (band, y, x) the values of the nearest valid one (mask y, x), in place.
+
+    Distances are the larger one of rows and columns; among equals it is the pixel above, then the one on the left.
+    Pixels with no valid one within `reach` pixels (None: in the image) stay as they are. Where all valid pixels within
+    `reach` of an invalid one are in the image its values depend on its place alone, not on where the image ends.
+    """
+    if reach == 0 or valid.all() or not valid.any():
+        return
+    copy_pixels(image, *nearest_valid(valid, reach))
+
+
+def copy_pixels(image: AnyArray, rows_columns: IndexArray, of: IndexArray) -> None:
+    """Give pixels at rows and columns (2, n) of an image (band, y, x) the values of others, in place."""
+    for band in image:
+        band[*rows_columns] = band[*of]
+
+
+def nearest_valid(valid: BoolArray, reach: int | None, margin: int = 0) -> tuple[IndexArray, IndexArray]:
+    """Rows and columns (2, n) of the invalid pixels of a mask (y, x) that are filled, and of the pixels that they take.
+
+    Those within `margin` pixels of the edges of the mask are not filled.
+    All pixels that are nearer than the nearest valid one are invalid. So that one is in the top row of the square of
+    this distance, or else in its left and right columns, or else in its bottom row.
+    """
+    from scipy.ndimage import distance_transform_cdt
+
+    height, width = valid.shape
+    distance = distance_transform_cdt(~valid, "chessboard")
+    inner = distance[margin : height - margin, margin : width - margin]
+    rows, columns = (axis + margin for axis in np.nonzero(inner if reach is None else (inner > 0) & (inner <= reach)))
+    radius = distance[rows, columns].astype(np.intp)
+    # The next valid column from a pixel on in its row, and the next valid row in its column; outside of the mask none.
+    none = height + width
+    y, x = np.arange(height, dtype=np.int32)[:, None], np.arange(width, dtype=np.int32)[None]
+    column_from = np.full((height + 1, width), 2 * none, np.int32)
+    column_from[:height] = np.minimum.accumulate(np.where(valid, x, np.int32(2 * none))[:, ::-1], 1)[:, ::-1]
+    row_from = np.full((height, width + 1), 2 * none, np.int32)
+    row_from[:, :width] = np.minimum.accumulate(np.where(valid, y, np.int32(2 * none))[::-1], 0)[::-1]
+    left, right = columns - radius, columns + radius
+    first, beyond_left = np.maximum(left, 0), np.where(left < 0, width, left)
+    from_row = np.maximum(rows - radius, 0)
+    on_left, on_right = row_from[from_row, beyond_left], row_from[from_row, np.minimum(right, width)]
+    beside = np.minimum(on_left, on_right)
+    above = column_from[np.where(rows < radius, height, rows - radius), first]
+    below = column_from[np.minimum(rows + radius, height), first]
+    # The two columns begin in the top row, where the corner on the left is that row's first.
+    choices = [above <= right, beside < rows + radius]
+    source_rows = np.select(choices, [rows - radius, beside], rows + radius)
+    source_columns = np.select(choices, [above, np.where(on_left <= on_right, left, right)], below)
+    return np.stack([rows, columns]), np.stack([source_rows, source_columns])
+
+
+def keep_zeros(image: AnyArray, valid: BoolArray, reach: int | None = None) -> None:
+    """Leave the image as it is: the normalisation has put zeros where pixels are not valid."""
+
+
+FILLS: dict[str, Fill] = {ZERO: keep_zeros, NEAREST: fill_nearest}

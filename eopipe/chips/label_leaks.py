@@ -18,16 +18,18 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.chips.audit import ChipSplit, Finding
-from eopipe.chips.chip_blocks import (
+from eopipe.chips.chips import (
     BLOCK,
     blocks_of,
     blocks_of_chips,
     chip_counts,
+    chip_votes,
     chips_in,
+    count_votes,
     covered_blocks,
     covered_pixels,
+    is_continuous,
 )
-from eopipe.chips.chips import chip_votes, count_votes, is_continuous
 from eopipe.chips.splits import SPLITS, split_zones
 from eopipe.tiles.grid import PixelWindow, parts_of
 from eopipe.tiles.store import NO_LABEL, Tiles

@@ -11,7 +11,7 @@ from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.assign import assign_splits
 from eopipe.chips.audit import ChipSplit, audit, parse_allowed
 from eopipe.chips.block_choice import describe_empty_split, plan_warnings
-from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates, usable_share
+from eopipe.chips.candidates import CandidateChips, MappedImage, find_candidates, usable_share, used_shapes
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_table import ChipTable
 from eopipe.chips.chips import is_continuous, pair_stores
@@ -26,10 +26,9 @@ from eopipe.chips.near_duplicates import fingerprint_chips
 from eopipe.chips.polygons import polygon_gaps, split_polygons
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split, SplitPlan, SplitRequest
 from eopipe.chips.statistics import Statistics, measure_bands, measure_labels
-from eopipe.chips.used_shapes import used_shapes
 from eopipe.errors import BadInputError
-from eopipe.labels.change import FROM_TO
-from eopipe.labels.shape_counts import has_lost_many, shape_sentences
+from eopipe.labels.vectors import has_lost_many, shape_sentences
+from eopipe.labels.write import FROM_TO
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.store import LEFT_OUT, Tiles
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray
-from eopipe.chips.chip_blocks import blocks_of, covered_pixels, windows_with_chips
+from eopipe.chips.chips import blocks_of, covered_pixels, windows_with_chips
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.errors import BadInputError, UsageError, some_of

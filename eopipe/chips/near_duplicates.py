@@ -28,9 +28,8 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, FloatArray, IntArray, UInt64Array
 from eopipe.chips.alignment import SYMMETRIES, ChipAligner
-from eopipe.chips.chip_blocks import blocks_of_chips
 from eopipe.chips.chip_table import ChipTable
-from eopipe.chips.chips import apply_symmetry
+from eopipe.chips.chips import apply_symmetry, blocks_of_chips
 from eopipe.tiles.store import Tiles
 
 # Chips that are compared with this number of partners at a time, which stay in the cache of a processor, and pixels of

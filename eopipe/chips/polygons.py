@@ -13,7 +13,7 @@ import numpy as np
 
 from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.assign import without_empty_splits
-from eopipe.chips.chip_blocks import blocks_of, chips_reaching, covered_blocks
+from eopipe.chips.chips import blocks_of, chips_reaching, covered_blocks
 from eopipe.chips.splits import NO_SPLIT, SPLITS, SplitPlan, assign_at_random
 from eopipe.errors import BadInputError
 from eopipe.tiles.store import CHIP_SET, NO_LABEL, Tiles

@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field, GetPydanticSchema, PlainSerializer, WrapValidator
 
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
-from eopipe.chips.chip_blocks import min_usable_pixels
+from eopipe.chips.chips import min_usable_pixels
 from eopipe.documents import OPEN, Count, NotNegative, Number, Share, Text, read_model
 from eopipe.errors import BadInputError, UsageError
-from eopipe.labels.shape_counts import UsedShapes
+from eopipe.labels.vectors import UsedShapes
 
 SplitMethod = Literal[
     "blocks", "checkerboard", "west-east", "east-west", "north-south", "south-north", "temporal", "group", "random"

@@ -14,8 +14,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from eopipe.arrays import AnyArray, Float64Array, IntArray
-from eopipe.chips.chip_blocks import covered_blocks
-from eopipe.chips.chips import Normaliser
+from eopipe.chips.chips import Normaliser, covered_blocks
 from eopipe.documents import OPEN, Count, read_model
 from eopipe.errors import BadInputError
 from eopipe.tasks.regression import Moments

@@ -30,8 +30,7 @@ from eopipe.clusters.submit_files import (
 )
 from eopipe.contract import Argument, stage
 from eopipe.errors import BadInputError, UsageError, some_of
-from eopipe.launch.endpoint import ENDPOINT_FILE
-from eopipe.launch.environment import RDZV_FILE, parse_nodes
+from eopipe.launch.environment import ENDPOINT_FILE, RDZV_FILE, parse_nodes
 from eopipe.run.images import names_of_parts
 
 # Nodes of one training share its checkpoints.

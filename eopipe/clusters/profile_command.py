@@ -9,18 +9,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from eopipe.clusters.executor_patches import lost_jobs, profile_file, profile_folders
-from eopipe.clusters.filesystems import describe_sharing, mounts
-from eopipe.clusters.profile import EXECUTOR_GRES, STATUS_INTERVAL_S, ProfileOptions, job_shape, write_profile
+from eopipe.clusters.profile import (
+    EXECUTOR_GRES,
+    STATUS_INTERVAL_S,
+    ProfileOptions,
+    describe_sharing,
+    job_shape,
+    mounts,
+    write_profile,
+)
 from eopipe.clusters.slurm import Partition, Site, query_site
 from eopipe.config import load
-from eopipe.config_file import parse_yaml
 from eopipe.contract import Argument
 from eopipe.errors import UsageError
 from eopipe.launch.environment import parse_nodes
 from eopipe.own_files import write_files
 from eopipe.run.locate import shipped
 from eopipe.run.project import snakefile
-from eopipe.text_files import read_text
+from eopipe.text_files import parse_yaml, read_text
 from eopipe.text_table import shell_word
 
 # Rules that run beside Snakemake unless the nodes are online.

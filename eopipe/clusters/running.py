@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from eopipe.clusters.executor_patches import refuse_missing_which
-from eopipe.clusters.filesystems import mount_of, mounts
+from eopipe.clusters.profile import mount_of, mounts
 from eopipe.clusters.profile_command import find_profile, read_profile, site_conflicts
 from eopipe.clusters.slurm import query_site
 from eopipe.config import load

@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.composites.observations import CompositeMethod, CompositeRecipe, Observations, PeriodPart, Scaling, rescale
-from eopipe.composites.periods import RANKING_BANDS
+from eopipe.composites.periods import (
+    RANKING_BANDS,
+    CompositeMethod,
+    CompositeRecipe,
+    Observations,
+    PeriodPart,
+    Scaling,
+    rescale,
+)
 from eopipe.tiles.grid import PixelWindow, windows, within
 from eopipe.tiles.layout import ArrayWriter, Layout, crop_cell, shard_regions
 from eopipe.tiles.shard_reader import StoredWindow

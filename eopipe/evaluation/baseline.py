@@ -8,10 +8,9 @@ import numpy as np
 from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from eopipe.chips.chips import count_votes
 from eopipe.chips.splits import Split
-from eopipe.evaluation.correlation import SamplingUnits
+from eopipe.evaluation.correlation import SamplingUnits, choose_units
 from eopipe.evaluation.intervals import rounded
 from eopipe.evaluation.maps import AreaSamples, EvaluatedMap, EvaluationData
-from eopipe.evaluation.units import choose_units
 from eopipe.models.pixel_models import FITS, MAX_BOOSTED, METHOD_NAMES, PARTS, REACH, Arrays, FitOptions, fit, outputs
 from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.train_options import BANDS, BOOSTING, FOREST, LINEAR, TEXTURE

@@ -17,11 +17,10 @@ import numpy as np
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.chips.map_places import maps_by_image, tags_of_map
 from eopipe.errors import BadInputError
-from eopipe.evaluation.correlation import SamplingUnits
+from eopipe.evaluation.correlation import SamplingUnits, choose_units
 from eopipe.evaluation.intervals import LEVEL, design_effect
 from eopipe.evaluation.maps import AreaSamples, EvaluationData
 from eopipe.evaluation.metrics_document import MIN_PIECES
-from eopipe.evaluation.units import choose_units
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.geotiff import open_map

@@ -1,24 +1,28 @@
-"""Compare maps with labels in the test areas, and with the scores of baselines; of change, with no change."""
+"""Compare maps with labels in the test areas, and with the scores of baselines; of change, with no change.
+
+The labels of a chip that has several are the classes with at least `min_share` of its labelled pixels.
+"""
 
 import logging
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, Float64Array, IntArray
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
 from eopipe.composites.periods import channels_by_date
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.baseline import Baselines, sampled_pixels
+from eopipe.evaluation.calibration import ProbabilityMaps
+from eopipe.evaluation.correlation import choose_units
 from eopipe.evaluation.intervals import Tally, rounded
-from eopipe.evaluation.maps import EvaluationData, has_value
-from eopipe.evaluation.multilabel import TestedChips, label_details
+from eopipe.evaluation.maps import AreaSamples, EvaluationData, has_value
 from eopipe.evaluation.paired import PairedTables
-from eopipe.evaluation.units import choose_units
 from eopipe.inference.finished_maps import places_of
 from eopipe.tasks import SEGMENTATION
+from eopipe.tasks.multilabel import PRESENCE
 from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.tasks.task import Compared, SimplestPrediction
 from eopipe.tiles.store import NO_LABEL
@@ -29,6 +33,104 @@ NO_BASELINES = "none: a baseline needs labels to train with, and all labels of t
 # Training pixels of each fit of a baseline.
 MAX_PIXELS = 20_000
 METHOD = "post-classification comparison of boosted trees on the bands of the first and of the last date"
+MAX_EXAMPLES = 12
+
+
+class TestedChips(NamedTuple):
+    """Test chips of a block, and the pixels of each class (n, class) that each baseline predicts in them."""
+
+    samples: AreaSamples
+    votes: dict[str, IntArray]
+
+
+def label_details(
+    data: EvaluationData, tested: Sequence[TestedChips], probabilities: tuple[Path, ...], metrics: dict[str, Any]
+) -> dict[str, Any]:
+    """What the metrics of several labels have beside their scores; adds average precisions to these.
+
+    Chips are ordered by the probabilities of the model, by the shares that a baseline predicts, and not at all by the
+    simplest prediction.
+    """
+    truth, mapped = (np.concatenate(parts) > 0 for parts in zip(*((s.truth, s.mapped) for s, _ in tested), strict=True))
+    votes = {name: np.concatenate([part.votes[name] for part in tested]) for name in tested[0].votes}
+    # The share of each class among the classes of the pixels of a chip.
+    rankings = {name: n / np.maximum(n.sum(1, keepdims=True), 1) for name, n in votes.items()}
+    rankings[data.task.simple_baseline[0]] = np.zeros(truth.shape)
+    if probabilities:
+        rankings["model"] = np.concatenate([*_mapped_probabilities(data, probabilities)])
+    for name in ("model", *rankings):
+        _add_precision(metrics[name], truth, rankings.get(name), data.names)
+    if "missing" in metrics["intervals"]:
+        reason = "average precision depends on the order of all chips, so it is not a sum over pieces"
+        metrics["intervals"]["missing"] |= {"mean_average_precision": reason}
+    pairs = {"truth": _cooccurrence(truth), "predicted": _cooccurrence(mapped)}
+    examples = _examples(data, [part.samples for part in tested], truth, mapped)
+    return {"min_share": data.min_share, "threshold": PRESENCE, "cooccurrence": pairs, "examples": examples}
+
+
+def _mapped_probabilities(data: EvaluationData, paths: tuple[Path, ...]) -> Iterator[Float64Array]:
+    """For each map the published probabilities (n, class) of its test chips, in their order."""
+    maps = ProbabilityMaps.of(data, paths)
+    for samples in data.samples("test"):
+        values = np.zeros((len(samples.rows), len(data.names)))
+        width = int(samples.cols.max(initial=0)) + 1
+        position = samples.rows * width + samples.cols
+        for probability, part in maps.read(samples):
+            values[np.searchsorted(position, part.rows * width + part.cols)] = probability.T
+        yield values
+
+
+def _add_precision(
+    scores: dict[str, Any], truth: BoolArray, ranking: Float64Array | None, names: tuple[str, ...]
+) -> None:
+    """Add the average precision (AP) of each class and their mean (mAP), None where a class or the ranking is missing.
+
+    AP is the sum over the thresholds of the increase in recall times the precision, without interpolation, as
+    `sklearn.metrics.average_precision_score` has it; classes that no test chip has are left out of the mean.
+    """
+    values = [average_precision(truth[:, n], ranking[:, n]) if ranking is not None else None for n in range(len(names))]
+    for name, value in zip(names, values, strict=True):
+        scores["per_class"][name]["average_precision"] = value
+    defined = [value for value in values if value is not None]
+    scores["mean_average_precision"] = round(sum(defined) / len(defined), 6) if defined else None
+
+
+def average_precision(truth: AnyArray, ranking: AnyArray) -> float | None:
+    """The average precision of a ranking (n,) of chips for the truth of one class (n,); None where no chip has it."""
+    from sklearn.metrics import average_precision_score
+
+    return round(float(average_precision_score(truth, ranking)), 6) if truth.any() else None
+
+
+def _cooccurrence(labels: BoolArray) -> list[list[int]]:
+    """The number of chips that have both of two classes (class, class); on the diagonal those that have one."""
+    counts = labels.astype(np.int64)
+    return [[int(number) for number in row] for row in counts.T @ counts]
+
+
+def _examples(
+    data: EvaluationData, samples: Sequence[AreaSamples], truth: BoolArray, mapped: BoolArray
+) -> list[dict[str, Any]]:
+    """Test chips spread evenly over those with a correct set of labels and those without, at most six of each.
+
+    `scene` is empty where the map is a mosaic.
+    """
+    places = [(part.group.number, *place) for part in samples for place in zip(part.rows, part.cols, strict=True)]
+    exact = (truth == mapped).all(1)
+    chosen: list[int] = []
+    for group in (np.flatnonzero(exact), np.flatnonzero(~exact)):
+        picks = np.linspace(0, len(group) - 1, min(len(group), MAX_EXAMPLES // 2)).round().astype(int)
+        chosen += group[np.unique(picks)].tolist() if len(group) else []
+    return [
+        {
+            "scene": data.groups[places[n][0]].stores[0].scene if len(data.groups) > 1 else "",
+            "row": int(places[n][1]),
+            "column": int(places[n][2]),
+            "truth": list(compress(data.names, truth[n])),
+            "predicted": list(compress(data.names, mapped[n])),
+        }
+        for n in sorted(chosen)
+    ]
 
 
 def evaluate_maps(

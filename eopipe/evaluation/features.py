@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from eopipe.arrays import AnyArray, FloatArray, IntArray
-from eopipe.chips.fill import fill_nearest
+from eopipe.chips.chips import fill_nearest
 from eopipe.errors import BadInputError
 from eopipe.models.pixel_models import PARTS, REACH, texture
 from eopipe.scenes.item import datetime_text

@@ -1,13 +1,13 @@
 """Confidence intervals of the scores, by pieces of the test areas and by how many of them are independent.
 
-Pieces (`units.py`) are small squares of the test areas; polygons, points, groups or whole maps where these are split;
-or equal-area blocks of the places of a chip set. Maps and blocks are taken as independent. The variance of a score is
-the variance of the pieces' influences on it (jackknife), inflated by the design effect of the measured correlation of
-the errors. Intervals are from Student's t, for shares on the logit scale, which does not cut off at 1. The degrees of
-freedom are one less than the number of independent pieces (Bester, Conley and Hansen 2011,
-doi:10.1016/j.jeconom.2011.01.007), and fewer where errors are concentrated in few of them: their participation ratio,
-the effective number of clusters of Carter, Schnepel and Steigerwald 2017 (doi:10.1162/REST_a_00639). Below six
-independent pieces no interval is given. `benchmarks/coverage.py` simulates how often intervals contain the truth.
+Pieces are small squares of the test areas; polygons, points, groups or whole maps where these are split; or equal-area
+blocks of the places of a chip set. Maps and blocks are taken as independent. The variance of a score is the variance of
+the pieces' influences on it (jackknife), inflated by the design effect of the measured correlation of the errors.
+Intervals are from Student's t, for shares on the logit scale, which does not cut off at 1. The degrees of freedom are
+one less than the number of independent pieces (Bester, Conley and Hansen 2011, doi:10.1016/j.jeconom.2011.01.007), and
+fewer where errors are concentrated in few of them: their participation ratio, the effective number of clusters of
+Carter, Schnepel and Steigerwald 2017 (doi:10.1162/REST_a_00639). Below six independent pieces no interval is given.
+`benchmarks/coverage.py` simulates how often intervals contain the truth.
 """
 
 from collections.abc import Iterator

@@ -9,15 +9,24 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.chips.chip_blocks import BLOCK, chips_in, chips_reaching, covered_blocks, covered_pixels
-from eopipe.chips.chips import chip_votes_in_area, is_continuous, pair_stores, unit_of
+from eopipe.chips.chips import (
+    BLOCK,
+    chip_votes_in_area,
+    chips_in,
+    chips_reaching,
+    covered_blocks,
+    covered_pixels,
+    is_continuous,
+    pair_stores,
+    unit_of,
+)
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.map_places import chips_of_map, maps_by_image, tags_of_map
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.evaluation.features import PixelFeatures
-from eopipe.labels.change import FROM_TO
+from eopipe.labels.write import FROM_TO
 from eopipe.scenes.item import read_item, tagged_scenes
 from eopipe.stac.mlm import to_card
 from eopipe.tasks import SEGMENTATION, task_of_map

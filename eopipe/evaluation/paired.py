@@ -14,10 +14,9 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray
 from eopipe.errors import BadInputError
-from eopipe.evaluation.correlation import SamplingUnits
+from eopipe.evaluation.correlation import SamplingUnits, choose_units
 from eopipe.evaluation.intervals import Intervals, intervals, measure_pieces, rounded
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData, has_value
-from eopipe.evaluation.units import choose_units
 from eopipe.tasks.task import Compared, Tables
 
 # The name of the first run among the tables of a difference.

@@ -1,4 +1,4 @@
-"""All assets of a scene: fetched in parallel into a locked folder, then laid out as one folder with its item."""
+"""All assets of a scene: fetched in parallel into a locked folder, laid out as a folder with its item; their sizes."""
 
 import fcntl
 import logging
@@ -7,10 +7,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eopipe.errors import (
     BadInputError,
@@ -26,11 +28,12 @@ from eopipe.errors import (
 )
 from eopipe.fetch.cog_window import describe_window, fetch_window
 from eopipe.fetch.download import download_asset, missing_bytes, part_name, raster_suffix
-from eopipe.fetch.retry import FetchSession
+from eopipe.fetch.range_reader import catalog_file, remote_file
+from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError
 from eopipe.fetch.zarr_array import confirm_array, describe_array, fetch_array
 from eopipe.fetch.zarr_store import is_zarr
 from eopipe.publish import link_or_copy
-from eopipe.scenes.item import ITEM_FILE, Item, scene_name, stated_raster
+from eopipe.scenes.item import ITEM_FILE, Item, safe_href, scene_name, scheme, stated_raster
 from eopipe.text_files import write_json
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ log = logging.getLogger("eopipe")
 LOCK_INTERVAL = 0.2
 # The most severe of several failures gives the exit code: waiting does not cure a missing or damaged file.
 BY_SEVERITY = (RefusedError, UsageError, IntegrityError, BadInputError, NoSpaceError, UpstreamError, PreemptedError)
+REQUESTS_AT_A_TIME = 8
 
 
 def fetch_assets(
@@ -197,3 +201,57 @@ def _raise_most_severe(errors: list[BaseException]) -> None:
     for kind in BY_SEVERITY:
         if any(isinstance(error, kind) for error in errors):
             raise kind("; ".join(map(str, errors)))
+
+
+@dataclass(frozen=True)
+class AssetSize:
+    """Bytes of one asset; an unknown size is 0."""
+
+    scene: str
+    asset: str
+    bytes: int
+
+
+def asset_sizes(items: Sequence[Item], catalog: Path | None, session: FetchSession) -> list[AssetSize]:
+    """The size of every asset: from the item (`file:size`), its local file, or the server.
+
+    A server is asked once for one byte of a file, since not all servers answer HEAD. Raises RefusedError for an
+    address that is not safe.
+    """
+    rows = [(str(item["id"]), name, asset) for item in items for name, asset in sorted(item["assets"].items())]
+    with ThreadPoolExecutor(REQUESTS_AT_A_TIME) as pool:
+        sizes = pool.map(lambda row: _size(row[2], f"scene {row[0]}, asset {row[1]}", catalog, session), rows)
+        return [AssetSize(scene, name, size) for (scene, name, _), size in zip(rows, sizes, strict=True)]
+
+
+def local_file(asset: dict[str, Any], label: str, catalog: Path | None) -> Path | None:
+    """The asset's file in a local catalog; None where it is elsewhere."""
+    href = safe_href(asset["href"], label)
+    with suppress(BadInputError, RefusedError):
+        return None if scheme(href) else catalog_file(href, label, catalog)
+    return None
+
+
+def _size(asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession) -> int:
+    if is_zarr(asset):
+        # Many files, but only the files of the area are read.
+        safe_href(asset["href"], label)
+        return 0
+    stated = asset.get("file:size")
+    if isinstance(stated, int) and stated > 0:
+        return stated
+    file = local_file(asset, label, catalog)
+    if file is not None:
+        return file.stat().st_size
+    href = safe_href(asset["href"], label)
+    return _server_size(href, label, session) if scheme(href) else 0
+
+
+def _server_size(href: str, label: str, session: FetchSession) -> int:
+    """The length that the server reports; 0 where it reports none. A plan does not retry."""
+    try:
+        file = remote_file(href, label, session)
+        with file.request(0, 1, "", RetryBudget(label, file.host, session)) as response:
+            return response.total or 0
+    except (TransientError, ChangedError, BadInputError, UpstreamError, UsageError):
+        return 0

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray
-from eopipe.chips.chips import Normaliser, apply_symmetry
+from eopipe.chips.chips import INVERSE_SYMMETRIES, Normaliser, apply_symmetry
 from eopipe.errors import UsageError
 from eopipe.tiles.grid import PixelWindow
 
@@ -69,8 +69,6 @@ def within_raster(shape: tuple[int, int], window: PixelWindow) -> tuple[PixelWin
 
 # Numbers for `apply_symmetry` in the order of the sum: none, also left to right, the four rotations, all.
 SYMMETRIES = {1: (0,), 2: (0, 1), 4: (0, 5, 3, 6), 8: tuple(range(8))}
-# The two quarter turns undo each other, any other symmetry undoes itself.
-INVERSES = {5: 6, 6: 5}
 
 
 def check_symmetries(count: int) -> None:
@@ -93,5 +91,5 @@ def mean_prediction(predict: Callable[[FloatArray], FloatArray], images: FloatAr
         output = predict(np.ascontiguousarray(apply_symmetry(images, symmetry)))
         # A model may have infinite outputs of both signs for the zeros of invalid pixels.
         with np.errstate(invalid="ignore"):
-            total += apply_symmetry(output, INVERSES.get(symmetry, symmetry))
+            total += apply_symmetry(output, INVERSE_SYMMETRIES[symmetry])
     return np.asarray(total / count, np.float32)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray
-from eopipe.chips.chips import Normaliser
-from eopipe.chips.fill import FILLS, ZERO, Fill, copy_pixels, fill_nearest, nearest_valid
+from eopipe.chips.chips import FILLS, ZERO, Fill, Normaliser, copy_pixels, fill_nearest, nearest_valid
 from eopipe.errors import BadInputError, DivergedError, UsageError
 from eopipe.inference.images import (
     PredictableImage,
@@ -34,7 +33,7 @@ from eopipe.tiles.store import CHIP_SET, Tiles
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from eopipe.models.ensemble import Ensemble
+    from eopipe.models.networks import Ensemble
 
 Predict = Callable[[FloatArray], FloatArray]
 Result = TypeVar("Result")
@@ -68,7 +67,7 @@ class WindowPredictor:
     same pixels in each of them. The channels of an ensemble's `members` may follow the model's channels, each with
     the prediction of that member alone.
 
-    Pixels without data are filled (`eopipe.chips.fill`). Where windows have a halo, from valid pixels within `reach`
+    Pixels without data are filled (`eopipe.chips.chips`). Where windows have a halo, from valid pixels within `reach`
     pixels, the halo or the model's own, so that what a valid pixel sees depends on its place alone: all that it sees is
     within reach, so has itself within reach, and what is nearer is within twice the reach. Blended windows, chips, and
     with a `reach` of None all windows are filled from their own valid pixels.

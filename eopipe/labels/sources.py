@@ -12,10 +12,18 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, Int32Array, IntArray
 from eopipe.errors import UsageError
 from eopipe.labels.kinds import INTERPOLATING, LabelKind, Legend, Quantity
-from eopipe.labels.shape_counts import NOT_COUNTED, kind_of_shapes, shape_counts
 from eopipe.labels.source_values import SourceValue, SourceValues, shape_values
 from eopipe.labels.vector_files import VECTORS, read_file
-from eopipe.labels.vectors import ShapeParts, read_features, to_grid, warn_without_value, without_value
+from eopipe.labels.vectors import (
+    NOT_COUNTED,
+    ShapeParts,
+    kind_of_shapes,
+    read_features,
+    shape_counts,
+    to_grid,
+    warn_without_value,
+    without_value,
+)
 from eopipe.scenes.item import Item, SceneBand, bands
 from eopipe.tiles.cells import Cell
 from eopipe.tiles.geotiff import SETTINGS

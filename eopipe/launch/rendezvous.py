@@ -26,8 +26,7 @@ from typing import Any, cast
 import torch
 
 from eopipe.errors import UsageError
-from eopipe.launch.endpoint import Endpoint
-from eopipe.launch.environment import NodeRange
+from eopipe.launch.environment import Endpoint, NodeRange
 
 TESTED = "2.13"
 

@@ -1,5 +1,10 @@
-"""Read chips from tile stores into memory of the caller, with a cache of decoded windows within a memory budget."""
+"""Read chips from tile stores into memory of the caller, with a cache of decoded windows within a memory budget.
 
+Batches are in shared memory: a ring buffer of slots that are refilled and never copied between processes.
+"""
+
+import mmap
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
-from eopipe.chips.chips import INVERSE_SYMMETRIES, Normaliser, apply_symmetry
-from eopipe.chips.fill import fill_nearest
+from eopipe.chips.chips import INVERSE_SYMMETRIES, Normaliser, apply_symmetry, fill_nearest
 from eopipe.errors import BadInputError
 from eopipe.tiles.shard_reader import ArrayReader, open_array
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -20,6 +24,7 @@ MAX_OPEN_ARRAYS = 48
 LABEL_ARRAYS = ("label", "polygon")
 Bounds = tuple[int, int, int, int]
 CLASS_DTYPE, VALUE_DTYPE = np.dtype(np.uint8), np.dtype(np.float32)
+PAGE = mmap.PAGESIZE
 
 
 @dataclass(frozen=True)
@@ -296,3 +301,60 @@ def window_bytes(window: Bounds, bands: int, dtype: np.dtype[Any], label_dtype: 
 def pixel_bytes(bands: int, dtype: np.dtype[Any], label_dtype: np.dtype[Any]) -> int:
     """Memory of a pixel in bytes: its bands, valid and label."""
     return bands * dtype.itemsize + 1 + label_dtype.itemsize
+
+
+@dataclass(frozen=True)
+class SlotLayout:
+    """Layout of the ring: slots, chips per slot, bands, edge of a chip in pixels, types of image and label."""
+
+    slots: int
+    chips: int
+    bands: int
+    chip: int
+    dtype: str
+    label: str = "u1"
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Bytes of image, valid mask and label of a slot, in whole pages."""
+        pixels = self.chips * self.chip**2
+        image, label = pixels * self.bands * np.dtype(self.dtype).itemsize, pixels * np.dtype(self.label).itemsize
+        return _page_aligned(image), _page_aligned(pixels), _page_aligned(label)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the ring."""
+        return self.slots * sum(self.sizes)
+
+
+class SharedMemorySlots:
+    """Slots in an anonymous file: its memory is freed with the last process that has it open, even a killed one.
+
+    Pages that no batch needs are never allocated.
+    """
+
+    def __init__(self, layout: SlotLayout, file: int | None = None) -> None:
+        self.layout = layout
+        self.file = os.memfd_create("eopipe-ring") if file is None else file
+        if file is None:
+            os.ftruncate(self.file, layout.nbytes)
+        self.memory = mmap.mmap(self.file, layout.nbytes)
+        self.slots = [self.batch(number, layout.chip) for number in range(layout.slots)]
+
+    def batch(self, number: int, edge: int) -> ChipArrays:
+        """The memory of a slot as chips of an edge in pixels, at most the layout's."""
+        layout, (image, valid, label) = self.layout, self.layout.sizes
+        start = number * (image + valid + label)
+        raster = (layout.chips, edge, edge)
+        bands = (layout.chips, layout.bands, edge, edge)
+
+        def view(offset: int, dtype: str, view_shape: tuple[int, ...]) -> Any:
+            return np.ndarray(view_shape, dtype, self.memory, start + offset)
+
+        return ChipArrays(
+            view(0, layout.dtype, bands), view(image, "u1", raster), view(image + valid, layout.label, raster)
+        )
+
+
+def _page_aligned(size: int) -> int:
+    return -(-size // PAGE) * PAGE

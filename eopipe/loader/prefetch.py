@@ -21,11 +21,12 @@ from eopipe.loader.chip_reader import (
     Bounds,
     ChipArrays,
     ChipRequest,
+    SharedMemorySlots,
+    SlotLayout,
     chip_sources,
     pixel_bytes,
 )
 from eopipe.loader.order import Shuffle, block_numbers, crop_draw, symmetry_of
-from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
 from eopipe.loader.worker_main import WorkerSetup
 from eopipe.loader.workers import InlineReader, ReadBackend, WorkerPool
 from eopipe.tiles.shard_reader import open_array

@@ -16,8 +16,7 @@ import numpy as np
 from eopipe.chips.chips import Normaliser
 from eopipe.errors import EopipeError
 from eopipe.launch.world import die_with_parent
-from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource, TrainingPlaces
-from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
+from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource, SharedMemorySlots, SlotLayout, TrainingPlaces
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from eopipe.errors import BY_CODE, EopipeError
-from eopipe.loader.chip_reader import Bounds, ChipReader, ChipRequest
-from eopipe.loader.shared_memory import SharedMemorySlots
+from eopipe.loader.chip_reader import Bounds, ChipReader, ChipRequest, SharedMemorySlots
 from eopipe.loader.worker_main import WorkerSetup
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLOSC_NTHREADS"), "1")

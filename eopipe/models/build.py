@@ -1,4 +1,4 @@
-"""Build models, built-in or custom, from the sizes of the data and the arguments of the user.
+"""Build models, built-in or custom, from the sizes of the data and the arguments of the user; freeze and adapt them.
 
 The first layer of a pretrained model is fitted to other bands than its weights have, by the names of the bands.
 """
@@ -23,18 +23,20 @@ from eopipe.models.model_files import ModelFile, is_code, resolved_arguments
 PACKAGE = Path(__file__).parents[1]
 
 BUILT_IN = {
-    "unet": "eopipe.models.unet:UNet",
-    "convnext": "eopipe.models.convnext:ConvNeXt",
-    "temporal": "eopipe.models.temporal:TemporalAttention",
-    "forest": "eopipe.models.pixel_network:Forest",
-    "boosting": "eopipe.models.pixel_network:Boosting",
-    "linear": "eopipe.models.pixel_network:Linear",
+    "unet": "eopipe.models.networks:UNet",
+    "convnext": "eopipe.models.networks:ConvNeXt",
+    "temporal": "eopipe.models.networks:TemporalAttention",
+    "forest": "eopipe.models.networks:Forest",
+    "boosting": "eopipe.models.networks:Boosting",
+    "linear": "eopipe.models.networks:Linear",
 }
 # Names of the same parameter in other libraries: segmentation-models-pytorch and TorchGeo, timm, transformers.
 ALIASES = {
     "bands": ("bands", "in_channels", "in_chans", "num_channels"),
     "classes": ("classes", "num_classes", "num_labels", "out_channels"),
 }
+# Parts of the names that peft gives to layers with adapters.
+BASE, DOWN, UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
 
 
 class ArgumentsError(UsageError):
@@ -301,3 +303,50 @@ def _with_channels(old: nn.Conv2d, channels: list[int | None]) -> nn.Conv2d:
         if old.bias is not None and new.bias is not None:
             new.bias.copy_(old.bias)
     return new
+
+
+def add_lora_adapters(module: nn.Module, prefixes: tuple[str, ...], rank: int) -> nn.Module:
+    """Add LoRA adapters of this rank to the frozen linear layers and convolutions of these prefixes; return the module.
+
+    Hu et al. 2021, arXiv:2106.09685, through peft (the extra `lora`). Rank 0 adds none. Parameters that are
+    not frozen are trained as before. Raises UsageError without peft, and where no frozen layer can have an adapter.
+    """
+    if not rank:
+        return module
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise UsageError("train.lora needs peft; install eopipe[lora], or set it to 0") from error
+    names = [
+        name
+        for name, layer in module.named_modules()
+        if _is_adaptable(layer) and unwrapped_name(name).startswith(prefixes)
+    ]
+    if not names:
+        raise UsageError(
+            "train.lora adds adapters to linear layers and ungrouped convolutions that train.freeze freezes, "
+            "and it freezes none"
+        )
+    trainable = {name for name, value in module.named_parameters() if value.requires_grad}
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=names), module)
+    for name, value in module.named_parameters():
+        value.requires_grad_(name in trainable or ".lora_" in name)
+    return module
+
+
+def _is_adaptable(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1)
+
+
+def merge_lora_adapters(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a model with their adapters merged, under the names of the model without adapters."""
+    plain = {name: value for name, value in weights.items() if ".lora_" not in name}
+    return {name.replace(BASE, "."): _with_adapter(name, value, weights) for name, value in plain.items()}
+
+
+def _with_adapter(name: str, value: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    down = weights.get(name.replace(BASE, DOWN))
+    if BASE not in name or down is None:
+        return value
+    up = weights[name.replace(BASE, UP)]
+    return value + torch.einsum("or,ri...->oi...", up.flatten(1), down)

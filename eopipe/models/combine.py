@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.errors import BadInputError, UsageError, some_of
-from eopipe.models.ensemble import ensemble_weights
 from eopipe.models.model_files import copy_files, module_of
 from eopipe.models.model_folder import (
     HISTORY,
@@ -20,6 +19,7 @@ from eopipe.models.model_folder import (
     weights_file,
     write_model_folder,
 )
+from eopipe.models.networks import ensemble_weights
 from eopipe.publish import sha256
 from eopipe.scenes.item import read_item
 from eopipe.stac.write import ItemExtent

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from eopipe.chips.chips import Normaliser
-from eopipe.chips.fill import FILLS, NEAREST, ZERO
+from eopipe.chips.chips import FILLS, NEAREST, ZERO, Normaliser
 from eopipe.contract import stage
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.models import EARLIER_DEFAULTS, Architecture, with_default
@@ -48,7 +47,7 @@ class TrainedModel:
     that makes a class one of them. `trained_on` describes the tiles of the training; models of older versions have no
     such description. `window` is the only edge in pixels of images that the model takes, 0 where it takes others too.
     `members` is the number of models of an ensemble, which are built as one. `fill` is what the model sees where pixels
-    are not valid (`eopipe.chips.fill`): of models of older versions zeros. Where members differ `kinds` has the
+    are not valid (`eopipe.chips.chips`): of models of older versions zeros. Where members differ `kinds` has the
     architecture of each, and `architecture` is the custom one among them, or the first.
     """
 
@@ -96,7 +95,7 @@ class TrainedModel:
 
     def _assembled(self, build: "Callable[[Architecture], nn.Module]") -> "nn.Module":
         """What `build` gives for the architecture, or the ensemble of that for each member."""
-        from eopipe.models.ensemble import Ensemble
+        from eopipe.models.networks import Ensemble
 
         if self.members == 1:
             return build(self.architecture)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from eopipe.arrays import FloatArray
-from eopipe.chips.fill import FILLS
+from eopipe.chips.chips import FILLS
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.models.model_folder import TrainedModel
-from eopipe.models.pixel_network import TREE_ARRAYS
+from eopipe.models.networks import TREE_ARRAYS
 from eopipe.stac.mlm import INVALID_PIXELS
 from eopipe.tasks import TASKS
 from eopipe.tiles.store import Tiles

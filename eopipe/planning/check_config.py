@@ -20,7 +20,6 @@ from eopipe.chips.splits import SPLITS, chip_corners
 from eopipe.composites.periods import part_of, period_of
 from eopipe.config import URL_AS_PATH, validate
 from eopipe.config_conflicts import has_settings, plan_of, refusal, refusal_of_import
-from eopipe.config_file import read_config
 from eopipe.contract import STAGES, stage
 from eopipe.contract import is_path as is_path_port
 from eopipe.errors import BadInputError, EopipeError, ModelCodeError, UsageError
@@ -38,7 +37,7 @@ from eopipe.run.images import missing_parts
 from eopipe.run.locate import chip_stores, imports_chips, in_project
 from eopipe.stac.choose_grid import UTM, choose_grid
 from eopipe.stac.query import area_geometry, parse_interval
-from eopipe.text_files import read_json
+from eopipe.text_files import read_config, read_json
 from eopipe.text_table import shell_word
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.store import Tiles

@@ -13,22 +13,20 @@ import numpy as np
 from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.audit import ChipSplit, parse_allowed, raise_findings
 from eopipe.chips.block_choice import describe_unvalidated, plan_warnings
-from eopipe.chips.candidates import MappedImage
-from eopipe.chips.chip_blocks import blocks_of, covered_pixels
+from eopipe.chips.candidates import MappedImage, used_shapes
 from eopipe.chips.chip_places import ChipPlaces
-from eopipe.chips.chips import pair_stores
+from eopipe.chips.chips import blocks_of, covered_pixels, pair_stores
 from eopipe.chips.label_leaks import find_split_polygons
 from eopipe.chips.make_split import check_complete, place_chips
 from eopipe.chips.polygons import labelled_ground_pixels, split_polygons, splits_of_pixels
 from eopipe.chips.splits import SPLITS, SplitPlan, SplitRequest
-from eopipe.chips.used_shapes import used_shapes
 from eopipe.config_conflicts import plan_of
 from eopipe.contract import stage
 from eopipe.errors import EopipeError
-from eopipe.labels.change import FROM_TO
-from eopipe.labels.shape_counts import has_lost_many, shape_sentences
 from eopipe.labels.source_values import label_table
 from eopipe.labels.sources import label_warnings
+from eopipe.labels.vectors import has_lost_many, shape_sentences
+from eopipe.labels.write import FROM_TO
 from eopipe.planning.frozen_scenes import Config, FrozenScenes, scene_folder
 from eopipe.run.locate import chip_stores
 from eopipe.scenes.item import time_attributes

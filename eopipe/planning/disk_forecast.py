@@ -20,7 +20,7 @@ from eopipe.chips.splits import SPLITS
 from eopipe.composites.periods import day_of, part_of
 from eopipe.contract import Argument, stage
 from eopipe.errors import UsageError
-from eopipe.fetch.sizes import AssetSize
+from eopipe.fetch.assets import AssetSize
 from eopipe.planning.chip_forecast import ChipForecast
 from eopipe.planning.frozen_scenes import Config, FrozenScenes, scene_folder
 from eopipe.publish import MANIFEST, files

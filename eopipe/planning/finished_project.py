@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.config import validate
-from eopipe.config_file import read_config
 from eopipe.contract import Knob, stage
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageError
 from eopipe.models.input_check import TileProperties
@@ -37,7 +36,7 @@ from eopipe.publish import (
 )
 from eopipe.run.finished_model import SMALLEST_METRES
 from eopipe.run.locate import NAMES, project_folder
-from eopipe.text_files import read_json, read_text
+from eopipe.text_files import read_config, read_json, read_text
 
 # The records of a run, one for each stage whose settings made the images and the map.
 RECORDS = {

@@ -11,7 +11,7 @@ from typing import Any
 
 from eopipe.composites.periods import day_of
 from eopipe.contract import Input, Option, stage, to_args
-from eopipe.fetch.sizes import AssetSize, local_file
+from eopipe.fetch.assets import AssetSize, local_file
 from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, verify
 from eopipe.run.images import periods

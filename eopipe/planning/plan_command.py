@@ -16,8 +16,8 @@ from eopipe.config import load
 from eopipe.config_conflicts import refusal
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, NoSpaceError, UsageError
+from eopipe.fetch.assets import asset_sizes
 from eopipe.fetch.retry import FetchSession
-from eopipe.fetch.sizes import asset_sizes
 from eopipe.models.model_files import module_of
 from eopipe.models.pixel_models import METHOD_NAMES
 from eopipe.needs import Known, unmet

@@ -14,9 +14,9 @@ from eopipe.chips.chip_table import equal_area_blocks
 from eopipe.chips.splits import SPLITS
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.labels.kinds import nfc
-from eopipe.labels.shape_counts import kind_of_shapes
 from eopipe.labels.sources import raster_values
 from eopipe.labels.vector_files import VECTORS, number_of, read_columns, read_file, source_conflicts
+from eopipe.labels.vectors import kind_of_shapes
 from eopipe.planning.chip_forecast import ChipForecast
 from eopipe.planning.project_settings import CLASSES, InitOptions
 from eopipe.tiles.cells import Cell

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from eopipe.config_file import read_config
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, UsageError
 from eopipe.labels.vector_files import GEOJSON, read_shapes
@@ -18,6 +17,7 @@ from eopipe.scenes.products import STANDARD
 from eopipe.stac.query import Query, area_geometry, explain_no_match, warn_of_repair
 from eopipe.stac.read import from_disk
 from eopipe.tasks import TASKS
+from eopipe.text_files import read_config
 from eopipe.tiles.globe import Geometry, from_crs, unwrap, valid
 from eopipe.tiles.grid import utm_crs
 from eopipe.train_options import TaskName

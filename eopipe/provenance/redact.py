@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from eopipe.config_file import parse_yaml
+from eopipe.text_files import parse_yaml
 
 URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
 # A path that leads out of the working folder. It follows neither a word character nor another slash, so that 1/2,

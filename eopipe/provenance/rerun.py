@@ -13,7 +13,6 @@ from typing import Annotated
 import yaml
 
 from eopipe import __version__
-from eopipe.config_file import parse_yaml
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, read_crate
@@ -22,6 +21,7 @@ from eopipe.provenance.record import commit
 from eopipe.provenance.redact import strings
 from eopipe.provenance.rerun_jobs import FROZEN_STAGES, CrateRerun
 from eopipe.publish import MANIFEST, content_digest, damage_message, digest, verify
+from eopipe.text_files import parse_yaml
 
 
 def rerun(

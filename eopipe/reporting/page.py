@@ -20,7 +20,7 @@ from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.metrics_document import AnyMetrics, LabelMetrics, ValueMetrics
 from eopipe.evaluation.paired import RunComparison
 from eopipe.evaluation.trials import PLACES, RankedTrials
-from eopipe.labels.shape_counts import shape_sentences
+from eopipe.labels.vectors import shape_sentences
 from eopipe.reporting import charts, data_tables
 from eopipe.reporting import scores as score_tables
 from eopipe.reporting.area_tables import estimated_areas

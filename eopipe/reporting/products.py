@@ -14,9 +14,8 @@ from eopipe.arrays import AnyArray, Float64Array, ObjectArray, UInt8Array, UInt1
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.finished_maps import WINDOW, FinishedMap, read_part
 from eopipe.inference.map_files import NO_PROBABILITY, SCALE, MapFormat, new_map
-from eopipe.labels.geopackage import write_layer
 from eopipe.labels.vector_files import Features
-from eopipe.labels.vectors import ShapeParts, read_features, to_grid
+from eopipe.labels.vectors import ShapeParts, read_features, to_grid, write_layer
 from eopipe.publish import link_or_copy
 from eopipe.text_table import write_csv
 from eopipe.tiles.cells import Frame

@@ -11,7 +11,7 @@ from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.make_split import SplitResult
 from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
-from eopipe.labels.geopackage import write_layer
+from eopipe.labels.vectors import write_layer
 from eopipe.reporting.decimation import Decimation, read_centres, windows_of_stores
 from eopipe.reporting.maps import MapContent, cell_panels, write_map
 from eopipe.reporting.palette import SPLIT_COLORS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eopipe.chips.splits import Split
 from eopipe.evaluation.metrics_document import Method, MetricsDocument, RunMetrics
-from eopipe.labels.shape_counts import shape_sentences
+from eopipe.labels.vectors import shape_sentences
 from eopipe.tasks import HAVE_UNIT
 from eopipe.tiles.globe import bounds_of, outline_of
 

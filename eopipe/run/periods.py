@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.config import check
-from eopipe.config_file import read_config
+from eopipe.text_files import read_config
 from eopipe.errors import UsageError
 from eopipe.publish import publish
 from eopipe.run.locate import NAMES, project_folder

@@ -13,7 +13,6 @@ from typing import Any
 from eopipe.chips.import_set import state_of_files
 from eopipe.config import check
 from eopipe.config_conflicts import refusal_of_import
-from eopipe.config_file import read_config
 from eopipe.contract import IN_WORKFLOW, STAGES, Input, Knob, Mark, Option, stage, to_args
 from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
@@ -22,6 +21,7 @@ from eopipe.publish import MANIFEST, visible_files
 from eopipe.run.images import image_and_cell, names_of_parts
 from eopipe.run.locate import chip_stores, imports_chips
 from eopipe.run.repeated import config_of_job, each_fold
+from eopipe.text_files import read_config
 from eopipe.trial_settings import counts_of_rungs
 
 Config = dict[str, Any]

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from eopipe.errors import BadInputError, RefusedError
-from eopipe.scenes.products import BandScaling
-from eopipe.scenes.radiometry import is_offset_applied, is_offset_unapplied, offset_doubt, product_scaling
+from eopipe.scenes.products import BandScaling, is_offset_applied, is_offset_unapplied, offset_doubt, product_scaling
 from eopipe.text_files import read_json
 from eopipe.tiles.grid import crs_of_fields
 

@@ -64,9 +64,9 @@ def calibrate(
     from eopipe.chips.map_places import SplitArea
     from eopipe.chips.splits import read_split
     from eopipe.errors import BadInputError
+    from eopipe.evaluation.correlation import choose_units
     from eopipe.evaluation.fit_calibration import calibration_document, validation_samples
     from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
-    from eopipe.evaluation.units import choose_units
     from eopipe.inference.predictor import PredictorSettings, WindowPredictor, open_predictor
     from eopipe.models.model_folder import model_id, read_trained_model
     from eopipe.publish import publish

@@ -77,7 +77,7 @@ def choose(
     from eopipe.text_files import write_json
 
     if reducer == "halving" and rung and count:
-        from eopipe.evaluation.rungs import rank_rung
+        from eopipe.evaluation.trials import rank_rung
 
         promoted = rank_rung(models, count, previous)
         with publish(rung) as draft:

@@ -54,7 +54,7 @@ def composite(
     whole number, else rounded to the nearest. Raises BadInputError for scenes on another grid, with other bands, with
     and without a stated scale, or of another period.
     """
-    from eopipe.composites.observations import CompositeRecipe, read_observations
+    from eopipe.composites.periods import CompositeRecipe, read_observations
     from eopipe.composites.write import write_composite
 
     recipe = CompositeRecipe(method, period, stack, parts, gaps)

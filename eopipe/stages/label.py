@@ -90,11 +90,10 @@ def label(
     With `before`, each pixel has the from-to class of its labels at two dates, such as "forest to water".
     """
     from eopipe.errors import BadInputError, UsageError
-    from eopipe.labels.change import before_conflicts, write_change_labels
     from eopipe.labels.kinds import Legend, Quantity, option_conflicts
     from eopipe.labels.sources import ReadOptions, label_band
     from eopipe.labels.vector_files import source_conflicts
-    from eopipe.labels.write import write_labels
+    from eopipe.labels.write import before_conflicts, write_change_labels, write_labels
     from eopipe.scenes.item import read_scene, scene_name
     from eopipe.tiles.cells import read_frame
     from eopipe.tiles.layout import Layout

@@ -19,8 +19,9 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, UInt8Array, UInt64Array
 from eopipe.errors import BadInputError, IntegrityError
-from eopipe.tiles.shard_writer import EMPTY_CHUNK
 
+# Offset and length in the shard index of a chunk that is not stored.
+EMPTY_CHUNK = np.iinfo(np.uint64).max
 # Shards of an array that stay open, each a file and an index of a few KB.
 MAX_OPEN_SHARDS = 8
 CRC32C_BYTES = 4
@@ -160,7 +161,7 @@ class OpenShard:
 
 @dataclass
 class ShardedArrayReader:
-    """An array in shards as eopipe writes them (`eopipe.tiles.shard_writer`)."""
+    """An array in shards as eopipe writes them (`eopipe.tiles.layout`)."""
 
     path: Path
     metadata: ShardedArrayMetadata

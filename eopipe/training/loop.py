@@ -19,9 +19,8 @@ from eopipe.loader.order import steps_per_epoch
 from eopipe.loader.prefetch import BatchRequest
 from eopipe.telemetry.timing import phase, timed
 from eopipe.training.losses import loss_of
-from eopipe.training.memory_fit import MemoryFit
 from eopipe.training.monitor import TrainingMonitor
-from eopipe.training.parallel import partition, split_batch
+from eopipe.training.parallel import MemoryFit, partition, split_batch
 from eopipe.training.schedule import learning_rate, stops_early
 from eopipe.training.step import StepResult, TrainStep
 from eopipe.training.validation import validation_of

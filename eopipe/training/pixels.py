@@ -34,7 +34,7 @@ from eopipe.training.validation import class_scores
 from eopipe.training_job import Settings
 
 if TYPE_CHECKING:
-    from eopipe.models.pixel_network import PixelModel
+    from eopipe.models.networks import PixelModel
 
 log = logging.getLogger("eopipe")
 # Edge in pixels of the windows that are read at a time.

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eopipe.checkpoints.checkpoint import best, checkpoint_name, other_states, read_part, refuse_other, steps
-from eopipe.checkpoints.manager import IDENTITY
-from eopipe.checkpoints.rungs import CHECKPOINT, adopt_checkpoint, is_ended, publish_ended, write_checkpoint
+from eopipe.checkpoints.manager import CHECKPOINT, IDENTITY, adopt_checkpoint, is_ended, publish_ended, write_checkpoint
 from eopipe.contract import stage
 from eopipe.errors import UsageError
 from eopipe.launch.environment import ClusterEnvironment, check_step, detect_environment, parse_nodes
 from eopipe.launch.failures import STATUS
-from eopipe.launch.launch import check_allocation, launch, run_on_all_nodes
+from eopipe.launch.launch import Membership, check_allocation, join_group, launch, run_on_all_nodes
 from eopipe.launch.lease import fence, hold_lease
-from eopipe.launch.membership import Membership, join_group
 from eopipe.launch.scratch import local_copies
 from eopipe.models.model_files import copy_files, libraries, module_of
 from eopipe.models.model_folder import TrainedModel, write_model_folder
@@ -162,7 +160,7 @@ def _averaged(
     trained: TrainedModel, weights: "dict[str, Tensor]", job: Job, data: TrainingData
 ) -> "tuple[TrainedModel, dict[str, Tensor]]":
     """The ensemble of a network and the models of pixels that it is averaged with."""
-    from eopipe.models.ensemble import ensemble_weights
+    from eopipe.models.networks import ensemble_weights
     from eopipe.training.pixels import fit_pixel_model
 
     others = [replace(job.settings, architecture=kind, arguments=()) for kind in job.settings.fitted_beside]
@@ -173,7 +171,7 @@ def _averaged(
 
 
 def _publish(model: Path, job: Job, data: TrainingData) -> None:
-    from eopipe.models.lora import merge_lora_adapters
+    from eopipe.models.build import merge_lora_adapters
 
     settings = job.settings
     copies = tuple(replace(file, path=(job.state / file.name).absolute()) for file in job.architecture.files)

@@ -17,11 +17,14 @@ from eopipe.launch.world import World
 from eopipe.loader.loader import Batch
 from eopipe.telemetry.timing import phase
 from eopipe.training.losses import Loss
-from eopipe.training.memory_fit import MemoryFit, empty_batch, explain_out_of_memory, fit_memory
 from eopipe.training.parallel import (
     DeterministicReduce,
     GradientSync,
+    MemoryFit,
+    empty_batch,
     even_sizes,
+    explain_out_of_memory,
+    fit_memory,
     full_tensor,
     gathered_weights,
     place_model,

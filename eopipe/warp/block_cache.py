@@ -14,7 +14,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.errors import IntegrityError
 from eopipe.tiles.grid import PixelWindow
-from eopipe.warp.validity import not_nodata, read_mask
+from eopipe.warp.open_raster import not_nodata, read_mask
 
 # Smaller blocks are decoded together up to this edge, since each call costs more than it decodes.
 MIN_EDGE = 256

@@ -13,7 +13,7 @@ from eopipe.errors import BadInputError, OutsideGridError
 from eopipe.processes import map_in_order
 from eopipe.scenes.item import Item, SceneBand, scene_name, time_attributes
 from eopipe.scenes.masks import Mask
-from eopipe.scenes.radiometry import origin_attributes
+from eopipe.scenes.products import origin_attributes
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.geotiff import SETTINGS
 from eopipe.tiles.grid import PixelWindow, within

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from eopipe.models.unet import UNet
+from eopipe.models.networks import UNet
 
 # Where the file is told; while it is there every step of a training waits, whatever the number of its processes: four
 # passes of one, or one of each of four. Its text: seconds that a checkpoint takes.

@@ -18,7 +18,7 @@ OWNERS = {
     # Files of strangers: one opener for each kind, with its bounds.
     "list_layers": "eopipe/labels/vector_files.py",
     "read_info": "eopipe/labels/vector_files.py",
-    "safe_load": "eopipe/config_file.py",
+    "safe_load": "eopipe/text_files.py",
     # A hint about a name that does not exist.
     "get_close_matches": "eopipe/errors.py",
 }

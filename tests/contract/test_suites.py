@@ -106,7 +106,7 @@ def test_tests_that_read_every_file_of_the_package_run_with_any_change() -> None
     ("module", "test"),
     [
         ("chips/splits", "unit/test_split.py"),
-        ("composites/observations", "unit/test_composites.py"),
+        ("composites/periods", "unit/test_composites.py"),
         ("inference/mosaic", "unit/test_maps.py"),
         # Used as `eopipe.open_cube` and the like.
         ("inspection/chip_dataset", "unit/test_chip_dataset.py"),

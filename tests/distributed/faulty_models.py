@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eopipe.models import LINEAR_HEAD
-from eopipe.models.unet import UNet
+from eopipe.models.networks import UNet
 
 BRIGHT = 4.0
 # The file that a slow model makes when it judges, and how long it takes a batch.

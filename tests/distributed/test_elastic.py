@@ -15,8 +15,7 @@ import pytest
 import torch.distributed as dist
 from trainings import Data, Training, payload, ranks, workers
 
-from eopipe.launch.endpoint import ENDPOINT_FILE, Endpoint, read_endpoint
-from eopipe.launch.environment import rendezvous_port
+from eopipe.launch.environment import ENDPOINT_FILE, Endpoint, read_endpoint, rendezvous_port
 
 pytestmark = pytest.mark.launch
 SETTINGS = ("--epochs", "10", "--batch", "16", "--processes", "1", "--checkpoint-every", "2", "--deterministic")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from eopipe.models import LINEAR_HEAD
-from eopipe.models.convnext import ConvNeXt
+from eopipe.models.networks import ConvNeXt
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "docs/examples/pipeline_parallel.py"

@@ -11,7 +11,7 @@ import pytest
 from patience import PATIENCE
 from trainings import Data, Training, payload
 
-from eopipe.checkpoints.rungs import CHECKPOINT
+from eopipe.checkpoints.manager import CHECKPOINT
 from eopipe.cli import main
 
 SHARES = ("0.3", "0.6", None)

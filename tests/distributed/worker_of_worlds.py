@@ -21,8 +21,7 @@ from eopipe.loader.prefetch import BatchRequest
 from eopipe.models import Architecture
 from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.training.losses import loss_of
-from eopipe.training.memory_fit import MemoryFit
-from eopipe.training.parallel import full_tensor, partition
+from eopipe.training.parallel import MemoryFit, full_tensor, partition
 from eopipe.training.step import TrainStep
 from eopipe.training_job import Settings
 

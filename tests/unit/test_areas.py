@@ -21,7 +21,7 @@ from eopipe.areas.sample_files import read_design
 from eopipe.arrays import AnyArray
 from eopipe.errors import RequirementError
 from eopipe.evaluation.requirements import check_requirements
-from eopipe.labels.change import from_to, from_to_names
+from eopipe.labels.write import from_to, from_to_names
 from eopipe.text_files import read_json
 
 CLASSES = ("crop", "forest", "water")

@@ -11,7 +11,7 @@ from chip_files import made_split
 from scenery import write_raster
 
 from eopipe.arrays import AnyArray, UInt8Array
-from eopipe.chips.fill import fill_nearest
+from eopipe.chips.chips import fill_nearest
 from eopipe.errors import BadInputError
 from eopipe.evaluation.baseline import BASELINES, sampled_pixels
 from eopipe.evaluation.evaluate import evaluate_maps

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, FloatArray
-from eopipe.chips.chips import Normaliser
-from eopipe.chips.fill import fill_nearest
+from eopipe.chips.chips import Normaliser, fill_nearest
 from eopipe.contract import stage
 from eopipe.inference.mosaic import probabilities
 from eopipe.inference.predictor import Predict, PredictorSettings, WindowPredictor, open_predictor

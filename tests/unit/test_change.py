@@ -23,7 +23,7 @@ from eopipe.errors import BadInputError
 from eopipe.evaluation.evaluate import change_scores
 from eopipe.evaluation.metrics_document import ChangeScores
 from eopipe.inference.map_files import MapFormat, new_map
-from eopipe.labels.change import from_to, from_to_names
+from eopipe.labels.write import from_to, from_to_names
 from eopipe.reporting.task_parts import change_sections
 from eopipe.scenes.item import scene_tags
 from eopipe.tasks.segmentation import confusion_matrix

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from eopipe.checkpoints import checkpoint
 from eopipe.checkpoints.checkpoint import Parts, Progress
-from eopipe.checkpoints.manager import CheckpointWriter
-from eopipe.checkpoints.rungs import adopt_checkpoint, write_checkpoint
+from eopipe.checkpoints.manager import CheckpointWriter, adopt_checkpoint, write_checkpoint
 from eopipe.errors import BadInputError, IntegrityError, NoSpaceError, UsageError
 from eopipe.publish import digest, write_manifest
 from eopipe.text_files import write_json

@@ -10,8 +10,16 @@ from stores import GRID, SHAPE, SMALL, classes, make_scene, number, usable
 
 from eopipe.chips.chips import pair_stores
 from eopipe.errors import BadInputError
-from eopipe.loader.chip_reader import Bounds, ChipArrays, ChipReader, ChipRequest, chip_sources, window_bytes
-from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
+from eopipe.loader.chip_reader import (
+    Bounds,
+    ChipArrays,
+    ChipReader,
+    ChipRequest,
+    SharedMemorySlots,
+    SlotLayout,
+    chip_sources,
+    window_bytes,
+)
 from eopipe.tiles.store import Tiles
 
 U2 = np.dtype("uint16")

@@ -16,8 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenery import Run
 
-from eopipe.composites.observations import CompositeRecipe, read_observations, rescale
-from eopipe.composites.periods import Period, day_of, part_of, period_of, stack_conflict
+from eopipe.composites.periods import (
+    CompositeRecipe,
+    Period,
+    day_of,
+    part_of,
+    period_of,
+    read_observations,
+    rescale,
+    stack_conflict,
+)
 from eopipe.composites.write import block_edge, greenness_rank, layout_of, median, write_composite
 from eopipe.config import check
 from eopipe.errors import BadInputError, UsageError
@@ -495,7 +503,7 @@ PEAK = r"""
 import re, sys
 from pathlib import Path
 from eopipe.composites.write import write_composite
-from eopipe.composites.observations import CompositeRecipe, read_observations, rescale
+from eopipe.composites.periods import CompositeRecipe, read_observations, rescale
 recipe = CompositeRecipe("median")
 observations = read_observations(tuple(map(Path, sys.argv[3:])), recipe)
 observations.first.read("image", slice(0, 8), slice(0, 8))

@@ -121,7 +121,7 @@ def test_a_model_in_another_folder_has_its_neighbours_there(project: Path) -> No
     assert found_files("models/mymodel.py:Net") == ["models/blocks.py", "models/layers", "models/mymodel.py"]
 
 
-@pytest.mark.parametrize("name", ["unet", "torch.nn:Identity", "transformers:Segformer", "eopipe.models.unet:UNet"])
+@pytest.mark.parametrize("name", ["unet", "torch.nn:Identity", "transformers:Segformer", "eopipe.models.networks:UNet"])
 def test_a_built_in_model_and_a_library_have_no_files(project: Path, name: str) -> None:
     assert found_files(name) == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eopipe.clusters.filesystems import describe_sharing, mount_of, mounts
+from eopipe.clusters.profile import describe_sharing, mount_of, mounts
 from eopipe.clusters.profile_command import read_plan, requested_by_rules, retry_notes, site_conflicts
 from eopipe.clusters.slurm import Node, Partition, Site
 from eopipe.errors import UsageError

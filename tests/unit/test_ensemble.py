@@ -20,7 +20,6 @@ from eopipe.errors import BadInputError
 from eopipe.inspection.models import LoadedModel
 from eopipe.models import Architecture
 from eopipe.models.combine import read_members
-from eopipe.models.ensemble import Ensemble
 from eopipe.models.model_files import list_files
 from eopipe.models.model_folder import (
     CARD,
@@ -31,6 +30,7 @@ from eopipe.models.model_folder import (
     read_trained_model,
     read_weights,
 )
+from eopipe.models.networks import Ensemble
 from eopipe.models.onnx import write_onnx
 from eopipe.models.pixel_models import FitOptions, fit
 from eopipe.scenes.item import read_item

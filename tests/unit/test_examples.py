@@ -10,8 +10,7 @@ from eopipe.config import load
 from eopipe.contract import stage
 from eopipe.scenes.item import SceneBand
 from eopipe.scenes.masks import mask_of
-from eopipe.scenes.products import BandScaling
-from eopipe.scenes.radiometry import product_scaling
+from eopipe.scenes.products import BandScaling, product_scaling
 from eopipe.text_files import read_json
 from eopipe.tiles.cells import read_frame
 

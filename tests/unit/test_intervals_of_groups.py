@@ -15,10 +15,9 @@ from eopipe.arrays import AnyArray, Float64Array
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.splits import Split, read_split
 from eopipe.errors import BadInputError
-from eopipe.evaluation.correlation import Correlation, SamplingUnits, placed_units
+from eopipe.evaluation.correlation import Correlation, SamplingUnits, choose_units, placed_units
 from eopipe.evaluation.intervals import Tally, correlated_pieces, intervals, measure_pieces
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
-from eopipe.evaluation.units import choose_units
 from eopipe.tasks.segmentation import ClassTables
 from eopipe.tiles.store import Tiles
 

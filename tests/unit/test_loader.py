@@ -24,8 +24,7 @@ from eopipe.chips.chips import Normaliser, apply_symmetry
 from eopipe.errors import IntegrityError, UsageError
 from eopipe.launch.failures import classify
 from eopipe.loader.chip_reader import ChipArrays, ChipReader, ChipRequest, TrainingPlaces, chip_sources
-from eopipe.loader.device import DeviceFinisher, apply_symmetries, apply_tensor_symmetry
-from eopipe.loader.loader import Batch, ChipLoader
+from eopipe.loader.loader import Batch, ChipLoader, DeviceFinisher, apply_symmetries, apply_tensor_symmetry
 from eopipe.loader.order import Shuffle, crop_draw
 from eopipe.loader.prefetch import BatchRequest, Prefetcher, cache_windows, plan_cache, symmetries_of
 from eopipe.loader.workers import InlineReader, LostWorkerError, WorkerPool

@@ -8,9 +8,17 @@ from builders import write_labels
 from stores import GRID, SMALL, make_scene, number, usable
 
 from eopipe.chips.chips import Normaliser, is_continuous, pair_stores
-from eopipe.loader.chip_reader import VALUE_DTYPE, ChipReader, ChipRequest, chip_sources, pixel_bytes, window_bytes
-from eopipe.loader.device import DeviceFinisher
-from eopipe.loader.shared_memory import SharedMemorySlots, SlotLayout
+from eopipe.loader.chip_reader import (
+    VALUE_DTYPE,
+    ChipReader,
+    ChipRequest,
+    SharedMemorySlots,
+    SlotLayout,
+    chip_sources,
+    pixel_bytes,
+    window_bytes,
+)
+from eopipe.loader.loader import DeviceFinisher
 from eopipe.training.monitor import preview_png
 
 U2 = np.dtype("uint16")

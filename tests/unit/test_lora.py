@@ -6,8 +6,7 @@ from torch import nn
 
 from eopipe.errors import UsageError
 from eopipe.models import Architecture
-from eopipe.models.build import freeze
-from eopipe.models.lora import add_lora_adapters, merge_lora_adapters
+from eopipe.models.build import add_lora_adapters, freeze, merge_lora_adapters
 
 
 def unet() -> nn.Module:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eopipe.arrays import AnyArray
-from eopipe.chips.fill import fill_nearest
+from eopipe.chips.chips import fill_nearest
 from eopipe.errors import BadInputError
 from eopipe.inference.map_files import windows_of_part
 from eopipe.models import Architecture

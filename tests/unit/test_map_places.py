@@ -26,7 +26,7 @@ from test_blended_windows import project  # noqa: F401
 from test_map_parts import CLASSES, digests
 
 from eopipe.arrays import AnyArray, FloatArray
-from eopipe.chips.chip_blocks import chips_in, covered_pixels, windows_with_chips
+from eopipe.chips.chips import chips_in, covered_pixels, windows_with_chips
 from eopipe.inference import predictor
 from eopipe.provenance.lineage import MapPixel, splits_of
 from eopipe.tiles.cells import Frame

@@ -37,8 +37,8 @@ from eopipe.errors import IntegrityError
 from eopipe.inference.predictor import padded_slice
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_folder import read_trained_model
+from eopipe.models.networks import UNet, unet_radius
 from eopipe.models.onnx import check_onnx, metadata, write_onnx
-from eopipe.models.unet import UNet, unet_radius
 from eopipe.publish import publish
 from eopipe.reporting.palette import class_colors, rgb
 from eopipe.scenes.item import scene_tags, tagged_scenes

@@ -16,9 +16,8 @@ from eopipe.errors import UsageError
 from eopipe.models import DEFAULT_RADIUS, Architecture
 from eopipe.models.build import WrappedModel, freeze
 from eopipe.models.model_folder import TrainedModel, read_trained_model, write_model_folder
+from eopipe.models.networks import Linear, TemporalAttention
 from eopipe.models.onnx import write_onnx
-from eopipe.models.pixel_network import Linear
-from eopipe.models.temporal import TemporalAttention
 from eopipe.tasks.task import pixel_outputs
 
 SEASONAL = ("red_MAM", "red_JJA", "nir_MAM", "nir_JJA")

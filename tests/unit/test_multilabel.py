@@ -13,8 +13,8 @@ from sklearn import metrics as sklearn
 from torch import nn
 
 from eopipe.config import check
+from eopipe.evaluation.evaluate import average_precision
 from eopipe.evaluation.metrics_document import LabelMetrics
-from eopipe.evaluation.multilabel import average_precision
 from eopipe.inference.temperature import apply_label_temperature, fit_temperature
 from eopipe.reporting.scores import method_rows
 from eopipe.reporting.task_parts import cooccurrence_rows

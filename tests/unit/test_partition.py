@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eopipe.errors import NoSpaceError
-from eopipe.training.memory_fit import MemoryFit
-from eopipe.training.parallel import even_sizes, partition, stream_seed
+from eopipe.training.parallel import MemoryFit, even_sizes, partition, stream_seed
 from eopipe.training.step import LossScale
 from eopipe.training_job import Settings
 

@@ -39,8 +39,8 @@ from eopipe.cli import report_error
 from eopipe.clusters.profile import JobShape
 from eopipe.config import check, load
 from eopipe.contract import Option, stage, to_args
+from eopipe.fetch.assets import asset_sizes
 from eopipe.fetch.retry import FetchSession
-from eopipe.fetch.sizes import asset_sizes
 from eopipe.planning.chip_forecast import chips_json, forecast_splits
 from eopipe.planning.disk_forecast import DiskForecast, DiskRow, Quota, parse_size, sample_size, typical_size
 from eopipe.planning.frozen_scenes import find_scenes

@@ -10,7 +10,7 @@ import torch
 from builders import describe_trial, save_model, stage
 
 from eopipe.errors import BadInputError, UsageError
-from eopipe.evaluation.rungs import rank_rung
+from eopipe.evaluation.trials import rank_rung
 from eopipe.models.model_folder import HISTORY
 from eopipe.provenance.jobs import read_jobs
 from eopipe.stages.choose import choose
@@ -195,7 +195,7 @@ def test_the_run_record_of_a_rung_lies_beside_it_and_its_command_of_before_is_an
 def test_the_stage_loads_no_torch(tmp_path: Path) -> None:
     models = train_trials(tmp_path, a=0.2, b=0.6)
     code = (
-        "import sys; from pathlib import Path; from eopipe.evaluation.rungs import rank_rung; "
+        "import sys; from pathlib import Path; from eopipe.evaluation.trials import rank_rung; "
         "rank_rung([Path(name) for name in sys.argv[1:]], 1); print('torch' in sys.modules)"
     )
     words = [sys.executable, "-c", code, *map(str, models)]

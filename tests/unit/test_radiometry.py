@@ -12,7 +12,7 @@ from test_preprocess import preprocess, ready, stored
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
 from eopipe.scenes.item import SceneBand, bands
-from eopipe.scenes.radiometry import origin_attributes
+from eopipe.scenes.products import origin_attributes
 from eopipe.tiles.store import Tiles
 
 S2, NEW, OLD = "sentinel-2-l2a", {"s2:processing_baseline": "05.11"}, {"s2:processing_baseline": "03.01"}

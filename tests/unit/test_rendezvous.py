@@ -16,26 +16,24 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from torch.distributed.elastic.utils import macros as torchrun_macros
 
 from eopipe.errors import UsageError
-from eopipe.launch import membership, torchrun
 from eopipe.launch import rendezvous as group
-from eopipe.launch.endpoint import (
-    LOOPBACK,
-    address_towards,
-    interface_of,
-    listen,
-    listen_address,
-    open_endpoint,
-    read_endpoint,
-)
+from eopipe.launch import torchrun
 from eopipe.launch.environment import (
+    LOOPBACK,
     LOWEST_PORT,
     PORTS,
     ClusterEnvironment,
     NodeRange,
+    address_towards,
     check_step,
     detect_environment,
     expand_hostlist,
+    interface_of,
+    listen,
+    listen_address,
+    open_endpoint,
     parse_nodes,
+    read_endpoint,
     rendezvous_port,
     srun_command,
 )
@@ -183,8 +181,8 @@ def test_a_launcher_on_one_node_makes_no_endpoint_and_no_store_that_others_reach
         return "done"
 
     monkeypatch.setattr(torchrun, "run_agent", run_agent)
-    for name in ("TCPStore", "open_endpoint"):
-        monkeypatch.delattr(group if name == "TCPStore" else membership, name)
+    monkeypatch.delattr(group, "TCPStore")
+    monkeypatch.delattr("eopipe.launch.launch.open_endpoint")
     launch(tmp_path / "job.json", 1, processes=2, restarts=3, threads=1, wait_s=60.0, environment={})
     assert [type(rendezvous) for rendezvous in launched] == [LocalRendezvous]
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,6 @@ from PIL import Image
 
 from eopipe.chips.splits import read_samples
 from eopipe.config import check
-from eopipe.config_file import read_config
 from eopipe.errors import BadInputError, RequirementError, UsageError
 from eopipe.evaluation.metrics_document import metrics_type, read_metrics
 from eopipe.evaluation.requirements import check_requirements
@@ -28,7 +27,7 @@ from eopipe.reporting.scores import method_rows
 from eopipe.reporting.verdict import Verdict, verdict
 from eopipe.reporting.wording import baseline_text, format_length, join_words, round_length
 from eopipe.run.project import summary
-from eopipe.text_files import write_json
+from eopipe.text_files import read_config, write_json
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.layout import Layout

@@ -19,8 +19,7 @@ from stores import nearest_by_hand
 from torch import nn
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, UInt8Array
-from eopipe.chips.chips import Normaliser, apply_symmetry
-from eopipe.chips.fill import FILLS, NEAREST, ZERO, fill_nearest
+from eopipe.chips.chips import FILLS, NEAREST, ZERO, Normaliser, apply_symmetry, fill_nearest
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.mosaic import probabilities
 from eopipe.inference.predictor import WindowPredictor, check_gap

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eopipe.clusters.filesystems import mount_of, mounts
+from eopipe.clusters.profile import mount_of, mounts
 from eopipe.errors import UsageError
 from eopipe.publish import host_id
 from eopipe.run import project

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from eopipe.loader.augment import DROP_PROBABILITY, MAX_HAZE, augment, bilinear_field
+from eopipe.loader.loader import DROP_PROBABILITY, MAX_HAZE, augment, bilinear_field
 from eopipe.training.schedule import (
     CHIP_PASSES,
     MOST_STEPS,

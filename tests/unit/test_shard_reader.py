@@ -14,8 +14,7 @@ from stores import SHAPE, make_scene, number
 
 from eopipe.errors import BadInputError, IntegrityError
 from eopipe.tiles.layout import Layout
-from eopipe.tiles.shard_reader import ShardedArrayReader, ZarrArrayReader, open_array
-from eopipe.tiles.shard_writer import EMPTY_CHUNK
+from eopipe.tiles.shard_reader import EMPTY_CHUNK, ShardedArrayReader, ZarrArrayReader, open_array
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +121,7 @@ def flip(position: int) -> Callable[[bytes], bytes]:
 
 def drop_first_chunk(data: bytes) -> bytes:
     """Mark the first chunk as not stored, in an index with a good checksum."""
-    from eopipe.tiles.shard_writer import with_crc32c
+    from eopipe.tiles.layout import with_crc32c
 
     index = np.frombuffer(data[-68:-4], "<u8").copy()
     index[:2] = EMPTY_CHUNK
@@ -158,7 +157,7 @@ def test_a_chunk_of_another_size_never_reaches_the_codec(damaged_image: Path) ->
     # Blosc would write as much as the header of a chunk says.
     from numcodecs import Blosc
 
-    from eopipe.tiles.shard_writer import with_crc32c
+    from eopipe.tiles.layout import with_crc32c
 
     huge = with_crc32c(Blosc("lz4").encode(np.zeros(10_000, np.uint16)))
     index = np.full(8, EMPTY_CHUNK, np.uint64)

@@ -13,8 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from eopipe.checkpoints.checkpoint import Progress, restore, save, stage_shards, steps
-from eopipe.checkpoints.sharded import LocalTensors, ShardIndex, TensorShard, collect_shards, join_shards, shard_index
+from eopipe.checkpoints.checkpoint import (
+    LocalTensors,
+    Progress,
+    ShardIndex,
+    TensorShard,
+    collect_shards,
+    join_shards,
+    restore,
+    save,
+    shard_index,
+    stage_shards,
+    steps,
+)
 from eopipe.errors import IntegrityError
 from eopipe.launch.failures import classify
 from eopipe.publish import write_manifest

@@ -18,7 +18,7 @@ from scenery import Completed, Run, covered_area, split_outputs
 from stores import chips_by_split, table_of
 
 from eopipe.arrays import AnyArray, IntArray, UInt8Array
-from eopipe.chips.chip_blocks import chip_counts
+from eopipe.chips.chips import chip_counts
 from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import (
     NO_SPLIT,
@@ -686,7 +686,7 @@ def test_a_file_that_is_not_a_split_is_reported(tmp_path: Path, text: str) -> No
 def test_a_labelled_pixel_on_the_ground_is_counted_once_whatever_chips_and_dates_have_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, chip: int
 ) -> None:
-    monkeypatch.setattr("eopipe.chips.chip_blocks.COVERED_BLOCK", block)
+    monkeypatch.setattr("eopipe.chips.chips.COVERED_BLOCK", block)
     rng = np.random.default_rng(block + chip)
     labels = rng.choice([0, 1, NO_LABEL], (2, *SHAPE), p=[0.2, 0.2, 0.6]).astype(np.uint8)
     stores = [Tiles(make_stores(tmp_path, scene, label=labels[n])[1]) for n, scene in enumerate("ab")]

@@ -17,7 +17,7 @@ from odc.geo.geobox import GeoBox
 from pyproj import Transformer
 from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered
 
-from eopipe.composites.observations import CompositeRecipe, read_observations
+from eopipe.composites.periods import CompositeRecipe, read_observations
 from eopipe.composites.write import write_composite
 from eopipe.errors import BadInputError
 from eopipe.inspection.tiles_command import find_errors

@@ -14,12 +14,12 @@ from chip_files import made_split
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eopipe.checkpoints.rungs import is_ended
+from eopipe.checkpoints.manager import is_ended
 from eopipe.cli import main
 from eopipe.config import check, load
 from eopipe.errors import BadInputError, UsageError
 from eopipe.models import Architecture
-from eopipe.models.unet import UNet
+from eopipe.models.networks import UNet
 from eopipe.run import rules
 from eopipe.stac.write import ItemExtent
 from eopipe.training.data import TrainingData, TrainingInputs

@@ -13,11 +13,10 @@ from scipy import ndimage
 from shapely import Point, box
 
 from eopipe.chips.candidates import usable_share
-from eopipe.chips.chip_blocks import min_usable_pixels
+from eopipe.chips.chips import min_usable_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
-from eopipe.evaluation.correlation import MAX_UNITS, placed_units
+from eopipe.evaluation.correlation import MAX_UNITS, choose_units, placed_units
 from eopipe.evaluation.maps import EvaluationData
-from eopipe.evaluation.units import choose_units
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.planning.chip_forecast import split_arguments
 from eopipe.reporting import split_maps

@@ -25,8 +25,7 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
-from eopipe.fetch.assets import fetch_assets
-from eopipe.fetch.sizes import asset_sizes
+from eopipe.fetch.assets import asset_sizes, fetch_assets
 from eopipe.fetch.zarr_array import describe_array, fetch_array
 from eopipe.fetch.zarr_store import is_zarr
 from eopipe.scenes.item import StatedRaster

@@ -21,8 +21,7 @@ from projects import ROOT, Project, environment
 from torch.utils.data import DataLoader
 
 import eopipe
-from eopipe.chips.chips import apply_symmetry
-from eopipe.chips.fill import fill_nearest
+from eopipe.chips.chips import apply_symmetry, fill_nearest
 from eopipe.cli import main
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import sha256

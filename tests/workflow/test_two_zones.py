@@ -12,7 +12,7 @@ from projects import Project, by_cwltool
 from test_planned_run import check_plan
 
 from eopipe.arrays import AnyArray, BoolArray
-from eopipe.chips.fill import fill_nearest
+from eopipe.chips.chips import fill_nearest
 from eopipe.models.model_folder import read_trained_model
 from eopipe.tiles.cells import read_frame
 from eopipe.tiles.store import Tiles
