@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch, Rectangle
 
 from eopipe.contract import Input, Knob, Option, Output, stage
-from eopipe.reporting.palette import SPLIT_COLORS, class_colors
+from eopipe.reporting.figures import SPLIT_COLORS, class_colors
 from eopipe.tiles.store import Tiles
 
 FIGURES = Path(__file__).parents[1] / "docs/figures"

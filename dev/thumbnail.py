@@ -9,10 +9,9 @@ from PIL import Image
 
 from eopipe.chips.splits import NO_SPLIT
 from eopipe.evaluation.metrics_document import read_metrics
-from eopipe.reporting.figures import add_text, axes_at, figure_style, new_figure, save_png
+from eopipe.reporting.figures import ValueScale, add_text, axes_at, color_table, figure_style, new_figure, save_png
 from eopipe.reporting.finished_run import read_finished_run
-from eopipe.reporting.maps import NO_DATA, MapContent, add_legend, cell_panels
-from eopipe.reporting.palette import ValueScale, rgb
+from eopipe.reporting.maps import MapContent, add_legend, cell_panels
 from eopipe.reporting.rasters import map_files, page_decimation, read_map
 from eopipe.reporting.run_data import AuthorStatements, ReportInputs
 from eopipe.reporting.scores import scale_of
@@ -39,8 +38,7 @@ def draw(folder: Path, model: Path, target: Path) -> None:
         else:
             end = add_legend(figure, (GAP, end), content.legend, WIDTH - GAP)
         figure.set_figheight(end + (RAMP_HEIGHT + GAP) * bool(content.scale))
-        colors = np.full((256, 3), rgb(NO_DATA), np.uint8)
-        colors[: len(content.colors)] = [rgb(color) for color in content.colors]
+        colors = color_table(content.colors)
         for panel in content.panels:
             height, width = (edge * scale for edge in panel.numbers.shape)
             axes = axes_at(figure, (left, 0, width, height))
@@ -80,7 +78,7 @@ def read_content(folder: Path, model: Path) -> MapContent:
     panels = [
         panel
         for view in views[-MOST_MAPS:]
-        for panel in cell_panels("", view.classes[view.window], view.window, run.frame, run.step)
+        for panel in cell_panels("", view.classes, view.window, run.frame, run.step)
     ]
     return MapContent("", "", "", run.classes, run.colors, run.frame, run.step, panels, scale)
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.errors import BadInputError, UsageError
-from eopipe.inference.finished_maps import WINDOW, FinishedMap, read_finished_maps, read_part
-from eopipe.tiles.geotiff import open_map
+from eopipe.inference.finished_maps import WINDOW, FinishedMap, read_finished_maps
+from eopipe.tiles.geotiff import open_map, read_window
 from eopipe.tiles.globe import to_degrees
 from eopipe.tiles.grid import PixelWindow, windows
 from eopipe.tiles.ground import pixel_hectares
@@ -81,7 +81,7 @@ class Population:
             return np.empty(0)
         total = sum(each.grid.shape[0] * each.grid.shape[1] for each in self.maps)
         step = max(int((total / BINNED_PIXELS) ** 0.5), 1)
-        values = [read_part(file, *window)[0, ::step, ::step].ravel() for _, window, file in self.windows()]
+        values = [read_window(file, *window)[0, ::step, ::step].ravel() for _, window, file in self.windows()]
         finite = np.concatenate(values).astype(np.float64)
         finite = finite[np.isfinite(finite)]
         if not len(finite):
@@ -113,7 +113,7 @@ class Population:
         if not finished.quantity:
             classes = finished.read_classes(file, *window)
             return classes, classes
-        values = read_part(file, *window)[0]
+        values = read_window(file, *window)[0]
         strata = np.searchsorted(self.edges, values, "right").astype(np.uint8)
         return values, np.where(np.isfinite(values), strata, np.uint8(NO_LABEL))
 
@@ -187,8 +187,6 @@ class Population:
 
 def mapped_at(maps: Sequence[FinishedMap], longitude: Float64Array, latitude: Float64Array) -> Float64Array:
     """Class numbers or values (n,) of the pixels that contain places; NaN where nothing is mapped."""
-    from rasterio.windows import Window
-
     mapped = np.full(len(longitude), np.nan)
     for each in maps:
         x, y = to_degrees(str(each.grid.crs)).transform(longitude, latitude, direction="INVERSE")
@@ -196,7 +194,8 @@ def mapped_at(maps: Sequence[FinishedMap], longitude: Float64Array, latitude: Fl
         with open_map(each.classes) as file, np.errstate(invalid="ignore"):
             inside = (rows >= 0) & (rows < file.height) & (columns >= 0) & (columns < file.width)
             for n in np.flatnonzero(inside).tolist():
-                value = file.read(1, window=Window(int(columns[n]), int(rows[n]), 1, 1))[0, 0]
+                row, column = int(rows[n]), int(columns[n])
+                value = read_window(file, slice(row, row + 1), slice(column, column + 1))[0, 0, 0]
                 is_mapped = np.isfinite(value) and value != file.nodata
                 # Where cells overlap, the ground has data in one of them.
                 mapped[n] = float(value) if is_mapped else mapped[n]

@@ -14,7 +14,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, IndexArray, IntArray
 from eopipe.errors import BadInputError
 from eopipe.tiles.grid import PixelWindow, parts_of
-from eopipe.tiles.store import Tiles
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Edge in pixels of the blocks in which chips are counted, and of those in which each covered pixel is read once; a
 # larger chip is a block by itself.
@@ -148,6 +148,12 @@ def pair_stores(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple
     pairs = [(stores[scene], label_stores.get(scene) or label_stores[""]) for scene in sorted(stores)]
     _check_pairs(pairs)
     return pairs
+
+
+def read_truth(label: Tiles, y: slice, x: slice) -> AnyArray:
+    """Class numbers or values (y, x) of labels in a window; 255 or NaN where there is none."""
+    numbers = label.read("label", y, x)
+    return np.where(label.valid(y, x), numbers, np.nan if numbers.dtype.kind == "f" else NO_LABEL)
 
 
 def is_continuous(labels: Tiles) -> bool:

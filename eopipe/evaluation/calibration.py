@@ -23,7 +23,7 @@ from eopipe.evaluation.maps import AreaSamples, EvaluationData
 from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.geotiff import open_map, read_window
 
 BINS, EDGE = 15, 1024
 # Stored probabilities are multiples of 1/10000, so 0 means less than half of that.
@@ -102,8 +102,6 @@ def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> None:
 
 def read_probabilities(path: Path, samples: AreaSamples, left: int) -> Iterator[tuple[Float64Array, AreaSamples]]:
     """Probabilities (class, n) of samples, window by window of a map that begins at the column `left` of the frame."""
-    from rasterio.windows import Window
-
     with open_map(path) as file:
         columns, bands = -(-file.shape[1] // EDGE), [*range(1, 1 + len(without_spread(file.descriptions)))]
         scales = np.asarray(file.scales)[: len(bands)]
@@ -112,8 +110,8 @@ def read_probabilities(path: Path, samples: AreaSamples, left: int) -> Iterator[
         numbers, starts = np.unique(window[order], return_index=True)
         for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
             part, (row, col) = samples[chosen], (EDGE * index for index in divmod(number, columns))
-            height, width = min(EDGE, file.shape[0] - row), min(EDGE, file.shape[1] - col)
-            stored = file.read(bands, window=Window(col, row, width, height))
+            y, x = (slice(start, min(start + EDGE, edge)) for start, edge in zip((row, col), file.shape, strict=True))
+            stored = read_window(file, y, x, bands)
             yield stored[:, part.rows - row, part.cols - left - col] * scales[:, None], part
 
 

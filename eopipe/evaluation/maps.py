@@ -18,6 +18,7 @@ from eopipe.chips.chips import (
     covered_pixels,
     is_continuous,
     pair_stores,
+    read_truth,
     unit_of,
 )
 from eopipe.chips.make_split import check_scenes
@@ -32,7 +33,7 @@ from eopipe.stac.mlm import to_card
 from eopipe.tasks import SEGMENTATION, task_of_map
 from eopipe.tasks.task import Task
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.geotiff import keep_open, open_map
+from eopipe.tiles.geotiff import keep_open, open_map, read_window
 from eopipe.tiles.grid import PixelWindow, blocks_around
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -68,15 +69,13 @@ class EvaluatedMap:
 
         With several labels per chip the result is (class, y, x).
         """
-        from rasterio.windows import Window
-
         shape = y.stop - y.start, x.stop - x.start
         reached = [part for part in self.frame.parts_in_cells((y, x)) if part[0].id in self.paths]
         if not reached:
             return np.full(shape, NO_LABEL, np.uint8)
         ((cell, in_cell, in_window),) = reached
         file, has_label_sets = _opened(self.paths[cell.id])
-        part = np.asarray(file.read(None if has_label_sets else 1, window=Window.from_slices(*in_cell)))
+        part = read_window(file, *in_cell) if has_label_sets else read_window(file, *in_cell, [1])[0]
         if part.shape[-2:] == shape:
             return part
         mapped = np.full((*part.shape[:-2], *shape), np.nan if part.dtype.kind == "f" else NO_LABEL, part.dtype)
@@ -85,8 +84,7 @@ class EvaluatedMap:
 
     def truth(self, y: slice, x: slice) -> AnyArray:
         """Class numbers or values (y, x) of the labels in a window; 255 or NaN where there is none."""
-        numbers = self.label.read("label", y, x)
-        return np.where(self.label.valid(y, x), numbers, np.nan if numbers.dtype.kind == "f" else NO_LABEL)
+        return read_truth(self.label, y, x)
 
     def reached_blocks(self) -> list[PixelWindow]:
         """Windows that do not overlap around what its stores reach, one for each block: no other pixel is mapped."""

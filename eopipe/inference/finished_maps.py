@@ -7,14 +7,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from eopipe.arrays import AnyArray, UInt8Array
+from eopipe.arrays import UInt8Array
 from eopipe.chips.map_places import tags_of_map
 from eopipe.errors import BadInputError
 from eopipe.tasks import task_of_map
 from eopipe.tasks.task import Task, without_spread
-from eopipe.tiles.geotiff import grid_of, open_map
+from eopipe.tiles.geotiff import grid_of, open_map, read_window
 from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import NO_LABEL
 
@@ -51,7 +49,7 @@ class FinishedMap:
 
     def read_classes(self, file: Any, y: slice, x: slice) -> UInt8Array:
         """Class numbers (y, x) of a window of the opened map, 255 no data; raises BadInputError for other numbers."""
-        numbers: UInt8Array = read_part(file, y, x)[0]
+        numbers: UInt8Array = read_window(file, y, x)[0]
         beyond = numbers[(numbers != NO_LABEL) & (numbers >= len(self.names))]
         if beyond.size:
             raise BadInputError(
@@ -129,17 +127,6 @@ def _names_in_legend(tags: dict[str, str], path: Path) -> list[str]:
     if not rows or [int(number) for number, _ in rows] != [*range(len(rows))]:
         raise BadInputError(f"{path} does not name its classes; give a map that eopipe predict has made")
     return [name for _, name in rows]
-
-
-def read_part(file: Any, y: slice, x: slice) -> AnyArray:
-    """Stored numbers (band, y, x) of a window; raises BadInputError for a damaged map."""
-    from rasterio.errors import RasterioIOError
-    from rasterio.windows import Window
-
-    try:
-        return np.asarray(file.read(window=Window.from_slices(y, x)))
-    except RasterioIOError as error:
-        raise BadInputError(f"{file.name} is damaged: {error}") from error
 
 
 def check_whole(maps: tuple[Path, ...]) -> None:

@@ -22,7 +22,7 @@ from eopipe.tasks import SEGMENTATION, TASKS
 from eopipe.tasks.multilabel import PRESENCE
 from eopipe.tasks.task import SPREAD
 from eopipe.tiles.cells import Cell
-from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.geotiff import open_map, read_window
 from eopipe.tiles.grid import PixelWindow, within
 from eopipe.tiles.store import NO_LABEL
 
@@ -183,12 +183,10 @@ def _write(files: Sequence[Any], window: PixelWindow, layers: Sequence[AnyArray]
 
 def _copy_part(part: MapPart, windows: Sequence[PixelWindow], written: Sequence[Any]) -> None:
     """Copy the windows of a part into the files of the map."""
-    from rasterio.windows import Window
-
     with ExitStack() as stack:
         files = [stack.enter_context(open_map(path)) for path in part.files]
         for window in windows:
-            _write(written, window, [file.read(window=Window.from_slices(*window)) for file in files])
+            _write(written, window, [read_window(file, *window) for file in files])
 
 
 def read_parts(paths: Sequence[Path]) -> list[MapPart]:

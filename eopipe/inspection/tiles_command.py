@@ -16,11 +16,11 @@ from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.inference.map_files import MapFormat, new_map
 from eopipe.own_files import refuse_foreign_file
 from eopipe.publish import files, find_damage, is_draft
-from eopipe.reporting.palette import class_colors, rgb
+from eopipe.reporting.figures import class_colors, rgb
 from eopipe.reporting.wording import format_bounds, format_degrees, format_length
 from eopipe.scenes.item import day_text
 from eopipe.text_table import format_bytes, format_table, message_line
-from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.geotiff import open_map, read_window
 from eopipe.tiles.grid import windows
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.shard_reader import WRITTEN_SHARDS
@@ -166,13 +166,11 @@ def export_map(target: Path, source: Path, chip: dict[str, Any]) -> tuple[str, .
 
     Raises BadInputError for a file without this slot.
     """
-    from rasterio.windows import Window
-
     grid, (y, x) = grid_of(chip), slot_of(chip)
     with open_map(source) as file:
         if NOT_A_PLACE not in file.crs.to_wkt() or y.stop > file.height or x.stop > file.width:
             raise BadInputError(f"{source} is not a map of the store with chip {chip['id']}, {chip['store']}")
-        pixels, tags = file.read(window=Window.from_slices(y, x)), file.tags() | WRITTEN_BY | {"chip": chip["id"]}
+        pixels, tags = read_window(file, y, x), file.tags() | WRITTEN_BY | {"chip": chip["id"]}
         tags = {key: value for key, value in tags.items() if key not in TAGS_OF_GDAL}
         names = tuple(file.descriptions)
         colors = file.colormap(1) if file.colorinterp[0].name == "palette" else None

@@ -9,7 +9,7 @@ from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.splits import SPLITS
 from eopipe.planning.chip_forecast import ChipForecast
 from eopipe.planning.frozen_scenes import FrozenScenes, SceneRow
-from eopipe.reporting.figures import FAINT, INK, Box, add_text, axes_at, figure_style, new_figure, save_png
+from eopipe.reporting.figures import INK, SPLIT_COLORS, Box, axes_at, figure_style, new_figure, save_png
 from eopipe.reporting.maps import (
     GAP,
     LEGEND_WIDTH,
@@ -18,11 +18,11 @@ from eopipe.reporting.maps import (
     TALLEST,
     TICKS,
     WIDTH,
+    add_heads,
     add_legend,
     add_scale_bar,
     label_degrees,
 )
-from eopipe.reporting.palette import SPLIT_COLORS
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.globe import to_crs, transformer
 from eopipe.tiles.grid import Bounds
@@ -53,8 +53,7 @@ def write_plan_figure(
     legend = [(f"{name}, {chips.count(name) if chips else 0:,} chips", color) for name, color in of_splits]
     with figure_style(title):
         figure = new_figure(WIDTH, WIDTH)
-        top = add_text(figure, f"Plan: {title}", (MARGIN, MARGIN), WIDTH - 2 * MARGIN, 15)
-        top = add_text(figure, f"{len(rows)} scenes{period}", (MARGIN, top), WIDTH - 2 * MARGIN, 9, FAINT) + 0.12
+        top = add_heads(figure, f"Plan: {title}", f"{len(rows)} scenes{period}")
         across, down = np.array(pixel_metres(first)) / np.abs([first.affine.a, first.affine.e])
         aspect = (upper - lower) * down / ((right - left) * across)
         width = min(WIDTH - 2 * MARGIN - LEGEND_WIDTH - GAP - TICKS, TALLEST / aspect)

@@ -17,7 +17,7 @@ from eopipe.provenance.lineage_graph import LineageGraph, lineage_of
 from eopipe.scenes.item import day_text
 from eopipe.text_files import read_json
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.geotiff import open_map, read_window
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Relations of a STAC Item's links that lead to its origin, the first one preferred.
@@ -202,13 +202,11 @@ def locate(path: Path, position: str) -> MapPixel:
 
 def map_values(maps: list[Path], pixel: MapPixel) -> Iterator[str]:
     """The values of maps at the pixel, a line per band."""
-    from rasterio.windows import Window
-
     for path in maps:
         with open_map(path) as file:
             classes = str(file.tags().get("classes", "")).split(", ")
             legend = dict(entry.split("=", 1) for entry in classes if "=" in entry)
-            values = file.read(window=Window.from_slices(*pixel.window))[:, 0, 0]
+            values = read_window(file, *pixel.window)[:, 0, 0]
             for name, value, scale in zip(file.descriptions, values, file.scales, strict=True):
                 text = _pixel_text(value, file.nodata, scale, legend if name == "class" else {})
                 yield f"{path.name}: {name} {text}"

@@ -3,7 +3,7 @@
 Mitchell et al. 2019 (doi:10.1145/3287560.3287596); Gebru et al. 2021 (doi:10.1145/3458723).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,10 @@ import yaml
 from eopipe import __version__
 from eopipe.reporting import data_tables
 from eopipe.reporting import scores as score_tables
-from eopipe.reporting.area_tables import estimated_areas
 from eopipe.reporting.data_tables import TextRow
 from eopipe.reporting.run_data import RunData
+from eopipe.reporting.scores import TextTable
+from eopipe.reporting.task_parts import estimated_areas
 from eopipe.reporting.verdict import seeds_text, verdict, weak_classes
 from eopipe.reporting.wording import (
     DASH,
@@ -52,22 +53,13 @@ PROCESSING = (
 
 
 @dataclass(frozen=True)
-class CardTable:
-    """Rows under heads; the first cell of a row names it."""
-
-    caption: str
-    heads: TextRow
-    rows: list[TextRow]
-
-
-@dataclass(frozen=True)
 class CardSection:
     """A section of a card: paragraphs, a list, tables, a command."""
 
     title: str
     text: tuple[str, ...] = ()
     points: tuple[str, ...] = ()
-    tables: tuple[CardTable, ...] = ()
+    tables: tuple[TextTable, ...] = ()
     command: str = ""
 
 
@@ -94,12 +86,12 @@ def markdown(card: Card) -> str:
     return "\n".join(lines)
 
 
-def _markdown_table(table: CardTable) -> list[str]:
+def _markdown_table(table: TextTable) -> list[str]:
     head = [f"*{escape_markdown(table.caption)}*", "", _markdown_row(table.heads), "|" + "---|" * len(table.heads)]
     return [*head, *map(_markdown_row, table.rows), ""]
 
 
-def _markdown_row(cells: TextRow) -> str:
+def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(escape_markdown(cell) for cell in cells) + " |"
 
 
@@ -117,7 +109,7 @@ def _citation_text(run: RunData) -> Iterator[str]:
     yield "If the crate of the run is published, cite that: it holds the full provenance."
     for citation in data_tables.citations(run.items):
         yield f"Data: {citation.text} {citation.address}".strip()
-    lines = [*data_tables.credit_lines(run.items), *filter(None, [run.attribution])]
+    lines = [*data_tables.credit_lines(run.items), *filter(None, [run.statements.attribution])]
     yield from ([f"Credits: {'; '.join(dict.fromkeys(lines))}."] if lines else [])
 
 
@@ -136,7 +128,7 @@ def model_card(run: RunData) -> Card:
     statements = run.statements
     use = f"Use: {statements.use.rstrip('.') or UNSTATED.format(name='report.use')}."
     sections = (
-        CardSection("Model", tables=(CardTable("Properties", ("Property", "Value"), _model_rows(run)),)),
+        CardSection("Model", tables=(TextTable("Properties", ("Property", "Value"), _model_rows(run)),)),
         CardSection("Intended use", text=(use, _scope_text(run))),
         CardSection("Data and splits", text=tuple(_data_text(run))),
         _scores_section(run),
@@ -154,15 +146,14 @@ def model_card(run: RunData) -> Card:
 def _area_sections(run: RunData) -> Iterator[CardSection]:
     """The areas that were estimated from a labelled sample."""
     if run.estimated:
-        sentences, tables, notes = estimated_areas(run.estimated)
-        of_card = tuple(CardTable(table.caption, tuple(table.heads), [*table.rows]) for table in tables)
-        yield CardSection("Areas", text=(*sentences, *notes), tables=of_card)
+        sentences, tables, sample, notes = estimated_areas(run.estimated)
+        yield CardSection("Areas", text=(*sentences, *notes), tables=(*tables, *sample))
 
 
 def _model_rows(run: RunData) -> list[TextRow]:
     model = run.model
     return [
-        ("task", run.task),
+        ("task", run.metrics.task),
         ("output", format_setting(run.classes)),
         ("architecture", data_tables.architecture_text(model)),
         ("parameters", format_count(model["parameters"])),
@@ -193,10 +184,10 @@ def _data_text(run: RunData) -> Iterator[str]:
 
 
 def _model_front_matter(run: RunData) -> dict[str, Any]:
-    task = TASKS[run.task].hub
+    task = TASKS[run.metrics.task].hub
     metrics = [
         {"type": score.hub, "value": value, "name": score.title}
-        for score in TASKS[run.task].scores
+        for score in TASKS[run.metrics.task].scores
         if score.hub and (value := run.metrics.model.score(score.key)) is not None
     ]
     dataset = {"type": "eopipe", "name": f"test areas of {run.collections}, {run.period}"}
@@ -204,7 +195,7 @@ def _model_front_matter(run: RunData) -> dict[str, Any]:
     front_matter |= {"pipeline_tag": task} if task else {}
     front_matter |= {"tags": ["earth-observation", "remote-sensing", "safetensors", "onnx"]}
     if metrics:
-        kind = {"type": task or "image-regression", "name": run.task}
+        kind = {"type": task or "image-regression", "name": run.metrics.task}
         result = {"task": kind, "dataset": dataset, "metrics": metrics}
         front_matter |= {"metrics": [metric["type"] for metric in metrics]}
         front_matter |= {"model-index": [{"name": run.title, "results": [result]}]}
@@ -253,7 +244,7 @@ def _interval_limits(run: RunData) -> Iterator[str]:
     for reason in dict.fromkeys(missing.values()):
         keys = [key for key, value in missing.items() if value == reason and ":" not in key]
         if keys:
-            names = [name for key, name in score_tables.measures_of(run.task) if key in keys]
+            names = [name for key, name in score_tables.measures_of(run.metrics.task) if key in keys]
             yield f"{join_words(names)} without an interval: {reason}."
 
 
@@ -267,24 +258,24 @@ def _scores_section(run: RunData) -> CardSection:
     if any(intervals.model.values()):
         text.append(f"Confidence intervals of {format_percent(intervals.level)}: {intervals.method}.")
     text += filter(None, [baseline_text(run.metrics), calibration_text(run.metrics)])
-    methods = ("Method", *(name for _, name in score_tables.measures_of(run.task)))
+    methods = ("Method", *(name for _, name in score_tables.measures_of(run.metrics.task)))
     classes = score_tables.class_heads(run.metrics), score_tables.text_rows(score_tables.class_rows(run.metrics))
     tables = [
-        CardTable("Scores", methods, score_tables.text_rows(score_tables.method_rows(run.metrics))),
-        CardTable("Scores of each class, with intervals", *classes),
+        TextTable("Scores", methods, score_tables.text_rows(score_tables.method_rows(run.metrics))),
+        TextTable("Scores of each class, with intervals", *classes),
         _region_table(run),
-        CardTable("Scores of each member", *score_tables.member_score_rows(run.metrics)),
-        CardTable("Cross-validation: scores of each fold", *score_tables.fold_score_rows(run.folds, run.metrics)),
-        CardTable("Scores of each test scene", *score_tables.scene_score_rows(run.metrics)),
+        TextTable("Scores of each member", *score_tables.member_score_rows(run.metrics)),
+        TextTable("Cross-validation: scores of each fold", *score_tables.fold_score_rows(run.folds, run.metrics)),
+        TextTable("Scores of each test scene", *score_tables.scene_score_rows(run.metrics)),
     ]
     if board := run.leaderboard:
         text += board.sentences
-        tables.append(CardTable("Trials: scores in the validation places", board.heads, board.rows))
+        tables.append(TextTable("Trials: scores in the validation places", board.heads, board.rows))
     return CardSection("Scores", text=tuple(text), tables=tuple(tables))
 
 
-def _region_table(run: RunData) -> CardTable:
-    measures, rows = score_tables.measures_of(run.task)[:2], list[TextRow]()
+def _region_table(run: RunData) -> TextTable:
+    measures, rows = score_tables.measures_of(run.metrics.task)[:2], list[TextRow]()
     for region in run.metrics.regions:
         intervals = [region.intervals.get(key) for key, _ in measures]
         ends = [f"{low_high[0]:.4g} to {low_high[1]:.4g}" if low_high else DASH for low_high in intervals]
@@ -293,14 +284,14 @@ def _region_table(run: RunData) -> CardTable:
         rows.append((region.name, *texts, format_count(region.pieces)))
     heads = ("Region", *(name for _, name in measures), "Pieces")
     caption = "Scores of each quarter of the test areas, with intervals where it has enough independent pieces"
-    return CardTable(caption, heads, rows)
+    return TextTable(caption, heads, rows)
 
 
 def data_card(run: RunData) -> Card:
     """The card of a run's data."""
     plan = data_tables.setting_rows(run.split.plan.model_dump(exclude_unset=True))
-    settings = CardTable("Settings of the split", ("Setting", "Value"), plan)
-    scenes = CardTable(
+    settings = TextTable("Settings of the split", ("Setting", "Value"), plan)
+    scenes = TextTable(
         "Cloud cover from the catalog, the other shares as measured on the grid",
         data_tables.scene_heads(run.split),
         data_tables.scene_rows(run.items, run.stores, run.quality.outliers, run.split),
@@ -321,7 +312,7 @@ def data_card(run: RunData) -> Card:
 def _content_text(run: RunData) -> Iterator[str]:
     yield f"{run.images} of {run.collections}, {run.period}: {run.extent}."
     bands, classes = join_words(list(run.model["bands"])), join_words(list(run.classes))
-    yield f"Bands: {bands}. Labels: {classes}. Task: {run.task}."
+    yield f"Bands: {bands}. Labels: {classes}. Task: {run.metrics.task}."
 
 
 def _splits_section(run: RunData) -> CardSection:
@@ -331,10 +322,10 @@ def _splits_section(run: RunData) -> CardSection:
     return CardSection(
         "Labels and splits",
         tables=(
-            CardTable("Labelled pixels and chips of each split", split_heads, data_tables.pixel_rows(run.split)),
-            CardTable("Chips that are used, and not", ("Chips", "Number", "Share"), data_tables.chip_rows(run.split)),
-            CardTable(f"Gap between the nearest {unit}", gap_heads, data_tables.gap_rows(run.split, run.pairs)),
-            CardTable("Leaks that the config allows, and warnings", leak_heads, data_tables.finding_rows(run.split)),
+            TextTable("Labelled pixels and chips of each split", split_heads, data_tables.pixel_rows(run.split)),
+            TextTable("Chips that are used, and not", ("Chips", "Number", "Share"), data_tables.chip_rows(run.split)),
+            TextTable(f"Gap between the nearest {unit}", gap_heads, data_tables.gap_rows(run.split, run.pairs)),
+            TextTable("Leaks that the config allows, and warnings", leak_heads, data_tables.finding_rows(run.split)),
         ),
     )
 
@@ -352,5 +343,5 @@ def _data_front_matter(run: RunData) -> dict[str, Any]:
     chips = sum(len(rows) for rows in run.split.samples.values())
     size = next((category for limit, category in HUB_SIZES if chips < limit), "n>1M")
     front_matter: dict[str, Any] = {"pretty_name": run.title} | _hub_licence(run.statements.license)
-    front_matter |= {"task_categories": [hub]} if (hub := TASKS[run.task].hub) else {}
+    front_matter |= {"task_categories": [hub]} if (hub := TASKS[run.metrics.task].hub) else {}
     return front_matter | {"size_categories": [size], "tags": ["earth-observation", "remote-sensing", "stac", "zarr"]}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from eopipe.arrays import Float64Array, FloatArray, IntArray
+from eopipe.arrays import FloatArray, IntArray
 from eopipe.evaluation.metrics_document import ProbabilityScores
+from eopipe.reporting.data_tables import BandHistograms, SceneSummary
 from eopipe.reporting.figures import FAINT, INK, ONE, PAPER, TWO, figure_style, new_figure, save_svg
-from eopipe.reporting.quality import BandHistograms, SceneSummary
 from eopipe.reporting.wording import score_text
 from eopipe.tasks import TASKS
 from eopipe.tasks.task import NamedScore
@@ -24,6 +24,8 @@ CHART, RIDGES_WIDTH = (4.6, 2.8), 3.6
 RIDGE, OVERLAP, MAX_LABELS = 0.15, 2.4, 30
 # Cells and bars of the charts of errors; a level of fewer pixels has no quantiles.
 CELLS, BARS, ERROR_LEVELS, MIN_LEVEL_PIXELS = 48, 41, 10, 20
+# The edges at the corners of a cell, the first one twice, as a closed path needs.
+ACROSS, UP = np.array([(0, 1, 1, 0, 0), (0, 0, 1, 1, 0)])
 # The standard error of an accuracy of fewer may be above 0.07.
 MIN_BIN_SAMPLES = 50
 # The curve of the losses of single steps has no more points.
@@ -234,7 +236,7 @@ def _agreement_chart(label: FloatArray, mapped: FloatArray, titles: tuple[str, s
         for number, least in enumerate(decades):
             columns, rows = np.nonzero((counts >= least) & (counts < 10 * least))
             if len(columns):
-                cells = [_cell(edges, column, row) for column, row in zip(columns.tolist(), rows.tolist(), strict=True)]
+                cells = np.stack([edges[columns[:, None] + ACROSS], edges[rows[:, None] + UP]], -1)
                 shade = 0.25 + 0.75 * number / max(len(decades) - 1, 1)
                 text = f"{least} to {10 * least - 1} pixels"
                 shape = Path.make_compound_path(*(Path(cell, closed=True) for cell in cells))
@@ -246,12 +248,6 @@ def _agreement_chart(label: FloatArray, mapped: FloatArray, titles: tuple[str, s
         axes.figure.legend(loc="outside lower center", ncols=2)
 
     return draw_chart(alt, (CHART[0], CHART[0]), draw, *titles)
-
-
-def _cell(edges: Float64Array, column: int, row: int) -> list[tuple[float, float]]:
-    """Corners of a cell, the first one twice, as a closed path needs."""
-    left, right, lower, upper = (float(edges[n]) for n in (column, column + 1, row, row + 1))
-    return [(left, lower), (right, lower), (right, upper), (left, upper), (left, lower)]
 
 
 def _error_histogram(error: FloatArray, title: str) -> Markup:

@@ -12,31 +12,32 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
+from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.chip_places import ChipPlaces
+from eopipe.chips.chips import read_truth
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
 from eopipe.reporting.figures import (
     FAINT,
     INK,
     LINE_HEIGHT,
+    NO_DATA,
+    SPLIT_COLORS,
     Box,
     add_text,
     axes_at,
+    color_table,
     figure_style,
     new_figure,
     save_png,
     shorten_to_width,
 )
-from eopipe.reporting.maps import GAP, MARGIN, NO_DATA, TICKS, add_legend, label_degrees
-from eopipe.reporting.palette import SPLIT_COLORS, rgb
+from eopipe.reporting.maps import GAP, MARGIN, TICKS, add_heads, add_legend, label_degrees
 from eopipe.reporting.panels import CORRECT, INCORRECT, stretch_contrast
-from eopipe.reporting.rasters import MapFile, Pairs, open_maps
+from eopipe.reporting.rasters import MapFile, MapImage, Pairs, open_maps
 from eopipe.reporting.split_maps import TITLES, UNUSED_COLOR, unrolled
 from eopipe.reporting.wording import format_percent, plural
 from eopipe.scenes.products import true_colour_bands
 from eopipe.tasks.multilabel import label_sets
-from eopipe.tasks.task import without_spread
-from eopipe.tiles.cells import Frame
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL
 
@@ -144,10 +145,7 @@ class _ChipReader:
         """Chips with their shares of wrong pixels, or of wrong labels."""
         for number in numbers.tolist():
             store, window = self._window(number)
-            label = self._label(store, window)
-            first = self._file(store, next(iter(self.maps)))
-            with open_maps(first.classes.values(), self.pairs[store][0].frame) as source:
-                mapped = source.read(*window)
+            label, mapped = self._label(store, window), self._image(store, window, next(iter(self.maps))).stored
             tested = (label != NO_LABEL) & (mapped[0] != NO_LABEL)
             if not tested.any():
                 continue
@@ -165,31 +163,25 @@ class _ChipReader:
         image = tiles.read("image", *window)[[tiles.names.index(name) for name in self.bands]]
         has_data = tiles.valid(*window)
         pixels = stretch_contrast(np.asarray(image, np.float32), has_data)
-        mapped = {name: self._mapped(self._file(store, name), tiles.frame, window) for name in self.maps}
+        of_sets = self.min_share is not None
+        images = {name: self._image(store, window, name, of_probabilities=of_sets) for name in self.maps}
+        mapped = {name: image.most_probable if of_sets else image.classes for name, image in images.items()}
         return SheetChip(number, error, pixels, has_data, self._label(store, window), mapped)
 
-    def _mapped(self, file: MapFile, frame: Frame, window: PixelWindow) -> UInt8Array:
-        maps = file.classes if self.min_share is None else file.probabilities
-        with open_maps(maps.values(), frame) as source:
-            stored = source.read(*window)[: len(without_spread(source.first.descriptions))]
-            mapped = stored[0] if self.min_share is None else _most_probable(stored, source.first.nodata)
-        return mapped.astype(np.uint8)
+    def _image(self, store: int, window: PixelWindow, name: str, of_probabilities: bool = False) -> MapImage:
+        """The part of a map in a window of a store."""
+        files, tiles = {file.scene: file for file in self.maps[name]}, self.pairs[store][0]
+        file = files.get(tiles.scene) or files[""]
+        with open_maps((file.probabilities if of_probabilities else file.classes).values(), tiles.frame) as source:
+            return MapImage.of(source, source.read(*window))
 
     def _window(self, number: int) -> tuple[int, PixelWindow]:
         """The store of a chip, and its rows and columns there without the padding of its slot."""
         (store, row, column), chip = self.places.samples[number].tolist(), self.places.records[number]
         return store, (slice(row, row + chip["height"]), slice(column, column + chip["width"]))
 
-    def _file(self, store: int, name: str) -> MapFile:
-        names = {file.scene: file for file in self.maps[name]}
-        return names.get(self.pairs[store][0].scene) or names[""]
-
-    def _label(self, store: int, window: tuple[slice, slice]) -> UInt8Array:
-        return np.asarray(self.pairs[store][1].read("label", *window), np.uint8)
-
-
-def _most_probable(stored: AnyArray, nodata: float) -> AnyArray:
-    return np.where((stored != nodata).all(0), stored.argmax(0), NO_LABEL)
+    def _label(self, store: int, window: PixelWindow) -> UInt8Array:
+        return np.asarray(read_truth(self.pairs[store][1], *window), np.uint8)
 
 
 def draw_chip_sheet(
@@ -200,9 +192,7 @@ def draw_chip_sheet(
     ids = [str(sheet.places.records[chip.number]["id"]) for chip in chips]
     with figure_style(*texts, *legend, *ids):
         figure, width = new_figure(WIDTH, WIDTH), WIDTH - 2 * MARGIN
-        top = add_text(figure, title, (MARGIN, MARGIN), width, 15)
-        top = add_text(figure, subtitle, (MARGIN, top), width, 9, FAINT) + 0.12
-        edge, lefts = _columns(sheet)
+        top, (edge, lefts) = add_heads(figure, title, subtitle), _columns(sheet)
         rows = _rows(sheet, legend)
         first = top + HEADER
         bottom = first + len(rows) * (edge + CELL_GAP) + GAP
@@ -245,9 +235,7 @@ def _columns(sheet: ChipSheet) -> tuple[float, list[float]]:
 
 def _rows(sheet: ChipSheet, legend: dict[str, str]) -> dict[str, list[UInt8Array]]:
     """The pictures (y, x, 3) of all chips by the names of the rows."""
-    colors = np.full((256, 3), rgb(NO_DATA), np.uint8)
-    colors[: len(legend)] = [rgb(color) for color in legend.values()]
-    outcomes = np.array([rgb(CORRECT), rgb(INCORRECT), rgb(NO_DATA)], np.uint8)
+    colors, outcomes = color_table([*legend.values()]), color_table([CORRECT, INCORRECT])
     rows: dict[str, list[UInt8Array]] = {
         sheet.image_name: [np.where(c.has_data[..., None], c.pixels, colors[NO_LABEL]) for c in sheet.chips],
         "Label": [colors[chip.label] for chip in sheet.chips],

@@ -13,11 +13,10 @@ from eopipe.evaluation.metrics_document import AnyMetrics, FinishedMetrics, read
 from eopipe.models.input_check import TileProperties, unfamiliar_inputs
 from eopipe.models.model_folder import TEST_SCORES, model_id, model_item, read_model_card
 from eopipe.reporting import data_tables
-from eopipe.reporting.data_tables import TextRow, architecture_text, item_dates
+from eopipe.reporting.data_tables import DataQuality, TextRow, architecture_text, item_dates
 from eopipe.reporting.decimation import Decimation, windows_of_stores
-from eopipe.reporting.palette import ValueScale
+from eopipe.reporting.figures import ValueScale
 from eopipe.reporting.panels import CORRECT, INCORRECT
-from eopipe.reporting.quality import DataQuality
 from eopipe.reporting.rasters import MapFile, open_maps
 from eopipe.reporting.run_data import AuthorStatements, MappedRun, ReportInputs, describe_days, mapped_fields
 from eopipe.reporting.scores import class_heads, class_parts, class_rows
@@ -52,15 +51,14 @@ NOT_COMPARED = (
 class FinishedModelRun(MappedRun):
     """The content of the page of a map by a finished model.
 
-    `counts` has the pixels and `hectares` the area on the ground (map, class) of each class, none of continuous values;
-    `warnings` are the ways in which the inputs are unlike the training inputs, `trained_on`. `test_scores` are the
-    scores of the training, on images of `days`, where they are with the model.
+    `areas` has the pixels and hectares of each class, none of continuous values; `warnings` are the ways in which the
+    inputs are unlike the training inputs, `trained_on`. `test_scores` are the scores of the training, on images of
+    `days`, where they are with the model.
     """
 
     model_id: str
     trained_on: TileProperties | None
-    counts: IntArray
-    hectares: Float64Array
+    areas: dict[str, MappedArea]
     warnings: list[str]
     calibration: str
     metrics: FinishedMetrics | None
@@ -80,9 +78,7 @@ class FinishedModelRun(MappedRun):
     @property
     def status(self) -> MapStatus:
         """What a later comparison, and an operator, need of the map."""
-        days, totals = sorted(filter(None, item_dates(self.items).values())), self.hectares.sum(0).tolist()
-        rows = zip(self.classes, self.counts.sum(0).tolist(), totals, strict=True) if len(self.counts) else ()
-        areas = {name: MappedArea(pixels=count, hectares=round(area, 4)) for name, count, area in rows}
+        days = sorted(filter(None, item_dates(self.items).values()))
         return MapStatus(
             model=self.model_id,
             task=self.model["task"],
@@ -91,8 +87,8 @@ class FinishedModelRun(MappedRun):
             days=[*dict.fromkeys((days[0], days[-1]))] if days else [],
             compared=self.is_compared,
             unlike_training=self.warnings,
-            missing_classes=[name for name, area in areas.items() if not area.pixels],
-            areas=areas,
+            missing_classes=[name for name, area in self.areas.items() if not area.pixels],
+            areas=self.areas,
             bands=self.ranges,
         )
 
@@ -114,18 +110,6 @@ class FinishedModelRun(MappedRun):
         architecture = architecture_text(self.model)
         return f"{plural(len(self.items), 'scene')}, {days}, mapped by a model with the architecture {architecture}."
 
-    @property
-    def areas(self) -> list[TextRow]:
-        """Class, pixels, area and share of the mapped area."""
-        totals = self.hectares.sum(0)
-        rows = zip(self.classes, self.counts.sum(0).tolist(), totals.tolist(), strict=True)
-        mapped = float(totals.sum()) or 1.0
-        return [
-            (name, format_count(count), f"{format_count(round(area))} ha", format_percent(area / mapped))
-            for name, count, area in rows
-            if len(self.counts)
-        ]
-
 
 def read_finished_run(inputs: ReportInputs, statements: AuthorStatements) -> FinishedModelRun:
     """Read everything. Raises BadInputError where maps, model and tiles do not belong together."""
@@ -136,13 +120,11 @@ def read_finished_run(inputs: ReportInputs, statements: AuthorStatements) -> Fin
     stores, files = fields["stores"], fields["files"]
     trained_on = TileProperties.read(model["trained_on"], inputs.model) if "trained_on" in model else None
     values = values_of_bands(fields["quality"])
-    areas = [] if scale else [class_areas(file, stores, model) for file in files]
     return FinishedModelRun(
         **fields,
         model_id=model_id(inputs.model),
         trained_on=trained_on,
-        counts=np.array([pixels for pixels, _ in areas], np.int64).reshape(-1, len(classes)),
-        hectares=np.array([hectares for _, hectares in areas], np.float64).reshape(-1, len(classes)),
+        areas={} if scale else mapped_areas(classes, [class_areas(file, stores, model) for file in files]),
         warnings=unfamiliar_inputs(trained_on, stores, values) if trained_on else [],
         calibration=_calibration_of(files[0], stores[0].frame),
         test_scores=_of_classes(read_metrics(scores), scores, classes) if scores.is_file() else None,
@@ -168,6 +150,27 @@ def values_of_bands(quality: DataQuality) -> dict[str, AnyArray]:
     """The valid pixels of the thumbnails of all scenes, in physical units, by band."""
     names = quality.scenes[0].values if quality.scenes else {}
     return {name: np.concatenate([scene.values[name] for scene in quality.scenes]) for name in names}
+
+
+def mapped_areas(classes: tuple[str, ...], areas: list[tuple[IntArray, Float64Array]]) -> dict[str, MappedArea]:
+    """The area of each class, by the pixels and hectares (class,) of each map."""
+    pixels, hectares = np.sum(areas, axis=0)
+    rows = zip(classes, pixels.tolist(), hectares.tolist(), strict=True)
+    return {name: MappedArea(pixels=round(count), hectares=round(area, 4)) for name, count, area in rows}
+
+
+def area_rows(areas: dict[str, MappedArea]) -> list[TextRow]:
+    """Class, pixels, area and share of the mapped area."""
+    mapped = sum(area.hectares for area in areas.values()) or 1.0
+    return [
+        (
+            name,
+            format_count(area.pixels),
+            f"{format_count(round(area.hectares))} ha",
+            format_percent(area.hectares / mapped),
+        )
+        for name, area in areas.items()
+    ]
 
 
 def class_areas(file: MapFile, stores: list[Tiles], model: dict[str, Any]) -> tuple[IntArray, Float64Array]:
@@ -217,7 +220,7 @@ def finished_parts(run: FinishedModelRun) -> dict[str, Any]:
         scored |= {"trained_class_heads": heads, "trained_class_rows": rows}
     return scored | {
         "verdict": _verdict(run),
-        "areas": run.areas,
+        "areas": area_rows(run.areas),
         "map_note": f"{run.calibration} ",
         "unlike_training": run.warnings,
         "like_training": "" if run.warnings else LIKE_TRAINING if run.is_compared else NOT_COMPARED,

@@ -1,7 +1,7 @@
 """Maps as figures: title, axes in degrees, legend, scale bar and credit, as one PNG to hand around."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,9 +14,12 @@ from eopipe.reporting.figures import (
     FAINT,
     INK,
     LINE_HEIGHT,
+    NO_DATA,
     Box,
+    ValueScale,
     add_text,
     axes_at,
+    color_table,
     figure_style,
     from_corner,
     new_figure,
@@ -25,10 +28,10 @@ from eopipe.reporting.figures import (
     text_width,
     wrapped,
 )
-from eopipe.reporting.palette import ValueScale, rgb
 from eopipe.reporting.wording import TIMES, format_length, round_length
-from eopipe.tiles.cells import Frame
+from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.globe import to_degrees
+from eopipe.tiles.grid import PixelWindow, common_part, within
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import NO_LABEL
 
@@ -43,7 +46,6 @@ WIDTH, MARGIN, LEGEND_WIDTH, GAP = 7.0, 0.28, 1.6, 0.2
 TALLEST, TICKS, PANEL_TITLE = 5.0, 0.24, 0.2
 LEGEND_ROW, SCALE_HEIGHT = 0.21, 0.85
 BAR_WIDTH, BAR_HEIGHT = 0.16, 1.5
-NO_DATA = "#c6cbc8"
 
 
 @dataclass(frozen=True)
@@ -52,23 +54,23 @@ class MapPanel:
 
     name: str
     numbers: UInt8Array
-    window: tuple[slice, slice]
+    window: PixelWindow
     grid: "GeoBox"
 
 
-def cell_panels(name: str, numbers: UInt8Array, window: tuple[slice, slice], frame: Frame, step: int) -> list[MapPanel]:
-    """A map of a window of the frame, in steps of pixels, as a panel for each cell that it shows."""
-    panels = []
+def cell_windows(name: str, window: PixelWindow, frame: Frame, step: int) -> Iterator[tuple[str, Cell, PixelWindow]]:
+    """The cells that a window of an image shows, with their names and parts of it; a pixel has `step` of the frame."""
     for cell in frame.cells:
-        columns = cell.columns(step)
-        left, right = max(window[1].start, columns.start), min(window[1].stop, columns.stop)
-        if left < right:
-            part = numbers[:, left - window[1].start : right - window[1].start]
-            title = " ".join(text for text in (name, cell.id) if text)
-            panels.append(
-                MapPanel(title, part, (window[0], slice(left - columns.start, right - columns.start)), cell.grid)
-            )
-    return panels
+        if part := common_part(window, (window[0], cell.columns(step))):
+            yield f"{name} {cell.id}".strip(), cell, part
+
+
+def cell_panels(name: str, numbers: UInt8Array, window: PixelWindow, frame: Frame, step: int) -> list[MapPanel]:
+    """The window of an image (y, x) of the frame as a panel for each cell that it shows."""
+    return [
+        MapPanel(title, numbers[part], within(part, (slice(0, None), cell.columns(step))), cell.grid)
+        for title, cell, part in cell_windows(name, window, frame, step)
+    ]
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,7 @@ def write_map(path: Path | BinaryIO, content: MapContent) -> None:
     texts = (content.title, content.subtitle, content.credit, *content.classes, *(p.name for p in content.panels))
     with figure_style(*texts):
         figure, width = new_figure(WIDTH, WIDTH), WIDTH - 2 * MARGIN
-        top = add_text(figure, content.title, (MARGIN, MARGIN), width, 15)
-        top = add_text(figure, content.subtitle, (MARGIN, top), width, 9, FAINT) + 0.12
-        boxes = _panel_boxes(content, top)
+        boxes = _panel_boxes(content, add_heads(figure, content.title, content.subtitle))
         left = max(box[0] + box[2] for box in boxes) + GAP + 0.1
         title = wrapped(content.classes[0], 9, LEGEND_WIDTH) if content.scale else []
         end = boxes[0][1] + (BAR_HEIGHT + 0.3 + 9 * LINE_HEIGHT * len(title) if content.scale else 0)
@@ -117,6 +117,13 @@ def write_map(path: Path | BinaryIO, content: MapContent) -> None:
         )
         add_scale_bar(figure, (left, bottom), metres, [cell.grid for cell in content.frame.cells])
         save_png(figure, path)
+
+
+def add_heads(figure: "Figure", title: str, subtitle: str) -> float:
+    """Write a title and a line below it at the top of a figure; returns the top of what follows, in inches."""
+    width = figure.get_figwidth() - 2 * MARGIN
+    top = add_text(figure, title, (MARGIN, MARGIN), width, 15)
+    return add_text(figure, subtitle, (MARGIN, top), width, 9, FAINT) + 0.12
 
 
 def _panel_boxes(content: MapContent, top: float) -> list[Box]:
@@ -143,14 +150,13 @@ def _panel_boxes(content: MapContent, top: float) -> list[Box]:
 
 
 def _draw_panel(figure: "Figure", content: MapContent, panel: MapPanel, box: Box) -> None:
-    colors = np.full((256, 3), rgb(NO_DATA), np.uint8)
-    colors[: len(content.colors)] = [rgb(color) for color in content.colors]
     rows, cols = ([part.start * content.step, part.stop * content.step] for part in panel.window)
     affine = panel.grid.affine
     left, right = (affine.c + affine.a * col for col in cols)
     upper, lower = (affine.f + affine.e * row for row in rows)
     axes = axes_at(figure, box)
-    axes.imshow(colors[panel.numbers], extent=(left, right, lower, upper), interpolation="nearest", aspect="auto")
+    pixels = color_table(content.colors)[panel.numbers]
+    axes.imshow(pixels, extent=(left, right, lower, upper), interpolation="nearest", aspect="auto")
     axes.set_title(shorten_to_width(panel.name, 7.5, box[2]), loc="left", size=7.5)
     label_degrees(axes, str(panel.grid.crs))
 
@@ -230,8 +236,7 @@ def add_color_bar(figure: "Figure", corner: tuple[float, float], title: str, sca
     """A colour bar with its title below (left, top) in inches, the highest value on top."""
     left, top = corner
     top = add_text(figure, title, corner, LEGEND_WIDTH, 9) + 0.08
-    ramp = np.array([[rgb(color)] for color in scale.colors], np.uint8)
-    ticks = scale.ticks
+    ramp, ticks = color_table(scale.colors)[: len(scale.colors), None], scale.ticks
     axes = axes_at(figure, (left, top, BAR_WIDTH, BAR_HEIGHT))
     axes.imshow(ramp, extent=(0, 1, ticks[0], ticks[-1]), origin="lower", aspect="auto", interpolation="nearest")
     axes.set_xticks([])

@@ -23,18 +23,17 @@ from eopipe.evaluation.trials import PLACES, RankedTrials
 from eopipe.labels.vectors import shape_sentences
 from eopipe.reporting import charts, data_tables
 from eopipe.reporting import scores as score_tables
-from eopipe.reporting.area_tables import estimated_areas
 from eopipe.reporting.cards import Card
 from eopipe.reporting.chip_sheet import ChipSheet, read_chip_sheet, sheet_uri
 from eopipe.reporting.decimation import Decimation, decimate, read_centres, windows_of_stores
+from eopipe.reporting.figures import CONFIDENCE_COLORS, SPLIT_COLORS, ValueScale, class_colors
 from eopipe.reporting.leaderboard import Leaderboard, difference_text
-from eopipe.reporting.palette import CONFIDENCE_COLORS, SPLIT_COLORS, ValueScale, class_colors
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, ImagePanel, PanelGroup, encode_classes, outline
 from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MapFile, bounding_window, read_map_image, spread_evenly
 from eopipe.reporting.run_data import MappedRun, RunData
 from eopipe.reporting.series import PageSection, PeriodSeries
 from eopipe.reporting.split_maps import TITLES
-from eopipe.reporting.task_parts import change_sections, label_sections
+from eopipe.reporting.task_parts import change_sections, estimated_areas, label_sections
 from eopipe.reporting.verdict import verdict
 from eopipe.reporting.wording import (
     baseline_text,
@@ -203,8 +202,8 @@ def training_parts(run: RunData) -> dict[str, Any]:
         "split_unit": data_tables.split_unit(split),
         "split_legend": {} if run.sheet else splits,
         "omitted_note": ", spread evenly over those with test areas; the scores are of all maps",
-        "charts": charts.training_charts(run.history, run.task),
-        "best_validation": charts.best_validation(run.history, run.task, metrics.unit),
+        "charts": charts.training_charts(run.history, metrics.task),
+        "best_validation": charts.best_validation(run.history, metrics.task, metrics.unit),
         "baseline_note": baseline_text(metrics),
         "fold_scores": score_tables.fold_score_rows(run.folds, metrics),
         "leaderboard": run.leaderboard,

@@ -9,7 +9,15 @@ import numpy as np
 
 from eopipe.arrays import BoolArray, FloatArray, UInt8Array
 from eopipe.chips.splits import SPLITS
-from eopipe.reporting.palette import CONFIDENCE_COLORS, RAMP_LEVELS, SPLIT_COLORS, color_levels, mix_colors, rgb
+from eopipe.reporting.figures import (
+    CONFIDENCE_COLORS,
+    RAMP_LEVELS,
+    SPLIT_COLORS,
+    color_levels,
+    color_table,
+    mix_colors,
+    rgb,
+)
 from eopipe.reporting.rasters import MapView, Quicklook, ValuePixels
 from eopipe.reporting.wording import format_percent, join_words
 from eopipe.tiles.store import NO_LABEL
@@ -153,7 +161,7 @@ def _value_panels(view: MapView, values: ValuePixels, colors: tuple[str, ...], u
     crop, title = view.window, "Predicted values"
     texts = f"Label: {_value_text(values.label[crop], unit)}", f"{title}: {_value_text(values.mapped[crop], unit)}"
     panels = _label_and_map(view, title, texts, colors)
-    error: FloatArray = np.where(view.tested, np.abs(values.error), np.float32(np.nan)).astype(np.float32)
+    error = np.where(view.tested, np.abs(values.mapped - values.label), np.float32(np.nan)).astype(np.float32)
     panels.append(_size_panel("Standard deviation among the scenes", view.confidence[crop], unit))
     panels += _spread_panels(view, unit)
     return panels + ([_size_panel("Absolute error in the test area", error[crop], unit)] if view.has_labels else [])
@@ -217,9 +225,7 @@ def encode_classes(numbers: UInt8Array, colors: tuple[str, ...]) -> EncodedImage
     from PIL import Image
 
     image = Image.fromarray(numbers)
-    palette = np.zeros((256, 3), np.uint8)
-    palette[: len(colors)] = [rgb(color) for color in colors]
-    image.putpalette(palette.tobytes())
+    image.putpalette(color_table(colors, "#000000").tobytes())
     return _encode(image, "png", transparency=NO_LABEL, optimize=True)
 
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from eopipe.arrays import AnyArray, Float64Array, ObjectArray, UInt8Array, UInt16Array
 from eopipe.errors import BadInputError, UsageError
-from eopipe.inference.finished_maps import WINDOW, FinishedMap, read_part
+from eopipe.inference.finished_maps import WINDOW, FinishedMap
 from eopipe.inference.map_files import NO_PROBABILITY, SCALE, MapFormat, new_map
 from eopipe.labels.vector_files import Features
 from eopipe.labels.vectors import ShapeParts, read_features, to_grid, write_layer
 from eopipe.publish import link_or_copy
 from eopipe.text_table import write_csv
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.geotiff import open_map, read_window
 from eopipe.tiles.grid import windows
 from eopipe.tiles.ground import pixel_hectares, shape_hectares
 from eopipe.tiles.store import NO_LABEL
@@ -93,7 +93,7 @@ def write_entropy(path: Path, finished: FinishedMap) -> None:
     assert finished.probabilities
     with open_map(finished.probabilities) as source, new_map(path, finished.grid, layers) as target:
         for y, x in windows(source.shape, WINDOW):
-            of_classes = read_part(source, y, x)[: len(finished.names)]
+            of_classes = read_window(source, y, x)[: len(finished.names)]
             target.write(entropy(of_classes), 1, window=Window.from_slices(y, x))
 
 
@@ -248,7 +248,7 @@ def _zone_sums(finished: FinishedMap, shapes: ObjectArray) -> Float64Array:
             near = zones[np.sort(tree.query(box(left, bottom, right, top)))]
             if not near.size:
                 continue
-            numbers = finished.read_classes(file, y, x)[None] if finished.task.maps_classes else read_part(file, y, x)
+            numbers = finished.read_classes(file, y, x)[None] if finished.task.maps_classes else read_window(file, y, x)
             hectares = pixel_hectares(finished.grid, y, x)
             origin = affine * affine.translation(x.start, y.start)
             for zone in near.tolist():

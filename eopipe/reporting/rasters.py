@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, FloatArray, UInt8Array
+from eopipe.chips.chips import read_truth
 from eopipe.chips.map_places import maps_by_image
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.errors import BadInputError
 from eopipe.reporting.decimation import Decimation, decimate, read_centres, read_means, windows_of_stores
-from eopipe.reporting.palette import ValueScale
+from eopipe.reporting.figures import ValueScale
 from eopipe.scenes.products import true_colour_bands
 from eopipe.tasks import TASKS, task_of_map
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.geotiff import grid_of, open_map
+from eopipe.tiles.geotiff import grid_of, open_map, read_window
 from eopipe.tiles.grid import PixelWindow, same_grid
 from eopipe.tiles.store import NO_LABEL, Tiles
 
@@ -33,7 +34,7 @@ LONGEST_EDGE, LONGEST_EDGE_OF_MANY = 800, 640
 
 @dataclass(frozen=True)
 class FrameRaster:
-    """The maps of the cells of a run, read by positions in its frame; of a run with one cell its map."""
+    """The maps of the cells of a run, read by positions in its frame."""
 
     frame: Frame
     maps: dict[str, Any]
@@ -48,13 +49,11 @@ class FrameRaster:
 
         Raises BadInputError for a damaged map.
         """
-        if self.frame.only is not None:
-            return _read_window(self.first, y, x)
         shape = self.first.count, y.stop - y.start, x.stop - x.start
         numbers = np.full(shape, self.first.nodata, self.first.dtypes[0])
         for cell, in_cell, in_window in self.frame.parts_in_cells((y, x)):
             if cell.id in self.maps:
-                numbers[:, *in_window] = _read_window(self.maps[cell.id], *in_cell)
+                numbers[:, *in_window] = read_window(self.maps[cell.id], *in_cell)
         return numbers
 
 
@@ -85,6 +84,17 @@ class MapImage:
     scale: float
     tags: dict[str, str]
     spread: FloatArray | None = None
+
+    @classmethod
+    def of(cls, source: FrameRaster, stored: AnyArray) -> "MapImage":
+        """The image of stored numbers (band, y, x) of all bands of opened maps."""
+        first = source.first
+        image = cls(stored, first.nodata, first.scales[0], first.tags())
+        count = len(without_spread(first.descriptions))
+        if count == first.count:
+            return image
+        spread = np.where(stored[-1] == first.nodata, np.nan, stored[-1] * image.scale).astype(np.float32)
+        return replace(image, stored=stored[:count], spread=spread)
 
     @property
     def classes(self) -> UInt8Array:
@@ -119,23 +129,7 @@ class MapImage:
 def read_map_image(paths: Iterable[Path], frame: Frame, decimation: Decimation, reached: list[PixelWindow]) -> MapImage:
     """A map at the centres of the pixels of an image, read where scenes reach it."""
     with open_maps(paths, frame) as source:
-        first = source.first
-        stored = read_centres(source.read, decimation, reached, first.nodata)
-        image = MapImage(stored, first.nodata, first.scales[0], first.tags())
-        count = len(without_spread(first.descriptions))
-        if count == first.count:
-            return image
-        spread = np.where(stored[-1] == first.nodata, np.nan, stored[-1] * image.scale).astype(np.float32)
-        return replace(image, stored=stored[:count], spread=spread)
-
-
-def _read_window(source: Any, y: slice, x: slice) -> AnyArray:
-    from rasterio.errors import RasterioIOError
-
-    try:
-        return np.asarray(source.read(window=((y.start, y.stop), (x.start, x.stop))))
-    except RasterioIOError as error:
-        raise BadInputError(f"{source.name} is damaged: {error}; run predict again") from error
+        return MapImage.of(source, read_centres(source.read, decimation, reached, source.first.nodata))
 
 
 @dataclass(frozen=True)
@@ -153,11 +147,6 @@ class ValuePixels:
 
     label: FloatArray
     mapped: FloatArray
-
-    @property
-    def error(self) -> FloatArray:
-        """Map minus label (y, x)."""
-        return self.mapped - self.label
 
 
 @dataclass(frozen=True)
@@ -187,11 +176,6 @@ class MapView:
         """Whether any pixel of the image has a label."""
         return bool((self.label != NO_LABEL).any())
 
-    @property
-    def has_spread(self) -> bool:
-        """Whether the map is of an ensemble."""
-        return self.spread is not None
-
 
 @dataclass(frozen=True)
 class MapFile:
@@ -218,17 +202,14 @@ def map_files(
         )
     scenes = [""] if len(both[0]) == 1 else [tiles.scene for tiles in stores]
     files = [MapFile(scene, *maps) for scene, *maps in zip(scenes, *both, strict=True) if maps[0]]
+    frame = stores[0].frame
     for file in files:
-        _check_map(file, stores[0].frame, names)
+        with open_maps(file.classes.values(), frame), open_maps(file.probabilities.values(), frame) as opened:
+            for source in opened.maps.values():
+                if without_spread(source.descriptions) != names:
+                    listed = ", ".join(str(name) for name in source.descriptions)
+                    raise BadInputError(f"{source.name} holds the classes {listed}; the run has {', '.join(names)}")
     return files
-
-
-def _check_map(file: MapFile, frame: Frame, names: tuple[str, ...]) -> None:
-    with open_maps(file.classes.values(), frame), open_maps(file.probabilities.values(), frame) as probabilities:
-        for source in probabilities.maps.values():
-            if without_spread(source.descriptions) != names:
-                listed = ", ".join(str(name) for name in source.descriptions)
-                raise BadInputError(f"{source.name} holds the classes {listed}; the run has {', '.join(names)}")
 
 
 def select_maps(files: list[MapFile], split: Split) -> list[MapFile]:
@@ -238,9 +219,9 @@ def select_maps(files: list[MapFile], split: Split) -> list[MapFile]:
     return files[:MAX_MAPS] if len(files) <= MAX_MAPS or not pool else spread_evenly(pool)
 
 
-def spread_evenly(maps: Sequence[Shown]) -> list[Shown]:
-    """At most six of some maps."""
-    return [maps[n] for n in sorted({round(n) for n in np.linspace(0, len(maps) - 1, min(len(maps), MAX_MAPS))})]
+def spread_evenly(maps: Sequence[Shown], most: int = MAX_MAPS) -> list[Shown]:
+    """At most six of some maps, or another number."""
+    return [maps[n] for n in sorted({round(n) for n in np.linspace(0, len(maps) - 1, min(len(maps), most))})]
 
 
 def page_decimation(files: list[MapFile], stores: Sequence[Tiles]) -> Decimation:
@@ -263,10 +244,7 @@ def read_map(
     reached, blank = windows_of_stores(decimation, stores, chip), np.nan if scale else NO_LABEL
     label = np.full(decimation.shape, blank, np.float32 if scale else np.uint8)
     if labels:
-        label = read_centres(partial(labels.read, "label"), decimation, reached, blank)
-    if labels and frame.only is None and label.dtype.kind == "u":
-        # Between cells an array reads as 0, which is a class.
-        label = np.where(read_centres(partial(labels.read, "valid"), decimation, reached) > 0, label, NO_LABEL)
+        label = read_centres(partial(read_truth, labels), decimation, reached, blank)
     mapped, probabilities = (
         read_map_image(maps.values(), frame, decimation, reached) for maps in (file.classes, file.probabilities)
     )
@@ -287,22 +265,16 @@ def read_map(
 
 def read_quicklook(stores: Sequence[Tiles], decimation: Decimation) -> Quicklook:
     """The median over the clearest scenes, of valid pixels where there are any."""
-    clearest = sorted(stores, key=lambda store: (-valid_fraction(store), store.scene))[:MAX_QUICKLOOK_SCENES]
+    # As measured by preprocess; 0 if it is not recorded.
+    valid = {store.scene: float(store.attributes.get("valid_fraction") or 0.0) for store in stores}
+    clearest = sorted(stores, key=lambda store: (-valid[store.scene], store.scene))[:MAX_QUICKLOOK_SCENES]
     colours = true_colour_bands(clearest[0].names)
     is_true_colour = bool(colours) and all(set(colours) <= set(store.names) for store in clearest)
     names = colours if is_true_colour else (stores[0].names[0],)
     scenes = [_read_bands(store, names, decimation) for store in clearest]
-    if len(scenes) == 1:
-        bands = scenes[0][0]
-        return Quicklook(np.nan_to_num(bands), np.asarray(np.isfinite(bands).all(0)), is_true_colour)
-    valid_bands = np.stack([np.where(valid, bands, np.nan) for bands, valid in scenes])
+    valid_bands = np.stack([np.where(is_valid, bands, np.nan) for bands, is_valid in scenes])
     bands = _median(valid_bands, _median(np.stack([bands for bands, _ in scenes]), np.float32(np.nan)))
     return Quicklook(np.nan_to_num(bands), np.asarray(np.isfinite(bands).all(0)), is_true_colour)
-
-
-def valid_fraction(store: Tiles) -> float:
-    """The share of the grid where a scene is valid, as measured by preprocess; 0 if it is not recorded."""
-    return float(store.attributes.get("valid_fraction") or 0.0)
 
 
 def _read_bands(store: Tiles, names: tuple[str, ...], decimation: Decimation) -> tuple[FloatArray, BoolArray]:

@@ -1,7 +1,7 @@
 """What a report needs of a finished run, read and checked: the parts must belong to the same run."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -21,13 +21,12 @@ from eopipe.evaluation.metrics_document import AnyMetrics, RunMetrics, read_metr
 from eopipe.evaluation.trials import LEADERBOARD
 from eopipe.models.model_folder import HISTORY, model_item, read_model_card, weights_file
 from eopipe.reporting.chip_sheet import ChipSheet, draw_chip_sheet, read_chip_sheet, sheet_uri
-from eopipe.reporting.data_tables import Item, TextRow, digest_rows, item_dates, read_items
+from eopipe.reporting.data_tables import DataQuality, Item, TextRow, digest_rows, item_dates, read_items, read_quality
 from eopipe.reporting.decimation import Decimation
+from eopipe.reporting.figures import ValueScale, class_colors
 from eopipe.reporting.leaderboard import Leaderboard
-from eopipe.reporting.maps import MapContent, cell_panels, write_map
-from eopipe.reporting.palette import ValueScale, class_colors
+from eopipe.reporting.maps import MapContent, cell_panels, cell_windows, write_map
 from eopipe.reporting.panels import PanelGroup, map_panels, split_panel
-from eopipe.reporting.quality import DataQuality, read_quality
 from eopipe.reporting.rasters import (
     MapFile,
     MapView,
@@ -104,7 +103,6 @@ class MappedRun(ABC):
     """
 
     title: str
-    attribution: str
     model: dict[str, Any]
     classes: tuple[str, ...]
     colors: tuple[str, ...]
@@ -167,13 +165,13 @@ class MappedRun(ABC):
             return
         dates = item_dates(self.items)
         panels = [
-            cell_panels(map_heading(view.scene, dates), view.classes[view.window], view.window, self.frame, self.step)
+            cell_panels(map_heading(view.scene, dates), view.classes, view.window, self.frame, self.step)
             for view in self.maps
         ]
         content = MapContent(
             title=self.title,
             subtitle=self.subtitle,
-            credit=self.attribution,
+            credit=self.statements.attribution,
             classes=self.classes,
             colors=self.colors,
             scale=self.scale,
@@ -190,7 +188,8 @@ class MappedRun(ABC):
 
     @property
     def _sheet_texts(self) -> tuple[tuple[str, str, str], dict[str, str]]:
-        return (self.title, self.subtitle, self.attribution), dict(zip(self.classes, self.colors, strict=True))
+        texts = self.title, self.subtitle, self.statements.attribution
+        return texts, dict(zip(self.classes, self.colors, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,11 +211,6 @@ class RunData(MappedRun):
         """The scores in a sentence, and the classes that are never right or hardly mapped."""
         return ". ".join([headline(self.metrics), *filter(None, [" ".join(weak_classes(self.metrics))])])
 
-    @property
-    def task(self) -> str:
-        """Segmentation, classification, multilabel or regression."""
-        return self.metrics.task
-
     @cached_property
     def places(self) -> ChipPlaces | None:
         """The places of the chips of a chip set."""
@@ -225,7 +219,7 @@ class RunData(MappedRun):
     @property
     def training_length(self) -> TrainingLength | None:
         """Steps and passes of the training; None for a model whose settings do not have them."""
-        return TrainingLength.of_model(self.model["settings"], self.task)
+        return TrainingLength.of_model(self.model["settings"], self.metrics.task)
 
     @property
     def training_limits(self) -> list[str]:
@@ -312,12 +306,17 @@ def mapped_fields(
         chip = split.chip if split else model["chip"]
         maps.append(read_map(file, of_map, labels.get(of_map[0].scene), roles, decimation, chip, scale))
     sheet = read_chip_sheet({"": files}, pairs, split, getattr(metrics, "min_share", None)) if split else None
+    frame, step = stores[0].frame, decimation.step
+    views = [
+        (title, replace(view, window=window))
+        for view in ([] if sheet else maps)
+        for title, _, window in cell_windows(map_heading(view.scene, dates), view.window, frame, step)
+    ]
     named = {"weights of the model": weights_file(inputs.model), "model": inputs.model}
     named |= {name: path for name, path in (("split", inputs.chips), ("scores", inputs.metrics)) if path}
     of_set = stores[0].attributes.get("collection") if sheet and statements.title == DEFAULT_TITLE else None
     return {
         "title": of_set or statements.title,
-        "attribution": statements.attribution,
         "statements": statements,
         "model": model,
         "metrics": metrics,
@@ -330,14 +329,12 @@ def mapped_fields(
         "files": files,
         "maps": maps,
         "map_panels": [
-            with_change_panel(map_panels(part, heading, classes, palette, unit), part, change)
-            for view in ([] if sheet else maps)
-            for heading, part in views_of_cells(view, map_heading(view.scene, dates), stores[0].frame, decimation.step)
+            with_change_panel(map_panels(part, title, classes, palette, unit), part, change) for title, part in views
         ],
         "split_panel": _split_panel(maps, pairs, split, decimation) if split and not sheet else None,
         "sheet": sheet,
         "estimated": AreasDocument.of_maps(inputs.areas, inputs.classes) if inputs.areas else None,
-        "step": decimation.step,
+        "step": step,
         "digests": digest_rows(named, files, stores, [label for _, label in pairs]),
     }
 
@@ -350,29 +347,14 @@ def _check_classes(classes: dict[str, list[str]]) -> None:
         raise BadInputError(f"{names} have different classes ({listed}); use files of one run")
 
 
-def views_of_cells(view: MapView, heading: str, frame: Frame, step: int) -> Iterator[tuple[str, MapView]]:
-    """A map with its heading, or the map of each cell where there are several."""
-    if frame.only is not None:
-        yield heading, view
-        return
-    for cell in frame.cells:
-        columns, (rows, window) = cell.columns(step), view.window
-        part = slice(max(columns.start, window.start), min(columns.stop, window.stop))
-        if part.start < part.stop:
-            yield f"{heading} {cell.id}".strip(), replace(view, window=(rows, part))
-
-
 def _split_panel(maps: list[MapView], pairs: Pairs, split: Split, decimation: Decimation) -> PanelGroup:
     """The splits over a quicklook; several cells are side by side."""
     role = split_roles(split, pairs, decimation)
     mosaics = [view.quicklook for view in maps if not view.scene]
     quicklook = mosaics[0] if mosaics else read_quicklook([tiles for tiles, _ in pairs], decimation)
-    frame = pairs[0][0].frame
-    if frame.only is None:
-        columns = np.concatenate([np.r_[cell.columns(decimation.step)] for cell in frame.cells])
-        quicklook = replace(quicklook, bands=quicklook.bands[..., columns], has_data=quicklook.has_data[:, columns])
-        role = role[:, columns]
-    return split_panel(quicklook, role)
+    columns = np.concatenate([np.r_[cell.columns(decimation.step)] for cell in pairs[0][0].frame.cells])
+    cells = replace(quicklook, bands=quicklook.bands[..., columns], has_data=quicklook.has_data[:, columns])
+    return split_panel(cells, role[:, columns])
 
 
 def map_heading(scene: str, dates: dict[str, str]) -> str:

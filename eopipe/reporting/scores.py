@@ -14,7 +14,7 @@ from eopipe.evaluation.metrics_document import (
     ScoreIntervals,
     ValueMetrics,
 )
-from eopipe.reporting.palette import ValueScale
+from eopipe.reporting.figures import ValueScale
 from eopipe.reporting.verdict import NamedMeasures, constant_text, seeds_text
 from eopipe.reporting.wording import (
     BASELINES,
@@ -51,6 +51,15 @@ class TableCell:
     share: float | None = 0.0
     is_highlighted: bool = False
     note: str = ""
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Rows of text under heads; the first cell of a row names it."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,17 @@ from markupsafe import Markup
 from eopipe.areas.areas_document import AreasDocument, EstimatedValue
 from eopipe.arrays import Float64Array, UInt8Array
 from eopipe.errors import BadInputError
-from eopipe.inference.finished_maps import WINDOW, FinishedMap, read_finished_maps, read_part
-from eopipe.reporting.area_tables import AreaTable, EstimatedAreas, format_hectares
+from eopipe.inference.finished_maps import WINDOW, FinishedMap, read_finished_maps
 from eopipe.reporting.charts import draw_chart
-from eopipe.reporting.palette import class_colors
+from eopipe.reporting.figures import class_colors
 from eopipe.reporting.panels import ImagePanel, PanelGroup, encode_classes
 from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, spread_evenly
 from eopipe.reporting.run_data import describe_days
+from eopipe.reporting.scores import TextTable
 from eopipe.reporting.status import STATUS, MapStatus
+from eopipe.reporting.task_parts import EstimatedAreas, format_hectares
 from eopipe.reporting.wording import DASH, format_percent, join_words, plural
-from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.geotiff import open_map, read_window
 from eopipe.tiles.grid import same_grid, windows
 from eopipe.tiles.ground import pixel_hectares, pixel_metres
 from eopipe.tiles.store import NO_LABEL
@@ -56,7 +57,7 @@ class PageSection(NamedTuple):
     id: str
     title: str
     content: EstimatedAreas
-    charts: Sequence[Markup] = ()
+    chart: Markup = Markup("")
 
 
 @dataclass(frozen=True)
@@ -242,19 +243,17 @@ class PeriodSeries:
         return [*dict.fromkeys(band for period in self.periods for band in period.status.bands)]
 
     @property
-    def tables(self) -> dict[str, AreaTable]:
+    def tables(self) -> dict[str, TextTable]:
         """The tables by their section; each also printed on the terminal."""
         net, unusual = self.net_rows, [*(f"{band} beyond" for band in self.bands), "Unlike the training"]
         tables = {
-            "areas": AreaTable("", "", "Areas by date, ha", ["Period", "Mapped", *self.classes], self.area_rows),
-            "changes": AreaTable(
-                "", "", "Changes between dates", ["Periods", "Change", "Hectares", "Share"], self.change_rows
-            ),
-            "inputs": AreaTable("", "", "Inputs by date", ["Period", "Scenes", "Days", *unusual], self.drift_rows),
+            "areas": TextTable("Areas by date, ha", ["Period", "Mapped", *self.classes], self.area_rows),
+            "changes": TextTable("Changes between dates", ["Periods", "Change", "Hectares", "Share"], self.change_rows),
+            "inputs": TextTable("Inputs by date", ["Period", "Scenes", "Days", *unusual], self.drift_rows),
         }
         if net:
             heads = ["Periods", "Class", "Net change, ha", "95 % interval, ha"]
-            tables["net"] = AreaTable("", "", "Net changes from labelled samples", heads, net)
+            tables["net"] = TextTable("Net changes from labelled samples", heads, net)
         return tables
 
     def sections(self) -> list[PageSection]:
@@ -263,9 +262,11 @@ class PeriodSeries:
         changes = [tables[name] for name in ("changes", "net") if name in tables]
         notes = [OF_CHANGES, *([OF_NET] if "net" in tables else [])]
         return [
-            PageSection("areas", "Areas", EstimatedAreas(self.sentences, [tables["areas"]], [OF_MAPS]), [self.chart()]),
-            PageSection("changes", "Changes", EstimatedAreas([], changes, notes)),
-            PageSection("inputs", "Inputs", EstimatedAreas([], [tables["inputs"]], [])),
+            PageSection(
+                "areas", "Areas", EstimatedAreas(self.sentences, [tables["areas"]], [], [OF_MAPS]), self.chart()
+            ),
+            PageSection("changes", "Changes", EstimatedAreas([], changes, [], notes)),
+            PageSection("inputs", "Inputs", EstimatedAreas([], [tables["inputs"]], [], [])),
         ]
 
     def colors(self) -> tuple[str, ...]:
@@ -381,5 +382,5 @@ def _thumbnail(of_map: FinishedMap) -> UInt8Array:
     step = _step(of_map)
     with open_map(of_map.classes) as file:
         height, width = file.shape
-        rows = [read_part(file, slice(y, y + 1), slice(0, width))[0, :, ::step] for y in range(0, height, step)]
+        rows = [read_window(file, slice(y, y + 1), slice(0, width))[0, :, ::step] for y in range(0, height, step)]
     return np.concatenate(rows).astype(np.uint8)

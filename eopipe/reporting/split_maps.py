@@ -13,8 +13,8 @@ from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
 from eopipe.labels.vectors import write_layer
 from eopipe.reporting.decimation import Decimation, read_centres, windows_of_stores
+from eopipe.reporting.figures import SPLIT_COLORS
 from eopipe.reporting.maps import MapContent, cell_panels, write_map
-from eopipe.reporting.palette import SPLIT_COLORS
 from eopipe.reporting.rasters import Pairs
 from eopipe.reporting.wording import format_count, format_percent, join_words, plural
 from eopipe.tiles.cells import Cell, Frame
@@ -25,7 +25,6 @@ SPLIT_MAP_EDGE = 1100
 UNUSED_COLOR, EDGE_COLOR = "#e9e9e6", "#b4b4ad"
 # The number of the edges of chips in a map of split polygons.
 CHIP_EDGE = 254
-# GeoPackage records when a layer was changed; the same chips must give the same bytes.
 # Dots along the longer edge of the map of a chip set.
 DOTS = 160
 CIRCLE = 360.0
@@ -80,7 +79,8 @@ def draw_split(path: Path, result: SplitResult) -> None:
     panels = []
     for group in groups:
         numbers = order[_split_numbers(result, group, step)]
-        title = _scenes_title(result, group[0]) if result.document.by_scene else ""
+        scenes = plural(len(np.unique(result.samples[group[0]][:, 0])), "scene")
+        title = f"{TITLES[group[0]]}: {scenes}" if result.document.by_scene else ""
         everything = slice(0, numbers.shape[0]), slice(0, numbers.shape[1])
         panels += cell_panels(title, numbers, everything, result.frame, step)
     content = MapContent(
@@ -94,11 +94,6 @@ def draw_split(path: Path, result: SplitResult) -> None:
         panels=panels,
     )
     write_map(path, content)
-
-
-def _scenes_title(result: SplitResult, name: str) -> str:
-    scenes = np.unique(result.samples[name][:, 0])
-    return f"{TITLES[name]}: {plural(len(scenes), 'scene')}"
 
 
 def _split_text(split: Split) -> str:
@@ -148,6 +143,8 @@ def _split_numbers(result: SplitResult, names: list[str], step: int) -> UInt8Arr
 
 def write_chip_polygons(path: Path, result: SplitResult) -> None:
     """Write the layer `chips`: a square for each, with split, scene, row, column and the pixels of each class."""
+    from pyproj import CRS
+
     samples = np.concatenate([result.samples[name] for name in SPLITS])
     pixels = np.concatenate([result.pixels[name] for name in SPLITS])
     frame = plot_grid(result.places) if result.places else result.frame
@@ -163,15 +160,9 @@ def write_chip_polygons(path: Path, result: SplitResult) -> None:
         outlines_of(result.places, samples) if result.places else _squares(samples, result.document.chip, frame),
         fields,
         "MultiPolygon" if result.places else "Polygon",
-        _crs_of_squares(frame),
+        # Degrees where there are several CRSs.
+        str((frame.only.crs if frame.only is not None and frame.only.crs else CRS("EPSG:4326")).to_wkt()),
     )
-
-
-def _crs_of_squares(frame: Frame) -> str:
-    """The CRS of the layer of chips as WKT: the CRS of the grid, or degrees where there are several."""
-    from pyproj import CRS
-
-    return str(frame.only.crs.to_wkt()) if frame.only is not None and frame.only.crs else str(CRS("EPSG:4326").to_wkt())
 
 
 def _squares(samples: IntArray, chip: int, frame: Frame) -> ObjectArray:

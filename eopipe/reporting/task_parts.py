@@ -1,11 +1,12 @@
-"""Parts of the page that few tasks have: of several labels for each chip, and of change between two dates."""
+"""Parts of the page that few runs have: of several labels for each chip, of change, and of areas from a sample."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from eopipe.areas.areas_document import AreasDocument, ClassArea, EstimatedValue
 from eopipe.arrays import UInt8Array
 from eopipe.evaluation.metrics_document import ChangeScores, LabelMetrics, ScoresOfChange
 from eopipe.reporting.panels import (
@@ -19,8 +20,17 @@ from eopipe.reporting.panels import (
     stretch_contrast,
 )
 from eopipe.reporting.rasters import MapView
-from eopipe.reporting.scores import ShareTable, TableCell, TableRow, class_heads, class_rows, method_rows, share_cell
-from eopipe.reporting.wording import BASELINES, format_count, format_percent, format_score, plural
+from eopipe.reporting.scores import (
+    ShareTable,
+    TableCell,
+    TableRow,
+    TextTable,
+    class_heads,
+    class_rows,
+    method_rows,
+    share_cell,
+)
+from eopipe.reporting.wording import BASELINES, DASH, format_count, format_percent, format_score, plural
 from eopipe.tasks import TASKS
 from eopipe.tiles.store import NO_LABEL
 
@@ -167,3 +177,149 @@ def with_change_panel(group: PanelGroup, view: MapView, change: ChangeScores | N
     alt = f"Predicted change: {share} of the pixels in this image."
     panel = ImagePanel("Predicted change", alt, encode_classes(changed, (UNTESTED, INCORRECT)))
     return replace(group, panels=[*group.panels, panel])
+
+
+METHODS = (
+    "Intervals of shares and areas combine the Jeffreys intervals of the strata (Zou et al. 2009, "
+    "doi:10.1016/j.csda.2008.09.033), since 1.96 standard errors are too narrow for a rare class; those of user's and "
+    "producer's accuracy are Jeffreys intervals of a simple sample with the same variance. "
+    "Areas and standard errors: Olofsson et al. 2014, doi:10.1016/j.rse.2014.02.015; Stehman 2014, "
+    "doi:10.1080/01431161.2014.930207."
+)
+RULES = {
+    "proportional": "in proportion to the area of each stratum",
+    "equal": "equally among the strata",
+    "neyman": "by the area of each stratum and its expected errors (Neyman)",
+}
+
+
+class EstimatedAreas(NamedTuple):
+    """What a page says of estimated areas: sentences, tables, those of the sample, and notes below them."""
+
+    sentences: list[str]
+    tables: list[TextTable]
+    sample: list[TextTable]
+    notes: list[str]
+
+
+def estimated_areas(document: AreasDocument) -> EstimatedAreas:
+    """The sentences and tables about estimated areas."""
+    first = _class_tables(document) if document.classes else [_mean_table(document)]
+    notes = [*document.notes, *([METHODS] if document.classes else [])]
+    return EstimatedAreas(_sentences(document), first, _sample_tables(document), notes)
+
+
+def _sentences(document: AreasDocument) -> list[str]:
+    drawn = sum(row.sampled for row in document.strata)
+    source = "another map" if document.is_of_other_maps else "this map"
+    people = f" by {plural(len(document.interpreters), 'interpreter')}" if len(document.interpreters) > 1 else ""
+    sentences = [
+        f"{format_count(document.labelled)} of {plural(drawn, 'pixel')}, drawn at random from the strata of {source} "
+        f"{RULES[document.allocation]}, were labelled{people}; they stand for {format_hectares(document.hectares)} ha."
+    ]
+    if document.overall_accuracy:
+        sentences.append(f"The map is right on {_accuracy(document.overall_accuracy)} of the area.")
+    return sentences
+
+
+def _class_tables(document: AreasDocument) -> list[TextTable]:
+    heads = ("Class", "Mapped, ha", "Estimated, ha", "Standard error, ha", "95 % interval, ha", "Share of the area")
+    rows = [
+        (
+            name,
+            format_hectares(row.mapped_hectares),
+            format_hectares(row.hectares.estimate),
+            format_hectares(row.hectares.standard_error),
+            _ends(row.hectares),
+            format_percent(row.share.estimate),
+        )
+        for name, row in _in_order(document)
+    ]
+    accuracy = [
+        (name, *(_accuracy(value) for value in (row.users_accuracy, row.producers_accuracy)))
+        for name, row in _in_order(document)
+    ]
+    names = document.classes
+    matrix = [
+        (name, *(f"{format_percent(share)} ({count})" for share, count in zip(shares, counts, strict=True)))
+        for name, shares, counts in zip(names, document.error_matrix, document.counts, strict=True)
+    ]
+    right = ("Class", "User's accuracy", "Producer's accuracy")
+    return [
+        TextTable("Area of each class: mapped, and estimated from the sample", heads, rows),
+        TextTable("Accuracy of each class, with 95 % intervals", right, accuracy),
+        TextTable("Shares of the area, and sampled pixels, by map (rows) and label", ("Map", *names), matrix),
+    ]
+
+
+def _mean_table(document: AreasDocument) -> TextTable:
+    assert document.mean
+    assert document.bias
+    rows = [
+        ("map", f"{document.mapped_mean:.4g}", DASH, DASH),
+        *(
+            (name, f"{value.estimate:.4g}", _plain(value.standard_error), _ends(value))
+            for name, value in (("corrected by the sample", document.mean), ("map minus labels", document.bias))
+        ),
+    ]
+    return TextTable(f"Mean of {document.quantity}", ("", "Mean", "Standard error", "95 % interval"), rows)
+
+
+def _sample_tables(document: AreasDocument) -> list[TextTable]:
+    rows = [
+        (
+            row.name,
+            format_hectares(row.hectares),
+            format_percent(row.hectares / document.hectares),
+            format_count(row.sampled),
+            format_count(row.labelled),
+        )
+        for row in document.strata
+    ]
+    heads = ("Stratum", "Hectares", "Share", "Pixels drawn", "Labelled")
+    tables = [TextTable("Strata of the sample", heads, rows)]
+    if document.agreement:
+        is_class = bool(document.classes)
+        agreed = [
+            (
+                " and ".join(row["interpreters"]),
+                format_count(row["pixels"]),
+                *(
+                    [format_percent(row.get("agreement")), _plain(row.get("kappa"))]
+                    if is_class
+                    else [_plain(row.get("rmsd"))]
+                ),
+            )
+            for row in document.agreement
+        ]
+        measured = ["Same label", "Cohen's kappa"] if is_class else ["Root mean square difference"]
+        tables.append(TextTable("Agreement of interpreters", ("Files", "Pixels of both", *measured), agreed))
+    return tables
+
+
+def _in_order(document: AreasDocument) -> list[tuple[str, ClassArea]]:
+    """The areas in the order of the classes of the map."""
+    return [(name, document.areas[name]) for name in document.classes]
+
+
+def _plain(value: float | None) -> str:
+    return DASH if value is None else f"{value:.3g}"
+
+
+def format_hectares(value: float | None) -> str:
+    """Hectares, with as many digits as say something; a dash where they are not known."""
+    if value is None:
+        return DASH
+    return format_count(round(value)) if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _accuracy(value: EstimatedValue | None) -> str:
+    if value is None:
+        return DASH
+    ends = f" ({100 * value.interval[0]:.1f} to {100 * value.interval[1]:.1f})" if value.interval else ""
+    return f"{format_percent(value.estimate)}{ends}"
+
+
+def _ends(value: EstimatedValue) -> str:
+    """Both ends of an interval; a dash without one."""
+    return " to ".join(map(format_hectares, value.interval)) if value.interval else DASH

@@ -10,7 +10,7 @@ from eopipe.models.input_check import TOLERANCE, TileProperties
 from eopipe.models.model_files import is_permitted
 from eopipe.models.model_folder import CARD, TrainedModel, model_id, read_trained_model
 from eopipe.publish import MANIFEST
-from eopipe.reporting.palette import class_colors
+from eopipe.reporting.figures import class_colors
 from eopipe.tasks import SEGMENTATION
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.ground import pixel_metres

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from eopipe.config import check
-from eopipe.text_files import read_config
 from eopipe.errors import UsageError
 from eopipe.publish import publish
 from eopipe.run.locate import NAMES, project_folder
 from eopipe.stac.query import ALWAYS, parse_interval
+from eopipe.text_files import read_config
 from eopipe.text_table import message_line
 
 HEAD = """\

@@ -119,7 +119,7 @@ def predict(
     from eopipe.inference.temperature import read_calibration
     from eopipe.models.input_check import check_tiles
     from eopipe.models.model_folder import model_id, read_trained_model
-    from eopipe.reporting.palette import class_colors, rgb
+    from eopipe.reporting.figures import class_colors, rgb
     from eopipe.tiles.store import CHIP_SET, Tiles
 
     trained = read_trained_model(model, allow_code)

@@ -21,8 +21,8 @@ from eopipe.reporting.chip_sheet import (
     locator_box,
     read_chip_sheet,
 )
+from eopipe.reporting.figures import SPLIT_COLORS, rgb
 from eopipe.reporting.page import read_panels, render_comparison
-from eopipe.reporting.palette import SPLIT_COLORS, rgb
 from eopipe.reporting.panels import INCORRECT
 from eopipe.reporting.rasters import MapFile
 from eopipe.reporting.split_maps import unrolled

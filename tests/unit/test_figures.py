@@ -26,6 +26,7 @@ from eopipe.reporting.figures import (
     figure_style,
     font_families,
     new_figure,
+    rgb,
     save_png,
     save_svg,
     shorten_to_width,
@@ -33,7 +34,6 @@ from eopipe.reporting.figures import (
     wrapped,
 )
 from eopipe.reporting.maps import MapContent, MapPanel, degrees, label_degrees, write_map
-from eopipe.reporting.palette import rgb
 from eopipe.tiles.cells import Frame
 
 FOREST = "森林"

@@ -23,7 +23,7 @@ from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.loader.chip_reader import ChipArrays, ChipReader, ChipRequest, chip_sources
 from eopipe.reporting.data_tables import gap_rows, gap_text
 from eopipe.reporting.decimation import Decimation
-from eopipe.reporting.palette import SPLIT_COLORS, rgb
+from eopipe.reporting.figures import SPLIT_COLORS, rgb
 from eopipe.reporting.split_maps import UNUSED_COLOR, split_roles
 from eopipe.reporting.wording import describe_test
 from eopipe.text_files import read_json, write_json

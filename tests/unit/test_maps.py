@@ -40,7 +40,7 @@ from eopipe.models.model_folder import read_trained_model
 from eopipe.models.networks import UNet, unet_radius
 from eopipe.models.onnx import check_onnx, metadata, write_onnx
 from eopipe.publish import publish
-from eopipe.reporting.palette import class_colors, rgb
+from eopipe.reporting.figures import class_colors, rgb
 from eopipe.scenes.item import scene_tags, tagged_scenes
 from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.text_files import read_json

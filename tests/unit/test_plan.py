@@ -47,7 +47,7 @@ from eopipe.planning.frozen_scenes import find_scenes
 from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, refusals
 from eopipe.planning.plan_figure import figure_bounds
 from eopipe.publish import files
-from eopipe.reporting.palette import SPLIT_COLORS, rgb
+from eopipe.reporting.figures import SPLIT_COLORS, rgb
 from eopipe.text_files import write_json
 from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import make_grid

@@ -14,8 +14,8 @@ from scipy.stats import wasserstein_distance
 
 from eopipe.reporting import data_tables
 from eopipe.reporting.charts import ridge_chart
+from eopipe.reporting.data_tables import MAX_SCENES, DataQuality, distances, read_quality
 from eopipe.reporting.figures import CSS_COLORS, TWO
-from eopipe.reporting.quality import MAX_SCENES, DataQuality, distances, read_quality
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles
 

@@ -15,7 +15,7 @@ from scenery import split_outputs
 
 from eopipe.arrays import FloatArray
 from eopipe.reporting.charts import error_charts
-from eopipe.reporting.palette import ValueScale, rgb
+from eopipe.reporting.figures import ValueScale, rgb
 from eopipe.reporting.wording import DASH, format_measured
 from eopipe.stac.mlm import to_item
 from eopipe.stac.write import ItemExtent

@@ -20,7 +20,7 @@ from eopipe.evaluation.metrics_document import metrics_type, read_metrics
 from eopipe.evaluation.requirements import check_requirements
 from eopipe.reporting.charts import best_validation
 from eopipe.reporting.decimation import decimate, read_centres, read_means, windows_of_stores
-from eopipe.reporting.palette import DISTINCT, class_colors, difference, rgb
+from eopipe.reporting.figures import DISTINCT, class_colors, difference, rgb
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, map_panels, outline
 from eopipe.reporting.rasters import MapView, Quicklook
 from eopipe.reporting.scores import method_rows

@@ -31,7 +31,7 @@ from eopipe.chips.splits import (
 )
 from eopipe.errors import BadInputError, UsageError
 from eopipe.publish import digest
-from eopipe.reporting.palette import SPLIT_COLORS, rgb
+from eopipe.reporting.figures import SPLIT_COLORS, rgb
 from eopipe.text_files import read_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles

@@ -12,7 +12,7 @@ from builders import grid_of, write_store
 
 from eopipe.cli import main
 from eopipe.publish import write_manifest
-from eopipe.reporting.palette import class_colors, rgb
+from eopipe.reporting.figures import class_colors, rgb
 from eopipe.text_table import format_bytes
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles
