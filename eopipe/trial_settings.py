@@ -25,6 +25,8 @@ from eopipe.ports import adapter
 Settings = dict[str, Any]
 # What makes scores of trials incomparable, or shapes their jobs, which is the same for all.
 FIXED = ("task", "min_share", "processes", "nodes", "threads", "shards", "strategy", "deterministic")
+# The places that each training maps: trials are compared in those of validation, members where their mean is scored.
+PLACES = {"trial": "val", "member": "test"}
 MAX_TRIALS = 1000
 # As many as the workflow of CWL has steps for.
 MAX_RUNGS = 3

@@ -255,3 +255,12 @@ def evaluate(folder: Path, *options: object) -> dict[str, Any]:
     assert stage("evaluate", *options, "--metrics", folder / "metrics.json") == 0
     metrics: dict[str, Any] = read_json(folder / "metrics.json")
     return metrics
+
+
+def store_files(shape: tuple[int, int], layout: Layout, arrays: int, *, has_image: bool = True) -> int:
+    """Number of files of a published store with this number of raster arrays.
+
+    Shards and metadata of each array and of two coordinates, the grid mapping, the group and the manifest; beside
+    an image the names of its bands and its time.
+    """
+    return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2 + (2 + 1 if has_image else 0)

@@ -254,7 +254,7 @@ def stage_documents(folder: Path) -> Change:
 
 def area(folder: Path) -> Change:
     """An area of interest, as `init` and `search` read it."""
-    from eopipe.planning.project_settings import ProjectArea, read_area
+    from eopipe.planning.project_draft import ProjectArea, read_area
     from eopipe.tiles.globe import to_crs, unwrap
 
     path = folder / "area.geojson"

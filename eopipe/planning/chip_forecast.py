@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eopipe.arrays import BoolArray, IntArray, UInt8Array
+from eopipe.arrays import IntArray, UInt8Array
 from eopipe.chips.audit import ChipSplit, parse_allowed, raise_findings
 from eopipe.chips.block_choice import describe_unvalidated, plan_warnings
 from eopipe.chips.candidates import MappedImage, used_shapes
@@ -27,13 +27,18 @@ from eopipe.labels.source_values import label_table
 from eopipe.labels.sources import label_warnings
 from eopipe.labels.vectors import has_lost_many, shape_sentences
 from eopipe.labels.write import FROM_TO
+from eopipe.models.model_files import module_of
+from eopipe.models.pixel_models import METHOD_NAMES
 from eopipe.planning.frozen_scenes import Config, FrozenScenes, scene_folder
 from eopipe.run.locate import chip_stores
 from eopipe.scenes.item import time_attributes
+from eopipe.tasks import TASKS
 from eopipe.text_files import write_json
-from eopipe.tiles.cells import Frame
-from eopipe.tiles.grid import PixelWindow
+from eopipe.text_table import format_table
 from eopipe.tiles.store import Tiles
+from eopipe.train_options import PIXEL_MODELS
+from eopipe.training.schedule import MOST_STEPS, default_batch, default_crop, training_length
+from eopipe.training_job import FEWEST_STEPS, TrainingLength
 from eopipe.warp.footprints import Coverage
 
 # Labels are written for the plan up to this number of pixels, of all scenes: a minute of work.
@@ -203,53 +208,26 @@ def split_arguments(settings: dict[str, Any]) -> tuple[SplitPlan, SplitRequest]:
 
 
 @dataclass(frozen=True)
-class PlannedImage:
+class PlannedImage(Coverage):
     """An input of the model before it is there: what the split asks of a store of tiles."""
 
     scene: str
     attributes: dict[str, Any]
-    coverage: Coverage
-
-    @property
-    def frame(self) -> Frame:
-        return self.coverage.frame
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.frame.shape
-
-    @property
-    def windows(self) -> tuple[PixelWindow, ...]:
-        """Rows and columns around what it covers."""
-        return tuple(window for window, _ in self.coverage.parts)
-
-    def valid(self, y: slice, x: slice) -> BoolArray:
-        """The covered pixels (y, x) of a window."""
-        return self.coverage.read(y, x)
 
 
 def _images(scenes: FrozenScenes) -> list[PlannedImage]:
-    """The model's inputs by name: the scenes, or composites of them; one that is everywhere before they are known."""
-    if not scenes.items:
-        return [PlannedImage("", {}, Coverage.whole(scenes.frame))]
-    if scenes.periods:
-        unions = {
-            name: Coverage.union(scenes.frame, [scenes.masks[scene] for scene in members])
-            for name, members in scenes.periods.items()
-        }
-        return [PlannedImage(name, {}, unions[name]) for name in sorted(unions)]
-    attributes = {
-        name: time_attributes(item["properties"]) | {"grid:code": item["properties"].get("grid:code")}
-        for name, item in scenes.items.items()
-    }
-    return [PlannedImage(name, attributes[name], scenes.masks[name]) for name in sorted(scenes.items)]
+    """The model's inputs by name; one that is everywhere before they are known."""
+    properties = {name: item["properties"] for name, item in scenes.items.items() if not scenes.periods}
+    attributes = {name: time_attributes(of) | {"grid:code": of.get("grid:code")} for name, of in properties.items()}
+    images = scenes.images or {"": Coverage.whole(scenes.frame)}
+    return [PlannedImage(scenes.frame, image.parts, n, attributes.get(n, {})) for n, image in images.items()]
 
 
 def _write_labels(config: Config, scenes: FrozenScenes, folder: Path) -> list[Path]:
     """Label stores, written by the stage itself; none where their file is missing, or a scene is not local."""
     source, grid = config["label"]["source"], folder / "grid.json"
     count = len(scenes.items) if source is None else 1
-    if math.prod(scenes.shape) * count > MAX_LABEL_PIXELS or (source is not None and not Path(source).exists()):
+    if math.prod(scenes.frame.shape) * count > MAX_LABEL_PIXELS or (source is not None and not Path(source).exists()):
         return []
     of_stores: dict[str, Path | None] = {"all": None}
     if source is None:
@@ -275,3 +253,46 @@ def chips_json(forecast: ChipForecast) -> dict[str, Any]:
         }
         for split in SPLITS
     }
+
+
+def chips_table(forecast: ChipForecast) -> list[str]:
+    """Chips by split: positions on the grid, chips over all scenes, and chips of each class where labels are known."""
+    names = forecast.classes if forecast.has_labels else ()
+    head = ("split", "positions", "chips", *(f"with {name}" for name in names))
+    rows = [head]
+    for split in SPLITS:
+        counts = forecast.class_counts(split)[: len(names)]
+        total = max(1, sum(pixels for _, _, pixels in counts))
+        shares = (f"{count:,} ({100 * pixels / total:.1f} %)" for _, count, pixels in counts)
+        rows.append((split, f"{len(forecast.corners[split]):,}", f"{forecast.count(split):,}", *shares))
+    return format_table(rows, left=(0,))
+
+
+def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | None:
+    """The length of the training; None where it depends on labels that are not there yet, or there are no chips."""
+    train, count, chip = config["train"], chips.count("train"), chips.plan.chip
+    if train["architecture"] in PIXEL_MODELS:
+        return None
+    train = train | {"batch": train["batch"] or default_batch(train["task"], chip)}
+    if not count or not (chips.has_labels or TASKS[train["task"]].is_of_chips):
+        return None
+    labelled, drawn = chips.ground_pixels, sum(pixels for *_, pixels in chips.class_counts("train")) / count
+    crop = train["crop"]
+    if crop is None and not module_of(train["architecture"]):
+        crop = default_crop(chip)
+    part = (crop / chip) ** 2 if crop else 1.0
+    of_labels = (count, 1.0) if TASKS[train["task"]].is_of_chips else (labelled, drawn, part)
+    return training_length(train, count, *of_labels)
+
+
+def length_line(config: Config, chips: ChipForecast) -> str:
+    """The length of the training in words."""
+    length, train = forecast_length(config, chips), config["train"]
+    if train["architecture"] in PIXEL_MODELS:
+        fitted = METHOD_NAMES[train["architecture"]]
+        return f"training length: one fit of {fitted} to at most {train['max_pixels']:,} labelled pixels"
+    if length:
+        return f"training length: {length}"
+    if train["epochs"] or train["steps"]:
+        return f"training length: {train['epochs'] or train['steps']} {'epochs' if train['epochs'] else 'steps'}"
+    return f"training length: {FEWEST_STEPS} to {MOST_STEPS} steps, by the number of labelled pixels"

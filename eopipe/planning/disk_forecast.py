@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from eopipe.chips.chips import windows_with_chips
 from eopipe.chips.splits import SPLITS
 from eopipe.composites.periods import day_of, part_of
 from eopipe.contract import Argument, stage
@@ -30,10 +30,12 @@ from eopipe.run.locate import chip_stores
 from eopipe.run.repeated import each_fold, each_training
 from eopipe.scenes.item import asset_key, asset_projection
 from eopipe.text_files import write_json
+from eopipe.text_table import format_bytes, format_table
 from eopipe.tiles.cells import Cell
 from eopipe.tiles.grid import PixelWindow, grid_json, parts_of, within
 from eopipe.tiles.layout import Layout, crop_to_chunks
-from eopipe.trial_settings import counts_of_rungs, training_settings
+from eopipe.trial_settings import PLACES, counts_of_rungs, kind_of_trainings, training_settings
+from eopipe.warp.footprints import Coverage
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -59,8 +61,9 @@ CHIP_BYTES = 340
 MODEL_INODES, MODEL_BYTES, WEIGHTS = 6, 30_000, (".safetensors", ".onnx")
 # One that pauses at a rung has a checkpoint too.
 CHECKPOINT_INODES, CHECKPOINT_BYTES = 9, 10_000
-# A map is two files in a folder.
-MAP_INODES, MAP_BYTES, MAP_RATE = 3, 28_000, 2.4
+# A map is two files in a folder, and a part of one has no blocks without data. A pixel with data takes 2.3 bytes where
+# the model is sure, as in the run of two zones of the tests, and 4.7 where it is not, as in the demo.
+MAP_INODES, MAP_BYTES, PART_BYTES, MAP_RATE = 3, 8_000, 4_000, 3.4
 # Raster arrays of a store, and its files and folders beside them.
 STORE_ARRAYS = {"tiles": (2, 20), "composites": (3, 20), "labels": (2, 13)}
 # Coordinates x and y are stored as float64.
@@ -85,6 +88,15 @@ class StoreSize:
 
 # Labels and masks are nearly constant.
 LABEL_SIZE, TILE_METADATA = StoreSize(0.1, 25_000.0), 12_000.0
+
+
+@dataclass(frozen=True)
+class PlannedMaps:
+    """The maps of a run by one model: their number, their pixels with data, and those that each training maps."""
+
+    number: int
+    pixels: int
+    pixels_of_trainings: int
 
 
 @dataclass(frozen=True)
@@ -121,36 +133,55 @@ def forecast_disk(
     config: Config, scenes: FrozenScenes, sizes: list[AssetSize], chips: ChipForecast | None
 ) -> DiskForecast:
     """What a run on scenes writes; without chips, of a finished model, there is no split and no training."""
-    store_size, names, whole = sample_size(config, scenes), [*scenes.items], [cell.shape for cell in scenes.frame.cells]
-    store_size = store_size or typical_size(config, scenes, sizes)
+    store_size = sample_size(config, scenes) or typical_size(config, scenes, sizes)
     layout, of_labels = (Layout(config[name]["chunk"], config[name]["shard"]) for name in ("preprocess", "label"))
-    paths, images = {"tiles": names}, [_shapes(scenes, [name], layout) for name in names]
-    pixels = sum(mask.pixels for mask in scenes.masks.values())
-    rows = [_scenes(scenes, sizes), _stores("tiles", images, layout, store_size, pixels, len(whole))]
+    cells, tiles, images = scenes.frame.cells, scenes.masks, scenes.images
+    pixels = sum(mask.pixels for mask in tiles.values())
+    shapes = [_shapes(mask, layout) for mask in tiles.values()]
+    paths = {"tiles": [*tiles]}
+    rows = [_scenes(scenes, sizes), _stores("tiles", shapes, layout, store_size, pixels, len(cells))]
     if scenes.periods:
-        paths["composites"] = [*scenes.periods]
-        images = [_shapes(scenes, members, layout) for members in scenes.periods.values()]
-        parts = [_stacked_parts(config, scenes, members) for members in scenes.periods.values()]
-        pixels = sum(count * _area(shapes) for count, shapes in zip(parts, images, strict=True))
-        rows.append(_stores("composites", images, layout, store_size, pixels, len(whole)))
+        paths["composites"], shapes = [*images], [_shapes(mask, layout) for mask in images.values()]
+        pixels = sum(_stacked_parts(config, scenes, name) * mask.pixels for name, mask in images.items())
+        rows.append(_stores("composites", shapes, layout, store_size, pixels, len(cells)))
     if config["label"]["source"] or config["label"]["asset"]:
-        paths["labels"] = names if config["label"]["asset"] else ["all"]
-        shapes, pixels = [whole] * len(paths["labels"]), _area(whole) * len(paths["labels"])
-        rows.append(_stores("labels", shapes, of_labels, LABEL_SIZE, pixels, len(whole)))
-    parts_of_images = [shape for shapes in images for shape in shapes]
-    maps = parts_of_images if config["label"]["asset"] or splits_images(config) else whole
+        paths["labels"] = [*tiles] if config["label"]["asset"] else ["all"]
+        whole = [[cell.shape for cell in cells]] * len(paths["labels"])
+        pixels = sum(math.prod(shape) for shapes in whole for shape in shapes)
+        rows.append(_stores("labels", whole, of_labels, LABEL_SIZE, pixels, len(cells)))
     stores = [Path(config["results"], kind, f"{name}.zarr") for kind, of_kind in paths.items() for name in of_kind]
-    return _with_models(config, rows, chips, maps, len(parts_of_images), stores)
+    maps = _planned_maps(config, scenes, chips)
+    return _with_models(config, rows, chips, maps, sum(len(image.windows) for image in images.values()), stores)
 
 
 def forecast_disk_of_chip_set(config: Config, chips: ChipForecast) -> DiskForecast:
     """What a run on a chip set writes, whose tiles and labels are there."""
     stores = [Path(config["chip_set"], "tiles", f"{name}.zarr") for name in chip_stores(config)]
-    return _with_models(config, [], chips, [(0, 0)] * len(stores), len(stores), stores)
+    area, kind = chips.plan.chip**2, kind_of_trainings(config)
+    maps = PlannedMaps(len(stores), area * len(chips.samples), area * chips.count(PLACES[kind]) if kind else 0)
+    return _with_models(config, [], chips, maps, len(stores), stores)
+
+
+def _planned_maps(config: Config, scenes: FrozenScenes, chips: ChipForecast | None) -> PlannedMaps:
+    """The maps of all images as one in each cell, or of each image in each cell that it reaches."""
+    frame, images, number, pixels, in_places = scenes.frame, [*scenes.images.values()], 0, 0, 0
+    is_mosaic = not (config["label"]["asset"] or splits_images(config))
+    if is_mosaic:
+        images = [Coverage(frame, tuple(part for image in images for part in image.parts))]
+    kind = kind_of_trainings(config)
+    samples = chips.samples[chips.role == SPLITS.index(PLACES[kind])] if chips and kind else np.empty((0, 3), np.int64)
+    for n, image in enumerate(images):
+        mapped = [cell.window for cell in frame.cells] if is_mosaic else [*image.windows]
+        number, pixels = number + len(mapped), pixels + image.count(mapped)
+        corners = samples[is_mosaic | (samples[:, 0] == n), 1:]
+        if chips and len(corners):
+            windows = [window for cell in frame.cells for window in cell.windows(config["predict"]["window"])]
+            in_places += image.count(windows_with_chips(windows, corners, chips.plan.chip))
+    return PlannedMaps(number, pixels, in_places)
 
 
 def _with_models(
-    config: Config, rows: list[DiskRow], chips: ChipForecast | None, maps: Shapes, images: int, stores: list[Path]
+    config: Config, rows: list[DiskRow], chips: ChipForecast | None, maps: PlannedMaps, images: int, stores: list[Path]
 ) -> DiskForecast:
     """The forecast with models, maps and everything else; the catalog has all `images` once more."""
     trainings, folds, rungs = len(training_settings(config)), config["folds"], len(config["trials"]["rungs"])
@@ -161,8 +192,10 @@ def _with_models(
         size = MODEL_BYTES * count + CHECKPOINT_BYTES * checkpoints
         rows.append(DiskRow("models", count + rungs, inodes, size))
     parts = config["map_parts"] if config["map_parts"] > 1 else 0
-    count, copies = len(maps) * (1 + folds + trainings + parts), 1 + folds + trainings + bool(parts)
-    size = (copies + config["with_products"]) * (MAP_BYTES * len(maps) + MAP_RATE * _area(maps))
+    copies, wholes = 1 + folds + trainings, 1 + folds + bool(parts) + config["with_products"]
+    count = maps.number * (copies + parts)
+    size = maps.number * (MAP_BYTES * copies + PART_BYTES * parts)
+    size += MAP_RATE * (wholes * maps.pixels + trainings * maps.pixels_of_trainings)
     rows.append(DiskRow("maps", count, MAP_INODES * count, round(size)))
     own_jobs = RUN_JOBS + FOLD_JOBS * folds
     jobs = own_jobs + sum(row.jobs for row in rows)
@@ -195,20 +228,17 @@ def _scenes(scenes: FrozenScenes, sizes: list[AssetSize]) -> DiskRow:
     return DiskRow("scenes", len(scenes.items), inodes, size)
 
 
-def _shapes(scenes: FrozenScenes, names: list[str], layout: Layout) -> Shapes:
-    """Height and width of what a store of these scenes has of each cell that their footprints reach."""
-    shapes = []
-    for cell in scenes.frame.cells:
-        if windows := [place.window for name in names for place in scenes.footprints[name] if place.cell is cell]:
-            height, width = crop_to_chunks(cell.grid, windows, layout)[0].shape
-            shapes.append((int(height), int(width)))
-    return shapes
+def _shapes(image: Coverage, layout: Layout) -> Shapes:
+    """Height and width of what a store of an image has of each cell that it reaches."""
+    places = [place for window in image.windows for place in image.frame.parts_in_cells(window)]
+    grids = (crop_to_chunks(cell.grid, [window], layout)[0] for cell, window, _ in places)
+    return [(int(grid.shape[0]), int(grid.shape[1])) for grid in grids]
 
 
-def _stacked_parts(config: Config, scenes: FrozenScenes, names: list[str]) -> int:
-    """How many parts the composite of these scenes stacks: the parts in the config, or else of their days."""
+def _stacked_parts(config: Config, scenes: FrozenScenes, name: str) -> int:
+    """How many parts a composite stacks: the parts in the config, or else of the days of its scenes."""
     composite = config["composite"]
-    days = [day_of(scenes.items[name]["properties"], f"scene {name}") for name in names]
+    days = [day_of(scenes.items[scene]["properties"], f"scene {scene}") for scene in scenes.periods[name]]
     return len(composite["parts"] or {part_of(day, composite["stack"]) for day in days})
 
 
@@ -228,10 +258,6 @@ def store_inodes(kind: str, shapes: Shapes, layout: Layout) -> int:
     # A raster array has metadata, two folders, its shards and a folder for each row of them.
     rows = sum(-(-shape[0] // layout.shards(shape)[0]) for shape in shapes)
     return others * len(shapes) + rasters * (3 * len(shapes) + rows + sum(map(layout.files, shapes)))
-
-
-def _area(shapes: Iterable[tuple[int, int]]) -> int:
-    return sum(height * width for height, width in shapes)
 
 
 def typical_size(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> StoreSize:
@@ -258,7 +284,7 @@ def sample_size(config: Config, scenes: FrozenScenes) -> StoreSize | None:
             source = scene_folder(config, scene, scenes.items[scene], folder)
             if source is not None:
                 grid = cell.grid[within(window, cell.window)]
-                pixels = int(scenes.masks[scene].read(*window).sum())
+                pixels = int(scenes.masks[scene].valid(*window).sum())
                 trials.append((*_write_trial(config, source, grid, folder), pixels))
     if not trials:
         return None
@@ -273,7 +299,7 @@ def _trial_windows(scenes: FrozenScenes) -> list[tuple[str, Cell, PixelWindow]]:
         for scene, footprints in scenes.footprints.items()
         for place in footprints
         for window in parts_of(place.in_frame, WINDOW_EDGE)
-        if scenes.masks[scene].read(*window).any()
+        if scenes.masks[scene].valid(*window).any()
     ]
     chosen = np.unique(np.linspace(0, len(covered) - 1, min(MAX_TRIALS, len(covered))).round().astype(int))
     return [covered[n] for n in chosen]
@@ -289,6 +315,17 @@ def _write_trial(config: Config, scene: Path, grid: "GeoBox", folder: Path) -> t
     data = sum(size for parts, size in sizes.items() if "c" in parts and parts[0] not in ("x", "y"))
     metadata = sum(size for parts, size in sizes.items() if "c" not in parts)
     return data, metadata + (target / MANIFEST).stat().st_size
+
+
+def disk_table(disk: DiskForecast) -> list[str]:
+    """What the run writes, kind by kind, with the total."""
+    inodes, size, *_ = disk.totals
+    rows = [*disk.rows, DiskRow("= total", sum(row.jobs for row in disk.rows), inodes, size)]
+    cells = [(row.name, f"{row.jobs:,}", f"{row.inodes:,}", format_bytes(row.bytes)) for row in rows]
+    return [
+        *format_table([("the run writes", "jobs", "inodes", "bytes"), *cells], left=(0,)),
+        "Within 10 %. Inodes are files and folders; hard links, checkpoints and the weights of models do not count.",
+    ]
 
 
 def free_space(folder: Path) -> tuple[int, int]:

@@ -14,12 +14,12 @@ from eopipe.errors import BadInputError, IntegrityError, RefusedError, UsageErro
 from eopipe.models.input_check import TileProperties
 from eopipe.models.model_files import is_permitted, permission_message
 from eopipe.models.model_folder import CARD, TEST_SCORES, model_id, read_model_card
-from eopipe.planning.project_draft import ProjectDraft
-from eopipe.planning.project_settings import (
+from eopipe.planning.project_draft import (
     MAX_CLOUD,
     SMALL_KM2,
     InitOptions,
     ProjectArea,
+    ProjectDraft,
     Section,
     assets_of,
     source_of,

@@ -1,16 +1,20 @@
 """The scenes and the grid of a run: its frozen list, or a search in a temporary folder."""
 
+import math
+import os
 import shlex
 import tempfile
 from collections import defaultdict
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from eopipe.composites.periods import day_of
 from eopipe.contract import Input, Option, stage, to_args
+from eopipe.errors import BadInputError
 from eopipe.fetch.assets import AssetSize, local_file
 from eopipe.provenance.redact import redact_for_record
 from eopipe.publish import MANIFEST, verify
@@ -18,37 +22,30 @@ from eopipe.run.images import periods
 from eopipe.scenes.item import ITEM_FILE, Item, day_text, read_item, scene_name
 from eopipe.stac.query import cloud_cover
 from eopipe.text_files import read_json, write_json
+from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.globe import outline_of
-from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, grid_extent
+from eopipe.warp.footprints import CellFootprint, Coverage, bounds_of, cell_footprints, footprint, grid_extent
 
 Config = dict[str, Any]
 # Outputs of search, by port.
 SEARCH_OUTPUTS = {"items": "items", "grid": "grid.json", "selection": "selection.json"}
 # The edge of the blocks of most cloud-optimised GeoTIFFs, in pixels.
 BLOCK = 512
+MAX_ROWS = 40
 
 
 @dataclass(frozen=True)
 class FrozenScenes:
     """Scenes by name and the cells of the run, and the scenes of each composite.
 
-    `is_frozen` says whether the results of the run hold them.
+    `is_frozen` says whether the results of the run hold them. There are no items where only a server knows them.
     """
 
     items: dict[str, Item]
     frame: Frame
-    is_frozen: bool
-    periods: dict[str, list[str]]
-
-    @classmethod
-    def unknown(cls, frame: Frame) -> "FrozenScenes":
-        """Scenes that only a server knows, on a grid that is known."""
-        return cls({}, frame, is_frozen=False, periods={})
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.frame.shape
+    is_frozen: bool = False
+    periods: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def days(self) -> tuple[date, ...]:
@@ -61,6 +58,14 @@ class FrozenScenes:
     @cached_property
     def masks(self) -> dict[str, Coverage]:
         return {name: Coverage.of(self.frame, footprints) for name, footprints in self.footprints.items()}
+
+    @cached_property
+    def images(self) -> dict[str, Coverage]:
+        """What the images of the model cover, by name: its scenes, or composites of them."""
+        if not self.periods:
+            return {name: self.masks[name] for name in sorted(self.items)}
+        members = {name: [self.masks[scene] for scene in names] for name, names in sorted(self.periods.items())}
+        return {name: Coverage.union(self.frame, masks) for name, masks in members.items()}
 
 
 def find_scenes(config: Config) -> FrozenScenes:
@@ -126,6 +131,27 @@ def scene_folder(config: Config, name: str, item: Item, folder: Path) -> Path | 
     return links
 
 
+def refuse_huge_grid(scenes: FrozenScenes) -> None:
+    """Raise BadInputError for scenes whose valid masks would fill the memory of this machine."""
+    (height, width), memory = scenes.frame.shape, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = sum(math.prod(place.shape) for footprints in scenes.footprints.values() for place in footprints)
+    for members, cell in product(scenes.periods.values(), scenes.frame.cells):
+        windows = [place.window for name in members for place in scenes.footprints[name] if place.cell is cell]
+        needed += math.prod(axis.stop - axis.start for axis in bounds_of(windows)) if windows else 0
+    if needed < memory / 2:
+        return
+    grid = max((cell.grid for cell in scenes.frame.cells), key=lambda grid: grid.shape[0] * grid.shape[1])
+    outlines = [outline for item in scenes.items.values() if (outline := footprint(item, grid))]
+    share = 100 * sum(outline.area for outline in outlines) / grid_extent(grid).area
+    crs = " and ".join(str(cell.grid.crs) for cell in scenes.frame.cells)
+    raise BadInputError(
+        f"the grid of {height:,} x {width:,} pixels in {crs} is too large: masks of "
+        f"{len(scenes.items)} scenes need {format_bytes(needed)} of memory, and this machine has "
+        f"{format_bytes(memory)}; the scenes cover {share:.2g} % of it. Choose a smaller search.area, a coarser "
+        "search.resolution, or a run for each place where scenes are far apart"
+    )
+
+
 @dataclass(frozen=True)
 class SceneRow:
     """A scene in the files of a plan, with its cloud cover in percent; `fetched`: its assets are in the results."""
@@ -180,3 +206,22 @@ def plan_geojson(scenes: FrozenScenes, rows: list[SceneRow]) -> dict[str, Any]:
 
 def _feature(geometry: Any, **properties: Any) -> dict[str, Any]:
     return {"type": "Feature", "geometry": geometry, "properties": properties}
+
+
+def scenes_table(rows: list[SceneRow]) -> list[str]:
+    """The scenes, one line each; the middle of a long list is omitted, `plan.json` has it."""
+    cells = [_scene_row(row) for row in rows]
+    if len(cells) > MAX_ROWS:
+        half = MAX_ROWS // 2
+        omitted = len(cells) - 2 * half
+        cells = [*cells[:half], (f"... {omitted} more in plan.json", "", "", "", "", ""), *cells[-half:]]
+    head = ("scene", "date", "cloud", "of the grid", "to fetch", "")
+    return format_table([head, *cells], left=(0, 1, 5))
+
+
+def _scene_row(row: SceneRow) -> TextRow:
+    known = "unknown" if row.assets_of_unknown_size and not row.bytes else format_bytes(row.bytes)
+    note = f"+ {row.assets_of_unknown_size} assets of unknown size" if row.assets_of_unknown_size and row.bytes else ""
+    size, note = ("0 B", "already fetched") if row.fetched else (known, note)
+    cloud = "?" if row.cloud is None else f"{row.cloud:.0f} %"
+    return row.scene, row.date or "?", cloud, f"{100 * row.share_of_grid:.0f} %", size, note

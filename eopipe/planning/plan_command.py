@@ -1,14 +1,14 @@
 """`eopipe plan`: forecast of a run as a table, files and a figure; refused over a quota."""
 
 import logging
-import math
-import os
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+
+from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.splits import SPLITS
 from eopipe.clusters.profile import describe_training
 from eopipe.clusters.profile_command import config_conflicts, find_profile, read_profile
@@ -18,15 +18,21 @@ from eopipe.contract import Argument
 from eopipe.errors import BadInputError, NoSpaceError, UsageError
 from eopipe.fetch.assets import asset_sizes
 from eopipe.fetch.retry import FetchSession
-from eopipe.models.model_files import module_of
-from eopipe.models.pixel_models import METHOD_NAMES
 from eopipe.needs import Known, unmet
 from eopipe.planning.check_config import missing_files, model_mistakes, unpacked
-from eopipe.planning.chip_forecast import ChipForecast, chips_json, forecast_chip_set, forecast_splits
+from eopipe.planning.chip_forecast import (
+    ChipForecast,
+    chips_json,
+    chips_table,
+    forecast_chip_set,
+    forecast_length,
+    forecast_splits,
+    length_line,
+)
 from eopipe.planning.disk_forecast import (
     DiskForecast,
-    DiskRow,
     Quota,
+    disk_table,
     forecast_disk,
     forecast_disk_of_chip_set,
     free_space,
@@ -38,27 +44,42 @@ from eopipe.planning.frozen_scenes import (
     clip_sizes,
     find_scenes,
     plan_geojson,
+    refuse_huge_grid,
     scene_rows,
+    scenes_table,
 )
-from eopipe.planning.plan_figure import write_plan_figure
 from eopipe.ports import ConfigFile
 from eopipe.publish import publish, refuse_foreign
+from eopipe.reporting.figures import INK, SPLIT_COLORS, Box, axes_at, figure_style, new_figure, save_png
+from eopipe.reporting.maps import (
+    GAP,
+    LEGEND_WIDTH,
+    MARGIN,
+    SCALE_HEIGHT,
+    TALLEST,
+    TICKS,
+    WIDTH,
+    add_heads,
+    add_legend,
+    add_scale_bar,
+    label_degrees,
+)
 from eopipe.run.finished_model import check_grid
 from eopipe.run.locate import in_project
-from eopipe.tasks import TASKS
 from eopipe.text_files import write_json
-from eopipe.text_table import TextRow, format_bytes, format_table
-from eopipe.tiles.cells import Cell
-from eopipe.tiles.ground import scale_warning
-from eopipe.train_options import PIXEL_MODELS
-from eopipe.training.schedule import MOST_STEPS, default_batch, default_crop, training_length
-from eopipe.training_job import FEWEST_STEPS, TrainingLength
+from eopipe.text_table import format_bytes
+from eopipe.tiles.cells import Cell, Frame
+from eopipe.tiles.globe import to_crs, transformer
+from eopipe.tiles.grid import Bounds
+from eopipe.tiles.ground import pixel_metres, scale_warning
 from eopipe.trial_settings import describe_trainings
-from eopipe.warp.footprints import bounds_of, footprint, grid_extent
+from eopipe.warp.footprints import exterior_rings, footprint, grid_extent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Seconds to wait for a server's answer about the size of a file.
 TIMEOUT_S = 30.0
-MAX_ROWS = 40
 TOTALS = ("inodes", "bytes", "inodes_to_write", "bytes_to_write")
 
 
@@ -157,36 +178,6 @@ def stop_message(sentences: list[str]) -> str:
     return f"this will stop the run:{several if len(sentences) > 1 else f' {sentences[0]}'}"
 
 
-def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | None:
-    """The length of the training; None where it depends on labels that are not there yet, or there are no chips."""
-    train, count, chip = config["train"], chips.count("train"), chips.plan.chip
-    if train["architecture"] in PIXEL_MODELS:
-        return None
-    train = train | {"batch": train["batch"] or default_batch(train["task"], chip)}
-    if not count or not (chips.has_labels or TASKS[train["task"]].is_of_chips):
-        return None
-    labelled, drawn = chips.ground_pixels, sum(pixels for *_, pixels in chips.class_counts("train")) / count
-    crop = train["crop"]
-    if crop is None and not module_of(train["architecture"]):
-        crop = default_crop(chip)
-    part = (crop / chip) ** 2 if crop else 1.0
-    of_labels = (count, 1.0) if TASKS[train["task"]].is_of_chips else (labelled, drawn, part)
-    return training_length(train, count, *of_labels)
-
-
-def length_line(config: Config, chips: ChipForecast) -> str:
-    """The length of the training in words."""
-    length, train = forecast_length(config, chips), config["train"]
-    if train["architecture"] in PIXEL_MODELS:
-        fitted = METHOD_NAMES[train["architecture"]]
-        return f"training length: one fit of {fitted} to at most {train['max_pixels']:,} labelled pixels"
-    if length:
-        return f"training length: {length}"
-    if train["epochs"] or train["steps"]:
-        return f"training length: {train['epochs'] or train['steps']} {'epochs' if train['epochs'] else 'steps'}"
-    return f"training length: {FEWEST_STEPS} to {MOST_STEPS} steps, by the number of labelled pixels"
-
-
 def forecast_run(config: Config) -> RunForecast:
     """Search and forecast; nothing is downloaded or written to the results."""
     if config["chip_set"]:
@@ -204,27 +195,6 @@ def forecast_run(config: Config) -> RunForecast:
     chips = None if config["model"] else next(forecast_splits(config, scenes, [config["split"]]))
     disk = forecast_disk(config, scenes, sizes, chips)
     return RunForecast(scenes, scene_rows(config, scenes, sizes), chips, disk)
-
-
-def refuse_huge_grid(scenes: FrozenScenes) -> None:
-    """Raise BadInputError for scenes whose valid masks would fill the memory of this machine."""
-    (height, width), memory = scenes.shape, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needed = sum(math.prod(place.shape) for footprints in scenes.footprints.values() for place in footprints)
-    for members, cell in product(scenes.periods.values(), scenes.frame.cells):
-        windows = [place.window for name in members for place in scenes.footprints[name] if place.cell is cell]
-        needed += math.prod(axis.stop - axis.start for axis in bounds_of(windows)) if windows else 0
-    if needed < memory / 2:
-        return
-    grid = max((cell.grid for cell in scenes.frame.cells), key=lambda grid: grid.shape[0] * grid.shape[1])
-    outlines = [outline for item in scenes.items.values() if (outline := footprint(item, grid))]
-    share = 100 * sum(outline.area for outline in outlines) / grid_extent(grid).area
-    crs = " and ".join(str(cell.grid.crs) for cell in scenes.frame.cells)
-    raise BadInputError(
-        f"the grid of {height:,} x {width:,} pixels in {crs} is too large: masks of "
-        f"{len(scenes.items)} scenes need {format_bytes(needed)} of memory, and this machine has "
-        f"{format_bytes(memory)}; the scenes cover {share:.2g} % of it. Choose a smaller search.area, a coarser "
-        "search.resolution, or a run for each place where scenes are far apart"
-    )
 
 
 def refusals(config: Config, forecast: RunForecast, quota: Quota) -> list[str]:
@@ -308,44 +278,117 @@ def forecast_json(forecast: RunForecast, refused: list[str]) -> dict[str, Any]:
     }
 
 
-def scenes_table(rows: list[SceneRow]) -> list[str]:
-    """The scenes, one line each; the middle of a long list is omitted, `plan.json` has it."""
-    cells = [_scene_row(row) for row in rows]
-    if len(cells) > MAX_ROWS:
-        half = MAX_ROWS // 2
-        omitted = len(cells) - 2 * half
-        cells = [*cells[:half], (f"... {omitted} more in plan.json", "", "", "", "", ""), *cells[-half:]]
-    head = ("scene", "date", "cloud", "of the grid", "to fetch", "")
-    return format_table([head, *cells], left=(0, 1, 5))
+COVERAGE, TIMELINE = "#7c97a6", "#4d7386"
+TIMELINE_HEIGHT, TIMELINE_LABEL = 0.9, 0.42
+# The surroundings of the grid in the map, as a share of its size; footprints may extend much further.
+MAX_AROUND, MIN_AROUND = 0.6, 0.06
 
 
-def _scene_row(row: SceneRow) -> TextRow:
-    known = "unknown" if row.assets_of_unknown_size and not row.bytes else format_bytes(row.bytes)
-    note = f"+ {row.assets_of_unknown_size} assets of unknown size" if row.assets_of_unknown_size and row.bytes else ""
-    size, note = ("0 B", "already fetched") if row.fetched else (known, note)
-    cloud = "?" if row.cloud is None else f"{row.cloud:.0f} %"
-    return row.scene, row.date or "?", cloud, f"{100 * row.share_of_grid:.0f} %", size, note
+def write_plan_figure(
+    path: Path, scenes: FrozenScenes, rows: list[SceneRow], chips: ChipForecast | None, title: str
+) -> None:
+    """Draw the plan as PNG; the same plan gives the same bytes."""
+    # Several cells are drawn in the CRS of the first.
+    first = scenes.frame.cells[0].grid
+    shapes = (footprint(item, first) for item in scenes.items.values())
+    outlines = [ring for shape in shapes if shape is not None for ring in exterior_rings(shape)]
+    left, lower, right, upper = figure_bounds(_extents(scenes.frame), outlines)
+    days = sorted(row.date for row in rows if row.date)
+    period = f", {days[0]} to {days[-1]}" if days else ""
+    of_splits = zip(SPLITS, SPLIT_COLORS, strict=True) if chips else ()
+    legend = [(f"{name}, {chips.count(name) if chips else 0:,} chips", color) for name, color in of_splits]
+    with figure_style(title):
+        figure = new_figure(WIDTH, WIDTH)
+        top = add_heads(figure, f"Plan: {title}", f"{len(rows)} scenes{period}")
+        across, down = np.array(pixel_metres(first)) / np.abs([first.affine.a, first.affine.e])
+        aspect = (upper - lower) * down / ((right - left) * across)
+        width = min(WIDTH - 2 * MARGIN - LEGEND_WIDTH - GAP - TICKS, TALLEST / aspect)
+        box: Box = (MARGIN + TICKS, top, width, width * aspect)
+        corner = (box[0] + width + GAP + 0.1, top)
+        end = add_legend(
+            figure, corner, [*legend, ("scene coverage", COVERAGE), ("grid", "none")], WIDTH - MARGIN - corner[0]
+        )
+        bottom = max(box[1] + box[3], end + SCALE_HEIGHT)
+        figure.set_figheight(bottom + 0.75 + TIMELINE_HEIGHT + TIMELINE_LABEL)
+        axes = axes_at(figure, box)
+        axes.set(xlim=(left, right), ylim=(lower, upper))
+        _draw_map(axes, scenes, chips, outlines)
+        label_degrees(axes, str(first.crs))
+        add_scale_bar(
+            figure, (corner[0], bottom), (right - left) * across / width, [cell.grid for cell in scenes.frame.cells]
+        )
+        timeline = axes_at(figure, (MARGIN + 0.4, bottom + 0.75, WIDTH - 2 * MARGIN - 0.4, TIMELINE_HEIGHT))
+        _draw_timeline(timeline, rows, chips)
+        save_png(figure, path)
 
 
-def disk_table(disk: DiskForecast) -> list[str]:
-    """What the run writes, kind by kind, with the total."""
-    inodes, size, *_ = disk.totals
-    rows = [*disk.rows, DiskRow("= total", sum(row.jobs for row in disk.rows), inodes, size)]
-    cells = [(row.name, f"{row.jobs:,}", f"{row.inodes:,}", format_bytes(row.bytes)) for row in rows]
-    return [
-        *format_table([("the run writes", "jobs", "inodes", "bytes"), *cells], left=(0,)),
-        "Within 10 %. Inodes are files and folders; hard links, checkpoints and the weights of models do not count.",
-    ]
+def _extents(frame: Frame) -> Any:
+    """The outlines of all cells (shapely), in the CRS of the first."""
+    from shapely import union_all
+
+    first, *others = (cell.grid for cell in frame.cells)
+    step = abs(first.resolution.x) * 64
+    turned = (to_crs(grid_extent(grid), str(first.crs), step, str(grid.crs)) for grid in others)
+    return union_all([grid_extent(first), *turned])
 
 
-def chips_table(forecast: ChipForecast) -> list[str]:
-    """Chips by split: positions on the grid, chips over all scenes, and chips of each class where labels are known."""
-    names = forecast.classes if forecast.has_labels else ()
-    head = ("split", "positions", "chips", *(f"with {name}" for name in names))
-    rows = [head]
-    for split in SPLITS:
-        counts = forecast.class_counts(split)[: len(names)]
-        total = max(1, sum(pixels for _, _, pixels in counts))
-        shares = (f"{count:,} ({100 * pixels / total:.1f} %)" for _, count, pixels in counts)
-        rows.append((split, f"{len(forecast.corners[split]):,}", f"{forecast.count(split):,}", *shares))
-    return format_table(rows, left=(0,))
+def figure_bounds(extents: Any, outlines: list[Float64Array]) -> Bounds:
+    """The grid with its surroundings (left, lower, right, upper): the footprints, as far as they are near."""
+    left, lower, right, upper = extents.bounds
+    size = max(right - left, upper - lower)
+    low, high = np.array([left, lower]), np.array([right, upper])
+    for points in outlines:
+        if len(points):
+            low, high = np.minimum(low, points.min(0)), np.maximum(high, points.max(0))
+    low = np.maximum(low, np.array([left, lower]) - MAX_AROUND * size) - MIN_AROUND * size
+    high = np.minimum(high, np.array([right, upper]) + MAX_AROUND * size) + MIN_AROUND * size
+    return float(low[0]), float(low[1]), float(high[0]), float(high[1])
+
+
+def _draw_map(axes: "Axes", scenes: FrozenScenes, chips: ChipForecast | None, outlines: list[Float64Array]) -> None:
+    """Coverage, darker where more scenes overlap; the chips in the colour of their split; the outline of the grid."""
+    from matplotlib.collections import PolyCollection
+
+    axes.set_facecolor("#eef1ef")
+    alpha = max(0.04, 0.75 / max(1, len(outlines)))
+    axes.add_collection(PolyCollection(outlines, facecolors=COVERAGE, edgecolors="none", alpha=alpha))
+    axes.add_collection(PolyCollection(outlines, facecolors="none", edgecolors="white", linewidths=0.4))
+    if chips:
+        for color, split in zip(SPLIT_COLORS, SPLITS, strict=True):
+            # Chips that overlap show as one area, and polygons of few pixels by their edges.
+            edge = "white" if chips.plan.by_place and chips.plan.stride >= chips.plan.chip else color
+            shapes = [_on_map(scenes.frame, outline) for outline in chips.outlines(split)]
+            areas = PolyCollection(shapes, facecolors=color, edgecolors=edge)
+            areas.set(linewidths=1.2 if chips.plan.by_polygon else 0.2, antialiaseds=False)
+            axes.add_collection(areas)
+    grid = PolyCollection(exterior_rings(_extents(scenes.frame)), facecolors="none", edgecolors=INK, linewidths=1)
+    axes.add_collection(grid)
+
+
+def _on_map(frame: Frame, outline: IntArray) -> Float64Array:
+    """An outline (n, row and column) within one cell in the CRS of the first."""
+    cell = next(cell for cell in frame.cells if outline[:, 1].min() < cell.window[1].stop)
+    affine, (rows, cols) = cell.grid.affine, (outline - (0, cell.column)).T
+    x, y = affine.c + affine.a * cols, affine.f + affine.e * rows
+    if cell is not frame.cells[0]:
+        x, y = transformer(str(cell.grid.crs), str(frame.cells[0].grid.crs)).transform(x, y)
+    return np.stack([x, y], -1)
+
+
+def _draw_timeline(axes: "Axes", rows: list[SceneRow], chips: ChipForecast | None) -> None:
+    """Cloud cover of each scene by date; a hollow mark where it is unknown. Scenes without a date are missing."""
+    dated = [row for row in rows if row.date]
+    if dated:
+        days = np.array([row.date for row in dated], "datetime64[D]")
+        cloud = np.array([row.cloud or 0 for row in dated])
+        colors = [TIMELINE] * len(dated)
+        if chips and chips.plan.by_scene:
+            colors = [SPLIT_COLORS[SPLITS.index(chips.main_splits.get(row.scene, SPLITS[0]))] for row in dated]
+        faces = [color if row.cloud is not None else "white" for row, color in zip(dated, colors, strict=True)]
+        axes.vlines(days, 0, cloud, colors=colors, linewidths=1.2)
+        axes.scatter(days, cloud, s=12, c=faces, edgecolors=colors, linewidths=0.8, clip_on=False, zorder=3)
+    axes.set(ylim=(0, 100), yticks=(0, 50, 100), ylabel="cloud (%)")
+    axes.set_title("Cloud cover of the scenes by date", loc="left")
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)

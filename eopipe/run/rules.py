@@ -22,7 +22,7 @@ from eopipe.run.images import image_and_cell, names_of_parts
 from eopipe.run.locate import chip_stores, imports_chips
 from eopipe.run.repeated import config_of_job, each_fold
 from eopipe.text_files import read_config
-from eopipe.trial_settings import counts_of_rungs
+from eopipe.trial_settings import PLACES, counts_of_rungs
 
 Config = dict[str, Any]
 # Functions of a job's wildcards and input files, as Snakemake calls them.
@@ -298,8 +298,7 @@ def options_of_job(config: Config, name: str, wildcards: Any) -> str:
     words = [options(config_of_job(config, wildcards), name)] * has_score
     if name == "predict":
         _, cell = image_and_cell(config, wildcards.map)
-        # Trials are compared in the validation places, and members where their mean is scored.
-        places = "val" if wildcards.get("trial", "") else "test" if wildcards.get("member", "") else ""
+        places = next((split for kind, split in PLACES.items() if wildcards.get(kind, "")), "")
         of_job = {"--cell": cell, "--part": wildcards.get("part", ""), "--places": places}
         words += [f"{flag} {shlex.quote(value)}" for flag, value in of_job.items() if value]
     if rung:

@@ -154,15 +154,6 @@ class Layout:
         return ChunkEncoder(self.chunk, self.codec, LEVELS[self.codec])
 
 
-def store_files(shape: tuple[int, int], layout: Layout, arrays: int, *, has_image: bool = True) -> int:
-    """Number of files of a published store with this number of raster arrays.
-
-    Shards and metadata of each array and of two coordinates, the grid mapping, the group and the manifest; beside
-    an image the names of its bands and its time.
-    """
-    return arrays * (layout.files(shape) + 1) + 2 * 2 + 1 + 2 + (2 + 1 if has_image else 0)
-
-
 @dataclass(frozen=True)
 class ShardRegion:
     """Rows of chunks of one shard, which are read, encoded and written at a time; `last` completes the shard."""

@@ -13,13 +13,13 @@ from eopipe.scenes.item import Item, asset_key, asset_projection
 from eopipe.stac import query
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.globe import shift_near, to_crs, transformer
-from eopipe.tiles.grid import PixelWindow, common_part, within
+from eopipe.tiles.grid import PixelWindow, common_part, parts_of, within
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
-# Edge of the windows in which the pixels at the border of a zone are counted.
-AREA_BLOCK = 128
+# Edge of the windows in which the pixels at the border of a zone are counted, and of those in which covered ones are.
+AREA_BLOCK, BLOCK = 128, 2048
 
 
 def footprint(item: Item, grid: "GeoBox") -> Any:
@@ -116,6 +116,16 @@ class Coverage:
         """All pixels of the cells."""
         return cls(frame, tuple((cell.window, np.broadcast_to(np.True_, cell.shape)) for cell in frame.cells))
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the frame."""
+        return self.frame.shape
+
+    @property
+    def windows(self) -> tuple[PixelWindow, ...]:
+        """Rows and columns of the frame outside of which nothing is covered."""
+        return tuple(window for window, _ in self.parts)
+
     @cached_property
     def pixels(self) -> int:
         """Number of covered pixels."""
@@ -124,17 +134,20 @@ class Coverage:
     @cached_property
     def share(self) -> float:
         """The covered part of the pixels that belong to a cell."""
-        if self.frame.only is not None:
-            return self.pixels / math.prod(self.frame.shape)
-        covered = sum(int(np.count_nonzero(mask & self.frame.belonging(*window))) for window, mask in self.parts)
-        return covered / area_of(self.frame)
+        return self.count(self.windows) / area_of(self.frame)
 
-    def read(self, y: slice, x: slice) -> BoolArray:
-        """Mask (y, x) of a window of the frame."""
+    def count(self, windows: Iterable[PixelWindow]) -> int:
+        """Number of covered pixels of some windows of the frame that belong to a cell."""
+        parts, blocks = self.windows, (block for window in windows for block in parts_of(window, BLOCK))
+        reached = (block for block in blocks if any(common_part(part, block) for part in parts))
+        return sum(int(np.count_nonzero(self.valid(*block) & self.frame.belonging(*block))) for block in reached)
+
+    def valid(self, y: slice, x: slice) -> BoolArray:
+        """The covered pixels (y, x) of a window of the frame."""
         out = np.zeros((y.stop - y.start, x.stop - x.start), bool)
         for window, mask in self.parts:
             if part := common_part(window, (y, x)):
-                out[within(part, (y, x))] = mask[within(part, window)]
+                out[within(part, (y, x))] |= mask[within(part, window)]
         return out
 
 

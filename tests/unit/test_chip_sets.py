@@ -12,6 +12,7 @@ import pytest
 import rasterio
 import zarr
 from affine import Affine
+from builders import store_files
 from chip_files import numbered_chip, write_chip, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,6 @@ from eopipe.publish import digest, find_damage
 from eopipe.run.job_logs import error_in
 from eopipe.text_files import read_json
 from eopipe.tiles.ground import pixel_metres
-from eopipe.tiles.layout import store_files
 from eopipe.tiles.store import Tiles
 
 SHAPES = [(20, 24), (24, 20), (8, 8), (24, 24), (17, 3)]

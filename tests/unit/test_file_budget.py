@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import store_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
@@ -13,7 +14,7 @@ from scenery import CRS, Catalog, Run
 from eopipe.planning.disk_forecast import store_inodes
 from eopipe.text_files import write_json
 from eopipe.tiles.grid import grid_json, make_grid
-from eopipe.tiles.layout import Layout, store_files
+from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
 
 GRANULE = (10980, 10980)

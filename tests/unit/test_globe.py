@@ -15,7 +15,7 @@ from scenery import Catalog, Run, search_outputs
 from shapely.geometry import LinearRing, box, mapping, shape
 
 from eopipe.errors import BadInputError, UsageError
-from eopipe.planning.project_settings import read_area
+from eopipe.planning.project_draft import read_area
 from eopipe.stac.choose_grid import choose_grid
 from eopipe.stac.query import area_geometry
 from eopipe.stac.write import located

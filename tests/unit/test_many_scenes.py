@@ -84,10 +84,13 @@ def test_the_covered_share_of_two_zones_is_that_of_all_their_pixels() -> None:
     assert area_of(frame) == sum(areas)
     ring = [[11.95, 45.12], [12.05, 45.12], [12.05, 45.15], [11.95, 45.15], [11.95, 45.12]]
     coverage = Coverage.of(frame, cell_footprints({"geometry": {"type": "Polygon", "coordinates": [ring]}}, frame))
-    covered = coverage.read(slice(0, frame.shape[0]), slice(0, frame.shape[1]))
+    covered = coverage.valid(slice(0, frame.shape[0]), slice(0, frame.shape[1]))
     inside = sum(int((covered[cell.window] & masks[cell.id]).sum()) for cell in frame.cells)
     assert inside > 0
     assert coverage.share == inside / sum(areas)
+    # Images above each other cover a place once.
+    mosaic = Coverage(frame, (*coverage.parts, *coverage.parts))
+    assert mosaic.count(cell.window for cell in frame.cells) == inside
 
 
 @pytest.mark.parametrize("is_stated", [True, False])

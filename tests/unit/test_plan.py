@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import shapely
 import yaml
-from builders import write_features
+from builders import store_files, write_features
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback
@@ -44,14 +44,13 @@ from eopipe.fetch.retry import FetchSession
 from eopipe.planning.chip_forecast import chips_json, forecast_splits
 from eopipe.planning.disk_forecast import DiskForecast, DiskRow, Quota, parse_size, sample_size, typical_size
 from eopipe.planning.frozen_scenes import find_scenes
-from eopipe.planning.plan_command import RunForecast, forecast_lines, forecast_run, refusals
-from eopipe.planning.plan_figure import figure_bounds
+from eopipe.planning.plan_command import RunForecast, figure_bounds, forecast_lines, forecast_run, refusals
 from eopipe.publish import files
 from eopipe.reporting.figures import SPLIT_COLORS, rgb
 from eopipe.text_files import write_json
 from eopipe.text_table import format_bytes
 from eopipe.tiles.grid import make_grid
-from eopipe.tiles.layout import Layout, store_files
+from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
 from eopipe.warp.footprints import grid_extent
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import shapely
 import xarray
-from builders import grid_of, write_features
+from builders import grid_of, store_files, write_features
 from rasterio.features import rasterize
 from shapely import box
 
@@ -18,7 +18,7 @@ from eopipe.errors import IntegrityError
 from eopipe.inspection.tiles_command import find_errors
 from eopipe.text_files import write_json
 from eopipe.tiles.grid import grid_json
-from eopipe.tiles.layout import Layout, store_files
+from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 EDGE, SHARD, CHUNK, LEFT, TOP, STEP = 1024, 64, 32, 500e3, 5.1e6, 10.0

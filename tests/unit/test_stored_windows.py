@@ -10,7 +10,7 @@ import pytest
 import rioxarray  # noqa: F401 - georeferences arrays of xarray
 import xarray
 from affine import Affine
-from builders import write_labels, write_store
+from builders import store_files, write_labels, write_store
 from hypothesis import given
 from hypothesis import strategies as st
 from odc.geo.geobox import GeoBox
@@ -26,7 +26,7 @@ from eopipe.publish import files
 from eopipe.text_files import read_json, write_json
 from eopipe.tiles.cells import read_frame
 from eopipe.tiles.grid import PixelWindow
-from eopipe.tiles.layout import Layout, crop_to_chunks, store_files
+from eopipe.tiles.layout import Layout, crop_to_chunks
 from eopipe.tiles.shard_reader import StoredWindow, open_array
 from eopipe.tiles.store import Tiles
 from eopipe.warp.footprints import covered_window
