@@ -70,15 +70,20 @@ class Project:
         return re.findall(r"^(?:local)?(?:rule|checkpoint) (\w+):", result.stdout, re.MULTILINE)
 
     def digests(self) -> dict[str, str]:
-        """The sha256 of every payload: no records, logs, benchmarks, and no crate, which has times."""
-        payload = [
-            p
-            for p in self.results.rglob("*")
-            if p.is_file()
-            and not p.name.endswith(".run.json")
-            and p.relative_to(self.results).parts[0] not in ("logs", "benchmarks", "crate")
-        ]
-        return {str(p.relative_to(self.results)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(payload)}
+        """The sha256 of every payload of the results."""
+        return digests_of(self.results)
+
+
+def digests_of(results: Path) -> dict[str, str]:
+    """The sha256 of every payload: no records, logs, benchmarks, and no crate, which has times."""
+    payload = [
+        p
+        for p in results.rglob("*")
+        if p.is_file()
+        and not p.name.endswith(".run.json")
+        and p.relative_to(results).parts[0] not in ("logs", "benchmarks", "crate")
+    ]
+    return {str(p.relative_to(results)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(payload)}
 
 
 def made_once(folder: Path, make: Callable[[Path], object]) -> Path:

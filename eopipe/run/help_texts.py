@@ -36,6 +36,7 @@ TOPICS = {
     "models": "recipes.md",
     "areas": "areas.md",
     "mapping": "mapping.md",
+    "months": "every-month.md",
     "trials": "trials.md",
     "members": "trials.md#members",
     "ensembles": "trials.md#members",

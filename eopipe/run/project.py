@@ -227,11 +227,11 @@ def _has_other_runs(folder: Path, lock: TextIO) -> bool:
     """Whether runs with other results are active in a project: the last one of them redacts all logs."""
     for path in (folder / LOCK).parent.glob("eopipe*.lock"):
         if path != Path(lock.name):
-            with path.open("a+") as other:
-                try:
+            try:
+                with path.open("a+") as other:
                     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    return True
+            except OSError:
+                return True
     return False
 
 
