@@ -17,13 +17,13 @@ from eopipe.evaluation.trials import LEADERBOARD, TRIAL
 from eopipe.own_files import refuse_foreign_file
 from eopipe.provenance.jobs import RecordedJob, read_jobs, recorded_command
 from eopipe.publish import RECORD, digest, publish
-from eopipe.reporting.page import NOTE, read_panels, render_comparison, render_series, score_table, size_text
+from eopipe.reporting.page import NOTE, read_panels, render_comparison, render_series, score_table
+from eopipe.reporting.scores import TextTable
 from eopipe.reporting.series import PeriodSeries
 from eopipe.reporting.status import STATUS, MapStatus
 from eopipe.reporting.wording import DASH, format_setting
 from eopipe.run.locate import NAMES
 from eopipe.text_files import read_json, write_json
-from eopipe.text_table import format_table
 
 METRICS = "metrics.json"
 # What the page of a comparison contains, and how its scores begin.
@@ -131,7 +131,7 @@ def _compare_periods(series: PeriodSeries, page: Path | None, json: Path | None)
     """Print the tables of a series, and write its page and document."""
     print("\n".join(series.sentences))
     for table in series.tables.values():
-        print("\n".join(["", f"{table.caption}:", *format_table([tuple(table.heads), *table.rows], left=(0, 1))]))
+        print("\n".join(["", f"{table.caption}:", *table.lines(0, 1)]))
     with ExitStack() as drafts:
         if page:
             drafts.enter_context(publish(page)).write_text(render_series(series), encoding="utf-8")
@@ -144,16 +144,15 @@ def _compare_scores(runs: Sequence[Path], places: Literal["test", "val"], page: 
     names, results = names_of(runs), [FinishedResults.at(path) for path in runs]
     data = [run.data for run in results]
     comparison, settings = compare_runs(data, names, places), _differing([run.settings for run in results])
-    scores, rows = score_table(comparison, names, data[0]), [(name, *texts) for name, texts in settings.items()]
-    count = len(names)
-    print(f"Scores on {size_text(comparison, data[0], places)}:")
-    print("\n".join([*format_table(scores, left=(0, *range(count + 1, 2 * count))), NOTE, ""]))
-    table = format_table([("Setting", *names), *rows], left=tuple(range(count + 1)))
-    print("\n".join(table if rows else ["No setting differs."]))
+    scores, count = score_table(comparison, names, data[0], places), len(names)
+    rows = [(name, *texts) for name, texts in settings.items()]
+    differing = TextTable("Settings, code and data", ("Setting", *names), rows, "plain")
+    print(f"{scores.caption}:")
+    print("\n".join([*scores.lines(0, *range(count + 1, 2 * count)), NOTE, ""]))
+    print("\n".join(differing.lines(*range(count + 1)) if rows else ["No setting differs."]))
     with ExitStack() as drafts:
         if page:
-            caption = f"Scores on {size_text(comparison, data[0], places)}"
-            text = render_comparison(names, (caption, scores), rows, read_panels(data, names, places))
+            text = render_comparison(names, scores, differing, read_panels(data, names, places))
             drafts.enter_context(publish(page)).write_text(text, encoding="utf-8")
         if json:
             # Differences are to the first run.

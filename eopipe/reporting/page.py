@@ -31,6 +31,7 @@ from eopipe.reporting.leaderboard import Leaderboard, difference_text
 from eopipe.reporting.panels import CORRECT, INCORRECT, UNTESTED, ImagePanel, PanelGroup, encode_classes, outline
 from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, MapFile, bounding_window, read_map_image, spread_evenly
 from eopipe.reporting.run_data import MappedRun, RunData
+from eopipe.reporting.scores import TextTable
 from eopipe.reporting.series import PageSection, PeriodSeries
 from eopipe.reporting.split_maps import TITLES
 from eopipe.reporting.task_parts import change_sections, estimated_areas, label_sections
@@ -48,7 +49,6 @@ from eopipe.reporting.wording import (
     value_text,
 )
 from eopipe.tasks import HAVE_UNIT, TASKS
-from eopipe.text_table import TextRow
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import NO_LABEL
 from eopipe.trial_settings import format_settings
@@ -79,6 +79,18 @@ NO_PARTS: dict[str, Any] = {
 }
 
 
+class ComparedPanels(NamedTuple):
+    """The maps of runs side by side, the colours of the classes, and metres of a pixel of the images.
+
+    For a chip set it is its sheet, since neighbours in a store are not neighbours on the ground.
+    """
+
+    groups: list[PanelGroup]
+    legend: dict[str, str]
+    pixel_m: float
+    sheet: ChipSheet | None = None
+
+
 def render(run: MappedRun, parts: Mapping[str, Any], cards: Sequence[Card]) -> str:
     """The page with its parts and the cards in it; every text from outside is escaped."""
     context = NO_PARTS | _parts_of_map(run) | (scored_parts(run.metrics) if run.metrics else {})
@@ -107,28 +119,41 @@ def _render_template(name: str, sections: Mapping[str, Any], context: dict[str, 
 
 def render_areas(document: AreasDocument) -> str:
     """The page of estimated areas alone; every text from outside is escaped."""
-    title = f"Areas of {join_words([each.name for each in document.maps])}"
-    parts = [PageSection("areas", "Areas from a probability sample", estimated_areas(document))]
-    return _render_tables("eopipe areas", title, {"areas": True, "sample": True}, parts)
+    title, areas = f"Areas of {join_words([each.name for each in document.maps])}", estimated_areas(document)
+    parts = [
+        PageSection("areas", "Areas from a probability sample", areas.sentences, areas.tables),
+        PageSection("sample", "Sample", tables=areas.sample, notes=areas.notes),
+    ]
+    return _render_tables("eopipe areas", title, parts)
 
 
 def render_series(series: PeriodSeries) -> str:
     """The page of maps of periods; every text from outside is escaped."""
-    parts, title = series.sections(), f"{series.periods[0].name} to {series.periods[-1].name}"
-    sections = dict.fromkeys([*(part.id for part in parts), "maps"], True)
-    return _render_tables("eopipe comparison", title, sections, parts, series)
+    title = f"{series.periods[0].name} to {series.periods[-1].name}"
+    panels = ComparedPanels(series.panels(), dict(zip(series.classes, series.colors(), strict=True)), series.pixel_m)
+    return _render_tables("eopipe comparison", title, series.sections(), panels)
 
 
 def _render_tables(
-    kind: str, title: str, sections: Mapping[str, Any], parts: Sequence[PageSection], series: PeriodSeries | None = None
+    kind: str, title: str, parts: Sequence[PageSection], panels: ComparedPanels | None = None, names: Sequence[str] = ()
 ) -> str:
-    """A page of tables, below them the maps of a series."""
-    context: dict[str, Any] = {"kind": kind, "run": {"title": title}, "parts": parts, "sheet": None}
-    context |= {
-        "groups": series.panels() if series else [],
-        "legend": dict(zip(series.classes, series.colors(), strict=True)) if series else {},
-        "scale_bar": partial(scale_bar, series.pixel_m) if series else None,
+    """A page of sections with tables, below them maps side by side: of runs by their names, or of periods."""
+    groups, legend, pixel_m, sheet = panels or ComparedPanels([], {}, 0.0)
+    first = names[0] if names else ""
+    outcomes = ("both right", f"only {first} right", "only the other right", "both wrong", "other places")
+    texts = "Worst, median and best chips", f"In the order of the errors of {first}.", ""
+    context: dict[str, Any] = {
+        "kind": kind,
+        "run": {"title": title},
+        "parts": parts,
+        "groups": groups,
+        "legend": legend,
+        "sheet": sheet,
+        "sheet_uri": sheet_uri(sheet, texts, legend) if sheet else "",
+        "outcomes": dict(zip(outcomes, OUTCOME_COLORS, strict=True)) if names and legend else {},
+        "scale_bar": partial(scale_bar, pixel_m),
     }
+    sections = dict.fromkeys((part.id for part in parts), True) | {"maps": bool(groups or sheet)}
     return _render_template("tables.html", sections, context)
 
 
@@ -245,28 +270,16 @@ def scale_bar(metres: float, group: PanelGroup) -> tuple[float, str]:
     return length / width, format_length(length)
 
 
-class ComparedPanels(NamedTuple):
-    """The maps of runs side by side, the colours of the classes, and metres of a pixel of the images.
-
-    For a chip set it is its sheet, since neighbours in a store are not neighbours on the ground.
-    """
-
-    groups: list[PanelGroup]
-    legend: dict[str, str]
-    pixel_m: float
-    sheet: ChipSheet | None = None
-
-
-def size_text(comparison: RunComparison, data: EvaluationData, split: str) -> str:
+def _size_text(comparison: RunComparison, data: EvaluationData, split: str) -> str:
     """On how many samples the scores rest, as text."""
     pieces = plural(comparison.pieces, "piece")
     return f"{plural(comparison.count, f'{TITLES[split].lower()} {data.task.sample}')} that all runs have, in {pieces}"
 
 
-def score_table(comparison: RunComparison, names: Sequence[str], data: EvaluationData) -> list[tuple[str, ...]]:
-    """Rows of scores, heads first: of each run, then of each other run minus the first, with the paired interval."""
-    rows = [("Score", *names, *(f"{name} minus {names[0]} ({100 * LEVEL:.0f} %)" for name in names[1:]))]
-    class_score = data.task.class_score
+def score_table(comparison: RunComparison, names: Sequence[str], data: EvaluationData, split: str) -> TextTable:
+    """Scores: of each run, then of each other run minus the first, with the paired interval."""
+    heads = ("Score", *names, *(f"{name} minus {names[0]} ({100 * LEVEL:.0f} %)" for name in names[1:]))
+    rows, class_score = list[tuple[str, ...]](), data.task.class_score
     titles = dict(score_tables.measures_of(data.task.name)) | {
         f"{class_score}:{name}": f"{score_tables.OF_CLASS[class_score]} {name}" for name in data.names
     }
@@ -276,7 +289,7 @@ def score_table(comparison: RunComparison, names: Sequence[str], data: Evaluatio
             values = [value_text(run.scores[key], unit) for run in comparison.runs]
             differences = [difference_text(run, key, unit) for run in comparison.runs[1:]]
             rows.append((title, *values, *differences))
-    return rows
+    return TextTable(f"Scores on {_size_text(comparison, data, split)}", heads, rows)
 
 
 def read_panels(runs: Sequence[EvaluationData], names: Sequence[str], split: str) -> ComparedPanels:
@@ -342,12 +355,14 @@ def _map_panels(
     return PanelGroup(heading, panels, outline(area), area.shape[1], area.shape[0])
 
 
-def render_comparison(
-    names: Sequence[str], scores: tuple[str, list[tuple[str, ...]]], settings: Sequence[TextRow], panels: ComparedPanels
-) -> str:
+def render_comparison(names: Sequence[str], scores: TextTable, settings: TextTable, panels: ComparedPanels) -> str:
     """The page of finished runs; every text from outside is escaped."""
-    texts = {"kind": "eopipe comparison", "run": {"title": " and ".join(names)}, "heading": "Scores"}
-    return _render_compared(names, scores, panels, texts | {"settings": settings, "notes": [NOTE], "leaderboard": None})
+    same = [] if settings.rows else ["None: the runs have the same settings, code and data."]
+    parts = [
+        PageSection("scores", "Scores", tables=[scores], notes=[NOTE]),
+        PageSection("settings", "Settings that differ", same, [settings] if settings.rows else []),
+    ]
+    return _render_tables("eopipe comparison", " and ".join(names), parts, panels, names)
 
 
 def render_trials(ranked: RankedTrials) -> str:
@@ -357,34 +372,13 @@ def render_trials(ranked: RankedTrials) -> str:
     settings = format_settings(options) or f"Trial {ranked.winner.name}"
     title = f"{settings}: the best of {plural(len(ranked.models), 'trial')}"
     best = f"the {plural(len(names), 'best trial')}" if len(names) > 1 else names[0]
-    texts = {"kind": "eopipe trials", "run": {"title": title}, "heading": f"All scores of {best}"}
-    board = {"leaderboard": Leaderboard(ranked.json_document(), first.task.name, first.unit), "notes": [NOTE, BIAS]}
+    board = Leaderboard(ranked.json_document(), first.task.name, first.unit)
     best_trials = replace(ranked.comparison, runs=ranked.comparison.runs[:MAX_COMPARED])
-    scores = f"Scores on {size_text(best_trials, first, PLACES)}", score_table(best_trials, names, first)
-    return _render_compared(names, scores, read_panels(ranked.runs[:MAX_COMPARED], names, PLACES), texts | board)
-
-
-def _render_compared(
-    names: Sequence[str], scores: tuple[str, list[tuple[str, ...]]], panels: ComparedPanels, parts: dict[str, Any]
-) -> str:
-    """The page with the scores and maps of runs, and what only one kind of page has."""
-    texts = "Worst, median and best chips", f"In the order of the errors of {names[0]}.", ""
-    outcomes = ("both right", f"only {names[0]} right", "only the other right", "both wrong", "other places")
-    sections = {
-        "leaderboard": parts["leaderboard"],
-        "scores": True,
-        "settings": not parts["leaderboard"],
-        "maps": panels.groups or panels.sheet,
-    }
-    context = parts | {
-        "names": names,
-        "caption": scores[0],
-        "scores": scores[1],
-        "groups": panels.groups,
-        "sheet": panels.sheet,
-        "sheet_uri": sheet_uri(panels.sheet, texts, panels.legend) if panels.sheet else "",
-        "legend": panels.legend,
-        "outcomes": dict(zip(outcomes, OUTCOME_COLORS, strict=True)) if panels.legend else {},
-        "scale_bar": partial(scale_bar, panels.pixel_m),
-    }
-    return _render_template("compare_page.html", sections, context)
+    scores = score_table(best_trials, names, first, PLACES)
+    trials = TextTable(f"Trials: {scores.caption[0].lower()}{scores.caption[1:]}", board.heads, board.rows)
+    parts = [
+        PageSection("leaderboard", "Leaderboard", board.sentences, [trials], [NOTE, BIAS]),
+        PageSection("scores", f"All scores of {best}", tables=[scores]),
+    ]
+    panels = read_panels(ranked.runs[:MAX_COMPARED], names, PLACES)
+    return _render_tables("eopipe trials", title, parts, panels, names)

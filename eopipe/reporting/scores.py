@@ -31,6 +31,7 @@ from eopipe.reporting.wording import (
 )
 from eopipe.tasks import HAVE_UNIT, TASKS
 from eopipe.tasks.task import ClassMeasure, Measure, NamedScore
+from eopipe.text_table import format_table
 
 
 def measures_of(task: str) -> NamedMeasures:
@@ -60,6 +61,11 @@ class TextTable:
     caption: str
     heads: Sequence[str]
     rows: Sequence[tuple[str, ...]]
+    style: str = "numeric"
+
+    def lines(self, *left: int) -> list[str]:
+        """The table for a terminal, with columns at the left by their numbers."""
+        return format_table([tuple(self.heads), *self.rows], left=left)
 
 
 @dataclass(frozen=True)

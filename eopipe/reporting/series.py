@@ -22,7 +22,7 @@ from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, spread_evenly
 from eopipe.reporting.run_data import describe_days
 from eopipe.reporting.scores import TextTable
 from eopipe.reporting.status import STATUS, MapStatus
-from eopipe.reporting.task_parts import EstimatedAreas, format_hectares
+from eopipe.reporting.task_parts import format_hectares
 from eopipe.reporting.wording import DASH, format_percent, join_words, plural
 from eopipe.tiles.geotiff import open_map, read_window
 from eopipe.tiles.grid import same_grid, windows
@@ -52,11 +52,13 @@ OF_NET = (
 
 
 class PageSection(NamedTuple):
-    """A section of a page of tables."""
+    """A section of a page of tables: sentences above them and notes below."""
 
     id: str
     title: str
-    content: EstimatedAreas
+    sentences: Sequence[str] = ()
+    tables: Sequence[TextTable] = ()
+    notes: Sequence[str] = ()
     chart: Markup = Markup("")
 
 
@@ -262,11 +264,9 @@ class PeriodSeries:
         changes = [tables[name] for name in ("changes", "net") if name in tables]
         notes = [OF_CHANGES, *([OF_NET] if "net" in tables else [])]
         return [
-            PageSection(
-                "areas", "Areas", EstimatedAreas(self.sentences, [tables["areas"]], [], [OF_MAPS]), self.chart()
-            ),
-            PageSection("changes", "Changes", EstimatedAreas([], changes, [], notes)),
-            PageSection("inputs", "Inputs", EstimatedAreas([], [tables["inputs"]], [], [])),
+            PageSection("areas", "Areas", self.sentences, [tables["areas"]], [OF_MAPS], self.chart()),
+            PageSection("changes", "Changes", (), changes, notes),
+            PageSection("inputs", "Inputs", (), [tables["inputs"]]),
         ]
 
     def colors(self) -> tuple[str, ...]:

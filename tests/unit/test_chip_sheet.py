@@ -25,6 +25,7 @@ from eopipe.reporting.figures import SPLIT_COLORS, rgb
 from eopipe.reporting.page import read_panels, render_comparison
 from eopipe.reporting.panels import INCORRECT
 from eopipe.reporting.rasters import MapFile
+from eopipe.reporting.scores import TextTable
 from eopipe.reporting.split_maps import unrolled
 from eopipe.tasks.task import SPREAD
 from eopipe.tiles.store import NO_LABEL, Tiles
@@ -154,7 +155,8 @@ def test_maps_of_compared_runs_of_a_chip_set_are_a_sheet_and_no_mosaic(run: Run,
     for chip in panels.sheet.chips:
         assert (chip.mapped["best"] != chip.label).sum() == chip.number
         assert (chip.mapped["other"] == chip.label).all()
-    page = render_comparison(["best", "other"], ("Scores", [("Score", "best", "other")]), [], panels)
+    heads = ("Score", "best", "other")
+    page = render_comparison(["best", "other"], TextTable("Scores", heads, []), TextTable("", heads, []), panels)
     assert page.count("<img ") == 1
     assert 'class="scalebar"' not in page
     assert 'href="#maps"' in page

@@ -15,7 +15,8 @@ from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.evaluation.paired import PairedTables, RunScores, compare_runs
 from eopipe.inspection.compare_command import names_of
 from eopipe.reporting.leaderboard import difference_text
-from eopipe.reporting.page import read_panels, render_comparison, score_table, size_text
+from eopipe.reporting.page import read_panels, render_comparison, score_table
+from eopipe.reporting.scores import TextTable
 from eopipe.tasks import TASKS
 from eopipe.tasks.multilabel import LabelTables, label_tables
 from eopipe.tasks.regression import ValueTables, value_parts
@@ -83,12 +84,12 @@ def test_scores_are_those_of_each_map_and_a_better_map_is_significant(tmp_path: 
     assert other.differences["accuracy"] == other.scores["accuracy"] - first.scores["accuracy"]
     low, high = other.paired["accuracy"] or (np.nan, np.nan)
     assert 0 < low < other.differences["accuracy"] < high
-    rows = score_table(compared, NAMES, runs[0])
-    assert rows[0] == ("Score", "first", "other", "other minus first (95 %)")
+    table = score_table(compared, NAMES, runs[0], "test")
+    assert table.heads == ("Score", "first", "other", "other minus first (95 %)")
     titles = [score.title for score in TASKS["segmentation"].scores]
-    assert [row[0] for row in rows[1:]] == [*titles, *(f"IoU {n}" for n in CLASSES)]
-    assert "not significant" not in rows[1][3]
-    assert size_text(compared, runs[0], "test").startswith("8\u202f192 test pixels")
+    assert [row[0] for row in table.rows] == [*titles, *(f"IoU {n}" for n in CLASSES)]
+    assert "not significant" not in table.rows[0][3]
+    assert table.caption.startswith("Scores on 8\u202f192 test pixels")
 
 
 def test_a_worse_map_is_as_significant_as_a_better_one(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_maps_of_the_same_quality_have_no_significant_difference(tmp_path: Path)
     truth = classes()
     runs = [run_of(tmp_path / f"{n}", truth, with_errors(truth, 0.2, n)) for n in range(3)]
     compared = compare_runs(runs, ["a", "b", "c"])
-    for row in score_table(compared, ["a", "b", "c"], runs[0])[1:2]:
+    for row in score_table(compared, ["a", "b", "c"], runs[0], "test").rows[:1]:
         assert [text.endswith("not significant") for text in row[4:]] == [True, True]
 
 
@@ -156,7 +157,7 @@ def test_values_and_chips_are_compared_by_their_own_scores(tmp_path: Path) -> No
     for run, mapped in zip(compare_runs(runs, NAMES).runs, maps, strict=True):
         sums = value_parts(heights[east].ravel(), mapped[east].ravel(), 20.0).sum(1)
         assert run.scores["rmse"] == pytest.approx(ValueTables().document(sums)["rmse"], abs=1e-6)
-    assert score_table(compare_runs(runs, NAMES), NAMES, runs[0])[1][3].startswith("-1.0")
+    assert score_table(compare_runs(runs, NAMES), NAMES, runs[0], "test").rows[0][3].startswith("-1.0")
     # A chip has one class in these maps, as in those of a classifier.
     truth = classes()
     of_chips = [np.kron(with_errors(truth[::8, ::8], share, 4), np.ones((8, 8), np.uint8)) for share in (0.4, 0.1)]
@@ -199,7 +200,8 @@ def test_the_page_shows_each_map_and_where_one_alone_is_right(tmp_path: Path) ->
     names, rows = ["<b>first", "other"], [("train.width", "<16>", "8")]
     panels = read_panels(runs, names, "test")
     assert [panel.title for panel in panels.groups[0].panels] == ["Label", *names, "<b>first and other"]
-    page = render_comparison(names, ("Scores", score_table(compare_runs(runs, names), names, runs[0])), rows, panels)
+    scores = score_table(compare_runs(runs, names), names, runs[0], "test")
+    page = render_comparison(names, scores, TextTable("Settings", ("Setting", *names), rows), panels)
     assert "&lt;b&gt;first" in page
     assert "<b>first" not in page
     assert "&lt;16&gt;" in page

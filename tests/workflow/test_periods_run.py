@@ -43,12 +43,15 @@ def init(folder: Path, finished: Project, name: str) -> Path:
 
 
 def records(results: Path) -> dict[str, Any]:
-    """What the records say, without paths of the folder and the project, and without times."""
+    """Stage and digests of the records, which are without paths and times."""
     rows = {}
     for path in sorted(results.rglob(f"*{RECORD}")):
         if "crate" not in path.parts and "parts" not in path.parts:
             record = json.loads(path.read_text())
-            inputs = sorted((row["port"], row["sha256"]) for row in record["inputs"])
+            # The crate reads the config, with the paths of the period, and the records, with their times.
+            inputs = sorted(
+                (row["port"], row["sha256"]) for row in record["inputs"] if row["port"] not in ("config", "records")
+            )
             outputs = sorted((row["port"], row["sha256"]) for row in record["outputs"] if row["port"] != "crate")
             rows[str(path.relative_to(results))] = (record["stage"], inputs, outputs)
     return rows
