@@ -47,12 +47,12 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "m
 SEARCH_INODES, ITEM_BYTES = 5, 8000
 # A record, a log and a benchmark table of each job, and what Snakemake's database has of its outputs.
 JOB_INODES, JOB_BYTES = 3, 13_000
-# Split, scores, pages, cards, catalog, crate, and the state of the run and of Snakemake.
-RUN_INODES, RUN_BYTES = 109, 815_000
+# Split, scores, pages, cards, catalog, crate, and the state of the run and of Snakemake; the jobs that a run has once,
+# beside those of scenes, stores, models and maps. A finished model has less, of which more follows from its images.
+RUN_JOBS, RUN_INODES, RUN_BYTES = 8, 109, 815_000
+FINISHED_JOBS, FINISHED_INODES, FINISHED_BYTES, THUMBNAIL_BYTES = 4, 86, 344_000, 45_000
 # An image in the catalog is an item and the folders of its store, whose files are hard links.
 IMAGE_INODES = 18
-# Jobs that a run has once, beside those of scenes, stores, models and maps.
-RUN_JOBS = 8
 # The split, calibration and scores of a fold.
 FOLD_JOBS, FOLD_INODES, FOLD_BYTES = 3, 6, 190_000
 # Each chip has a row of numbers in the split file, and a polygon.
@@ -197,11 +197,14 @@ def _with_models(
     size = maps.number * (MAP_BYTES * copies + PART_BYTES * parts)
     size += MAP_RATE * (wholes * maps.pixels + trainings * maps.pixels_of_trainings)
     rows.append(DiskRow("maps", count, MAP_INODES * count, round(size)))
-    own_jobs = RUN_JOBS + FOLD_JOBS * folds
+    of_run = RUN_JOBS, RUN_INODES, RUN_BYTES
+    if config["model"]:
+        of_run = FINISHED_JOBS, FINISHED_INODES, FINISHED_BYTES + THUMBNAIL_BYTES * images
+    own_jobs = of_run[0] + FOLD_JOBS * folds
     jobs = own_jobs + sum(row.jobs for row in rows)
-    inodes = RUN_INODES + FOLD_INODES * folds + IMAGE_INODES * images + JOB_INODES * jobs
+    inodes = of_run[1] + FOLD_INODES * folds + IMAGE_INODES * images + JOB_INODES * jobs
     used = int((chips.role < len(SPLITS)).sum()) if chips else 0
-    size = RUN_BYTES + JOB_BYTES * jobs + FOLD_BYTES * folds + CHIP_BYTES * used * (1 + folds)
+    size = of_run[2] + JOB_BYTES * jobs + FOLD_BYTES * folds + CHIP_BYTES * used * (1 + folds)
     rows.append(DiskRow("everything else", own_jobs, inodes, size))
     results, manifest = config["results"], f"model/{MANIFEST}"
     models = [f"{results}/{manifest}", *each_fold(config, manifest), *each_training(config, [f"{results}/{manifest}"])]

@@ -39,11 +39,11 @@ def open_array(path: Path) -> "ArrayReader":
     An array of a store with several cells is in the groups of these, and has no folder of its own.
     """
     if not path.exists() and (cells := sorted(path.parent.glob(f"*/{path.name}/zarr.json"))):
-        parts = [open_array(metadata.parent) for metadata in cells]
-        windowed = [part for part in parts if isinstance(part, WindowedArrayReader)]
-        if len(windowed) < len(parts) or len({part.shape for part in windowed}) > 1:
+        readers = [open_array(metadata.parent) for metadata in cells]
+        windowed = [reader for reader in readers if isinstance(reader, WindowedArrayReader)]
+        if len(windowed) < len(readers) or len({reader.shape for reader in windowed}) > 1:
             raise BadInputError(f"{path.parent} is not a store of tiles: its cells have no common frame")
-        return CellsArrayReader(windowed)
+        return WindowedArrayReader([part for reader in windowed for part in reader.parts])
     try:
         metadata = json.loads((path / "zarr.json").read_bytes())
     except (OSError, ValueError) as error:
@@ -55,7 +55,7 @@ def open_array(path: Path) -> "ArrayReader":
         reader = ZarrArrayReader(path)
     attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
     window = StoredWindow.of(attributes if isinstance(attributes, dict) else {}, reader.shape[-2:], str(path))
-    return WindowedArrayReader(reader, window) if window else reader
+    return WindowedArrayReader([(reader, window)]) if window else reader
 
 
 @dataclass(frozen=True)
@@ -300,77 +300,44 @@ class ZarrArrayReader:
 
 @dataclass
 class WindowedArrayReader:
-    """An array that holds a window of the run's grid, read by positions in the grid."""
+    """An array that holds a window of the run's grid, or one of each cell in the frame, read by positions there."""
 
-    stored: ShardedArrayReader | ZarrArrayReader
-    window: StoredWindow
+    parts: list[tuple[ShardedArrayReader | ZarrArrayReader, StoredWindow]]
 
     @property
     def path(self) -> Path:
-        """The folder of the array."""
-        return self.stored.path
+        """The folder of the array, or of the first cell's."""
+        return self.parts[0][0].path
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.stored.dtype
+        return self.parts[0][0].dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array on the whole grid: (y, x) or (band, y, x)."""
-        return (*self.stored.shape[:-2], *self.window.grid_shape)
-
-    @property
-    def columns(self) -> tuple[int, int]:
-        """First column of the grid that is stored, and the one after the last."""
-        return self.window.offset[1], self.window.offset[1] + self.stored.shape[-1]
+        """Shape of the array on the whole grid or frame: (y, x) or (band, y, x)."""
+        stored, window = self.parts[0]
+        return (*stored.shape[:-2], *window.grid_shape)
 
     def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
-        """Fill `out` (…, y, x) as the stored array does, with zeros where the grid has more than the store."""
-        (height, width), (first_row, first_column) = self.window.grid_shape, self.window.offset
-        rows, columns = self.stored.shape[-2:]
+        """Fill `out` (…, y, x) as the stored arrays do, with zeros where the grid has more than the store."""
+        height, width = self.shape[-2:]
         bottom, right = y + out.shape[-2], x + out.shape[-1]
         if not (0 <= y <= bottom <= height and 0 <= x <= right <= width):
             raise BadInputError(f"{self.path} has no window of rows {y} to {bottom}, columns {x} to {right}")
-        top, left = max(y, first_row), max(x, first_column)
-        end_row, end_column = min(bottom, first_row + rows), min(right, first_column + columns)
-        if (top, left, end_row, end_column) != (y, x, bottom, right):
+        reached, missing = [], (bottom - y) * (right - x)
+        for stored, window in self.parts:
+            first_row, first_column = window.offset
+            top, end_row = max(y, first_row), min(bottom, first_row + stored.shape[-2])
+            left, end_column = max(x, first_column), min(right, first_column + stored.shape[-1])
+            if top < end_row and left < end_column:
+                missing -= (end_row - top) * (end_column - left)
+                part = out[..., top - y : end_row - y, left - x : end_column - x]
+                reached.append((stored, part, top - first_row, left - first_column))
+        if missing:
             out[...] = 0
-        if top < end_row and left < end_column:
-            part = out[..., top - y : end_row - y, left - x : end_column - x]
-            self.stored.read(part, top - first_row, left - first_column, bands)
+        for stored, part, top, left in reached:
+            stored.read(part, top, left, bands)
 
 
-@dataclass
-class CellsArrayReader:
-    """An array of a store with several cells, read by positions in the frame of the run."""
-
-    parts: list[WindowedArrayReader]
-
-    @property
-    def path(self) -> Path:
-        """The folder of the array of the first cell."""
-        return self.parts[0].path
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.parts[0].dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array on the whole frame: (y, x) or (band, y, x)."""
-        return self.parts[0].shape
-
-    def read(self, out: AnyArray, y: int, x: int, bands: BandIndices) -> None:
-        """Fill `out` (…, y, x) from the cells that it reaches, with zeros elsewhere."""
-        right = x + out.shape[-1]
-        reached = [part for part in self.parts if part.columns[0] < right and x < part.columns[1]]
-        if len(reached) == 1:
-            reached[0].read(out, y, x, bands)
-            return
-        out[...] = 0
-        for part in reached:
-            left, stop = max(x, part.columns[0]), min(right, part.columns[1])
-            part.read(out[..., left - x : stop - x], y, left, bands)
-
-
-ArrayReader = ShardedArrayReader | ZarrArrayReader | WindowedArrayReader | CellsArrayReader
+ArrayReader = ShardedArrayReader | ZarrArrayReader | WindowedArrayReader

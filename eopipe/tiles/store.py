@@ -231,8 +231,8 @@ class Tiles:
         if not (self.parts[0].path / name / "zarr.json").is_file():
             self.array(name)
         reader = open_array(self.path / name)
-        if self.window is None and isinstance(reader, WindowedArrayReader):
-            reader = reader.stored
+        if self.window is None and self.parts[0] is self and isinstance(reader, WindowedArrayReader):
+            reader = reader.parts[0][0]
         if reader.shape[-2:] != self.shape:
             raise BadInputError(f"{name} of {self.path} has shape {reader.shape}, but its grid has {self.shape}")
         if math.prod(reader.shape) > MAX_VALUES:
