@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from eopipe.clusters.executor_patches import refuse_missing_which
 from eopipe.clusters.profile import mount_of, mounts
@@ -104,7 +105,10 @@ def run(argv: list[str]) -> int:
     if not name and not options & (HARMLESS | OWN_OUTPUT) and not any(re.match(r"-\w*[np]", word) for word in options):
         config += OUTPUT
     arguments = [*config, *argv]
-    results = results_of(arguments, folder)
+    settings = settings_of(arguments, folder)
+    results = Path(settings["results"]) if settings else None
+    if fails_on_drift and settings and not settings["model"]:
+        raise UsageError("--fail-on drift is about the inputs of a finished model, and this config trains one")
     profile = read_profile(find_profile(name).file) if name and not HARMLESS & options else {}
     mount = mount_of(folder, mounts())
     locks = bool(mount and mount.locks_are_global)
@@ -131,7 +135,9 @@ def warn_of_drift(path: Path, is_failure: bool) -> None:
     """Print what is unusual about a map of a finished model. Raises DriftError if that is to be a failure."""
     if not path.is_file():
         if is_failure:
-            raise UsageError(f"--fail-on drift needs a finished model, and there is no {os.path.relpath(path)}")
+            raise UsageError(
+                f"there is no {os.path.relpath(path)} that --fail-on drift could read; run all of the rules"
+            )
         return
     findings = MapStatus.read(path).findings
     for sentence in findings:
@@ -173,13 +179,13 @@ def name_period(argv: list[str], period: str) -> list[str]:
     return ["--configfile", of_period, AFTER_CONFIG, *argv]
 
 
-def results_of(argv: Sequence[str], folder: Path) -> Path | None:
-    """The results of a run, as its config names them; a Snakefile of the user's own may have none, or one elsewhere."""
+def settings_of(argv: Sequence[str], folder: Path) -> dict[str, Any]:
+    """The config of a run; empty where it is wrong, or a Snakefile of the user's own has none, or one elsewhere."""
     names = option_values(argv, "--configfile", "--configfiles")
     try:
-        return Path(load(Path(names[0]) if names else find_config(folder))["results"])
+        return load(Path(names[0]) if names else find_config(folder))
     except UsageError:
-        return None
+        return {}
 
 
 def conclude(argv: Sequence[str], results: Path) -> None:

@@ -162,7 +162,11 @@ def test_drift_is_a_line_and_a_failure_only_if_so_wanted(tmp_path: Path, capsys:
     assert raised.value.code == 10
 
 
-def test_a_training_has_no_status_that_could_fail(tmp_path: Path) -> None:
-    warn_of_drift(tmp_path / "status.json", is_failure=False)
-    with pytest.raises(UsageError, match=r"--fail-on drift needs a finished model"):
-        warn_of_drift(tmp_path / "status.json", is_failure=True)
+def test_drift_of_a_training_is_refused_before_it_runs(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    label = {"source": "l.tif", "classes": ["a", "b"]}
+    config.write_text(yaml.safe_dump({"search": {"catalog": "../sample"}, "label": label}))
+    assert main(["run", "--fail-on", "drift"]) == 2
+    assert "and this config trains one" in capsys.readouterr().err
+    warn_of_drift(Path("status.json"), is_failure=False)
+    with pytest.raises(UsageError, match=r"there is no status\.json that --fail-on drift could read"):
+        warn_of_drift(Path("status.json"), is_failure=True)
