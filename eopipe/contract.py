@@ -257,7 +257,7 @@ class Stage(Command):
 
     @property
     def revision(self) -> int:
-        """The number of times that the results for the same inputs and options changed; see docs/adr/0007."""
+        """The number of times that the results for the same inputs and options changed; see docs/adr/README.md."""
         return int(getattr(importlib.import_module(self.function.__module__), "REVISION", 1))
 
     def paths(self, port: Port, values: Mapping[str, Any]) -> tuple[Path, ...]:

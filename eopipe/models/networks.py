@@ -1,6 +1,6 @@
 """The built-in networks, and ensembles of models.
 
-Convolutions are normalised over the channels of each pixel (Ba et al. 2016, arXiv:1607.06450; docs/adr/0004), which
+Convolutions are normalised over the channels of each pixel (Ba et al. 2016, arXiv:1607.06450; docs/adr), which
 uses no other sample and no other pixel. So the output depends neither on how a batch is partitioned over ranks, nor on
 how a scene is cut into windows: a map is free of seams.
 """

@@ -411,7 +411,7 @@ def test_other_pixels_from_the_same_scene_need_another_revision(catalog: Catalog
     assert preprocess(run, scene, *arguments, bands=("blue", "swir"), left=LEFT - 30).code == 0
     image, valid = stored(scene)
     pixels = hashlib.sha256(image.astype("<u2").tobytes() + valid.tobytes()).hexdigest()
-    assert PIXELS.get(stage("preprocess").revision) == pixels, "raise REVISION of preprocess, see docs/adr/0007"
+    assert PIXELS.get(stage("preprocess").revision) == pixels, "raise REVISION of preprocess, see docs/adr/README.md"
 
 
 def test_the_table_above_names_existing_tests() -> None:
