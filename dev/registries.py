@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from eopipe import __version__
-from eopipe.provenance.contextual_entities import REPOSITORY, licence
 from eopipe.provenance.crate import PROFILES, WORKFLOW_PROFILE, WORKFLOW_TYPES
 from eopipe.provenance.data_entities import media_type
-from eopipe.provenance.graph import METADATA, WORKFLOW_CRATE, CrateGraph, Entity
+from eopipe.provenance.graph import METADATA, REPOSITORY, WORKFLOW_CRATE, CrateGraph, Entity, licence
 
 CODEMETA, PYPROJECT = "codemeta.json", "pyproject.toml"
 LANGUAGES = "https://w3id.org/workflowhub/workflow-ro-crate#"

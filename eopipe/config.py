@@ -16,7 +16,7 @@ from eopipe.errors import UsageError, did_you_mean
 from eopipe.models.model_folder import MOST_MEMBERS
 from eopipe.needs import unmet
 from eopipe.ports import annotated
-from eopipe.provenance.contextual_entities import CrateDescription
+from eopipe.provenance.graph import CrateDescription
 from eopipe.provenance.redact import redact_for_terminal
 from eopipe.text_files import read_config
 from eopipe.trial_settings import Trials

@@ -9,7 +9,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,6 +53,15 @@ def _status(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return []
+
+
+def parent_commands() -> Iterator[list[str]]:
+    """The command lines of the parent of this process and of its parents; none where the system has no `/proc`."""
+    pid = os.getppid()
+    with suppress(OSError):
+        while pid > 1:
+            yield Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+            pid = int(next(iter(_status(pid)[1:]), 0))
 
 
 def keep_freed_memory() -> None:

@@ -227,7 +227,7 @@ def _foreign_content(folder: Path) -> str:
     present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()}
     names = present - ENGINE
     with suppress(IntegrityError):
-        return some_of(sorted(names - _manifest_rows(folder).keys()), 3)
+        return some_of(sorted(names - manifest_rows(folder).keys()), 3)
     # A record that is missing or damaged says nothing, one of a failed job that the files are of the job before.
     with suppress(BadInputError, KeyError, TypeError):
         rows = read_json(folder.parent / f"{folder.name}{RECORD}")["outputs"]
@@ -310,6 +310,11 @@ def digest(path: Path) -> str:
     return sha256(path / MANIFEST if path.is_dir() else path)
 
 
+def published_digest(path: Path) -> str:
+    """The digest of a file or a published folder; empty for another folder, and for what is not there."""
+    return digest(path) if path.is_file() or (path / MANIFEST).is_file() else ""
+
+
 def size(path: Path) -> tuple[int, int]:
     """Bytes and number of files of a published file or folder."""
     payload = files(path) if path.is_dir() else [path]
@@ -348,7 +353,7 @@ def damage_message(path: Path, damage: list[Damage]) -> str:
 def find_damage(folder: Path, map_files: MapFunction, *, content: bool = True) -> list[Damage]:
     """Compare a published folder with its manifest; `map_files` is the map of a thread pool, or `map`."""
     try:
-        rows = _manifest_rows(folder)
+        rows = manifest_rows(folder)
     except IntegrityError as error:
         return [Damage(str(error))]
     present = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
@@ -361,8 +366,8 @@ def find_damage(folder: Path, map_files: MapFunction, *, content: bool = True) -
     return damage + [Damage(message) for message in messages if message]
 
 
-def _manifest_rows(folder: Path) -> dict[str, tuple[int, str]]:
-    """Size and sha256 of every file that the manifest lists."""
+def manifest_rows(folder: Path) -> dict[str, tuple[int, str]]:
+    """Size and sha256 of every file that a manifest lists. Raises IntegrityError where it is missing or damaged."""
     if not (folder / MANIFEST).is_file():
         raise IntegrityError(f"it has no {MANIFEST}, so it was not published completely")
     try:

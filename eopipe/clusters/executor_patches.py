@@ -51,6 +51,7 @@ from typing import Any
 
 from eopipe.clusters.slurm import query
 from eopipe.errors import PreemptedError, UpstreamError, UsageError, as_workflow_errors
+from eopipe.processes import parent_commands
 
 PLUGIN, PACKAGE = "snakemake_executor_plugin_slurm", "snakemake-executor-plugin-slurm"
 TESTED = {"snakemake": "9.18 to 9.27", PACKAGE: "2.8"}
@@ -209,27 +210,23 @@ def profile_file(path: Path) -> Path | None:
 
 def survive_repeated_signals() -> None:
     """Let Snakemake count a signal that reaches it twice as one: a scheduler signals a process group and its leader."""
-    terminate, interrupt = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread():
         return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     received: dict[int, float] = {}
 
-    def is_first(number: int) -> bool:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         previous, received[number] = received.get(number), time.monotonic()
-        return previous is None or received[number] - previous > REPEATED_WITHIN_S
+        handler = handlers[signal.Signals(number)]
+        if not callable(handler) or (previous is not None and received[number] - previous <= REPEATED_WITHIN_S):
+            return
+        if number == signal.SIGTERM:
+            threading.Thread(target=handler, args=(number, None)).start()
+        else:
+            handler(number, frame)
 
-    def on_terminate(number: int, _frame: FrameType | None) -> None:
-        if callable(terminate) and is_first(number):
-            threading.Thread(target=terminate, args=(number, None)).start()
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        if callable(interrupt) and is_first(number):
-            interrupt(number, frame)
-
-    if callable(terminate):
-        signal.signal(signal.SIGTERM, on_terminate)
-    if callable(interrupt):
-        signal.signal(signal.SIGINT, on_interrupt)
+    for number in (number for number, handler in handlers.items() if callable(handler)):
+        signal.signal(number, on_signal)
 
 
 def prepare_executor(workflow: Any) -> None:
@@ -349,17 +346,10 @@ def refuse_cancelled() -> None:
 
 def snakemake_attempt() -> int | None:
     """The attempt of this job, from the command line of the Snakemake that started it; None where there is none."""
-    process = os.getppid()
-    while process > 1:
-        try:
-            words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
-            parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
-        except OSError:
-            return None
+    for words in parent_commands():
         value = words[words.index("--attempt") + 1] if "--attempt" in words[:-1] else ""
         if value.isdecimal():
             return int(value)
-        process = int(parent)
     return None
 
 

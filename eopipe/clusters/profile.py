@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -299,11 +300,9 @@ def mounts(text: str | None = None) -> list[Mount]:
     if text is None:
         text = MOUNTS.read_text() if MOUNTS.exists() else ""
     rows = [line.split() for line in text.splitlines()]
-    return [Mount(Path(re.sub(r"\\(\d{3})", _character, row[1])), row[2], row[3]) for row in rows if len(row) > 3]
-
-
-def _character(octal: "re.Match[str]") -> str:
-    return chr(int(octal[1], 8))
+    # Blanks in names are octal numbers.
+    unescape = partial(re.sub, r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)))
+    return [Mount(Path(unescape(row[1])), row[2], row[3]) for row in rows if len(row) > 3]
 
 
 def mount_of(folder: Path, known: list[Mount]) -> Mount | None:

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,24 +42,13 @@ NUMBERS = ("mem_mb", "runtime", "nodes", "tasks", "tasks_per_gpu", "cpus_per_tas
 WORDS = ("slurm_partition", "gres", "mpi")
 
 
-@dataclass(frozen=True)
-class ProfileFile:
-    """The file that a profile's name means, and files of the same name that it hides."""
-
-    file: Path
-    hidden: tuple[Path, ...]
-
-
 def write(options: ProfileOptions, name: Name = "slurm", show: IsShown = False) -> None:
     """Query the cluster, print a profile for it, and write that to your folder of Snakemake profiles."""
     text = write_profile(query_site(), options)
     print(text, end="")
     print(describe_sharing(Path.cwd(), mounts()), file=sys.stderr)
     if not show:
-        target = _new_folder(name) / "config.yaml"
-        _write(target.parent, {target.name: text})
-        print(f"\nwrote {target}; now: snakemake --profile {shell_word(name)}", file=sys.stderr)
-        print_file(name)
+        _install(name, {"config.yaml": text}, "now")
 
 
 def copy_of(engine: str) -> Callable[..., None]:
@@ -70,37 +58,33 @@ def copy_of(engine: str) -> Callable[..., None]:
         """Print the template of a profile, and copy it with its scripts to your folder of Snakemake profiles."""
         template = shipped(f"profiles/{engine}")
         print((template / "config.yaml").read_text(), end="")
-        if show:
-            return
-        target = _new_folder(name)
-        _write(target, {file.name: file.read_text() for file in sorted(template.iterdir())})
-        print(f"\nwrote {target}; adapt it, then: snakemake --profile {shell_word(name)}", file=sys.stderr)
-        print_file(name)
+        if not show:
+            _install(name, {file.name: file.read_text() for file in sorted(template.iterdir())}, "adapt it, then")
 
     return copy
 
 
-def _new_folder(name: str) -> Path:
-    target = profile_folders()[0] / name
-    if target.exists():
-        raise UsageError(f"{target} exists already and is not overwritten; remove it, or choose another name")
-    return target
-
-
-def _write(folder: Path, texts: dict[str, str]) -> None:
+def _install(name: str, texts: dict[str, str], advice: str) -> None:
+    """Write the files of a new profile to the user's folder of profiles, and print how to use it."""
+    folder = profile_folders()[0] / name
+    if folder.exists():
+        raise UsageError(f"{folder} exists already and is not overwritten; remove it, or choose another name")
     try:
         write_files(folder, texts)
     except UsageError as error:
         raise UsageError(
             f"{folder} cannot be written; set XDG_CONFIG_HOME to a writable folder, or use --show > FILE"
         ) from error
+    target = folder.joinpath(*texts) if len(texts) == 1 else folder
+    print(f"\nwrote {target}; {advice}: snakemake --profile {shell_word(name)}", file=sys.stderr)
+    print_file(name)
 
 
-def print_file(name: str) -> ProfileFile:
-    """Print which file a profile name means, and which files of the same name it hides."""
-    meant = find_profile(name)
-    print("\n".join([f"--profile {name} means {meant.file}", *(f"it hides {file}" for file in meant.hidden)]))
-    return meant
+def print_file(name: str) -> Path:
+    """Print which file a profile name means, which is returned, and which files of the same name it hides."""
+    file, *hidden = find_profile(name)
+    print("\n".join([f"--profile {name} means {file}", *(f"it hides {other}" for other in hidden)]))
+    return file
 
 
 def check_profile(
@@ -108,7 +92,7 @@ def check_profile(
     configfile: Annotated[Path | None, Argument("config of the run; its jobs are checked too")] = None,
 ) -> None:
     """Print which file a profile name means, and check its requests against the cluster and the config."""
-    settings = read_profile(print_file(name).file)
+    settings = read_profile(print_file(name))
     config, engine = load(configfile) if configfile else None, settings.get("executor", "this machine")
     conflicts: list[str] = []
     if engine == "slurm":
@@ -173,22 +157,22 @@ def _resources(job: str) -> Resources:
     return resources
 
 
-def find_profile(name: str) -> ProfileFile:
-    """Search where Snakemake does, in its order: a path, the working folder, the user's profiles, the site's.
+def find_profile(name: str) -> list[Path]:
+    """The file that a profile's name means, and behind it the files of the same name that it hides.
 
-    Raises UsageError, with all folders, where there is none.
+    Searched where Snakemake does, in its order: a path, the working folder, the user's profiles, the site's. Raises
+    UsageError, with all folders, where there is none.
     """
     folders = [Path.cwd(), *profile_folders()]
     if Path(name).exists():
         folders.insert(0, Path(name).parent)
     files = [file for folder in folders if (file := profile_file(folder / Path(name).name))]
-    unique = list(dict.fromkeys(file.resolve() for file in files))
-    if not unique:
+    if not files:
         searched = ", ".join(map(str, folders))
         raise UsageError(
             f"there is no profile {name} in {searched}; `eopipe profile slurm` writes one for your cluster"
         )
-    return ProfileFile(files[0], tuple(file for file in files[1:] if file.resolve() != unique[0]))
+    return [files[0], *(file for file in files[1:] if file.resolve() != files[0].resolve())]
 
 
 def read_profile(file: Path) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def run(argv: list[str]) -> int:
     results = Path(settings["results"]) if settings else None
     if fails_on_drift and settings and not settings["model"]:
         raise UsageError("--fail-on drift is about the inputs of a finished model, and this config trains one")
-    profile = read_profile(find_profile(name).file) if name and not HARMLESS & options else {}
+    profile = read_profile(find_profile(name)[0]) if name and not HARMLESS & options else {}
     mount = mount_of(folder, mounts())
     locks = bool(mount and mount.locks_are_global)
     is_slurm = profile.get("executor") == "slurm"

@@ -17,7 +17,6 @@ UNLIMITED = {"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""}
 NO_ACCOUNTING = UNLIMITED | {"accounting_storage/none"}
 # What its commands write where there is no slurm.conf; some of them wait for the file longer than a query.
 UNCONFIGURED = re.compile(r"establish a configuration source|(?:cannot stat|unable to status) file")
-UNUSABLE_STATES = {"DOWN", "DRAIN", "DRAINED", "FAIL", "FAILING", "UNKNOWN", "INVAL"}
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Node:
     cpus: int
     memory_mb: int
     gpus: tuple[tuple[str, int], ...]
-    is_up: bool
 
 
 @dataclass(frozen=True)
@@ -142,9 +140,7 @@ def parse_records(text: str) -> list[dict[str, str]]:
 
 
 def _node(fields: dict[str, str]) -> Node:
-    state = fields["State"].partition("+")[0].rstrip("*").upper()
-    is_up = state not in UNUSABLE_STATES and "DRAIN" not in fields["State"]
-    return Node(fields["NodeName"], int(fields["CPUTot"]), int(fields["RealMemory"]), parse_gpus(fields["Gres"]), is_up)
+    return Node(fields["NodeName"], int(fields["CPUTot"]), int(fields["RealMemory"]), parse_gpus(fields["Gres"]))
 
 
 def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:

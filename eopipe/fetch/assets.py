@@ -31,7 +31,7 @@ from eopipe.fetch.download import download_asset, missing_bytes, part_name, rast
 from eopipe.fetch.range_reader import catalog_file, remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError
 from eopipe.fetch.zarr_array import confirm_array, describe_array, fetch_array
-from eopipe.fetch.zarr_store import is_zarr
+from eopipe.fetch.zarr_place import is_zarr
 from eopipe.publish import link_or_copy
 from eopipe.scenes.item import ITEM_FILE, Item, safe_href, scene_name, scheme, stated_raster
 from eopipe.text_files import write_json

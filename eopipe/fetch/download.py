@@ -8,13 +8,16 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
-from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError, UpstreamError, is_full
-from eopipe.fetch.range_reader import RemoteFile, catalog_file, is_same_version, remote_file
+from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError, is_full
+from eopipe.fetch.range_reader import catalog_file, is_same_version, remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RangeResponse, RetryBudget, TransientError, retry
 from eopipe.scenes.item import safe_href, scene_name, scheme
+
+if TYPE_CHECKING:
+    from eopipe.fetch.http import RemoteFile
 
 log = logging.getLogger("eopipe")
 # No asset of a scene is larger; a body without an end would fill the disk.
@@ -66,41 +69,33 @@ def download_asset(
     Raises BadInputError (missing, not a raster), IntegrityError (size, checksum), UpstreamError (server).
     """
     href = safe_href(asset["href"], label)
-    if not scheme(href):
-        return _copy(asset, label, catalog_file(href, label, catalog), part)
+    source = None if scheme(href) else catalog_file(href, label, catalog)
     budget = RetryBudget(label, urlsplit(href).hostname or "", session or FetchSession())
-    for attempt in (1, 2):
-        if not _is_complete(asset, part):
+    for is_last in (source is not None, True):
+        if source:
+            _copy(source, part, label)
+        elif not _is_complete(asset, part):
             _download(remote_file(href, label, budget.session), asset, part, budget)
         damage = damage_of_part(asset, part)
         if not damage:
             break
         quarantined = _quarantine(part)
-        if is_page(quarantined) or attempt == 2:
-            raise _damaged(asset, label, quarantined, damage)
+        if is_page(quarantined):
+            raise not_a_raster(quarantined, label)
+        if is_last:
+            raise IntegrityError(f"{label} ({Path(urlsplit(asset['href']).path).name}) {damage}")
         log.warning("event=refetch asset=%s reason=%r", label, damage)
     raster_suffix(part, label)
     return mark_complete(part)
 
 
-def _copy(asset: dict[str, Any], label: str, source: Path, part: Path) -> Path:
-    """Copy an asset of a catalog on this disk; always again, since it may have changed."""
+def _copy(source: Path, part: Path, label: str) -> None:
+    """Copy a file of a catalog on this disk; always again, since it may have changed."""
     part.unlink(missing_ok=True)
     status = source.stat()
     shutil.copyfile(source, part)
     if not is_same_version(status, source.stat()):
         raise UpstreamError(f"{label} changed while it was copied; try again later")
-    if damage := damage_of_part(asset, part):
-        raise _damaged(asset, label, _quarantine(part), damage)
-    raster_suffix(part, label)
-    return mark_complete(part)
-
-
-def _damaged(asset: dict[str, Any], label: str, quarantined: Path, damage: str) -> EopipeError:
-    """The error for a file that is not what its item says; a web page in its place is another matter."""
-    if is_page(quarantined):
-        return not_a_raster(quarantined, label)
-    return IntegrityError(f"{label} ({Path(urlsplit(asset['href']).path).name}) {damage}")
 
 
 def _is_complete(asset: dict[str, Any], part: Path) -> bool:
@@ -132,7 +127,7 @@ def _quarantine(part: Path) -> Path:
     return part.replace(part.with_suffix(".quarantine"))
 
 
-def _download(file: RemoteFile, asset: dict[str, Any], part: Path, budget: RetryBudget) -> None:
+def _download(file: "RemoteFile", asset: dict[str, Any], part: Path, budget: RetryBudget) -> None:
     max_bytes = asset.get("file:size") or MAX_BYTES
     try:
         retry(lambda: _attempt(file, part, max_bytes, budget), lambda: _size(part), budget)
@@ -147,7 +142,7 @@ def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _attempt(file: RemoteFile, part: Path, max_bytes: int, budget: RetryBudget) -> None:
+def _attempt(file: "RemoteFile", part: Path, max_bytes: int, budget: RetryBudget) -> None:
     """One request for the missing bytes of a part."""
     tag_file, size = part.with_suffix(".etag"), _size(part)
     tag, length = _version_begun(tag_file) if size else ("", None)

@@ -1,20 +1,27 @@
-"""HTTP requests for assets: only to addresses that were checked, only with the login of their own origin."""
+"""Requests for assets: of web servers, only to addresses that were checked and with the login of their own origin.
+
+Of S3 buckets, with credentials, region and endpoint from the usual AWS_* variables.
+"""
 
 import ipaddress
 import netrc
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+import obstore
 import requests
+from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError, UnauthenticatedError
+from obstore.store import S3Store
 from requests.auth import AuthBase
 from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError
 
-from eopipe.errors import BadInputError, MissingFileError, RefusedError, UsageError
+from eopipe.errors import BadInputError, EopipeError, MissingFileError, RefusedError, UsageError
 from eopipe.fetch.addresses import (
     PORTS,
     AddressGuard,
@@ -26,6 +33,7 @@ from eopipe.fetch.addresses import (
 )
 from eopipe.fetch.retry import (
     CHUNK,
+    TIMEOUT,
     TRANSIENT,
     ChangedError,
     FetchSession,
@@ -38,6 +46,15 @@ from eopipe.fetch.retry import (
 from eopipe.fetch.signing import SignedUrl
 
 MAX_REDIRECTS = 8
+STATUS = re.compile(r"status code: (\d{3})")
+# Any of these gives obstore credentials; without one, requests are anonymous.
+CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_SKIP_SIGNATURE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+)
 
 
 class HttpFile:
@@ -49,6 +66,11 @@ class HttpFile:
 
     @contextmanager
     def request(self, first: int, stop: int | None, tag: str, budget: RetryBudget) -> Iterator[RangeResponse]:
+        """Request the bytes from `first` up to `stop`, or up to the end, of the version with this ETag.
+
+        Raises TransientError when another attempt may succeed, ChangedError for another version, BadInputError when
+        the file could not be fetched, RefusedError when the response is not safe.
+        """
         headers = {}
         if first or stop is not None:
             headers["Range"] = f"bytes={first}-{'' if stop is None else stop - 1}"
@@ -125,7 +147,13 @@ class HttpClient:
         if get_environ_proxies(url):
             self.guard.check(url)
         slot = budget.session.connection_slot(urlsplit(url).hostname or "")
-        with slot, self._follow(url, headers, budget) as response, end_in_time(response, budget):
+
+        def check(url: str, target: str) -> str:
+            self.guard.check_redirect(url, target, budget.label)
+            return target
+
+        plain = headers | {"Accept-Encoding": "identity"}
+        with slot, follow(self.session, "GET", url, budget, check, headers=plain) as response:
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise RefusedError(
@@ -133,32 +161,36 @@ class HttpClient:
                 )
             yield response
 
-    def _follow(self, url: str, headers: dict[str, str], budget: RetryBudget) -> requests.Response:
-        """The response after all redirects."""
-        plain = headers | {"Accept-Encoding": "identity"}
-        for _ in range(MAX_REDIRECTS):
-            response = self.session.get(
-                url, headers=plain, stream=True, allow_redirects=False, timeout=budget.timeout(), auth=HostAuth()
-            )
-            if not response.is_redirect:
-                return response
-            response.close()
-            target = urljoin(url, response.headers["Location"])
-            self.guard.check_redirect(url, target, budget.label)
-            url = target
-        raise BadInputError(
-            f"{budget.label} could not be fetched: {budget.host} redirects more than {MAX_REDIRECTS} times"
-        )
-
     def close(self) -> None:
         self.session.close()
 
 
 @contextmanager
-def end_in_time(response: requests.Response, budget: RetryBudget) -> Iterator[None]:
-    """Break a connection at the deadline, also where a server keeps it busy with what is not the body."""
-    with call_after(budget.remaining(), stop_of(response.raw)):
-        yield
+def follow(
+    session: GuardedSession, verb: str, url: str, budget: RetryBudget, check: Callable[[str, str], str], **content: Any
+) -> Iterator[requests.Response]:
+    """The response after all redirects, whose bodies are not read; `check` refuses where one leads, or changes it.
+
+    The connection breaks at the deadline, also where a server keeps it busy with what is not the body.
+    """
+    for _ in range(MAX_REDIRECTS):
+        response = session.request(
+            verb, url, stream=True, allow_redirects=False, timeout=budget.timeout(), auth=HostAuth(), **content
+        )
+        if not response.is_redirect:
+            break
+        response.close()
+        url = check(url, urljoin(url, response.headers["Location"]))
+        becomes_get = response.status_code == 303 or (verb == "POST" and response.status_code in (301, 302))
+        verb = "GET" if becomes_get else verb
+        # The address of a redirect has its parameters.
+        content = {key: value for key, value in content.items() if key == "headers" or verb == "POST"}
+    else:
+        raise BadInputError(
+            f"{budget.label} could not be fetched: {budget.host} redirects more than {MAX_REDIRECTS} times"
+        )
+    with response, call_after(budget.remaining(), stop_of(response.raw)):
+        yield response
 
 
 def token_variable(url: str) -> str:
@@ -206,3 +238,90 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+class S3File:
+    """An object in a bucket."""
+
+    def __init__(self, href: str, label: str, session: FetchSession) -> None:
+        parts = urlsplit(href)
+        # A key may contain ? and #, which mean nothing in an s3 address.
+        self.host, self.key, self.label = parts.netloc, href.partition("://")[2].partition("/")[2], label
+        if not self.key:
+            raise BadInputError(f"{label} points to the bucket {self.host}, not to a file in it")
+        self.store = _store(self.host, session.deadline)
+
+    @contextmanager
+    def request(self, first: int, stop: int | None, tag: str, budget: RetryBudget) -> Iterator[RangeResponse]:
+        options: dict[str, Any] = {"if_match": tag} if tag else {}
+        if stop is not None:
+            options["range"] = (first, stop)
+        elif first:
+            options["range"] = {"offset": first}
+        with budget.session.connection_slot(self.host), _translated_errors(self.label, self.host):
+            budget.remaining()
+            result = obstore.get(self.store, self.key, options=options)  # type: ignore[arg-type]
+            current = result.meta["e_tag"] or ""
+            if tag and current != tag:
+                raise ChangedError
+            # As the bytes arrive, since a large chunk of a body that trickles would never come.
+            body = guard_rate(map(bytes, result.stream(min_chunk_size=1)), budget)
+            modified = "" if current else str(result.meta["last_modified"])
+            yield RangeResponse(result.range[0], result.meta["size"], current, modified, body)
+
+
+RemoteFile = HttpFile | S3File
+
+
+def _store(bucket: str, deadline: float) -> S3Store:
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    anonymous: dict[str, Any] = {} if any(map(os.environ.get, CREDENTIALS)) else {"skip_signature": True}
+    try:
+        return S3Store(
+            bucket,
+            # Rate and deadline are checked here; the timeout ends responses that never come to their body.
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "connect_timeout": f"{TIMEOUT[0]:g}s",
+                "read_timeout": f"{TIMEOUT[1]:g}s",
+                "timeout": f"{max(1, round(deadline * 1000))}ms",
+            },
+            retry_config={"max_retries": 0},
+            **anonymous,
+        )
+    except (BaseError, ValueError) as error:
+        raise UsageError(f"the AWS_* variables do not name an S3 server for {bucket}: {type(error).__name__}") from None
+
+
+@contextmanager
+def _translated_errors(label: str, bucket: str) -> Iterator[None]:
+    """Translate obstore's errors; none of their text is shown, since it can contain signatures."""
+    try:
+        yield
+    except EopipeError:
+        raise
+    except FileNotFoundError:
+        raise MissingFileError(f"{label} could not be fetched: there is no such file in the bucket {bucket}") from None
+    except (PermissionDeniedError, UnauthenticatedError):
+        hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REQUEST_PAYER=requester if the requester pays"
+        raise BadInputError(f"{label} could not be fetched: the bucket {bucket} denies access; {hint}") from None
+    except PreconditionError:
+        raise ChangedError from None
+    except BaseError as error:
+        raise _by_status(str(error), label, bucket) from None
+
+
+def _by_status(text: str, label: str, bucket: str) -> Exception:
+    """The error that the HTTP status in a text of obstore means."""
+    match = STATUS.search(text)
+    code = int(match[1]) if match else 0
+    # A server without ranges gives the whole file when it is not asked for a range.
+    if code == 416 or "non-partial response" in text:
+        return ChangedError()
+    if "incorrectly configured region" in text or code == 301:
+        return BadInputError(
+            f"{label} could not be fetched: the bucket {bucket} is in another region; set AWS_REGION to it"
+        )
+    if code >= 500 or code in TRANSIENT or not code:
+        return TransientError(f"status {code}" if code else "the connection broke")
+    return BadInputError(f"{label} could not be fetched: the bucket {bucket} answered {code}")

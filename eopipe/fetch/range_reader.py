@@ -7,13 +7,16 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError
 from eopipe.fetch.retry import ChangedError, FetchSession, RangeResponse, RetryBudget, TransientError, retry
 from eopipe.scenes.item import safe_href, scheme
+
+if TYPE_CHECKING:
+    from eopipe.fetch.http import RemoteFile
 
 # The directory of a cloud-optimised GeoTIFF mostly fits into the first response.
 FIRST_READ = 1 << 16
@@ -30,27 +33,9 @@ NAME = "asset.tif"
 _filter_lock = threading.Lock()
 
 
-class RangeReader(Protocol):
-    """Reads any range of a file of `size` bytes; `version` is its strong ETag, or nothing where it has none."""
-
-    @property
-    def size(self) -> int:
-        """Length in bytes."""
-
-    @property
-    def version(self) -> str:
-        """The strong ETag of the version that is read, or nothing where the server has none."""
-
-    def read(self, start: int, length: int) -> bytes:
-        """The bytes from `start`; fewer than `length` only at the end of the file. Safe in many threads.
-
-        Raises UpstreamError when the server does not deliver or the file changes meanwhile.
-        """
-
-
 def open_range_reader(
     href: str, label: str, session: FetchSession | None = None, catalog: Path | None = None
-) -> RangeReader:
+) -> "RangeReader":
     """Open the file of an http(s) or s3 address, or of a path inside the catalog, to read ranges of it.
 
     Raises RefusedError (address), BadInputError (missing, no ranges), UpstreamError (server).
@@ -83,7 +68,7 @@ def catalog_root(catalog: Path) -> Path:
 
 
 class LocalRangeReader:
-    """A file on this disk."""
+    """A file of `size` bytes on this disk; `version` is the strong ETag of one on a server that has it, else empty."""
 
     version = ""
 
@@ -92,6 +77,10 @@ class LocalRangeReader:
         self.size = self.status.st_size
 
     def read(self, start: int, length: int) -> bytes:
+        """The bytes from `start`; fewer than `length` only at the end of the file. Safe in many threads.
+
+        Raises UpstreamError when the server does not deliver or the file changes meanwhile.
+        """
         with self.path.open("rb") as file:
             data = os.pread(file.fileno(), length, start)
             if not is_same_version(self.status, os.fstat(file.fileno())):
@@ -112,7 +101,7 @@ class ServerRangeReader:
         self.label, self.session = label, session
         self.file = remote_file(href, label, session)
         self.size, self.version, self.modified = 0, "", ""
-        self.deadline = self._budget().deadline
+        self.deadline = session.clock.now() + session.deadline
         self.first_bytes = self._read(0, FIRST_READ)
 
     def read(self, start: int, length: int) -> bytes:
@@ -121,11 +110,8 @@ class ServerRangeReader:
             return self.first_bytes[start:stop]
         return self._read(start, stop) if start < stop else b""
 
-    def _budget(self, deadline: float = 0.0) -> RetryBudget:
-        return RetryBudget(self.label, self.file.host, self.session, deadline)
-
     def _read(self, start: int, stop: int) -> bytes:
-        data, budget = bytearray(), self._budget(self.deadline)
+        data, budget = bytearray(), RetryBudget(self.label, self.file.host, self.session, self.deadline)
         try:
             retry(lambda: self._attempt(data, start, stop, budget), lambda: len(data), budget)
         except ChangedError:
@@ -156,6 +142,9 @@ class ServerRangeReader:
                 f"{self.label} cannot be read in ranges: {self.file.host} does not name the version of the file "
                 "(ETag or Last-Modified), so that two could be mixed; fetch whole assets instead"
             )
+
+
+RangeReader = LocalRangeReader | ServerRangeReader
 
 
 class RangeCache:
@@ -297,29 +286,8 @@ def gdal_text(error: BaseException) -> str:
     return re.sub(rf"'?(/vsi\w+/)?\b{re.escape(NAME)}\b'?", "the file", str(error.__cause__ or error))
 
 
-class RemoteFile(Protocol):
-    """A file on a server."""
+def remote_file(href: str, label: str, session: FetchSession) -> "RemoteFile":
+    """The file of an http(s) or s3 address; the module that requests them is imported only now."""
+    from eopipe.fetch.http import HttpFile, S3File
 
-    @property
-    def host(self) -> str:
-        """The server's name, for messages."""
-
-    def request(
-        self, first: int, stop: int | None, tag: str, budget: RetryBudget
-    ) -> AbstractContextManager[RangeResponse]:
-        """Request the bytes from `first` up to `stop`, or up to the end, of the version with this ETag.
-
-        Raises TransientError when another attempt may succeed, ChangedError for another version, BadInputError when
-        the file could not be fetched, RefusedError when the response is not safe.
-        """
-
-
-def remote_file(href: str, label: str, session: FetchSession) -> RemoteFile:
-    """The file of an http(s) or s3 address; the module for its kind is imported only now."""
-    if scheme(href) == "s3":
-        from eopipe.fetch.s3 import S3File
-
-        return S3File(href, label, session)
-    from eopipe.fetch.http import HttpFile
-
-    return HttpFile(href, session)
+    return S3File(href, label, session) if scheme(href) == "s3" else HttpFile(href, session)

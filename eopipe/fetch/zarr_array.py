@@ -5,6 +5,7 @@ import math
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -19,8 +20,15 @@ from eopipe.fetch.cog_window import MAX_PIXELS, OPTIONS, STEP, TILE, describe_wi
 from eopipe.fetch.download import mark_complete
 from eopipe.fetch.range_reader import MAX_BLOCK
 from eopipe.fetch.retry import FetchSession
-from eopipe.fetch.zarr_place import METADATA, X_NAMES, PlacedArray, first_line, open_node, value_type
-from eopipe.fetch.zarr_store import open_store
+from eopipe.fetch.zarr_place import (
+    METADATA,
+    X_NAMES,
+    PlacedArray,
+    first_line,
+    open_node,
+    scaling,
+    value_type,
+)
 from eopipe.publish import publish
 from eopipe.scenes.item import StatedRaster, stated_scaling
 from eopipe.scenes.item_comparison import compare_place
@@ -71,7 +79,7 @@ def confirm_array(asset: dict[str, Any], label: str, catalog: Path | None, part:
     fetched, this shows that all of them existed together at that moment.
     """
     # zarr is imported only now.
-    from eopipe.fetch.zarr_files import changed_error
+    from eopipe.fetch.zarr_files import changed_error, open_store
 
     store, _ = open_store(asset, label, catalog, session)
     try:
@@ -111,38 +119,26 @@ def open_asset_array(
     """Open the array of an asset; of a group, the array that its only band names. Raises as `fetch_array`."""
     import zarr
 
+    from eopipe.fetch.zarr_codecs import limit_codecs
+    from eopipe.fetch.zarr_files import open_store
+
     store, path = open_store(asset, label, catalog, session)
-    node = _open_node(store, path, label)
+    node = open_node(zarr.open, store, path, label)
     bands = [str(band.get("name") or "") for band in asset.get("bands") or []]
     if isinstance(node, zarr.Group) and len(bands) == 1 and bands[0]:
         path = f"{path}/{bands[0]}".strip("/")
-        node = _open_node(store, path, label)
+        node = open_node(zarr.open, store, path, label)
+    if node is None:
+        raise BadInputError(f"{label} is missing: the store has neither an array nor a group at /{path}")
     if isinstance(node, zarr.Group):
-        names = _array_names(node)
+        names = list[str]()
+        with suppress(NotImplementedError, ValueError):
+            names = sorted(name for name, _ in node.arrays())
         arrays = f"its arrays are {', '.join(names)}" if names else "the store does not list its arrays"
         raise BadInputError(f"{label} is the group /{path} of a Zarr store, not an array; {arrays}")
     array = StoredArray(node, path.strip("/"), label, stated, stated_scaling(asset, label).nodata is not None)
     array.check()
-    # zarr is imported only now.
-    from eopipe.fetch.zarr_codecs import limit_codecs
-
     return replace(array, array=limit_codecs(array.array, label))
-
-
-def _open_node(store: Any, path: str, label: str) -> Any:
-    import zarr
-
-    node = open_node(zarr.open, store, path, label)
-    if node is None:
-        raise BadInputError(f"{label} is missing: the store has neither an array nor a group at /{path}")
-    return node
-
-
-def _array_names(group: Any) -> list[str]:
-    try:
-        return sorted(name for name, _ in group.arrays())
-    except (NotImplementedError, ValueError):
-        return []
 
 
 @dataclass(frozen=True)
@@ -271,19 +267,6 @@ class StoredArray(PlacedArray):
             )
         return number
 
-    def scaling(self) -> tuple[float, float]:
-        """Scale and offset (CF 8.1): physical value = stored * scale + offset."""
-        scale, offset = self.attributes.get("scale_factor"), self.attributes.get("add_offset")
-        try:
-            # Some writers put the number into a list.
-            scale, offset = (
-                value[0] if isinstance(value, list) and len(value) == 1 else value for value in (scale, offset)
-            )
-            return 1.0 if scale is None else float(scale), 0.0 if offset is None else float(offset)
-        except (TypeError, ValueError) as error:
-            values = f"scale_factor {scale!r} and add_offset {offset!r}"
-            raise BadInputError(f"{self.label} has {values}, which are not both numbers") from error
-
 
 def _codecs(metadata: Any) -> set[str]:
     """The names of all codecs in the metadata of an array, those inside of shards too."""
@@ -302,7 +285,7 @@ def _write(array: StoredArray, grids: "Sequence[GeoBox]", target: Path) -> None:
 
     height, width = array.shape
     window = needed_window(array, grids, array.label) if grids else Window(0, 0, width, height)
-    scale, offset = array.scaling()
+    scale, offset = scaling(array.attributes)
     dtype, nodata = array.dtype, next(iter(array.fill_values), None)
     profile = {"driver": "GTiff", "count": 1, "width": window.width, "height": window.height, "dtype": dtype.name}
     profile |= {"crs": array.crs, "transform": shifted(window, array.transform), "nodata": nodata}

@@ -10,41 +10,40 @@ import hashlib
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 
 from eopipe.errors import MissingFileError, RefusedError, UpstreamError
-from eopipe.fetch.range_reader import MAX_BLOCK, WORKERS, LocalRangeReader, RangeReader, ServerRangeReader, remote_file
+from eopipe.fetch.range_reader import (
+    MAX_BLOCK,
+    WORKERS,
+    LocalRangeReader,
+    RangeReader,
+    ServerRangeReader,
+    catalog_file,
+    catalog_root,
+    remote_file,
+)
 from eopipe.fetch.retry import ChangedError, FetchSession, RetryBudget, TransientError, retry
-from eopipe.fetch.zarr_place import METADATA
+from eopipe.fetch.zarr_place import METADATA, store_and_path
+from eopipe.scenes.item import safe_href, scheme
 
 MAX_METADATA = 1 << 26
 
 
-class StoreFiles(Protocol):
-    """The files of a store. A version is a text that another content of the file has not; None is a missing file."""
-
-    label: str
-
-    def whole(self, key: str) -> tuple[bytes | None, str | None]:
-        """A whole file and its version; None where it does not exist."""
-
-    def reader(self, key: str) -> tuple[RangeReader | None, str | None]:
-        """What reads ranges of a file, and its version; None where it does not exist."""
-
-    def version(self, key: str) -> str | None:
-        """The present version of a file; None where it does not exist."""
-
-
 class LocalFiles:
-    """The files of a store in a catalog on disk."""
+    """The files of a store in a catalog on disk.
+
+    A version is a text that another content of the file has not; None is a missing file.
+    """
 
     def __init__(self, folder: Path, root: Path, label: str) -> None:
         self.folder, self.root, self.label = folder, root, label
 
     def whole(self, key: str) -> tuple[bytes | None, str | None]:
+        """A whole file and its version."""
         reader, version = self.reader(key)
         if reader is None:
             return None, None
@@ -52,9 +51,11 @@ class LocalFiles:
         return reader.read(0, reader.size), version
 
     def version(self, key: str) -> str | None:
+        """The present version of a file."""
         return self.reader(key)[1]
 
     def reader(self, key: str) -> tuple[RangeReader | None, str | None]:
+        """What reads ranges of a file, and its version."""
         file = (self.folder / key).resolve()
         if not file.is_relative_to(self.root):
             raise RefusedError(f"{self.label} has the file {key!r}, outside the catalog")
@@ -77,15 +78,11 @@ class ServerFiles:
         self.parts, self.label, self.session = urlsplit(address), label, session
         self.deadline = session.clock.now() + session.deadline
 
-    def whole(self, key: str) -> tuple[bytes | None, str | None]:
-        """A whole file, requested again where the connection breaks, and its version; None where it does not exist."""
-        return self._request(key, None)
-
     def version(self, key: str) -> str | None:
-        return self._request(key, 1)[1]
+        return self.whole(key, 1)[1]
 
-    def _request(self, key: str, stop: int | None) -> tuple[bytes | None, str | None]:
-        """The bytes of a file up to `stop`, all where that is None or its version is unknown, and its version."""
+    def whole(self, key: str, stop: int | None = None) -> tuple[bytes | None, str | None]:
+        """A file, requested again where the connection breaks, and its version; only up to `stop` if that has one."""
         file = remote_file(self._address(key), self.label, self.session)
         budget, data = RetryBudget(self.label, file.host, self.session, self.deadline), bytearray()
         version = ""
@@ -111,7 +108,7 @@ class ServerFiles:
         except MissingFileError:
             return None, None
         if stop and not version:
-            return self._request(key, None)
+            return self.whole(key)
         return bytes(data), version or hashlib.sha256(data).hexdigest()
 
     def reader(self, key: str) -> tuple[RangeReader | None, str | None]:
@@ -148,7 +145,7 @@ class FileStore(Store):
 
     supports_writes = supports_deletes = supports_partial_writes = False
 
-    def __init__(self, files: StoreFiles) -> None:
+    def __init__(self, files: LocalFiles | ServerFiles) -> None:
         super().__init__(read_only=True)
         self.files, self.versions = files, dict[str, str | None]()
         self._readers: dict[str, RangeReader | None] = {}
@@ -230,3 +227,23 @@ class FileStore(Store):
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         for name in self.files.names(prefix) if isinstance(self.files, LocalFiles) else []:
             yield name
+
+
+def open_store(asset: dict[str, Any], label: str, catalog: Path | None, session: FetchSession) -> tuple[FileStore, str]:
+    """The store of an asset, to read, and the path of the asset in it.
+
+    Raises RefusedError (address), BadInputError (missing).
+    """
+    href = safe_href(asset["href"], label)
+    root, path = store_and_path(href) or _last_segment(href)
+    if scheme(href):
+        return FileStore(ServerFiles(root, label, session)), path
+    folder = catalog_file(root, label, catalog, folder=True)
+    return FileStore(LocalFiles(folder, catalog_root(catalog or folder), label)), path
+
+
+def _last_segment(href: str) -> tuple[str, str]:
+    """The address of the folder above, and the name in it."""
+    parts = urlsplit(href)
+    folder, _, name = parts.path.rstrip("/").rpartition("/")
+    return parts._replace(path=folder).geturl(), name

@@ -1,23 +1,30 @@
-"""The place of an array of a Zarr store: CRS and affine transform.
+"""Zarr stores of assets: in a catalog on disk, on a web server, or in a bucket; and the place of an array of one.
 
-What states it, in this order: attributes `proj:` and `spatial:` of the array (EOPF products, GeoZarr conventions), the
-CF grid mapping and coordinate arrays (CF 1.11, sections 4 and 5.6), the groups above (`proj:`, and `other_metadata` and
-`stac_discovery` of EOPF products), the STAC Item.
+Their files are read through the requests of this package. How STAC describes them:
+https://github.com/radiantearth/stac-best-practices (best-practices-zarr.md), and the items of the EOPF Sentinel Zarr
+Samples, whose assets are single arrays. What states CRS and affine transform, in this order: attributes `proj:` and
+`spatial:` of the array (EOPF products, GeoZarr conventions), the CF grid mapping and coordinate arrays (CF 1.11,
+sections 4 and 5.6), the groups above (`proj:`, and `other_metadata` and `stac_discovery` of EOPF products), the STAC
+Item.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from eopipe.documents import OPEN, Number, checked, whole
 from eopipe.errors import BadInputError, EopipeError, IntegrityError
-from eopipe.scenes.item import StatedRaster
+from eopipe.scenes.item import StatedRaster, scheme
 
+MEDIA_TYPE = re.compile(r"application/(vnd[.+]|x-)?zarr\b")
+RASTERS = (".tif", ".tiff", ".jp2")
 # Names of the files of a store that describe its nodes; all others are chunks.
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 X_NAMES, Y_NAMES = ("x", "lon", "longitude", "easting"), ("y", "lat", "latitude", "northing")
@@ -25,6 +32,28 @@ CRS_KEYS = ("proj:code", "proj:epsg", "proj:wkt2", "proj:projjson", "horizontal_
 # How far a pixel centre may be from an even spacing, in pixels.
 EVEN = 1e-2
 MAX_AXIS = 1 << 20
+
+
+def is_zarr(asset: dict[str, Any]) -> bool:
+    """Whether an asset is a Zarr store or a part of one, by its media type or its address."""
+    if MEDIA_TYPE.match(str(asset.get("type") or "").lower()):
+        return True
+    href = str(asset["href"])
+    is_store = bool(store_and_path(href))
+    return not asset.get("type") and is_store and not urlsplit(href).path.lower().endswith(RASTERS)
+
+
+def store_and_path(href: str) -> tuple[str, str] | None:
+    """The address of the store and the path in it, by the name of the folder; None where no folder is called ….zarr."""
+    if scheme(href) == "broken":
+        # Refused as any other address that is not one.
+        return None
+    parts = urlsplit(href)
+    names = parts.path.rstrip("/").split("/")
+    place = next((number for number, name in enumerate(names) if name.lower().endswith(".zarr")), None)
+    if place is None:
+        return None
+    return parts._replace(path="/".join(names[: place + 1])).geturl(), "/".join(names[place + 1 :])
 
 
 def _grid_mapping(value: str) -> str:
@@ -184,8 +213,8 @@ class PlacedArray:
             return None
         attributes = attributes_of(coordinate, f"{names[0]} of {self.label}")
         numbers = _coordinates(coordinate, f"coordinates {names[0]} of {self.label}")
-        values = numbers.astype(value_type(numbers.dtype, attributes)).astype(np.float64)
-        values = values * _only(attributes.get("scale_factor", 1)) + _only(attributes.get("add_offset", 0))
+        scale, offset = scaling(attributes)
+        values = numbers.astype(value_type(numbers.dtype, attributes)).astype(np.float64) * scale + offset
         step = (values[-1] - values[0]) / (len(values) - 1)
         even = values[0] + step * np.arange(len(values))
         if not step or not np.isfinite(values).all() or np.abs(values - even).max() > EVEN * abs(step):
@@ -245,9 +274,13 @@ def _coordinates(array: Any, label: str) -> Any:
         raise IntegrityError(f"{label} are damaged: {first_line(error)}") from error
 
 
-def _only(value: Any) -> float:
-    """A number; some writers put it into a list."""
-    return float(value[0] if isinstance(value, list) else value)
+def scaling(attributes: dict[str, Any]) -> tuple[float, float]:
+    """Scale and offset of checked attributes (CF 8.1): physical value = stored * scale + offset."""
+    stated = ((attributes.get(key), default) for key, default in (("scale_factor", 1.0), ("add_offset", 0.0)))
+    scale, offset = (default if value is None else value for value, default in stated)
+    # Some writers put the number into a list.
+    scale, offset = (float(value[0] if isinstance(value, list) else value) for value in (scale, offset))
+    return scale, offset
 
 
 def value_type(stored: "np.dtype[Any]", attributes: Mapping[str, Any]) -> "np.dtype[Any]":

@@ -323,7 +323,7 @@ def libraries(architecture: str, items: Sequence[Path]) -> dict[str, str]:
     names = imported_names(code) | {module.partition(".")[0]}
     owners = {owner for name in names for owner in _distributions().get(name, ())}
     needed = {name for owner in owners for name in _requirements(owner) if "torch" in _requirements(name)}
-    installed = {name: _installed_version(name) for name in sorted(owners | needed)}
+    installed = {name: installed_version(name) for name in sorted(owners | needed)}
     return {name: number for name, number in installed.items() if number and name not in ALWAYS_RECORDED}
 
 
@@ -343,7 +343,8 @@ def _requirements(distribution: str) -> list[str]:
     return [match[0] for match in matches if match]
 
 
-def _installed_version(distribution: str) -> str:
+def installed_version(distribution: str) -> str:
+    """The installed version of a distribution, empty if it is not installed."""
     try:
         return version(distribution)
     except PackageNotFoundError:

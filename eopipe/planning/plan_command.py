@@ -137,7 +137,7 @@ def plan_project(config: Config, target: Path, profile: str | None, quota: Quota
     logging.getLogger("eopipe").setLevel(logging.ERROR)
     training, stops = [], [*missing_files(config, set()), *model_mistakes(config)]
     if not config["model"]:
-        settings = read_profile(find_profile(profile).file) if profile else {}
+        settings = read_profile(find_profile(profile)[0]) if profile else {}
         training = [describe_training(config["train"], settings), *describe_trainings(config)]
         stops += config_conflicts(settings, config["train"]) if profile else ()
     try:

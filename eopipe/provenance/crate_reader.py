@@ -10,12 +10,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from eopipe.contract import STAGES, Input, Output, stage
-from eopipe.errors import BadInputError
-from eopipe.provenance.contextual_entities import REPOSITORY
+from eopipe.errors import BadInputError, IntegrityError
 from eopipe.provenance.create_actions import FAILED
-from eopipe.provenance.graph import CRATE_VERSION, METADATA, as_list
+from eopipe.provenance.graph import CRATE_VERSION, METADATA, REPOSITORY, as_list
 from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord, current_stage
-from eopipe.publish import MANIFEST, Damage
+from eopipe.publish import MANIFEST, Damage, manifest_rows
 from eopipe.text_files import read_json
 
 RUN_PROFILES = "https://w3id.org/ro/wfrun/"
@@ -27,7 +26,8 @@ PROFILES = {
 }
 READABLE = ((CRATE_VERSION, "0.5"), ("1.3", "0.6"))
 Entities = dict[str, dict[str, Any]]
-Checksums = dict[str, str]
+# Size and sha256 of files by path, as manifests have them.
+Rows = dict[str, tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -204,40 +204,32 @@ def crate_damages(folder: Path) -> list[Damage]:
     """
     crate = read_crate(folder)
     try:
-        checksums = _checksums(folder)
-    except BadInputError:
+        rows = manifest_rows(folder)
+    except IntegrityError:
         # The check of the manifest reports it.
         return []
     contents = crate.data_entities()
-    return [Damage(text) for path, data in contents for text in _contradictions(folder, checksums, path, data)]
+    return [Damage(text) for path, data in contents for text in _contradictions(folder, rows, path, data)]
 
 
-def _contradictions(folder: Path, checksums: Checksums, path: str, data: RecordedData) -> Iterator[str]:
-    checksum = checksums.get(f"{path}/{MANIFEST}" if data.folder else path)
-    if checksum is None:
+def _contradictions(folder: Path, rows: Rows, path: str, data: RecordedData) -> Iterator[str]:
+    row = rows.get(f"{path}/{MANIFEST}" if data.folder else path)
+    if row is None:
         yield f"{path} is in the metadata, but not in {MANIFEST}"
-    elif checksum != data.sha256:
+    elif row[1] != data.sha256:
         yield f"{path} has other content than the metadata say"
     elif data.folder:
-        yield from _contradictions_inside(folder, checksums, path)
+        yield from _contradictions_inside(folder, rows, path)
 
 
-def _contradictions_inside(crate: Path, checksums: Checksums, path: str) -> Iterator[str]:
+def _contradictions_inside(crate: Path, rows: Rows, path: str) -> Iterator[str]:
     """A folder with a manifest of its own was published before it was added to the crate; both have to agree."""
     try:
-        listed = {f"{path}/{name}": sha256 for name, sha256 in _checksums(crate / path).items()}
-    except BadInputError:
+        listed = {f"{path}/{name}": row for name, row in manifest_rows(crate / path).items()}
+    except IntegrityError:
         return
-    in_crate = {name: sha256 for name, sha256 in checksums.items() if name.startswith(f"{path}/")}
+    in_crate = {name: row for name, row in rows.items() if name.startswith(f"{path}/")}
     manifest = f"{path}/{MANIFEST}"
     different = (listed.items() ^ in_crate.items()) - {(manifest, in_crate[manifest])}
     for name in sorted({name for name, _ in different}):
         yield f"{name} is not what the {MANIFEST} of {path} says"
-
-
-def _checksums(folder: Path) -> Checksums:
-    """The checksums of a manifest by path."""
-    try:
-        return {row["path"]: row["sha256"] for row in read_json(folder / MANIFEST)["files"]}
-    except (KeyError, TypeError) as error:
-        raise BadInputError(f"{folder / MANIFEST} is damaged") from error

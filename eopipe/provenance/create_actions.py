@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eopipe.contract import STAGES, Option, Output, Port, function_name, stage, summary
-from eopipe.provenance.contextual_entities import REPOSITORY
 from eopipe.provenance.data_entities import DataEntities
-from eopipe.provenance.graph import RUN_TERMS, CrateGraph, Entity, local_id
+from eopipe.provenance.graph import REPOSITORY, RUN_TERMS, CrateDescription, CrateGraph, Entity, author, local_id
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 
 PARAMETER_PROFILE = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
@@ -24,42 +23,6 @@ LIBRARY_SITES = {
     "torch": "https://pytorch.org/",
     "zarr": "https://zarr.dev/",
 }
-
-
-class FormalParameters:
-    """The formal parameters of all stages and of the workflow, linked to the data and values that they took."""
-
-    def __init__(self, graph: CrateGraph, data_entities: DataEntities, jobs: Sequence[RecordedJob]) -> None:
-        self.graph, self.data_entities = graph, data_entities
-        self.profile = graph.add(
-            PARAMETER_PROFILE, "CreativeWork", name="Bioschemas FormalParameter", version="1.0-RELEASE"
-        )
-        self.values = _distinct_values(jobs)
-
-    def link(self, owner: str, name: str, example: Entity, kind: str, **properties: Any) -> Entity:
-        """The parameter of a stage or of the workflow (the owner) that a data entity or value is an example of."""
-        identifier = local_id("parameter", owner, name)
-        parameter = self.graph.add(identifier, "FormalParameter", name=name, conformsTo=self.profile, **properties)
-        parameter.append_to("additionalType", kind)
-        example.append_to("exampleOfWork", parameter)
-        return parameter
-
-    def of_port(self, job: RecordedJob, data: RecordedData) -> Entity:
-        """The parameter of the port that a job read or wrote a file or folder through."""
-        port, entity = _port(job.stage, data.port), self.data_entities.of(data)
-        properties = _port_properties(port) | ({"multipleValues": True} if port and port.is_list else {})
-        if port and isinstance(port.mark, Output):
-            entity.setdefault("description", port.mark.doc)
-        return self.link(job.stage, data.port, entity, data_type(data), **properties)
-
-    def of_setting(self, job: RecordedJob, name: str) -> tuple[Entity, Entity]:
-        """The parameter of a setting and the entity of its value, which jobs with the same value share."""
-        setting, distinct = job.settings[name], self.values[job.stage, name]
-        number = str(distinct.index(_json(setting)) + 1) if len(distinct) > 1 else ""
-        value = self.graph.add(local_id("value", job.stage, name, number), "PropertyValue", name=name)
-        value["value"] = _json(setting) if isinstance(setting, (list, dict)) else setting
-        kind = PARAMETER_TYPES.get(type(setting), "Text")
-        return self.link(job.stage, name, value, kind, **_port_properties(_port(job.stage, name))), value
 
 
 def data_type(data: RecordedData) -> str:
@@ -107,40 +70,74 @@ def commit_text(commit: str) -> str:
 
 @dataclass
 class ActionBuilder:
-    """Adds the jobs of a run to the graph; `sources` maps the content of each output to its stage and port."""
+    """Adds the jobs of a run to the graph, and the parameters of stages and workflow with the data that they took.
+
+    `sources` maps the content of each output to its stage and port.
+    """
 
     graph: CrateGraph
     data_entities: DataEntities
-    parameters: FormalParameters
-    agent: Entity
+    jobs: Sequence[RecordedJob]
+    description: CrateDescription
     workflow: Entity
     lock: Entity | None
-    stages: list[str] = field(default_factory=list)
     software: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     sources: dict[str, tuple[str, str]] = field(default_factory=dict)
     actions: list[Entity] = field(default_factory=list)
     controls: list[Entity] = field(default_factory=list)
     user_inputs: list[Entity] = field(default_factory=list)
 
-    def add_jobs(self, jobs: Sequence[RecordedJob]) -> None:
-        """Add every job, its stage, and the data flow from stage to stage."""
-        self.stages = list(dict.fromkeys(job.stage for job in jobs))
-        for job in jobs:
+    def __post_init__(self) -> None:
+        self.profile = self.graph.add(
+            PARAMETER_PROFILE, "CreativeWork", name="Bioschemas FormalParameter", version="1.0-RELEASE"
+        )
+        self.agent = author(self.graph, self.description)
+        self.values = _distinct_values(self.jobs)
+        self.stages = list(dict.fromkeys(job.stage for job in self.jobs))
+        for job in self.jobs:
             self.sources |= {data.key: (job.stage, data.port) for data in job.record.outputs}
-        for job in jobs:
+
+    def add_jobs(self) -> None:
+        """Add every job, its stage, and the data flow from stage to stage."""
+        for job in self.jobs:
             self._add_job(job)
+
+    def link(self, owner: str, name: str, example: Entity, kind: str, **properties: Any) -> Entity:
+        """The parameter of a stage or of the workflow (the owner) that a data entity or value is an example of."""
+        identifier = local_id("parameter", owner, name)
+        parameter = self.graph.add(identifier, "FormalParameter", name=name, conformsTo=self.profile, **properties)
+        parameter.append_to("additionalType", kind)
+        example.append_to("exampleOfWork", parameter)
+        return parameter
+
+    def of_port(self, job: RecordedJob, data: RecordedData) -> Entity:
+        """The parameter of the port that a job read or wrote a file or folder through."""
+        port, entity = _port(job.stage, data.port), self.data_entities.of(data)
+        properties = _port_properties(port) | ({"multipleValues": True} if port and port.is_list else {})
+        if port and isinstance(port.mark, Output):
+            entity.setdefault("description", port.mark.doc)
+        return self.link(job.stage, data.port, entity, data_type(data), **properties)
+
+    def of_setting(self, job: RecordedJob, name: str) -> tuple[Entity, Entity]:
+        """The parameter of a setting and the entity of its value, which jobs with the same value share."""
+        setting, distinct = job.settings[name], self.values[job.stage, name]
+        number = str(distinct.index(_json(setting)) + 1) if len(distinct) > 1 else ""
+        value = self.graph.add(local_id("value", job.stage, name, number), "PropertyValue", name=name)
+        value["value"] = _json(setting) if isinstance(setting, (list, dict)) else setting
+        kind = PARAMETER_TYPES.get(type(setting), "Text")
+        return self.link(job.stage, name, value, kind, **_port_properties(_port(job.stage, name))), value
 
     def _add_job(self, job: RecordedJob) -> None:
         tool = self._tool(job)
         step = self._step(job, tool)
         for data in job.record.inputs:
-            tool.append_to("input", self.parameters.of_port(job, data))
+            tool.append_to("input", self.of_port(job, data))
             self._connect_input(step, job, data)
-        settings = [self.parameters.of_setting(job, name) for name in job.settings]
+        settings = [self.of_setting(job, name) for name in job.settings]
         for parameter, _ in settings:
             tool.append_to("input", parameter)
         for data in job.record.outputs:
-            tool.append_to("output", self.parameters.of_port(job, data))
+            tool.append_to("output", self.of_port(job, data))
         action = self._create_action(job, tool, [value for _, value in settings])
         control = self.graph.add(
             local_id("control", job.stage, job.label),
@@ -247,10 +244,15 @@ class ActionBuilder:
         entity = self.data_entities.of(data)
         port = _port(job.stage, data.port)
         described = {"description": port.mark.doc} if port else {}
-        parameter = self.parameters.link("workflow-in", data.port, entity, data_type(data), **described)
-        self.workflow.append_to("input", parameter)
+        parameter = self.add_input(data.port, entity, data_type(data), **described)
         self.connect(step, parameter.id, target)
+
+    def add_input(self, name: str, entity: Entity, kind: str, **properties: Any) -> Entity:
+        """Add what no job made as an input of the workflow; return its parameter."""
+        parameter = self.link("workflow-in", name, entity, kind, **properties)
+        self.workflow.append_to("input", parameter)
         self.user_inputs.append(entity)
+        return parameter
 
     def connect(self, owner: Entity, source: str, target: str) -> None:
         """Add the ParameterConnection from one parameter (its id) to another, to a step or the workflow."""

@@ -13,8 +13,7 @@ from eopipe.errors import BadInputError
 from eopipe.provenance.graph import CrateGraph, Entity, local_id
 from eopipe.provenance.jobs import RecordedData, RecordedJob
 from eopipe.provenance.redact import redact_argument
-from eopipe.publish import MANIFEST, digest, link_or_copy, size, write_manifest
-from eopipe.text_files import read_json
+from eopipe.publish import digest, link_or_copy, manifest_rows, published_digest, size, write_manifest
 
 # A folder with more files is described as one entity, without its files.
 LISTED_FILES = 32
@@ -68,20 +67,20 @@ def crate_paths(payload: Sequence[Path], jobs: Sequence[RecordedJob], reserved: 
     for name, paths in sorted(same_name.items()):
         for path in paths:
             target = name if len(paths) == 1 and name not in reserved else f"{_job_folder(path, jobs)}/{name}"
-            if target in sources and _content_key(path) != _content_key(sources[target]):
+            if target in sources and _identity(path) != _identity(sources[target]):
                 raise BadInputError(f"{sources[target]} and {path} would be the same file of the crate; rename one")
             sources[target] = path
     return sources
 
 
-def _content_key(path: Path) -> str:
+def _identity(path: Path) -> str:
     """The identity of a content; an unpublished folder is identical only to itself."""
-    return digest(path) if path.is_file() or (path / MANIFEST).is_file() else str(path)
+    return published_digest(path) or str(path)
 
 
 def _job_folder(path: Path, jobs: Sequence[RecordedJob]) -> str:
     """The folder for the outputs of the job that made a file, `other` if none of the jobs made it."""
-    content = _content_key(path)
+    content = _identity(path)
     job = next((job for job in jobs for data in job.record.outputs if data.sha256 == content), None)
     return "/".join(filter(None, (job.stage, job.label))) if job else "other"
 
@@ -98,21 +97,20 @@ def read_part(crate: Path, path: str, maximum: int = LISTED_FILES) -> CratePart:
     location = crate / path
     bytes_, count = size(location)
     folder = location.is_dir()
-    name = location.name
-    content = RecordedData(port="", name=name, folder=folder, bytes=bytes_, files=count, sha256=digest(location))
+    content = _content(location, count, bytes_, digest(location), folder=folder)
     return CratePart(path, content, _read_files(location, path, maximum) if folder else ())
 
 
 def _read_files(folder: Path, path: str, maximum: int) -> tuple[CratePart, ...]:
     """The files of a published folder; none of a Zarr store or of a folder with more than `maximum` files."""
-    rows = read_json(folder / MANIFEST)["files"]
+    rows = manifest_rows(folder)
     if (folder / "zarr.json").exists() or len(rows) > maximum:
         return ()
-    return tuple(CratePart(f"{path}/{row['path']}", _file(row["path"], row["size"], row["sha256"])) for row in rows)
+    return tuple(CratePart(f"{path}/{name}", _content(Path(name), 1, *row)) for name, row in rows.items())
 
 
-def _file(path: str, bytes_: int, sha256: str) -> RecordedData:
-    return RecordedData(port="", name=Path(path).name, folder=False, bytes=bytes_, files=1, sha256=sha256)
+def _content(path: Path, files: int, bytes_: int, sha256: str, *, folder: bool = False) -> RecordedData:
+    return RecordedData(port="", name=path.name, folder=folder, bytes=bytes_, files=files, sha256=sha256)
 
 
 def media_type(name: str) -> str:

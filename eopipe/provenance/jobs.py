@@ -103,6 +103,11 @@ class RunRecord(BaseModel):
     engine: str = ""
     container: str = ""
 
+    @property
+    def code(self) -> str:
+        """The version of eopipe, and its commit where it is known."""
+        return " ".join(filter(None, (self.version, self.software.get("git", ""))))
+
     @model_validator(mode="before")
     @classmethod
     def _of_present_stage(cls, values: Any) -> Any:

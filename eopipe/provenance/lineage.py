@@ -1,8 +1,10 @@
 """`eopipe lineage`: from a file, or a pixel of a map, back to chips, scenes, code and settings."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +13,11 @@ import numpy as np
 from eopipe.chips.chip_set import NOT_A_PLACE
 from eopipe.chips.splits import SPLITS, read_split
 from eopipe.contract import STAGES, Argument, Option, stage
-from eopipe.errors import BadInputError, UsageError
-from eopipe.provenance.jobs import RecordedData, RecordedJob
-from eopipe.provenance.lineage_graph import LineageGraph, lineage_of
+from eopipe.errors import BadInputError, IntegrityError, UsageError
+from eopipe.provenance.crate_reader import is_crate, read_crate
+from eopipe.provenance.jobs import RecordedData, RecordedJob, read_jobs
+from eopipe.provenance.record import record_path
+from eopipe.publish import MANIFEST, RECORD, digest, is_draft, manifest_rows, size
 from eopipe.scenes.item import day_text
 from eopipe.text_files import read_json
 from eopipe.tiles.cells import Frame
@@ -25,7 +29,121 @@ ORIGIN_LINKS = ("self", "derived_from", "via")
 # If the user has more inputs, as in a chip set, the first ones are listed.
 LISTED_INPUTS = 50
 NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
+# A result is in the folder of results, or at most two folders deeper.
+DEPTH = 3
+# Only the size of a larger file is compared; eopipe verify compares its digest.
+LARGEST_DIGESTED = 1 << 26
 Jobs = tuple[RecordedJob, ...]
+
+
+@dataclass(frozen=True)
+class LineageGraph:
+    """The jobs of a run, and the paths of their inputs and outputs by content, as far as they exist."""
+
+    jobs: tuple[RecordedJob, ...]
+    paths: dict[str, Path]
+
+    @cached_property
+    def makers(self) -> dict[str, RecordedJob]:
+        """The job that made each content but inputs of the user; items of the frozen list are files of the search."""
+        makers = {data.key: job for job in self.jobs for data in job.record.outputs}
+        for job in self.jobs:
+            for data in job.record.outputs if job.stage == "search" else ():
+                folder = self.paths.get(data.key, Path())
+                if data.folder and (folder / MANIFEST).is_file():
+                    makers |= {sha256: job for _, sha256 in manifest_rows(folder).values()}
+        return makers
+
+    def upstream(self, last: RecordedJob) -> tuple[RecordedJob, ...]:
+        """A job and all jobs that it depends on, the latest stage first."""
+        reached, pending = {id(last)}, [last]
+        while pending:
+            for data in pending.pop().record.inputs:
+                maker = self.makers.get(data.key)
+                if maker and id(maker) not in reached:
+                    reached.add(id(maker))
+                    pending.append(maker)
+        return tuple(job for job in reversed(self.jobs) if id(job) in reached)
+
+    def path(self, job: RecordedJob, port: str) -> Path | None:
+        """The path of an output of a job, if it exists."""
+        return next((self.paths.get(data.key) for data in job.record.outputs if data.port == port), None)
+
+
+def lineage_of(path: Path) -> tuple[LineageGraph, RecordedJob, RecordedData]:
+    """The run that a file or folder belongs to, the job that made it, and its recorded content.
+
+    Raises BadInputError if no record or crate describes how it was made, IntegrityError if its content is not the
+    recorded one.
+    """
+    if not path.exists():
+        raise BadInputError(f"{path} does not exist; give a file or folder that eopipe made")
+    absolute = path.resolve()
+    folder = next((each for each in (absolute, *absolute.parents) if is_crate(each)), None)
+    if folder:
+        crate = read_crate(folder)
+        graph = LineageGraph(crate.jobs, crate.paths)
+    else:
+        records = _records_for(absolute)
+        rows = [(record.parent, row) for record in records for row in read_json(record)["outputs"]]
+        # A store in an output has a path from there.
+        placed = ((home / str(row.get("path", row["name"])), row) for home, row in rows)
+        graph = LineageGraph(read_jobs(records), {row["sha256"]: place for place, row in placed if place.exists()})
+    keys = {recorded.resolve(): key for key, recorded in graph.paths.items()}
+    # A file inside of a published folder was made with the folder.
+    recorded = next((parent for parent in (absolute, *absolute.parents) if parent in keys), absolute)
+    for job in graph.jobs:
+        for data in job.record.outputs:
+            if data.key == keys.get(recorded):
+                _check_content(path, recorded, data)
+                return graph, job, data
+    raise BadInputError(f"no recorded job made {path}; give an output that a run record or crate describes")
+
+
+def _check_content(path: Path, recorded: Path, data: RecordedData) -> None:
+    is_large = recorded.is_file() and recorded.stat().st_size > LARGEST_DIGESTED
+    if size(recorded)[0] != data.bytes if is_large else digest(recorded) != data.sha256:
+        raise IntegrityError(f"{path} differs from its record; run eopipe verify to see what changed")
+
+
+def _records_for(path: Path) -> list[Path]:
+    """The run records of the results that a path belongs to; a chip set has the record of its import beside it."""
+    sets = [record for folder in (path, *path.parents[:DEPTH]) if _is_of("import", record := record_path(folder))]
+    return sets[:1] or sorted(_records(_results_folder(path)))
+
+
+def _results_folder(path: Path) -> Path:
+    """The folder of results: the nearest with the run record of a search, the first stage, else the path's.
+
+    The run of a chip set begins with its split; a fold has one too, further down.
+    """
+    folders = path.parents[:DEPTH]
+    for first, candidates in (("search", folders), ("split", folders[::-1])):
+        for folder in candidates:
+            if any(_is_of(first, record) for record in folder.glob(f"*{RECORD}")):
+                return folder
+    if any(path.parent.glob(f"*{RECORD}")):
+        return path.parent
+    raise BadInputError(
+        f"no run record in the folder of {path.name} or above it; give a result in its folder of results or in a crate"
+    )
+
+
+def _is_of(name: str, record: Path) -> bool:
+    try:
+        return bool(read_json(record)["stage"] == name)
+    except (BadInputError, KeyError, TypeError):
+        return False
+
+
+def _records(root: Path) -> Iterator[Path]:
+    """All run records below a folder, without searching inside of published folders."""
+    for folder, subfolders, files in os.walk(root):
+        if MANIFEST in files:
+            subfolders.clear()
+        else:
+            subfolders[:] = [name for name in subfolders if not is_draft(name)]
+            yield from (Path(folder, name) for name in files if name.endswith(RECORD))
 
 
 @dataclass(frozen=True)
@@ -121,8 +239,7 @@ def _describe_stage(jobs: list[RecordedJob]) -> Iterator[str]:
     """The jobs of a stage: end time, code, and the settings that differ from their defaults."""
     first = jobs[0]
     count = f", {len(jobs)} jobs" if len(jobs) > 1 else ""
-    code = " ".join(filter(None, (f"eopipe {first.record.version}", first.record.software.get("git", ""))))
-    yield f"{first.stage:<11} {max(job.record.end for job in jobs)}, {code}{count}"
+    yield f"{first.stage:<11} {max(job.record.end for job in jobs)}, eopipe {first.record.code}{count}"
     texts = ((k, ",".join(map(str, v)) if isinstance(v, list) else v) for k, v in _changed_settings(first))
     settings = " ".join(f"{key}={text}" for key, text in texts)
     if settings:
@@ -164,14 +281,14 @@ def _describe_item(graph: LineageGraph, data: RecordedData) -> str:
 
 def _frozen_item(graph: LineageGraph, data: RecordedData) -> Path | None:
     """The file of an item in the frozen list."""
-    maker = graph.maker(data)
+    maker = graph.makers.get(data.key)
     folder = graph.path(maker, "items") if maker else None
     return folder / data.name if folder and (folder / data.name).is_file() else None
 
 
 def _describe_user_inputs(graph: LineageGraph, upstream: Jobs) -> Iterator[str]:
     """The inputs that no job made: labels, catalogs, areas."""
-    user_inputs = {data.key: data for job in upstream for data in job.record.inputs if graph.maker(data) is None}
+    user_inputs = {data.key: data for job in upstream for data in job.record.inputs if data.key not in graph.makers}
     if user_inputs:
         yield "from inputs of the user"
     for data in sorted(user_inputs.values(), key=lambda data: data.name)[:LISTED_INPUTS]:

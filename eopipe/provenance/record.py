@@ -9,11 +9,11 @@ import platform
 import re
 import resource
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from eopipe import __version__
 from eopipe.contract import STAGES, Input, Output, Port, Stage, is_path
 from eopipe.contract import stage as stage_named
 from eopipe.errors import EopipeError, IntegrityError, UsageError
-from eopipe.models.model_files import libraries
+from eopipe.models.model_files import installed_version, libraries
 from eopipe.own_files import is_foreign
-from eopipe.processes import map_in_order
+from eopipe.processes import map_in_order, parent_commands
 from eopipe.provenance.jobs import current_stage
 from eopipe.provenance.redact import redact_for_record, redact_message, url_without_credentials
-from eopipe.publish import MANIFEST, content_digest, digest, foreign_conflict, publish, sha256, size
+from eopipe.publish import MANIFEST, content_digest, foreign_conflict, publish, published_digest, sha256, size
 from eopipe.text_files import read_json, write_json
 
 # The environment variables with a scheduler's job id; PBS appends its host behind a dot.
@@ -190,7 +190,6 @@ def _stores(port: Port, folder: Path) -> list[dict[str, Any]]:
 
 def _data_row(port: Port, path: Path) -> dict[str, Any]:
     bytes_, count = size(path)
-    has_digest = path.is_file() or (path / MANIFEST).is_file()
     # The files that are used of a folder that may be large, as a catalog, have digests of their own.
     is_small = isinstance(port.mark, Input) and bool(port.mark.derived)
     return {
@@ -199,7 +198,7 @@ def _data_row(port: Port, path: Path) -> dict[str, Any]:
         "folder": path.is_dir(),
         "bytes": bytes_,
         "files": count,
-        "sha256": content_digest(path) if is_small else digest(path) if has_digest else "",
+        "sha256": content_digest(path) if is_small else published_digest(path),
     }
 
 
@@ -243,10 +242,7 @@ def _kernel_values(path: Path, key: str) -> list[str]:
 def _software() -> dict[str, str]:
     """Versions of Python and the main packages, and the commit of eopipe."""
     versions = {"python": platform.python_version(), "git": commit()}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
+    return versions | {name: number for name in PACKAGES if (number := installed_version(name))}
 
 
 def _model_libraries(stage: Stage, values: dict[str, Any]) -> dict[str, str]:
@@ -259,12 +255,10 @@ def _model_libraries(stage: Stage, values: dict[str, Any]) -> dict[str, str]:
     # Loads NumPy, which not every stage needs.
     from eopipe.models.model_folder import read_model_card
 
-    installed = {}
     with suppress(EopipeError):
-        for name in read_model_card(model).get("software", {}):
-            with suppress(PackageNotFoundError):
-                installed[name] = version(name)
-    return installed
+        names = read_model_card(model).get("software", {})
+        return {name: number for name in names if (number := installed_version(name))}
+    return {}
 
 
 def _project_commit() -> str:
@@ -313,21 +307,13 @@ def engine() -> str:
 
     Engines do not identify themselves to their jobs. Empty for a job that a person or a container started.
     """
-    for arguments in _parent_commands(os.getppid()):
+    for arguments in parent_commands():
         # The command, or the script or module that follows an interpreter and its options; later ones may be anything.
         program = next((argument for argument in arguments[1:] if not argument.startswith("-")), "")
         for argument in (arguments[0], program):
             if package := ENGINE_COMMANDS.get(Path(argument).name):
                 return f"{package} {_engine_version(package, arguments[0], program)}".strip()
     return ""
-
-
-def _parent_commands(pid: int) -> Iterator[list[str]]:
-    """The command lines of a process and its parents; none where the system has no `/proc`."""
-    with suppress(OSError, ValueError):
-        while pid > 1:
-            yield Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
-            pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
 
 
 def container() -> str:

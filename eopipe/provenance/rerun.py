@@ -1,27 +1,37 @@
-"""`eopipe rerun`: run the jobs of a crate again and compare every digest."""
+"""`eopipe rerun`: run the jobs of a crate again, each behind its inputs, and compare every digest."""
 
 import glob
 import os
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import yaml
 
 from eopipe import __version__
-from eopipe.contract import Argument
-from eopipe.errors import BadInputError, IntegrityError, UsageError
+from eopipe.contract import STAGES, Argument, Input, Knob, Option, Output, stage, to_args
+from eopipe.errors import BY_CODE, BadInputError, EopipeError, IntegrityError, RefusedError, UsageError, some_of
+from eopipe.models.model_files import installed_version, is_permitted, permission_message
+from eopipe.models.model_folder import read_model_card
 from eopipe.provenance.crate_reader import RunCrate, crate_damages, read_crate
 from eopipe.provenance.jobs import RecordedData, RecordedJob
-from eopipe.provenance.record import commit
-from eopipe.provenance.redact import strings
-from eopipe.provenance.rerun_jobs import FROZEN_STAGES, CrateRerun
-from eopipe.publish import MANIFEST, content_digest, damage_message, digest, verify
-from eopipe.text_files import parse_yaml
+from eopipe.provenance.record import commit, record_path
+from eopipe.provenance.redact import redact_for_record, strings
+from eopipe.publish import content_digest, damage_message, digest, manifest_rows, publish, published_digest, verify
+from eopipe.reporting.wording import plural
+from eopipe.text_files import parse_yaml, read_json, write_json
+
+SUMMARY = "rerun.json"
+# These stages do not run again. A search today may return other scenes: its result is in the crate. A chip set is an
+# input of the run, as it was packed.
+FROZEN_STAGES = ("search", "import")
 
 
 def rerun(
@@ -79,32 +89,18 @@ def check_code(crate: RunCrate, *, allow_other: bool) -> None:
 
 def environment_differences(crate: RunCrate) -> Iterator[str]:
     """Differences of libraries and code that may explain a different digest, one per line."""
-    for name, recorded in sorted(_libraries(crate).items()):
-        installed = _installed(name)
+    versions: dict[str, set[str]] = {}
+    for job in crate.jobs:
+        for name, number in job.record.software.items():
+            versions.setdefault(name, set()).add(number)
+    for name, recorded in sorted(versions.items()):
+        installed = platform.python_version() if name == "python" else installed_version(name)
         if recorded != {installed}:
             yield f"note: {name} was {' and '.join(sorted(recorded))} and is {installed or 'not installed'} here"
     if any(name.endswith("+") for name in crate.commits):
         yield "note: the run was made from changed files (+ behind its commit), which are not in any commit"
     if commit().endswith("+"):
         yield "note: files of this checkout are changed, so it is not the code of its commit"
-
-
-def _libraries(crate: RunCrate) -> dict[str, set[str]]:
-    """The recorded versions of each library."""
-    versions: dict[str, set[str]] = {}
-    for job in crate.jobs:
-        for name, number in job.record.software.items():
-            versions.setdefault(name, set()).add(number)
-    return versions
-
-
-def _installed(name: str) -> str:
-    """The installed version of a library, empty if it is not installed."""
-    if name == "python":
-        return platform.python_version()
-    with suppress(PackageNotFoundError):
-        return version(name)
-    return ""
 
 
 def find_user_inputs(crate: RunCrate, folder: Path, jobs: Sequence[RecordedJob]) -> dict[str, Path]:
@@ -156,9 +152,226 @@ def _has_content(path: Path, data: RecordedData) -> bool:
     if not (path.is_dir() and data.folder):
         return False
     # A catalog has no digest of its own; the assets that are fetched from it do.
-    is_published = (path / MANIFEST).is_file()
-    has_content = not data.sha256 or (digest(path) if is_published else content_digest(path)) == data.sha256
-    if is_published and has_content:
+    sha256 = published_digest(path)
+    has_content = not data.sha256 or (sha256 or content_digest(path)) == data.sha256
+    if sha256 and has_content:
         # The digest is the manifest's, and a file may have changed since.
         verify(path)
     return has_content
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """One output of a rerun job: whether it is identical, whether the job's inputs were, and what differs.
+
+    Those are the files of a folder, or the figures of a JSON file, which has so many `figures`; 0 of other files.
+    """
+
+    job: RecordedJob
+    port: str
+    is_identical: bool
+    inputs_identical: bool
+    files: tuple[str, ...] = ()
+    figures: int = 0
+
+    @property
+    def text(self) -> str:
+        if self.is_identical:
+            figures = f", {plural(self.figures, 'figure')} as in the crate" if self.figures else ""
+            return f"{self.job.title}: {self.port} identical{figures}"
+        files = f" ({some_of(self.files)})" if self.files else ""
+        cause = "although its inputs are identical" if self.inputs_identical else "and so do its inputs"
+        return f"{self.job.title}: {self.port} differs{files}, {cause}"
+
+
+@dataclass
+class CrateRerun:
+    """The rerun of a crate's jobs into a folder; `available` maps content that the crate names to its path.
+
+    `allow_code` is the custom model whose code may run, `only` the stages, or titles of jobs, to run; empty for all.
+    """
+
+    crate: RunCrate
+    folder: Path
+    allow_code: str | None = None
+    only: tuple[str, ...] = ()
+    available: dict[str, Path] = field(default_factory=dict)
+    comparisons: list[OutputComparison] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Select the jobs to run; raises BadInputError if there are none, or if a stage is unknown here.
+
+        Raises UsageError for a name in `only` that no job has.
+        """
+        self.originals = self.crate.paths
+        self.available |= self.originals
+        jobs = [job for job in self.crate.jobs if job.stage not in FROZEN_STAGES and not job.failed]
+        if not jobs:
+            raise BadInputError(f"{self.crate.folder} has no completed job, so there is nothing to rerun")
+        if absent := {*self.only}.difference(*({job.stage, job.title} for job in jobs)):
+            raise UsageError(
+                f"--only: {self.crate.folder} has no completed job of {', '.join(sorted(absent))} to rerun, but of "
+                f"{', '.join(dict.fromkeys(job.stage for job in jobs))}"
+            )
+        self.jobs = [job for job in jobs if not self.only or not {job.stage, job.title}.isdisjoint(self.only)]
+        unknown = sorted({job.stage for job in self.jobs} - set(STAGES))
+        if unknown:
+            raise BadInputError(f"{self.crate.folder} has jobs of unknown stages: {', '.join(unknown)}")
+
+    def check_permission(self) -> None:
+        """Raise RefusedError if a job trains or builds a custom model whose code is not allowed to run."""
+        for job in self.jobs:
+            for architecture in self._architectures(job):
+                if not is_permitted(architecture, (self.allow_code,)):
+                    raise RefusedError(permission_message(f"{job.title} of {self.crate.folder}", architecture))
+
+    def _architectures(self, job: RecordedJob) -> Iterator[str]:
+        """The architecture of the model that a job trains, and of one that it builds unless that is made here first."""
+        if job.stage == "train":
+            yield str(job.record.settings.get("architecture", ""))
+        if any(port.name == "allow_code" for port in stage(job.stage).of(Knob)):
+            models = [data.key for data in job.record.inputs if data.port == "model" and data.key in self.available]
+            yield from (str(read_model_card(self.available[key])["architecture"]) for key in models)
+
+    def open(self) -> None:
+        """Create the folder, or resume the interrupted rerun in it; raises UsageError for any other content."""
+        if self.crate.folder.resolve() in self.folder.resolve().parents:
+            raise UsageError(f"{self.folder} is inside of the crate; choose another folder with --to")
+        summary = self.folder / SUMMARY
+        crate = read_json(summary).get("crate") if summary.is_file() else None
+        if self.folder.exists() and crate != digest(self.crate.folder):
+            raise UsageError(
+                f"{self.folder} exists already and is not a rerun of this crate; choose another folder with --to"
+            )
+        self._write_summary()
+
+    def run(self, cores: int) -> None:
+        """Run the jobs, each behind those that it has inputs of, and compare outputs; print a line for each output.
+
+        Settings that a stage has no more are left out, with a line.
+        """
+        removed = {
+            f"{job.stage}.{name}={value}"
+            for job in self.jobs
+            for name, value in job.record.settings.items()
+            if name not in {port.name for port in stage(job.stage).ports}
+        }
+        if removed:
+            print(f"settings that this version does not have are left out: {', '.join(sorted(removed))}")
+        with ThreadPoolExecutor(cores) as pool:
+            for jobs in in_order(self.jobs):
+                for comparisons in pool.map(self._rerun, jobs):
+                    for comparison in comparisons:
+                        print(comparison.text, flush=True)
+                    self.comparisons += comparisons
+
+    def close(self) -> int:
+        """Write and print the summary; raises IntegrityError if an output differs."""
+        self._write_summary()
+        different = [comparison for comparison in self.comparisons if not comparison.is_identical]
+        if different:
+            first = next((comparison for comparison in different if comparison.inputs_identical), different[0])
+            raise IntegrityError(
+                f"{len(different)} of {len(self.comparisons)} outputs differ from {self.crate.folder}; check first "
+                f"{first.text}"
+            )
+        outputs, jobs = plural(len(self.comparisons), "output"), plural(len(self.jobs), "job")
+        print(f"identical: {outputs} of {jobs} with the digests of the crate")
+        return 0
+
+    def _write_summary(self) -> None:
+        rows = [
+            {"job": c.job.title, "output": c.port, "same": c.is_identical, "files": list(c.files)}
+            for c in self.comparisons
+        ]
+        with publish(self.folder / SUMMARY) as draft:
+            write_json(draft, {"crate": digest(self.crate.folder), "outputs": rows})
+
+    def _rerun(self, job: RecordedJob) -> list[OutputComparison]:
+        folder = self.folder / job.stage / job.label
+        outputs = {data.port: folder / data.name for data in job.record.outputs}
+        arguments = self._arguments(job, outputs)
+        if not _is_complete(outputs.values(), arguments):
+            _execute(job, arguments, self.folder / "logs" / f"{job.title.replace(' ', '-')}.log")
+        inputs = job.record.inputs
+        inputs_identical = all(published_digest(self.available[data.key]) in ("", data.sha256) for data in inputs)
+        return [self._compare(job, data, outputs[data.port], inputs_identical) for data in job.record.outputs]
+
+    def _arguments(self, job: RecordedJob, outputs: dict[str, Path]) -> list[str]:
+        """The command line of a job with its recorded options; knobs keep their defaults, but for the permission."""
+        definition = stage(job.stage)
+        arguments = [job.stage]
+        for port in definition.of(Input):
+            paths = [self.available[data.key] for data in job.record.inputs if data.port == port.name]
+            arguments += to_args(port, tuple(paths))
+        for port in definition.of(Output):
+            arguments += to_args(port, outputs.get(port.name))
+        for port in definition.of(Option):
+            arguments += to_args(port, job.record.settings.get(port.name))
+        for port in definition.of(Knob):
+            arguments += to_args(port, self.allow_code if port.name == "allow_code" else None)
+        return arguments
+
+    def _compare(self, job: RecordedJob, data: RecordedData, output: Path, inputs_identical: bool) -> OutputComparison:
+        original, self.available[data.key] = self.originals.get(data.key), output
+        is_identical, files = digest(output) == data.sha256, tuple[str, ...]()
+        figures = _figures(read_json(output)) if output.suffix == ".json" and output.is_file() else {}
+        if not is_identical and original is not None:
+            files = _different_files(original, output) if data.folder else _different_figures(original, figures)
+        return OutputComparison(job, data.port, is_identical, inputs_identical, files, len(figures))
+
+
+def in_order(jobs: Sequence[RecordedJob]) -> Iterator[list[RecordedJob]]:
+    """Jobs in groups: what a job reads is made by none of its group or of later ones."""
+    remaining = [*jobs]
+    while remaining:
+        to_make = {data.key for job in remaining for data in job.record.outputs}
+        ready = [job for job in remaining if not to_make & {data.key for data in job.record.inputs}]
+        # Equal data, as a model that was trained twice, may seem to be made by a later job: one stage then.
+        ready = ready or [job for job in remaining if job.stage == remaining[0].stage]
+        yield ready
+        remaining = [job for job in remaining if job not in ready]
+
+
+def _is_complete(outputs: Iterable[Path], arguments: Sequence[str]) -> bool:
+    """Whether an interrupted rerun has made these outputs with this command already."""
+    paths = list(outputs)
+    record_file = record_path(paths[0])
+    record = read_json(record_file) if record_file.is_file() and all(path.exists() for path in paths) else {}
+    is_same_command = record.get("arguments") == redact_for_record(["eopipe", *arguments])
+    return record.get("status") == "completed" and is_same_command
+
+
+def _execute(job: RecordedJob, arguments: Sequence[str], log: Path) -> None:
+    """Run the command of a job; raises the error that it ended with."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w", encoding="utf-8") as file:
+        file.write(f"{shlex.join(['eopipe', *arguments])}\n")
+        file.flush()
+        command = [sys.executable, "-P", "-m", "eopipe", *arguments]
+        result = subprocess.run(command, stdout=file, stderr=file, check=False)
+    if result.returncode:
+        error: Callable[[str], EopipeError] = BY_CODE.get(result.returncode, IntegrityError)
+        last_line = log.read_text(encoding="utf-8").strip().splitlines()[-1].removeprefix("error: ")
+        raise error(f"{job.title} ended with code {result.returncode}: {last_line} (see {log})")
+
+
+def _figures(value: Any, place: str = "") -> dict[str, Any]:
+    """The numbers and texts in a JSON value by their places, such as areas.forest.hectares.estimate."""
+    if not isinstance(value, dict | list):
+        return {place: value}
+    rows = value.items() if isinstance(value, dict) else enumerate(value)
+    parts = (_figures(entry, f"{place}.{key}" if place else str(key)) for key, entry in rows)
+    return {name: figure for part in parts for name, figure in part.items()}
+
+
+def _different_figures(original: Path, figures: dict[str, Any]) -> tuple[str, ...]:
+    """The figures that differ from those of a file in the crate, with both values."""
+    recorded = _figures(read_json(original)) if figures else {}
+    names = (name for name in {**recorded, **figures} if recorded.get(name) != figures.get(name))
+    return tuple(f"{name} {recorded.get(name)} in the crate, {figures.get(name)} here" for name in names)
+
+
+def _different_files(original: Path, output: Path) -> tuple[str, ...]:
+    """The files that differ between two published folders."""
+    return tuple(sorted({name for name, _ in manifest_rows(original).items() ^ manifest_rows(output).items()}))

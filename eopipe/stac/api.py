@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from eopipe.errors import BadInputError, EopipeError, RefusedError, UpstreamError
 from eopipe.fetch.addresses import PORTS, AddressGuard, GuardedSession
-from eopipe.fetch.http import MAX_REDIRECTS, HostAuth, end_in_time
+from eopipe.fetch.http import follow
 from eopipe.fetch.retry import CHUNK, FetchSession, RetryBudget, TransientError, guard_rate, retry, retry_after
 from eopipe.scenes.item import Item, as_collection, as_item, scheme
 from eopipe.stac.query import Query
@@ -55,8 +55,8 @@ class RetryingStacIO(StacApiIO):
     def __init__(self, home: str, deadline: float) -> None:
         super().__init__()
         # The user named this host, and no other is queried.
-        self.home, self.session = home, GuardedSession(AddressGuard([urlsplit(home).hostname or ""]))
-        self.session.auth = HostAuth()
+        self.home, self.guarded = home, GuardedSession(AddressGuard([urlsplit(home).hostname or ""]))
+        self.session = self.guarded
         self.pages: Counter[str] = Counter()
         self.limits = FetchSession(deadline=deadline)
         self.deadline = self.limits.clock.now() + deadline
@@ -68,8 +68,7 @@ class RetryingStacIO(StacApiIO):
         headers: dict[str, str] | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> str:
-        href = keep_https(self.home, href)
-        check_same_host(self.home, href)
+        href = self.on_host(href)
         path = urlsplit(href).path
         self.pages[path] += 1
         label = f"page {self.pages[path]} of {path}"
@@ -82,7 +81,7 @@ class RetryingStacIO(StacApiIO):
         """The text of a response. Raises TransientError where the next attempt may succeed."""
         attempts = f"{budget.failures + 1} attempts"
         try:
-            with self._follow(budget, verb, href, **content) as response, end_in_time(response, budget):
+            with follow(self.guarded, verb, href, budget, lambda _, url: self.on_host(url), **content) as response:
                 code = response.status_code
                 if code in TRANSIENT:
                     wait = retry_after(response.headers.get("Retry-After", ""))
@@ -97,22 +96,22 @@ class RetryingStacIO(StacApiIO):
             raise BadInputError(f"{budget.host} refused the search with status {code}: {body[:200]}")
         return _whole(body, attempts)
 
-    def _follow(self, budget: RetryBudget, verb: str, href: str, **content: Any) -> requests.Response:
-        """The response after all redirects, whose bodies are not read."""
-        for _ in range(MAX_REDIRECTS):
-            response = self.session.request(
-                verb, href, stream=True, allow_redirects=False, timeout=budget.timeout(), **content
+    def on_host(self, href: str) -> str:
+        """An address on the host that the user named, over https where the catalog was opened over https.
+
+        Servers behind a proxy forget that. Raises RefusedError for another host, which would learn query and login.
+        """
+        home, actual = _origin(self.home), _origin(href)
+        if actual == ("http", home[1], 80) and home[0] == "https":
+            href = urlsplit(href)._replace(scheme="https", netloc=urlsplit(self.home).netloc).geturl()
+            actual = _origin(href)
+        is_upgrade = (home, actual) == (("http", home[1], 80), ("https", home[1], 443))
+        if actual != home and not is_upgrade:
+            raise RefusedError(
+                f"the catalog at {home[1]}:{home[2]} leads to another host, {actual[1]}:{actual[2]}; "
+                "only the host of search.url is queried"
             )
-            if not response.is_redirect:
-                return response
-            response.close()
-            href = keep_https(self.home, urljoin(href, response.headers["Location"]))
-            check_same_host(self.home, href)
-            becomes_get = response.status_code == 303 or (verb == "POST" and response.status_code in (301, 302))
-            verb = "GET" if becomes_get else verb
-            # The address of a redirect has its parameters.
-            content = {key: value for key, value in content.items() if key == "headers" or verb == "POST"}
-        raise BadInputError(f"{budget.host} cannot be queried: it redirects more than {MAX_REDIRECTS} times")
+        return href
 
 
 def _whole(body: str, attempts: str) -> str:
@@ -144,29 +143,12 @@ def _reason(error: Exception) -> str:
     return next((reason for text, reason in REASONS.items() if text in str(error)), type(error).__name__)
 
 
-def check_same_host(home: str, href: str) -> None:
-    """Raise RefusedError for an address of another host, which would learn the query and the login."""
-    expected, actual = _origin(home), _origin(href)
-    is_upgrade = (expected, actual) == (("http", expected[1], 80), ("https", expected[1], 443))
-    if actual != expected and not is_upgrade:
-        raise RefusedError(
-            f"the catalog at {expected[1]}:{expected[2]} leads to another host, {actual[1]}:{actual[2]}; "
-            "only the host of search.url is queried"
-        )
-
-
 def _origin(address: str) -> tuple[str, str, int | None]:
     try:
         parts = urlsplit(address)
         return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme)
     except ValueError:
         return "", "", None
-
-
-def keep_https(home: str, href: str) -> str:
-    """The same address over https where the catalog was opened over https; servers behind a proxy forget it."""
-    is_plain = _origin(href) == ("http", urlsplit(home).hostname, 80) and home.startswith("https:")
-    return urlsplit(href)._replace(scheme="https", netloc=urlsplit(home).netloc).geturl() if is_plain else href
 
 
 def from_url(url: str, query: Query, deadline: float) -> list[Item]:
@@ -269,23 +251,25 @@ def _items(pages: Iterator[dict[str, Any]], address: str) -> Iterator[Item]:
 def collection_names(url: str, query: Query, deadline: float) -> list[str]:
     """The collections of a server that lacks one of the query's; none where it has them, or lists none."""
     stac_io = RetryingStacIO(url, deadline)
-    parts = urlsplit(url)
     try:
-        value = stac_io.read_json(parts._replace(path=f"{parts.path.rstrip('/')}/collections").geturl())
+        value = stac_io.read_json(_endpoint(url, "collections"))
         names = sorted(str(collection["id"]) for collection in value["collections"])
     except (EopipeError, KeyError, TypeError, ValueError):
         return []
     return names[:MAX_NAMES] if set(query.collections) - set(names) else []
 
 
+def _endpoint(url: str, path: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{path}").geturl()
+
+
 def _collection(url: str, name: str, stac_io: RetryingStacIO) -> dict[str, Any]:
     """The collection of an item, for its credits; empty where the server has none."""
     if not name:
         return {}
-    parts = urlsplit(url)
-    path = f"{parts.path.rstrip('/')}/collections/{quote(name, safe='')}"
     try:
-        value = stac_io.read_json(parts._replace(path=path).geturl())
+        value = stac_io.read_json(_endpoint(url, f"collections/{quote(name, safe='')}"))
     except (BadInputError, ValueError):
         return {}
     return as_collection(value, without_secrets(url)) if isinstance(value, dict) else {}

@@ -124,14 +124,20 @@ def choose_cells(
     frame = Frame.of_grids([grid for _, grid, _ in cells], [zone for zone, _, _ in cells])
     for cell in frame.cells:
         log.info("event=cell id=%s crs=%s pixel='%g m' shape='%d x %d'", cell.id, cell.grid.crs, step, *cell.shape)
-    _warn_of_interpolation(_interpolated_scenes([(grid, scenes) for _, grid, scenes in cells]), frame)
+    _warn_of_interpolation([(grid, scenes) for _, grid, scenes in cells])
     return frame
 
 
-def _warn_of_interpolation(scenes: list[SceneLattice], frame: Frame) -> None:
-    """Say which scenes have other pixels than the cells that they are in."""
-    if scenes:
-        in_cells = ", ".join(sorted({str(cell.grid.crs) for cell in frame.cells}))
+def _warn_of_interpolation(cells: "Sequence[tuple[GeoBox, Iterable[SceneLattice]]]") -> None:
+    """Say which scenes of the cells' pixel size keep their pixels in no cell, from the grid and scenes of each cell."""
+    grids_of: dict[SceneLattice, list[GeoBox]] = defaultdict(list)
+    for grid, in_cell in cells:
+        for each in in_cell:
+            if abs(abs(float(grid.affine.a)) - each.step) < TOLERANCE * each.step:
+                grids_of[each].append(grid)
+    interpolated = [each for each, grids in grids_of.items() if not any(map(each.is_on, grids))]
+    if scenes := sorted(interpolated, key=lambda each: each.scene):
+        in_cells = ", ".join(sorted({str(grid.crs) for grid, _ in cells}))
         crs = ", ".join(sorted({each.crs for each in scenes}))
         reason = f"their pixels in {crs} differ from the cells' in {in_cells}, which most pixels of scenes have"
         log.warning("event=scenes_interpolated scenes=%d first=%s reason=%r", len(scenes), scenes[0].scene, reason)
@@ -208,17 +214,6 @@ def _most(
         sums[key(lattice)] += count
     best = [value for value, count in sums.items() if count >= max(sums.values()) - least]
     return next(filter(prefer, best), best[0])
-
-
-def _interpolated_scenes(cells: "Sequence[tuple[GeoBox, Iterable[SceneLattice]]]") -> list[SceneLattice]:
-    """The scenes of the cells' pixel size that keep their pixels in no cell, given the grid and scenes of each cell."""
-    grids_of: dict[SceneLattice, list[GeoBox]] = defaultdict(list)
-    for grid, scenes in cells:
-        for each in scenes:
-            if abs(abs(float(grid.affine.a)) - each.step) < TOLERANCE * each.step:
-                grids_of[each].append(grid)
-    interpolated = [each for each, grids in grids_of.items() if not any(map(each.is_on, grids))]
-    return sorted(interpolated, key=lambda each: each.scene)
 
 
 def _stated_projections(items: list[Item], assets: tuple[str, ...]) -> list[tuple[str, str, list[float]]]:

@@ -4,13 +4,15 @@ In Python it is a flat card; `to_item` and `to_card` convert between both withou
 written as they are: pystac's own classes for it belong to another version with every release.
 """
 
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import Field
+
+from eopipe.documents import Number, typed_mistakes
 from eopipe.errors import BadInputError
 from eopipe.publish import files, sha256
 from eopipe.scenes.item import Item
@@ -45,6 +47,19 @@ INVALID_PIXELS = {
 # Keys that only a custom model may have: its files with their digests, the bands of its weights, its libraries, and the
 # edge of the only windows that it takes.
 CUSTOM = ("files", "weights_bands", "software", "window")
+# What the value of a key of a card can be.
+Size = Annotated[int, Field(strict=True, gt=0, lt=1 << 31)]
+StrictText = Annotated[str, Field(strict=True)]
+Texts = Annotated[list[StrictText], Field(strict=True)]
+TYPES: dict[str, Any] = {
+    "architecture": StrictText,
+    **dict.fromkeys(("bands", "classes", "arguments", "weights_bands"), Texts),
+    **dict.fromkeys(("mean", "std", "target"), Annotated[list[Number], Field(strict=True)]),
+    **dict.fromkeys(("width", "depth", "chip", "window", "members"), Size),
+    **dict.fromkeys(("files", "software"), Annotated[dict[Any, StrictText], Field(strict=True)]),
+    **dict.fromkeys(("unit", "fill"), StrictText),
+    MIN_SHARE: Annotated[Number, Field(gt=0, le=1)],
+}
 
 
 def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent) -> Item:
@@ -187,36 +202,8 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
         card |= {key: module[key] for key in (*MODULE[:3], *(() if task.has_classes else MODULE[3:]))}
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise BadInputError(f"{path} lacks {error}, which eopipe needs of a model; use one that train wrote") from error
-    wrong_keys = [key for key, is_right in _TYPES.items() if key in card and not is_right(card[key])]
+    wrong_keys = [key for key, kind in TYPES.items() if key in card and typed_mistakes(kind, card[key])]
     if wrong_keys or len(card["mean"]) != len(card["bands"]):
         keys = ", ".join(wrong_keys) or "mean"
         raise BadInputError(f"{path} has values for {keys} that no model has; use one that train wrote")
     return card
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-
-
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(type(entry) in (int, float) and math.isfinite(entry) for entry in value)
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 < value < 1 << 31
-
-
-def _is_files(value: Any) -> bool:
-    return isinstance(value, dict) and _is_texts(list(value.values()))
-
-
-# Whether the value of a key of a card can belong to a model.
-_TYPES: dict[str, Callable[[Any], bool]] = {
-    "architecture": lambda value: isinstance(value, str),
-    **dict.fromkeys(("bands", "classes", "arguments", "weights_bands"), _is_texts),
-    **dict.fromkeys(("mean", "std", "target"), _is_numbers),
-    **dict.fromkeys(("width", "depth", "chip", "window", "members"), _is_size),
-    **dict.fromkeys(("files", "software"), _is_files),
-    **dict.fromkeys(("unit", "fill"), lambda value: isinstance(value, str)),
-    MIN_SHARE: lambda value: type(value) in (int, float) and 0 < value <= 1,
-}

@@ -180,15 +180,10 @@ def collection(
     """A STAC Collection one folder below the root catalog, over items that are one folder below it."""
     import pystac
 
-    boxes = [item.bbox or [] for item in items]
-    starts = [item.common_metadata.start_datetime or item.datetime for item in items]
-    ends = [item.common_metadata.end_datetime or item.datetime for item in items]
+    extent = pystac.Extent.from_items(items)
     # A box across 180 degrees has its west in the east, so the whole circle holds both.
-    is_across = any(west > east for west, _, east, _ in boxes)
-    west, east = (-180.0, 180.0) if is_across else (min(b[0] for b in boxes), max(b[2] for b in boxes))
-    bbox = [west, min(b[1] for b in boxes), east, max(b[3] for b in boxes)]
-    first, last = min(time for time in starts if time), max(time for time in ends if time)
-    extent = pystac.Extent(pystac.SpatialExtent([bbox]), pystac.TemporalExtent([[first, last]]))
+    if any(item.bbox and item.bbox[0] > item.bbox[2] for item in items):
+        extent.spatial.bboxes[0][::2] = [-180.0, 180.0]
     described = pystac.Collection(name, description, extent, title=title, license=license_id)
     described.clear_links()
     described.add_links([link(rel, "../catalog.json") for rel in ("root", "parent")])

@@ -61,12 +61,12 @@ def crate(
     their checksum. Commands, errors and the config are redacted (no absolute paths, no credentials); the payload is
     not changed. Raises BadInputError for files that are not run records or not STAC Items.
     """
-    from eopipe.provenance.contextual_entities import CrateDescription
-    from eopipe.provenance.crate import CrateInputs, WorkflowEngine, build_crate
+    from eopipe.provenance.crate import CrateInputs, build_crate
+    from eopipe.provenance.graph import CrateDescription
     from eopipe.publish import publish
 
-    inputs = CrateInputs(records, payload, scenes, workflow, config, lock)
+    inputs = CrateInputs(records, payload, scenes, workflow, config, lock, engine, engine_version)
     people = (author, orcid, organization, ror, coauthors, funding)
     crate_description = CrateDescription(title, description, license, *people)
     with publish(crate, folder=True) as draft:
-        build_crate(draft, inputs, crate_description, WorkflowEngine(engine, engine_version))
+        build_crate(draft, inputs, crate_description)

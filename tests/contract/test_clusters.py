@@ -150,7 +150,7 @@ def template() -> dict[str, object]:
 
 
 def test_the_template_says_what_the_command_writes_and_names_no_site() -> None:
-    batch = Partition("batch", True, 60, None, "OFF", True, (Node("n", 8, 32_000, (), is_up=True),))
+    batch = Partition("batch", True, 60, None, "OFF", True, (Node("n", 8, 32_000, ()),))
     profile = yaml.safe_load(write_profile(Site("hpc", "23.11.4", False, True, 300, (batch,), ()), ProfileOptions()))
     del profile["default-resources"], profile["config"]
     for of_site in ("slurm_partition", "cpus_per_task", "runtime"):
@@ -169,7 +169,7 @@ def test_in_a_checkout_the_name_slurm_means_the_template(monkeypatch: pytest.Mon
     assert (ROOT / "slurm").readlink() == Path("profiles/slurm")
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert find_profile("slurm").file.resolve() == ROOT / "profiles/slurm/config.yaml"
+    assert find_profile("slurm")[0].resolve() == ROOT / "profiles/slurm/config.yaml"
 
 
 def test_in_a_checkout_the_literal_command_plans_the_demo(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     journal = Journal(tmp_path / "state", 0)
     journal.add("step", 1, loss=1.0)
     journal.close()
-    batch = Partition("batch", True, 120, None, "OFF", True, (Node("n", 8, 9000, (), is_up=True),))
+    batch = Partition("batch", True, 120, None, "OFF", True, (Node("n", 8, 9000, ()),))
     site = Site("hpc", "23.11.4", True, True, 300, (batch,), ("geo",))
     monkeypatch.setattr(profile_command, "query_site", lambda: site)
     finished = SimpleNamespace(data=None, settings={})

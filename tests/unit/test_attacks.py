@@ -42,12 +42,12 @@ from eopipe.labels.vectors import read_features
 from eopipe.launch.failures import read_failure
 from eopipe.models import Architecture
 from eopipe.models.model_folder import read_weights
-from eopipe.provenance.contextual_entities import CrateDescription
+from eopipe.provenance.crate import readme
 from eopipe.provenance.crate_reader import RunCrate
+from eopipe.provenance.graph import CrateDescription
 from eopipe.provenance.jobs import HostClass, RecordedData, RecordedJob, RunRecord
-from eopipe.provenance.preview import readme
 from eopipe.provenance.record import commit
-from eopipe.provenance.rerun_jobs import CrateRerun
+from eopipe.provenance.rerun import CrateRerun
 from eopipe.publish import sha256, write_manifest
 from eopipe.tiles.geotiff import open_map
 from eopipe.tiles.store import Tiles

@@ -27,8 +27,7 @@ from eopipe.provenance.crate_reader import RunCrate, read_crate
 from eopipe.provenance.data_entities import media_type
 from eopipe.provenance.jobs import RecordedJob, RunRecord, recorded_command
 from eopipe.provenance.redact import redact_argument, redact_command, redact_paths
-from eopipe.provenance.rerun import find_user_inputs
-from eopipe.provenance.rerun_jobs import CrateRerun
+from eopipe.provenance.rerun import CrateRerun, find_user_inputs
 from eopipe.publish import digest, sha256, write_manifest
 from eopipe.stac.mlm import SAFETENSORS
 from eopipe.text_files import read_json, write_json
@@ -748,7 +747,7 @@ def test_of_two_jobs_with_equal_outputs_each_is_compared_with_the_crate_and_not_
     jobs = tuple(RecordedJob(job_record("train", outputs=[model]), name) for name in ("trial-1", "trial-2"))
     again = CrateRerun(RunCrate(tmp_path / "crate", {"model/": entity}, jobs, frozenset()), tmp_path / "again")
     monkeypatch.setattr(
-        "eopipe.provenance.rerun_jobs._execute",
+        "eopipe.provenance.rerun._execute",
         lambda job, *_: write(tmp_path / "again/train" / job.label / "model", "otherwise"),
     )
     again.run(cores=1)

@@ -36,7 +36,7 @@ rule train:
 rule all:
     resources: tmpdir=<TBD>
 """
-BATCH = Partition("batch", True, 20, None, "OFF", True, (Node("n1", 2, 32_000, (), is_up=True),))
+BATCH = Partition("batch", True, 20, None, "OFF", True, (Node("n1", 2, 32_000, ()),))
 
 
 def test_the_maximum_of_each_rule_is_read_from_a_plan_without_what_is_not_known_or_local() -> None:

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 
 from synthetic_run import synthetic_run
 
+from eopipe.provenance.crate import LISTED, PREVIEW, preview
 from eopipe.provenance.graph import METADATA
-from eopipe.provenance.preview import LISTED, PREVIEW, preview
 from eopipe.text_files import read_json
 
 EVIL = "<script>alert(1)</script>"

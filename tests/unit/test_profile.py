@@ -16,7 +16,7 @@ from eopipe.errors import UsageError
 
 
 def nodes(count: int, gpu: tuple[tuple[str, int], ...] = ()) -> tuple[Node, ...]:
-    return tuple(Node(f"n{number}", 8, 32_000, gpu, is_up=True) for number in range(count))
+    return tuple(Node(f"n{number}", 8, 32_000, gpu) for number in range(count))
 
 
 BATCH = Partition("batch", True, 120, None, "OFF", True, nodes(4))
@@ -173,11 +173,11 @@ def test_a_name_means_the_nearest_file_and_what_it_hides_is_named(
     users = tmp_path / "home" / "snakemake" / "slurm" / "config.v8+.yaml"
     users.parent.mkdir(parents=True)
     users.write_text("jobs: 1\n")
-    assert (find_profile("slurm").file, find_profile("slurm").hidden) == (users, ())
+    assert find_profile("slurm") == [users]
     local = tmp_path / "slurm" / "config.yaml"
     local.parent.mkdir()
     local.write_text("jobs: 2\n")
-    assert (find_profile("slurm").file.resolve(), find_profile("slurm").hidden) == (local, (users,))
+    assert [path.resolve() for path in find_profile("slurm")] == [local, users]
 
 
 def test_a_profile_that_eopipe_writes_passes_its_own_check() -> None:

@@ -150,7 +150,7 @@ def test_parts_of_an_object_are_of_one_version(bucket: Loopback, tmp_path: Path)
 def test_what_asks_again_counts_against_a_bucket_too(
     tmp_path: Path, run: Run, bucket: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eopipe.fetch.s3.TIMEOUT", (5.0, 5.0))
+    monkeypatch.setattr("eopipe.fetch.http.TIMEOUT", (5.0, 5.0))
     stalled: list[Request] = []
 
     def stall_once(request: Request) -> Fault:

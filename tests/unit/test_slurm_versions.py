@@ -78,7 +78,7 @@ def test_each_version_has_the_same_nodes_partitions_and_limits(version: str, acc
     gpu = site.partition("gpu")
     assert (gpu.cpus, gpu.memory_mb, gpu.gpus, gpu.is_up) == (8, 8000, 2, True)
     assert (gpu.max_minutes, gpu.max_nodes) == (60, None)
-    assert [node.is_up for node in gpu.nodes] == [True] * 4
+    assert len(gpu.nodes) == 4
 
 
 @pytest.mark.parametrize(

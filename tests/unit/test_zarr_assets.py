@@ -27,7 +27,7 @@ from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, EopipeError, IntegrityError, RefusedError
 from eopipe.fetch.assets import asset_sizes, fetch_assets
 from eopipe.fetch.zarr_array import describe_array, fetch_array
-from eopipe.fetch.zarr_store import is_zarr
+from eopipe.fetch.zarr_place import is_zarr
 from eopipe.scenes.item import StatedRaster
 from eopipe.text_files import write_json
 from eopipe.tiles.store import Tiles
