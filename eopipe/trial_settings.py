@@ -15,7 +15,7 @@ from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from eopipe.arrays import Float64Array
 from eopipe.contract import Port, stage, to_args
@@ -37,10 +37,8 @@ FIRST_POINT = 20
 DIGITS = 6
 
 
-class Range(BaseModel):
+class Range(BaseModel, extra="forbid"):
     """Numbers from `low` to `high`: all, or in steps; of a logarithmic one each factor is equally likely."""
-
-    model_config = ConfigDict(extra="forbid")
 
     low: float
     high: float
@@ -49,19 +47,15 @@ class Range(BaseModel):
     when: dict[str, Any] = {}
 
 
-class Choices(BaseModel):
+class Choices(BaseModel, extra="forbid"):
     """Values to choose from, which only apply `when` other settings have the given values."""
-
-    model_config = ConfigDict(extra="forbid")
 
     choices: list[Any] = Field(min_length=1)
     when: dict[str, Any] = {}
 
 
-class Trials(BaseModel):
+class Trials(BaseModel, extra="forbid"):
     """The section `trials` of a config."""
-
-    model_config = ConfigDict(extra="forbid")
 
     space: dict[str, list[Any] | dict[str, Any]] = Field(
         default={},

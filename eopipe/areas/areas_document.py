@@ -19,20 +19,16 @@ from eopipe.publish import sha256
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
-class EstimatedValue(BaseModel):
+class EstimatedValue(BaseModel, **OPEN):
     """An estimate with standard error and 95 % interval, null where fewer than two sampled pixels say anything."""
-
-    model_config = OPEN
 
     estimate: Number
     standard_error: NotNegative | None
     interval: Ends | None
 
 
-class ClassArea(BaseModel):
+class ClassArea(BaseModel, **OPEN):
     """The hectares of a class: mapped, and estimated; its share of the area; its accuracies, null without a pixel."""
-
-    model_config = OPEN
 
     mapped_hectares: NotNegative
     hectares: EstimatedValue
@@ -41,10 +37,8 @@ class ClassArea(BaseModel):
     producers_accuracy: EstimatedValue | None
 
 
-class LabelledStratum(BaseModel):
+class LabelledStratum(BaseModel, **OPEN):
     """A stratum with its pixels, hectares, and how many pixels were drawn and have a label."""
-
-    model_config = OPEN
 
     name: Text
     pixels: Count
@@ -53,10 +47,8 @@ class LabelledStratum(BaseModel):
     labelled: Count
 
 
-class AreasDocument(BaseModel):
+class AreasDocument(BaseModel, **OPEN):
     """The content of areas.json: of a map of classes `areas`, of one of values `mean`, `mapped_mean` and `bias`."""
-
-    model_config = OPEN
 
     maps: list[SampledMap]
     sampled_maps: list[SampledMap]

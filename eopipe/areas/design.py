@@ -20,20 +20,16 @@ Allocation = Literal["proportional", "equal", "neyman"]
 NOUN = "the design of a sample"
 
 
-class SampledMap(BaseModel):
+class SampledMap(BaseModel, **OPEN):
     """A map that the sample was drawn from."""
-
-    model_config = OPEN
 
     name: Text
     sha256: Text
     cell: str
 
 
-class Stratum(BaseModel):
+class Stratum(BaseModel, **OPEN):
     """A stratum: its pixels, their hectares on the ground, and how many were drawn."""
-
-    model_config = OPEN
 
     name: Text
     pixels: PositiveCount
@@ -41,10 +37,8 @@ class Stratum(BaseModel):
     sampled: Count
 
 
-class SampledPixel(BaseModel):
+class SampledPixel(BaseModel, **OPEN):
     """A sampled pixel by its id: the numbers of its stratum and map, its class (number) or value there, its place."""
-
-    model_config = OPEN
 
     id: PositiveCount
     stratum: Count
@@ -58,10 +52,8 @@ class SampledPixel(BaseModel):
     latitude: Annotated[Number, Field(ge=-90, le=90)]
 
 
-class SampleDesign(BaseModel):
+class SampleDesign(BaseModel, **OPEN):
     """The content of sample.json: which pixels of which maps were drawn, by which rule."""
-
-    model_config = OPEN
 
     classes: Annotated[list[Text], Field(min_length=1)]
     # With its unit; empty where labels are classes.

@@ -56,10 +56,8 @@ class _ChipRecord(BaseModel):
     window: list[int] | None = None
 
 
-class _ChipIndex(BaseModel):
+class _ChipIndex(BaseModel, **OPEN):
     """The index of a chip set beside its stores."""
-
-    model_config = OPEN
 
     slot: PixelEdge
     stores: Annotated[list[Text], Field(min_length=1)]

@@ -29,11 +29,7 @@ NO_SPLIT = 255
 KEPT_APART: dict[int, tuple[int, ...]] = {0: (1, 2), 1: (2,), 2: (), NO_SPLIT: ()}
 
 
-class _Open(BaseModel):
-    model_config = OPEN
-
-
-class _Finding(_Open):
+class _Finding(BaseModel, **OPEN):
     """A finding of the audit, with an example; `reason` is why it was accepted."""
 
     kind: str
@@ -44,7 +40,7 @@ class _Finding(_Open):
     share: Share | None = None
 
 
-class _Audit(_Open):
+class _Audit(BaseModel, **OPEN):
     """The leakage audit: distances between splits in pixels, accepted findings and warnings, and the label range."""
 
     gap_pixels: dict[str, int]
@@ -54,7 +50,7 @@ class _Audit(_Open):
     label_range: NotNegative | None = None
 
 
-class _Plan(_Open):
+class _Plan(BaseModel, **OPEN):
     method: str
     min_valid: Share
     by: str = "scene"
@@ -63,12 +59,12 @@ class _Plan(_Open):
     fold: Count = 0
 
 
-class _LeftOut(_Open):
+class _LeftOut(BaseModel, **OPEN):
     scene: str
     reason: str
 
 
-class _SceneFate(_Open):
+class _SceneFate(BaseModel, **OPEN):
     """The positions of chips of a scene by what became of them; `samples` are in a split, `spare` in none."""
 
     scene: str
@@ -78,7 +74,7 @@ class _SceneFate(_Open):
     samples: Count
 
 
-class _Blocks(_Open):
+class _Blocks(BaseModel, **OPEN):
     block_km: Annotated[Number, Field(gt=0)]
 
 
@@ -103,7 +99,7 @@ _Samples = Annotated[IntArray, GetPydanticSchema(lambda _, handler: handler(_Row
 _EachSplit = BeforeValidator(_names_each_split)
 
 
-class Samples(_Open):
+class Samples(BaseModel, **OPEN):
     """The samples of a split, rows of (scene, row, column) by split, and the polygons of each where these are split."""
 
     samples: Annotated[dict[str, _Samples], _EachSplit]

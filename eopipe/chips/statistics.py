@@ -75,10 +75,8 @@ def _level(low: float, high: float) -> int:
     return level
 
 
-class BandSummary(BaseModel):
+class BandSummary(BaseModel, **OPEN):
     """Statistics of one band, or of continuous labels, in a statistics file, which also has range and histogram."""
-
-    model_config = OPEN
 
     mean: float
     std: Annotated[float, Field(ge=0)]
@@ -96,13 +94,11 @@ class BandSummary(BaseModel):
         return tuple(float(f"{value:.6g}") for value in np.interp(shares, below, edges[first]))
 
 
-class Statistics(BaseModel):
+class Statistics(BaseModel, **OPEN):
     """What the stage split writes beside the split file: statistics by band, and the valid pixels of each scene.
 
     `samples` is the digest of the chips that were measured; `labels` are the statistics of continuous labels.
     """
-
-    model_config = OPEN
 
     bands: dict[str, BandSummary]
     pixels: dict[str, Count]

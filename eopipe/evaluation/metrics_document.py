@@ -25,8 +25,8 @@ S = TypeVar("S", bound="_Part")
 M = TypeVar("M", bound="MethodScores")
 
 
-class _Part(BaseModel):
-    model_config = OPEN
+class _Part(BaseModel, **OPEN):
+    """Scores, or a part of them."""
 
 
 class _Scores(_Part):

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from eopipe.checkpoints.checkpoint import validation_score, validation_score_name
 from eopipe.contract import stage
@@ -217,10 +217,8 @@ class ValidationHistory(BaseModel):
     validations: list[HistoryRow] = Field(min_length=1)
 
 
-class RungRow(BaseModel):
+class RungRow(BaseModel, extra="forbid"):
     """A trial of a rung: its model folder, its last validated step, its score there, and its number of weights."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str
     step: int
@@ -229,10 +227,8 @@ class RungRow(BaseModel):
     promoted: bool
 
 
-class Rung(BaseModel):
+class Rung(BaseModel, extra="forbid"):
     """The document of a rung, as choose writes it: model folders that continue, and all trials, the best first."""
-
-    model_config = ConfigDict(extra="forbid")
 
     promoted: list[str]
     trials: list[RungRow]

@@ -73,10 +73,8 @@ Edges = Annotated[list[Annotated[Any, BeforeValidator(whole)]], Field(min_length
 OneNumber = Number | Annotated[list[Number], Field(min_length=1, max_length=1)]
 
 
-class _Attributes(BaseModel):
+class _Attributes(BaseModel, **OPEN):
     """The attributes of arrays and groups whose values are used as they are."""
-
-    model_config = OPEN
 
     dimensions: list[str] | None = Field(None, alias="_ARRAY_DIMENSIONS")
     mapping: Annotated[str, AfterValidator(_grid_mapping)] | None = Field(None, alias="grid_mapping")

@@ -60,10 +60,8 @@ class Calibration:
             log.warning("event=other_scenes calibrated=%d predicted=%d effect='it fits %s'", *counts, effect)
 
 
-class _CalibrationDocument(BaseModel):
+class _CalibrationDocument(BaseModel, **OPEN):
     """What the stage calibrate writes, of what others read."""
-
-    model_config = OPEN
 
     temperature: Annotated[float, Field(ge=LOWEST, le=HIGHEST)]
     model: str

@@ -285,10 +285,8 @@ def write_layer(
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})
 
 
-class _ShapesOfClass(BaseModel):
+class _ShapesOfClass(BaseModel, **OPEN):
     """Shapes of a class: in the label files, used, used in each split, and not used by reason."""
-
-    model_config = OPEN
 
     file: Count
     used: Count
@@ -296,10 +294,8 @@ class _ShapesOfClass(BaseModel):
     dropped: dict[str, Count]
 
 
-class UsedShapes(BaseModel):
+class UsedShapes(BaseModel, **OPEN):
     """The polygons, points, lines or shapes (`kind`) of the label files by class."""
-
-    model_config = OPEN
 
     kind: Text
     classes: dict[str, _ShapesOfClass]

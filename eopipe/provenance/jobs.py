@@ -35,13 +35,11 @@ def current_stage(name: str) -> tuple[str, dict[str, str]]:
     return EARLIER_STAGES.get(name, (name, {}))
 
 
-class RecordedData(BaseModel):
+class RecordedData(BaseModel, **IMMUTABLE):
     """A file or folder that a job read or wrote; `sha256` is empty for a folder that was not published.
 
     `path` leads to a file in a folder that the command names, or to a store in an output; else it is empty.
     """
-
-    model_config = IMMUTABLE
 
     port: str
     name: str
@@ -62,10 +60,8 @@ class RecordedData(BaseModel):
         return f"sha256 {self.sha256}" if self.sha256 else f"a folder of {self.files} files, {self.bytes} bytes"
 
 
-class HostClass(BaseModel):
+class HostClass(BaseModel, **IMMUTABLE):
     """The class of machine that a job ran on, and the scheduler's id of the job."""
-
-    model_config = IMMUTABLE
 
     system: str
     machine: str
@@ -81,10 +77,8 @@ class HostClass(BaseModel):
         return ", ".join(filter(None, parts))
 
 
-class RunRecord(BaseModel):
+class RunRecord(BaseModel, **IMMUTABLE):
     """A run record, as `eopipe.provenance.record` writes it; of a stage of before it is one of the present stage."""
-
-    model_config = IMMUTABLE
 
     stage: str
     version: str

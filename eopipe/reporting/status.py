@@ -15,29 +15,23 @@ STATUS = "status.json"
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
-class BandRange(BaseModel):
+class BandRange(BaseModel, **OPEN):
     """The 1 % and 99 % quantiles of a band in the training and in the inputs; the share of these beyond the former."""
-
-    model_config = OPEN
 
     training: Ends
     inputs: Ends
     beyond: Share
 
 
-class MappedArea(BaseModel):
+class MappedArea(BaseModel, **OPEN):
     """Pixels of a class on the map, and their hectares on the ground."""
-
-    model_config = OPEN
 
     pixels: Count
     hectares: NotNegative
 
 
-class MapStatus(BaseModel):
+class MapStatus(BaseModel, **OPEN):
     """The content of status.json; `days` are the first and the last, `areas` empty for a map of continuous values."""
-
-    model_config = OPEN
 
     model: Text
     task: Text

@@ -23,7 +23,7 @@ HEAD = """\
 # Paths are relative to the project folder. Settings of this period alone go here, such as the sample of its map.
 """
 # Settings that are about the images or the map of one period, and belong to no other.
-OF_ONE_PERIOD = {"search": ("ids",), "evaluate": ("sample",)}
+OF_ONE_PERIOD = (("search", "ids"), ("evaluate", "sample"))
 
 
 def config_of_period(config: Path, period: str) -> Path:
@@ -71,17 +71,10 @@ def _name_of(period: str) -> str:
 
 def _settings_of(values: dict[str, Any], period: str) -> tuple[dict[str, Any], list[str]]:
     """The settings of a period, unchecked, and the names of those of the project that it does not have."""
-    left_out = [
-        f"{name}.{key}" for name, keys in OF_ONE_PERIOD.items() for key in keys if (values.get(name) or {}).get(key)
-    ]
-    sections = {
-        name: {key: value for key, value in section.items() if f"{name}.{key}" not in left_out}
-        for name, section in values.items()
-        if isinstance(section, dict)
-    }
-    folders = {name: f"{values.get(name, name)}/{_name_of(period)}" for name in ("results", "state")}
-    settings = {**values, **sections, **folders}
-    return settings | {"search": {**sections.get("search", {}), "datetime": period}}, left_out
+    settings = {name: dict(value) if isinstance(value, dict) else value for name, value in values.items()}
+    left_out = [f"{name}.{key}" for name, key in OF_ONE_PERIOD if (settings.get(name) or {}).pop(key, None)]
+    settings |= {name: f"{values.get(name, name)}/{_name_of(period)}" for name in ("results", "state")}
+    return settings | {"search": {**(settings.get("search") or {}), "datetime": period}}, left_out
 
 
 def _differing(of_kept: dict[str, Any], current: dict[str, Any]) -> list[str]:

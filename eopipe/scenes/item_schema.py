@@ -67,10 +67,8 @@ BandNumber = Annotated[Any, BeforeValidator(_band_number)]
 Scale = Annotated[BandNumber, AfterValidator(_scale)]
 
 
-class _Projected(BaseModel):
+class _Projected(BaseModel, **OPEN):
     """Fields of the projection extension, of a whole item or of an asset."""
-
-    model_config = OPEN
 
     code: Annotated[str, AfterValidator(_code)] | None = Field(None, alias="proj:code")
     wkt2: str | None = Field(None, alias="proj:wkt2")
@@ -81,9 +79,7 @@ class _Projected(BaseModel):
     )
 
 
-class _Provider(BaseModel):
-    model_config = OPEN
-
+class _Provider(BaseModel, **OPEN):
     name: str
 
 
@@ -97,9 +93,7 @@ class _Properties(_Projected):
     providers: list[_Provider] | None = None
 
 
-class _Band(BaseModel):
-    model_config = OPEN
-
+class _Band(BaseModel, **OPEN):
     scale: Scale | None = None
     offset: BandNumber | None = None
     nodata: BandNumber | None = None
@@ -116,25 +110,19 @@ class _Asset(_Projected, _Band):
     roles: list[str] | None = None
 
 
-class _Link(BaseModel):
-    model_config = OPEN
-
+class _Link(BaseModel, **OPEN):
     rel: str
     href: str
 
 
-class _Geometry(BaseModel):
-    model_config = OPEN
-
+class _Geometry(BaseModel, **OPEN):
     type: Literal[
         "Point", "MultiPoint", "LineString", "MultiLineString", "Polygon", "MultiPolygon", "GeometryCollection"
     ]
 
 
-class StacItem(BaseModel):
+class StacItem(BaseModel, **OPEN):
     """What eopipe reads of a STAC Item."""
-
-    model_config = OPEN
 
     id: Text
     type: Literal["Feature"] = "Feature"
@@ -147,10 +135,8 @@ class StacItem(BaseModel):
     assets: dict[str, _Asset]
 
 
-class StacCollection(BaseModel):
+class StacCollection(BaseModel, **OPEN):
     """What items inherit of their STAC Collection."""
-
-    model_config = OPEN
 
     license: str | None = None
     providers: list[_Provider] | None = None

@@ -21,10 +21,8 @@ EARTH_RADIUS_M = 6371008.8
 CODE = re.compile(r"[A-Za-z]\w*:[A-Za-z0-9.]+")
 
 
-class _Grid(BaseModel):
+class _Grid(BaseModel, **OPEN):
     """The content of a grid file, as search writes it."""
-
-    model_config = OPEN
 
     crs: Text
     shape: Annotated[list[PositiveCount], Field(min_length=2, max_length=2)]

@@ -91,10 +91,8 @@ class ShardWriter:
             file.write(with_crc32c(index.tobytes()))
 
 
-class _ChipSlots(BaseModel):
+class _ChipSlots(BaseModel, **OPEN):
     """The attribute of a store of packed chips: edge, rows and columns of its slots, bounds of the chips in degrees."""
-
-    model_config = OPEN
 
     slot: Annotated[PositiveCount, Field(le=4096)]
     rows: PositiveCount
@@ -103,10 +101,8 @@ class _ChipSlots(BaseModel):
     bbox: Annotated[list[Number], Field(min_length=4, max_length=4)]
 
 
-class _StoreAttributes(BaseModel):
+class _StoreAttributes(BaseModel, **OPEN):
     """The attributes of a store that are used as they are, beside its identity."""
-
-    model_config = OPEN
 
     datetime: Time | None = None
     start_datetime: Time | None = None
