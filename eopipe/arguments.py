@@ -96,7 +96,8 @@ def parser_of(definition: Command, others: Mapping[str, str]) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for (kind, is_advanced), title in GROUPS.items():
-        ports = [port for port in _in_order(definition.of(kind)) if _is_advanced(port) == is_advanced]
+        of_kind = _in_order(definition.of(kind))
+        ports = [port for port in of_kind if getattr(port.mark, "advanced", False) == is_advanced]
         if not ports:
             continue
         group = parser.add_argument_group(title)
@@ -107,10 +108,6 @@ def parser_of(definition: Command, others: Mapping[str, str]) -> Parser:
             group.add_argument(SETTINGS, metavar="JSON", help=text)
     parser.add_argument_group("help").add_argument("-h", "--help", action="help", help="show this help and exit")
     return parser
-
-
-def _is_advanced(port: Port) -> bool:
-    return isinstance(port.mark, Option) and port.mark.advanced
 
 
 def _in_order(ports: Sequence[Port]) -> list[Port]:

@@ -68,7 +68,6 @@ class Site:
     name: str
     version: str
     has_accounting: bool
-    requeues: bool
     min_job_age_s: int
     partitions: tuple[Partition, ...]
     accounts: tuple[str, ...]
@@ -92,14 +91,16 @@ class Site:
 def query_site() -> Site:
     """Query the cluster of this machine. Raises UsageError where there is none, UpstreamError where it is down."""
     config = dict(re.findall(r"^(\w+)\s*= (.*)$", query("scontrol", "show", "config"), re.MULTILINE))
-    nodes = [_node(fields) for fields in parse_records(query("scontrol", "--oneliner", "show", "node"))]
+    nodes = [
+        Node(fields["NodeName"], int(fields["CPUTot"]), int(fields["RealMemory"]), parse_gpus(fields["Gres"]))
+        for fields in parse_records(query("scontrol", "--oneliner", "show", "node"))
+    ]
     partitions = parse_records(query("scontrol", "--oneliner", "show", "partition"))
     has_accounting = config["AccountingStorageType"] not in NO_ACCOUNTING
     return Site(
         name=config["ClusterName"],
         version=config["SLURM_VERSION"],
         has_accounting=has_accounting,
-        requeues=config["JobRequeue"] == "1",
         min_job_age_s=int(config["MinJobAge"].split()[0]),
         partitions=tuple(_partition(fields, {node.name: node for node in nodes}) for fields in partitions),
         accounts=_accounts() if has_accounting else (),
@@ -137,10 +138,6 @@ def _refuse_unconfigured(program: str, messages: str) -> None:
 def parse_records(text: str) -> list[dict[str, str]]:
     """Lines of `scontrol --oneliner` as names and values; a value may hold blanks."""
     return [dict(re.findall(r"([A-Za-z][\w/]*)=(.*?)(?=\s+[A-Za-z][\w/]*=|\s*$)", line)) for line in text.splitlines()]
-
-
-def _node(fields: dict[str, str]) -> Node:
-    return Node(fields["NodeName"], int(fields["CPUTot"]), int(fields["RealMemory"]), parse_gpus(fields["Gres"]))
 
 
 def parse_gpus(gres: str) -> tuple[tuple[str, int], ...]:

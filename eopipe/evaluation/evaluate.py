@@ -18,14 +18,14 @@ from eopipe.evaluation.baseline import Baselines, sampled_pixels
 from eopipe.evaluation.calibration import ProbabilityMaps
 from eopipe.evaluation.correlation import choose_units
 from eopipe.evaluation.intervals import Tally, rounded
-from eopipe.evaluation.maps import AreaSamples, EvaluationData, has_value
+from eopipe.evaluation.maps import AreaSamples, EvaluationData
 from eopipe.evaluation.paired import PairedTables
 from eopipe.inference.finished_maps import places_of
 from eopipe.tasks import SEGMENTATION
 from eopipe.tasks.multilabel import PRESENCE
 from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.tasks.task import Compared, SimplestPrediction
-from eopipe.tiles.store import NO_LABEL
+from eopipe.tiles.store import NO_LABEL, has_value
 
 log = logging.getLogger("eopipe")
 # What the metrics say of the baselines where no label trains.

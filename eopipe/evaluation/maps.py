@@ -35,7 +35,7 @@ from eopipe.tasks.task import Task
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.geotiff import keep_open, open_map, read_window
 from eopipe.tiles.grid import PixelWindow, blocks_around
-from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.tiles.store import NO_LABEL, Tiles, has_value
 
 # In the folder of a model; its own module would load PyTorch.
 MODEL_CARD = "model.json"
@@ -98,11 +98,6 @@ def _opened(path: Path) -> tuple[Any, bool]:
     """A map and whether it has several labels for each chip; each opening reads the table of all blocks of the file."""
     file = keep_open(path)
     return file, task_of_map(file.tags(), path).has_label_sets
-
-
-def has_value(numbers: AnyArray) -> BoolArray:
-    """Mask of pixels with a class number or a value."""
-    return np.asarray(np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != NO_LABEL)
 
 
 def _is_mapped(mapped: AnyArray) -> BoolArray:

@@ -16,8 +16,9 @@ from eopipe.arrays import AnyArray, BoolArray, IntArray
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import SamplingUnits, choose_units
 from eopipe.evaluation.intervals import Intervals, intervals, measure_pieces, rounded
-from eopipe.evaluation.maps import EvaluatedMap, EvaluationData, has_value
+from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.tasks.task import Compared, Tables
+from eopipe.tiles.store import has_value
 
 # The name of the first run among the tables of a difference.
 FIRST = "first"

@@ -24,7 +24,7 @@ from eopipe.tiles.geotiff import open_map, read_window
 from eopipe.tiles.grid import windows
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.shard_reader import WRITTEN_SHARDS
-from eopipe.tiles.store import CHIP_SET, IDENTITY, NO_LABEL, Tiles
+from eopipe.tiles.store import CHIP_SET, IDENTITY, NO_LABEL, Tiles, has_value
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -346,15 +346,11 @@ def _window_error(store: Tiles, window: tuple[slice, slice]) -> str:
     return ""
 
 
-def _has_label(numbers: AnyArray) -> BoolArray:
-    return np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != NO_LABEL
-
-
 # Where the pixels of an array contradict the mask, and in what.
 CHECKS: dict[str, tuple[Callable[[AnyArray, BoolArray], BoolArray], str]] = {
     "image": (lambda pixels, valid: valid & ~np.isfinite(pixels).all(0), "are valid but not finite"),
     "label": (
-        lambda numbers, valid: _has_label(numbers) != valid,
+        lambda numbers, valid: has_value(numbers) != valid,
         "have a label but are not valid, or are valid without a label",
     ),
     "count": (

@@ -17,7 +17,7 @@ from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
 from eopipe.chips.chips import INVERSE_SYMMETRIES, Normaliser, apply_symmetry, fill_nearest
 from eopipe.errors import BadInputError
 from eopipe.tiles.shard_reader import ArrayReader, open_array
-from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.tiles.store import NO_LABEL, Tiles, has_value
 
 # Arrays kept open; each may keep some shards open.
 MAX_OPEN_ARRAYS = 48
@@ -174,7 +174,7 @@ class ChipReader:
     def _crop_corner(self, request: ChipRequest, corner: tuple[int, int], draw: int, bounds: Bounds) -> tuple[int, int]:
         """The corner of the crop around the labelled pixel that a random number chooses, inside the bounds."""
         chip = self._stored_chip(request, corner, self._buffer(self.chip), with_image=False)
-        labelled = is_labelled(chip.label) & (chip.valid != 0)
+        labelled = has_value(chip.label) & (chip.valid != 0)
         pixels = np.flatnonzero(labelled)
         row, column = divmod(int(pixels[draw % len(pixels)]), self.chip) if len(pixels) else (self.chip // 2,) * 2
         top, left, bottom, right = bounds
@@ -281,11 +281,6 @@ def finish_chip(
     is_kept = valid if places is None else valid & apply_symmetry(places, symmetry)
     if not is_kept.all():
         out.label[~is_kept] = no_label(out.label)
-
-
-def is_labelled(label: AnyArray) -> BoolArray:
-    """Which pixels have a class number, or a value."""
-    return np.asarray(np.isfinite(label) if label.dtype.kind == "f" else label != NO_LABEL)
 
 
 def no_label(label: AnyArray) -> float:

@@ -21,7 +21,7 @@ from eopipe.arrays import Float64Array, IntArray
 from eopipe.chips.chips import Normaliser
 from eopipe.chips.splits import read_samples
 from eopipe.loader.chip_reader import SharedMemorySlots
-from eopipe.loader.order import SampleOrder
+from eopipe.loader.order import SampleOrder, generator
 from eopipe.loader.prefetch import BatchRequest, LoadedBatch, LoaderJob, Prefetcher, symmetries_of
 from eopipe.tiles.store import NO_LABEL
 
@@ -52,7 +52,7 @@ def augment(
     is_measured = (images_NCHW != 0).any(1, keepdim=True)
     for kind in kinds:
         # A random stream for each kind: adding one to the list changes no other.
-        generators = [_generator(settings.seed, epoch, int(number), 1 + KINDS.index(kind)) for number in numbers]
+        generators = [generator(settings.seed, epoch, int(number), 1 + KINDS.index(kind)) for number in numbers]
         images_NCHW = _CHANGES[kind](images_NCHW, generators)
     return images_NCHW * is_measured, labels_NHW
 
@@ -112,11 +112,6 @@ _CHANGES = {"brightness": brightness, "haze": haze, "bands": drop_bands}
 
 def _like_tensor(images: Tensor, values: Float64Array) -> Tensor:
     return torch.from_numpy(values.astype(np.float32)).to(images)
-
-
-def _generator(seed: int, epoch: int, sample: int, kind: int) -> np.random.Generator:
-    # The order of the data and the symmetries use streams whose second word is 0.
-    return np.random.Generator(np.random.Philox(counter=[0, kind, sample, epoch], key=seed))
 
 
 class DeviceFinisher:

@@ -60,14 +60,14 @@ class SampleOrder:
         return block_numbers(self.samples, self.shuffle.block)
 
     def _chip_order(self, epoch: int) -> IntArray:
-        return _generator(self.seed, epoch, 0).permutation(len(self.samples))
+        return generator(self.seed, epoch, 0).permutation(len(self.samples))
 
     def _block_order(self, epoch: int) -> IntArray:
         """Round-robin over lanes; a lane takes the next block when its own is exhausted."""
-        generator = _generator(self.seed, epoch, 0)
+        draws = generator(self.seed, epoch, 0)
         sizes = np.bincount(self.block_of)
-        first_round, lane = _lanes(sizes, generator.permutation(len(sizes)), self.shuffle.window)
-        chips = generator.permutation(len(self.samples))
+        first_round, lane = _lanes(sizes, draws.permutation(len(sizes)), self.shuffle.window)
+        chips = draws.permutation(len(self.samples))
         chips = chips[np.argsort(self.block_of[chips], kind="stable")]
         # The index of a chip within its block gives the round of the lane in which it comes.
         index_in_block = np.arange(len(chips)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -93,12 +93,12 @@ def block_numbers(samples: IntArray, edge: int) -> IntArray:
 
 def symmetry_of(seed: int, epoch: int, sample: int) -> int:
     """Which of the eight symmetries of the square is applied to a sample in an epoch."""
-    return int(_generator(seed, epoch, 1 + sample).integers(SYMMETRIES))
+    return int(generator(seed, epoch, 1 + sample).integers(SYMMETRIES))
 
 
 def crop_draw(seed: int, epoch: int, sample: int) -> int:
     """The random number that chooses the labelled pixel around which a sample is cropped in an epoch."""
-    return int(_generator(seed, epoch, sample, CROPS).integers(2**32))
+    return int(generator(seed, epoch, sample, CROPS).integers(2**32))
 
 
 def steps_per_epoch(count: int, batch: int) -> int:
@@ -106,5 +106,6 @@ def steps_per_epoch(count: int, batch: int) -> int:
     return max(1, count // batch)
 
 
-def _generator(seed: int, epoch: int, stream: int, kind: int = 0) -> np.random.Generator:
+def generator(seed: int, epoch: int, stream: int, kind: int = 0) -> np.random.Generator:
+    """The random numbers of a stream: of the order and the symmetries, or of another kind."""
     return np.random.Generator(np.random.Philox(counter=[0, kind, stream, epoch], key=seed))

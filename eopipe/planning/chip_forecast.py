@@ -270,19 +270,34 @@ def chips_table(forecast: ChipForecast) -> list[str]:
 
 def forecast_length(config: Config, chips: ChipForecast) -> TrainingLength | None:
     """The length of the training; None where it depends on labels that are not there yet, or there are no chips."""
-    train, count, chip = config["train"], chips.count("train"), chips.plan.chip
+    train, count, chip = _with_defaults(config["train"], chips), chips.count("train"), chips.plan.chip
     if train["architecture"] in PIXEL_MODELS:
         return None
-    train = train | {"batch": train["batch"] or default_batch(train["task"], chip)}
     if not count or not (chips.has_labels or TASKS[train["task"]].is_of_chips):
         return None
     labelled, drawn = chips.ground_pixels, sum(pixels for *_, pixels in chips.class_counts("train")) / count
-    crop = train["crop"]
-    if crop is None and not module_of(train["architecture"]):
-        crop = default_crop(chip)
-    part = (crop / chip) ** 2 if crop else 1.0
+    part = (train["crop"] / chip) ** 2 if train["crop"] else 1.0
     of_labels = (count, 1.0) if TASKS[train["task"]].is_of_chips else (labelled, drawn, part)
     return training_length(train, count, *of_labels)
+
+
+def _with_defaults(train: dict[str, Any], chips: ChipForecast) -> dict[str, Any]:
+    """The settings of a training with the batch and the crop that it has by default."""
+    chip, crop = chips.plan.chip, train["crop"]
+    if crop is None and not module_of(train["architecture"]):
+        crop = default_crop(chip)
+    return train | {"batch": train["batch"] or default_batch(train["task"], chip), "crop": crop}
+
+
+def pixels_of_training(config: Config, chips: ChipForecast) -> float:
+    """Pixels of which a training predicts, each in a step three times, since its gradient takes twice as long.
+
+    Without a known length it is the shortest one.
+    """
+    train, chip, length = _with_defaults(config["train"], chips), chips.plan.chip, forecast_length(config, chips)
+    steps, every = (length.steps, length.validate_every) if length else (train["steps"] or FEWEST_STEPS, FEWEST_STEPS)
+    validations = math.ceil(steps / every) * chips.count("val") * chip**2
+    return float(3 * steps * train["batch"] * (train["crop"] or chip) ** 2 + validations)
 
 
 def length_line(config: Config, chips: ChipForecast) -> str:

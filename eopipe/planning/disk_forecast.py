@@ -21,7 +21,7 @@ from eopipe.composites.periods import day_of, part_of
 from eopipe.contract import Argument, stage
 from eopipe.errors import UsageError
 from eopipe.fetch.assets import AssetSize
-from eopipe.planning.chip_forecast import ChipForecast
+from eopipe.planning.chip_forecast import ChipForecast, pixels_of_training
 from eopipe.planning.frozen_scenes import Config, FrozenScenes, scene_folder
 from eopipe.publish import MANIFEST, files
 from eopipe.run.images import splits_images
@@ -99,14 +99,34 @@ class PlannedMaps:
     pixels_of_trainings: int
 
 
+# CPU seconds of a job, and of each million pixels that it reads or predicts in all dates, with the default network on a
+# core as in benchmarks/RESULTS.md (One granule). With a model come its export, calibration and scores.
+CPU_SECONDS = {
+    "scenes": (0.4, 0.03),
+    "tiles": (0.9, 0.08),
+    "composites": (1.0, 0.055),
+    "labels": (0.9, 0.02),
+    "models": (25.0, 1.1),
+    "maps": (6.0, 9.7),
+    "everything else": (1.6, 2.3),
+}
+
+
 @dataclass(frozen=True)
 class DiskRow:
-    """The jobs, inodes and bytes of one kind of outputs."""
+    """The jobs, inodes, bytes and CPU hours of one kind of outputs."""
 
     name: str
     jobs: int
     inodes: int
     bytes: int
+    cpu_hours: float = 0.0
+
+    @classmethod
+    def of(cls, name: str, jobs: int, inodes: int, size: float, pixels: float) -> "DiskRow":
+        """The row of jobs that read, predict or write some pixels in all."""
+        of_job, of_pixels = CPU_SECONDS[name]
+        return cls(name, jobs, inodes, round(size), round((of_job * jobs + of_pixels * pixels / 1e6) / 3600, 4))
 
 
 @dataclass(frozen=True)
@@ -139,16 +159,16 @@ def forecast_disk(
     pixels = sum(mask.pixels for mask in tiles.values())
     shapes = [_shapes(mask, layout) for mask in tiles.values()]
     paths = {"tiles": [*tiles]}
-    rows = [_scenes(scenes, sizes), _stores("tiles", shapes, layout, store_size, pixels, len(cells))]
+    rows = [_scenes(scenes, sizes, pixels), _stores("tiles", shapes, layout, store_size, pixels, len(cells), pixels)]
     if scenes.periods:
         paths["composites"], shapes = [*images], [_shapes(mask, layout) for mask in images.values()]
-        pixels = sum(_stacked_parts(config, scenes, name) * mask.pixels for name, mask in images.items())
-        rows.append(_stores("composites", shapes, layout, store_size, pixels, len(cells)))
+        stacked = sum(_stacked_parts(config, scenes, name) * mask.pixels for name, mask in images.items())
+        rows.append(_stores("composites", shapes, layout, store_size, stacked, len(cells), pixels))
     if config["label"]["source"] or config["label"]["asset"]:
         paths["labels"] = [*tiles] if config["label"]["asset"] else ["all"]
         whole = [[cell.shape for cell in cells]] * len(paths["labels"])
         pixels = sum(math.prod(shape) for shapes in whole for shape in shapes)
-        rows.append(_stores("labels", whole, of_labels, LABEL_SIZE, pixels, len(cells)))
+        rows.append(_stores("labels", whole, of_labels, LABEL_SIZE, pixels, len(cells), pixels))
     stores = [Path(config["results"], kind, f"{name}.zarr") for kind, of_kind in paths.items() for name in of_kind]
     maps = _planned_maps(config, scenes, chips)
     return _with_models(config, rows, chips, maps, sum(len(image.windows) for image in images.values()), stores)
@@ -190,13 +210,15 @@ def _with_models(
         checkpoints = sum([trainings, *counts_of_rungs(config)][:rungs])
         inodes = MODEL_INODES * count + CHECKPOINT_INODES * checkpoints
         size = MODEL_BYTES * count + CHECKPOINT_BYTES * checkpoints
-        rows.append(DiskRow("models", count + rungs, inodes, size))
+        predicted = pixels_of_training(config, chips) * (folds + max(trainings, 1))
+        rows.append(DiskRow.of("models", count + rungs, inodes, size, predicted))
     parts = config["map_parts"] if config["map_parts"] > 1 else 0
     copies, wholes = 1 + folds + trainings, 1 + folds + bool(parts) + config["with_products"]
     count = maps.number * (copies + parts)
     size = maps.number * (MAP_BYTES * copies + PART_BYTES * parts)
     size += MAP_RATE * (wholes * maps.pixels + trainings * maps.pixels_of_trainings)
-    rows.append(DiskRow("maps", count, MAP_INODES * count, round(size)))
+    predicted = maps.pixels * (1 + folds) + maps.pixels_of_trainings * trainings
+    rows.append(DiskRow.of("maps", count, MAP_INODES * count, size, predicted))
     of_run = RUN_JOBS, RUN_INODES, RUN_BYTES
     if config["model"]:
         of_run = FINISHED_JOBS, FINISHED_INODES, FINISHED_BYTES + THUMBNAIL_BYTES * images
@@ -205,7 +227,8 @@ def _with_models(
     inodes = of_run[1] + FOLD_INODES * folds + IMAGE_INODES * images + JOB_INODES * jobs
     used = int((chips.role < len(SPLITS)).sum()) if chips else 0
     size = of_run[2] + JOB_BYTES * jobs + FOLD_BYTES * folds + CHIP_BYTES * used * (1 + folds)
-    rows.append(DiskRow("everything else", own_jobs, inodes, size))
+    # Without split and scores the map is read for the report alone.
+    rows.append(DiskRow.of("everything else", own_jobs, inodes, size, maps.pixels * (1.0 if chips else 0.2)))
     results, manifest = config["results"], f"model/{MANIFEST}"
     models = [f"{results}/{manifest}", *each_fold(config, manifest), *each_training(config, [f"{results}/{manifest}"])]
     last = [*(models if chips else ()), f"{results}/crate/{MANIFEST}"]
@@ -224,11 +247,11 @@ def existing_files(config: Config) -> tuple[int, int]:
     return len(inodes), size
 
 
-def _scenes(scenes: FrozenScenes, sizes: list[AssetSize]) -> DiskRow:
+def _scenes(scenes: FrozenScenes, sizes: list[AssetSize], pixels: int) -> DiskRow:
     # Each folder holds a copy of its item and a manifest; the search has an item of each too.
     inodes = SEARCH_INODES + sum(len(item["assets"]) + 4 for item in scenes.items.values())
     size = ITEM_BYTES * len(scenes.items) + sum(size.bytes for size in sizes)
-    return DiskRow("scenes", len(scenes.items), inodes, size)
+    return DiskRow.of("scenes", len(scenes.items), inodes, size, pixels)
 
 
 def _shapes(image: Coverage, layout: Layout) -> Shapes:
@@ -245,14 +268,16 @@ def _stacked_parts(config: Config, scenes: FrozenScenes, name: str) -> int:
     return len(composite["parts"] or {part_of(day, composite["stack"]) for day in days})
 
 
-def _stores(name: str, stores: list[Shapes], layout: Layout, store_size: StoreSize, pixels: int, cells: int) -> DiskRow:
+def _stores(
+    name: str, stores: list[Shapes], layout: Layout, store_size: StoreSize, pixels: int, cells: int, pixels_read: int
+) -> DiskRow:
     """A folder of Zarr stores with the shapes of their cells and the number of pixels in all, in a run of cells."""
     edges = sum(height + width for shapes in stores for height, width in shapes)
     size = store_size.rate * pixels + store_size.fixed * len(stores) + COORDINATE_BYTES * edges
     inodes = 1 + sum(store_inodes(name, shapes, layout) for shapes in stores)
     # In a run of several cells each store has a folder above theirs, with metadata and the manifest, which they lack.
     inodes += sum(3 - len(shapes) for shapes in stores) if cells > 1 else 0
-    return DiskRow(name, len(stores), inodes, round(size))
+    return DiskRow.of(name, len(stores), inodes, size, pixels_read)
 
 
 def store_inodes(kind: str, shapes: Shapes, layout: Layout) -> int:
@@ -323,11 +348,15 @@ def _write_trial(config: Config, scene: Path, grid: "GeoBox", folder: Path) -> t
 def disk_table(disk: DiskForecast) -> list[str]:
     """What the run writes, kind by kind, with the total."""
     inodes, size, *_ = disk.totals
-    rows = [*disk.rows, DiskRow("= total", sum(row.jobs for row in disk.rows), inodes, size)]
-    cells = [(row.name, f"{row.jobs:,}", f"{row.inodes:,}", format_bytes(row.bytes)) for row in rows]
+    jobs, hours = sum(row.jobs for row in disk.rows), sum(row.cpu_hours for row in disk.rows)
+    rows = [*disk.rows, DiskRow("= total", jobs, inodes, size, hours)]
+    cells = [
+        (row.name, f"{row.jobs:,}", f"{row.inodes:,}", format_bytes(row.bytes), f"{row.cpu_hours:.2g}") for row in rows
+    ]
     return [
-        *format_table([("the run writes", "jobs", "inodes", "bytes"), *cells], left=(0,)),
+        *format_table([("the run writes", "jobs", "inodes", "bytes", "CPU hours"), *cells], left=(0,)),
         "Within 10 %. Inodes are files and folders; hard links, checkpoints and the weights of models do not count.",
+        "CPU hours, within a factor of 1.5, are of the default network without a GPU; other networks take others.",
     ]
 
 

@@ -134,16 +134,13 @@ def _add_payload(draft: Path, inputs: CrateInputs, jobs: Sequence[RecordedJob]) 
         copy.write_text(redact_config(copy.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     for path, source in linked.items():
         link_or_copy(source, draft / path)
-    parts = [replace(read_part(draft, path), note=_left_out_text(draft / path)) for path in linked]
+    # A split has scenes that it does not use, and why.
+    notes = (" ".join(unused_data(read_split(draft / path))) if Path(path).name == SPLIT else "" for path in linked)
+    parts = [replace(read_part(draft, path), note=note) for path, note in zip(linked, notes, strict=True)]
     if inputs.scenes:
         add_files(inputs.scenes, draft / SCENES)
         parts.append(read_part(draft, SCENES, maximum=len(inputs.scenes)))
     return parts
-
-
-def _left_out_text(path: Path) -> str:
-    """Which scenes a split does not use, and why; empty for other files."""
-    return " ".join(unused_data(read_split(path))) if path.name == SPLIT else ""
 
 
 def _add_described(

@@ -224,7 +224,8 @@ def _may_match(group: Any, query: Query) -> bool:
         and column.statistics.has_min_max
     }
     # A row that has text as its box is refused when it is read.
-    limits = {name: pair for name, pair in limits.items() if name == "datetime" or _are_numbers(pair)}
+    is_number = {name: all(isinstance(limit, int | float) for limit in pair) for name, pair in limits.items()}
+    limits = {name: pair for name, pair in limits.items() if name == "datetime" or is_number[name]}
     if query.datetime and "datetime" in limits and all(isinstance(limit, datetime) for limit in limits["datetime"]):
         start, end = parse_interval(query.datetime)
         first, last = (limit.replace(tzinfo=limit.tzinfo or UTC) for limit in limits["datetime"])
@@ -240,10 +241,6 @@ def _may_match(group: Any, query: Query) -> bool:
     # Longitudes say nothing where the area or an item crosses 180 degrees.
     is_cut = west < -180 or east > 180 or limits["bbox.xmin"][1] > limits["bbox.xmax"][0]
     return bool(is_cut or (limits["bbox.xmin"][0] <= east and limits["bbox.xmax"][1] >= west))
-
-
-def _are_numbers(values: tuple[Any, ...]) -> bool:
-    return all(isinstance(value, int | float) for value in values)
 
 
 def _item(row: dict[str, Any], file: Path) -> Item:

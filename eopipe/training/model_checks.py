@@ -72,15 +72,13 @@ def _requirements(architecture: Architecture, bands: tuple[str, ...]) -> dict[st
 def _find_pickle(path: Path) -> Path | None:
     """A file that is a pickle by its name or first bytes: the path itself or one in this folder."""
     files = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else []
-    return next((file for file in files if file.is_file() and (_is_named(file) or _has_pickle_header(file))), None)
+    return next((file for file in files if file.is_file() and _is_pickle(file)), None)
 
 
-def _is_named(path: Path) -> bool:
-    return path.suffix in PICKLED or path.name in PICKLED
-
-
-def _has_pickle_header(path: Path) -> bool:
-    """Whether a file begins as a pickle (protocol 2 to 5) or as the zip that torch.save writes."""
+def _is_pickle(path: Path) -> bool:
+    """Whether a file is named as a pickle, or begins as one (protocol 2 to 5) or as the zip that torch.save writes."""
+    if path.suffix in PICKLED or path.name in PICKLED:
+        return True
     with path.open("rb") as file:
         header = file.read(4)
     return header == b"PK\x03\x04" or (header[:1] == b"\x80" and header[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))

@@ -72,7 +72,7 @@ def test_a_profile_is_written_for_each_version_with_and_without_accounting(
 def test_each_version_has_the_same_nodes_partitions_and_limits(version: str, accounting: bool) -> None:
     site = query_site()
     assert (site.version, site.has_accounting, site.accounts) == (version, accounting, ("eo",) if accounting else ())
-    assert (site.requeues, site.min_job_age_s, site.enforces_limits, site.gres) == (True, 600, True, ("gpu",))
+    assert (site.min_job_age_s, site.enforces_limits, site.gres) == (600, True, ("gpu",))
     assert [partition.name for partition in site.partitions] == ["debug", "gpu", "low"]
     assert site.partition("low").preempt_mode == "REQUEUE"
     gpu = site.partition("gpu")
