@@ -278,10 +278,6 @@ def _color_conflicts(report: dict[str, Any], label: dict[str, Any]) -> list[str]
     return []
 
 
-def _predict_conflicts(predict: dict[str, Any]) -> list[str]:
-    return refusal(lambda: check_symmetries(predict["symmetries"]), "predict.symmetries")
-
-
 # Each function with the sections that it compares.
 CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _import_conflicts: ("import",),
@@ -298,7 +294,7 @@ CONFLICTS: dict[Callable[..., list[str]], tuple[str, ...]] = {
     _crop_conflicts: ("split", "train"),
     _train_conflicts: ("train", "label"),
     _color_conflicts: ("report", "label"),
-    _predict_conflicts: ("predict",),
+    lambda predict: refusal(lambda: check_symmetries(predict["symmetries"]), "predict.symmetries"): ("predict",),
 }
 # A chip set has images, labels and classes of its own.
 OF_SCENES = {

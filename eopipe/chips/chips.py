@@ -150,6 +150,11 @@ def pair_stores(tiles: tuple[Path, ...], labels: tuple[Path, ...]) -> list[tuple
     return pairs
 
 
+def has_value(numbers: AnyArray) -> BoolArray:
+    """Mask of pixels of a label or map with a class number or a value."""
+    return np.asarray(np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != NO_LABEL)
+
+
 def read_truth(label: Tiles, y: slice, x: slice) -> AnyArray:
     """Class numbers or values (y, x) of labels in a window; 255 or NaN where there is none."""
     numbers = label.read("label", y, x)

@@ -126,6 +126,10 @@ def block_edge(observations: Observations, layout: Layout, budget: int) -> int:
 def _attributes(observations: Observations, recipe: CompositeRecipe) -> dict[str, Any]:
     """Attributes of the composite; `datetime`, which later stages need, is the middle of its period."""
     days = [day for part in observations.parts for day in part.days]
+    stated = {
+        name: {entry for store in observations.stores for entry in store.attributes.get(name) or ()}
+        for name in ("sensors", "baselines")
+    }
     return {
         "datetime": f"{observations.period.middle(days).isoformat()}T00:00:00Z",
         "start_datetime": f"{min(days).isoformat()}T00:00:00Z",
@@ -134,13 +138,8 @@ def _attributes(observations: Observations, recipe: CompositeRecipe) -> dict[str
         "composite": {"method": recipe.method, "period": recipe.period, "stack": recipe.stack},
         "scenes": [store.scene for store in observations.stores],
         **{name: value for name, value in observations.first.attributes.items() if name in ("unit", "level")},
-        **{name: values for name in ("sensors", "baselines") if (values := _stated(observations, name))},
+        **{name: sorted(values) for name, values in stated.items() if values},
     } | ({LEFT_OUT: observations.left_out} if observations.left_out else {})
-
-
-def _stated(observations: Observations, name: str) -> list[str]:
-    """The entries of all scenes in a list that stores have as an attribute."""
-    return sorted({entry for store in observations.stores for entry in store.attributes.get(name) or ()})
 
 
 def _compose(

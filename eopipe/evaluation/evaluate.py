@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.chips.chips import has_value
 from eopipe.composites.periods import channels_by_date
 from eopipe.errors import BadInputError, UsageError
 from eopipe.evaluation.baseline import Baselines, sampled_pixels
@@ -25,7 +26,7 @@ from eopipe.tasks import SEGMENTATION
 from eopipe.tasks.multilabel import PRESENCE
 from eopipe.tasks.segmentation import ClassTables, confusion_matrix
 from eopipe.tasks.task import Compared, SimplestPrediction
-from eopipe.tiles.store import NO_LABEL, has_value
+from eopipe.tiles.store import NO_LABEL
 
 log = logging.getLogger("eopipe")
 # What the metrics say of the baselines where no label trains.

@@ -16,6 +16,7 @@ from eopipe.chips.chips import (
     chips_reaching,
     covered_blocks,
     covered_pixels,
+    has_value,
     is_continuous,
     pair_stores,
     read_truth,
@@ -35,7 +36,7 @@ from eopipe.tasks.task import Task
 from eopipe.tiles.cells import Frame
 from eopipe.tiles.geotiff import keep_open, open_map, read_window
 from eopipe.tiles.grid import PixelWindow, blocks_around
-from eopipe.tiles.store import NO_LABEL, Tiles, has_value
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 # In the folder of a model; its own module would load PyTorch.
 MODEL_CARD = "model.json"

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray
+from eopipe.chips.chips import has_value
 from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import SamplingUnits, choose_units
 from eopipe.evaluation.intervals import Intervals, intervals, measure_pieces, rounded
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
 from eopipe.tasks.task import Compared, Tables
-from eopipe.tiles.store import has_value
 
 # The name of the first run among the tables of a difference.
 FIRST = "first"

@@ -11,6 +11,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chip_set import NOT_A_PLACE
+from eopipe.chips.chips import has_value
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, IntegrityError, UsageError
 from eopipe.inference.map_files import MapFormat, new_map
@@ -24,7 +25,7 @@ from eopipe.tiles.geotiff import open_map, read_window
 from eopipe.tiles.grid import windows
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.shard_reader import WRITTEN_SHARDS
-from eopipe.tiles.store import CHIP_SET, IDENTITY, NO_LABEL, Tiles, has_value
+from eopipe.tiles.store import CHIP_SET, IDENTITY, NO_LABEL, Tiles
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, IntArray, UInt8Array
-from eopipe.chips.chips import INVERSE_SYMMETRIES, Normaliser, apply_symmetry, fill_nearest
+from eopipe.chips.chips import INVERSE_SYMMETRIES, Normaliser, apply_symmetry, fill_nearest, has_value
 from eopipe.errors import BadInputError
 from eopipe.tiles.shard_reader import ArrayReader, open_array
-from eopipe.tiles.store import NO_LABEL, Tiles, has_value
+from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Arrays kept open; each may keep some shards open.
 MAX_OPEN_ARRAYS = 48

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +21,7 @@ from eopipe.composites.periods import day_of, part_of
 from eopipe.contract import Argument, stage
 from eopipe.errors import UsageError
 from eopipe.fetch.assets import AssetSize
+from eopipe.labels.vector_files import VECTORS
 from eopipe.planning.chip_forecast import ChipForecast, pixels_of_training
 from eopipe.planning.frozen_scenes import Config, FrozenScenes, scene_folder
 from eopipe.publish import MANIFEST, files
@@ -47,10 +48,9 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "m
 SEARCH_INODES, ITEM_BYTES = 5, 8000
 # A record, a log and a benchmark table of each job, and what Snakemake's database has of its outputs.
 JOB_INODES, JOB_BYTES = 3, 13_000
-# Split, scores, pages, cards, catalog, crate, and the state of the run and of Snakemake; the jobs that a run has once,
-# beside those of scenes, stores, models and maps. A finished model has less, of which more follows from its images.
-RUN_JOBS, RUN_INODES, RUN_BYTES = 8, 109, 815_000
-FINISHED_JOBS, FINISHED_INODES, FINISHED_BYTES, THUMBNAIL_BYTES = 4, 86, 344_000, 45_000
+# Jobs, inodes and bytes of a run, once: split, scores, pages, cards, catalog, crate, and the state of the run and of
+# Snakemake. A finished model has less, of which more follows from its images.
+OF_TRAINING, OF_FINISHED_MODEL, THUMBNAIL_BYTES = (8, 109, 815_000), (4, 86, 344_000), 45_000
 # An image in the catalog is an item and the folders of its store, whose files are hard links.
 IMAGE_INODES = 18
 # The split, calibration and scores of a fold.
@@ -61,11 +61,11 @@ CHIP_BYTES = 340
 MODEL_INODES, MODEL_BYTES, WEIGHTS = 6, 30_000, (".safetensors", ".onnx")
 # One that pauses at a rung has a checkpoint too.
 CHECKPOINT_INODES, CHECKPOINT_BYTES = 9, 10_000
-# A map is two files in a folder, and a part of one has no blocks without data. A pixel with data takes 2.3 bytes where
-# the model is sure, as in the run of two zones of the tests, and 4.7 where it is not, as in the demo.
-MAP_INODES, MAP_BYTES, PART_BYTES, MAP_RATE = 3, 8_000, 4_000, 3.4
-# Raster arrays of a store, and its files and folders beside them.
-STORE_ARRAYS = {"tiles": (2, 20), "composites": (3, 20), "labels": (2, 13)}
+# A map is two files in a folder, and a part of one has no blocks without data. Each probability of a pixel, and their
+# spread, takes 0.77 bytes where the model is sure, as in the test of two zones, and 1.6 in demo and granule.
+MAP_INODES, MAP_BYTES, PART_BYTES, PROBABILITY_BYTES = 3, 8_000, 4_000, 1.13
+# Raster arrays of a store, and its files and folders beside them; labels of shapes have their numbers too.
+STORE_ARRAYS = {"tiles": (2, 20), "composites": (3, 20), "labels": (2, 13), "shapes": (3, 13)}
 # Coordinates x and y are stored as float64.
 COORDINATE_BYTES = 8
 # Compression ratio of reflectance: half of its bytes with lz4, a third with zstd; deflate, as in most assets, between.
@@ -125,7 +125,7 @@ class DiskRow:
     @classmethod
     def of(cls, name: str, jobs: int, inodes: int, size: float, pixels: float) -> "DiskRow":
         """The row of jobs that read, predict or write some pixels in all."""
-        of_job, of_pixels = CPU_SECONDS[name]
+        of_job, of_pixels = CPU_SECONDS["labels" if name == "shapes" else name]
         return cls(name, jobs, inodes, round(size), round((of_job * jobs + of_pixels * pixels / 1e6) / 3600, 4))
 
 
@@ -168,7 +168,8 @@ def forecast_disk(
         paths["labels"] = [*tiles] if config["label"]["asset"] else ["all"]
         whole = [[cell.shape for cell in cells]] * len(paths["labels"])
         pixels = sum(math.prod(shape) for shapes in whole for shape in shapes)
-        rows.append(_stores("labels", whole, of_labels, LABEL_SIZE, pixels, len(cells), pixels))
+        kind = "shapes" if str(config["label"]["source"]).lower().endswith(VECTORS) else "labels"
+        rows.append(replace(_stores(kind, whole, of_labels, LABEL_SIZE, pixels, len(cells), pixels), name="labels"))
     stores = [Path(config["results"], kind, f"{name}.zarr") for kind, of_kind in paths.items() for name in of_kind]
     maps = _planned_maps(config, scenes, chips)
     return _with_models(config, rows, chips, maps, sum(len(image.windows) for image in images.values()), stores)
@@ -216,17 +217,17 @@ def _with_models(
     copies, wholes = 1 + folds + trainings, 1 + folds + bool(parts) + config["with_products"]
     count = maps.number * (copies + parts)
     size = maps.number * (MAP_BYTES * copies + PART_BYTES * parts)
-    size += MAP_RATE * (wholes * maps.pixels + trainings * maps.pixels_of_trainings)
+    numbers = 1 + max(2, len(config["label"]["classes"]), len(chips.classes) if chips else 0)
+    rate = PROBABILITY_BYTES * numbers / (IMAGE_SHARE if maps.pixels > maps.number * OVERVIEWS_FROM**2 else 1)
+    size += rate * (wholes * maps.pixels + trainings * maps.pixels_of_trainings)
     predicted = maps.pixels * (1 + folds) + maps.pixels_of_trainings * trainings
     rows.append(DiskRow.of("maps", count, MAP_INODES * count, size, predicted))
-    of_run = RUN_JOBS, RUN_INODES, RUN_BYTES
-    if config["model"]:
-        of_run = FINISHED_JOBS, FINISHED_INODES, FINISHED_BYTES + THUMBNAIL_BYTES * images
-    own_jobs = of_run[0] + FOLD_JOBS * folds
+    own_jobs, own_inodes, own_size = OF_FINISHED_MODEL if config["model"] else OF_TRAINING
+    own_jobs, own_size = own_jobs + FOLD_JOBS * folds, own_size + bool(config["model"]) * THUMBNAIL_BYTES * images
     jobs = own_jobs + sum(row.jobs for row in rows)
-    inodes = of_run[1] + FOLD_INODES * folds + IMAGE_INODES * images + JOB_INODES * jobs
+    inodes = own_inodes + FOLD_INODES * folds + IMAGE_INODES * images + JOB_INODES * jobs
     used = int((chips.role < len(SPLITS)).sum()) if chips else 0
-    size = of_run[2] + JOB_BYTES * jobs + FOLD_BYTES * folds + CHIP_BYTES * used * (1 + folds)
+    size = own_size + JOB_BYTES * jobs + FOLD_BYTES * folds + CHIP_BYTES * used * (1 + folds)
     # Without split and scores the map is read for the report alone.
     rows.append(DiskRow.of("everything else", own_jobs, inodes, size, maps.pixels * (1.0 if chips else 0.2)))
     results, manifest = config["results"], f"model/{MANIFEST}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,10 +12,11 @@ import numpy as np
 from markupsafe import Markup
 
 from eopipe.areas.areas_document import AreasDocument, EstimatedValue
-from eopipe.arrays import Float64Array, UInt8Array
+from eopipe.arrays import Float64Array
 from eopipe.errors import BadInputError
 from eopipe.inference.finished_maps import WINDOW, FinishedMap, read_finished_maps
 from eopipe.reporting.charts import draw_chart
+from eopipe.reporting.decimation import decimate, read_centres
 from eopipe.reporting.figures import class_colors
 from eopipe.reporting.panels import ImagePanel, PanelGroup, encode_classes
 from eopipe.reporting.rasters import LONGEST_EDGE_OF_MANY, spread_evenly
@@ -44,6 +45,7 @@ OF_CHANGES = (
     "A change is counted where two maps differ, so it has the errors of both: small changes are mostly errors. "
     "A sample of a map of changes gives their area with an error."
 )
+OF_SAMPLES = "Net changes from labelled samples"
 NOT_COUNTED = "not counted: the maps have different grids, or several labels for each chip"
 OF_NET = (
     "Net changes are differences of two estimated areas; the intervals combine the limits of both (MOVER, Zou et al. "
@@ -254,8 +256,7 @@ class PeriodSeries:
             "inputs": TextTable("Inputs by date", ["Period", "Scenes", "Days", *unusual], self.drift_rows),
         }
         if net:
-            heads = ["Periods", "Class", "Net change, ha", "95 % interval, ha"]
-            tables["net"] = TextTable("Net changes from labelled samples", heads, net)
+            tables["net"] = TextTable(OF_SAMPLES, ["Periods", "Class", "Net change, ha", "95 % interval, ha"], net)
         return tables
 
     def sections(self) -> list[PageSection]:
@@ -316,7 +317,8 @@ class PeriodSeries:
     def pixel_m(self) -> float:
         """Metres of a pixel of the images."""
         first = next(iter(self.periods[0].maps.values()))
-        return pixel_metres(first.grid)[0] * _step(first)
+        shape = int(first.grid.shape[0]), int(first.grid.shape[1])
+        return float(pixel_metres(first.grid)[0] * decimate(shape, LONGEST_EDGE_OF_MANY).step)
 
     def json(self) -> dict[str, Any]:
         """The series as a document."""
@@ -343,7 +345,7 @@ def _estimate(value: EstimatedValue | None) -> str:
 
 def _change(before: MappedPeriod, after: MappedPeriod) -> Change:
     """Count what two maps have on the same ground, window by window."""
-    count, total = len(before.status.classes), np.zeros(0)
+    count = len(before.status.classes)
     cells = [(before.maps[cell], after.maps[cell]) for cell in before.maps if cell in after.maps]
     if not cells or any(not same_grid(first.grid, other.grid) for first, other in cells):
         return Change(before, after, None)
@@ -365,22 +367,10 @@ def _panels_of_cell(cell: str, periods: Sequence[MappedPeriod], colors: tuple[st
     """The maps of the periods in a cell, decimated."""
     panels, shape = list[ImagePanel](), (1, 1)
     for period in (period for period in periods if cell in period.maps):
-        numbers = _thumbnail(period.maps[cell])
+        with open_map(period.maps[cell].classes) as file:
+            decimation = decimate(file.shape, LONGEST_EDGE_OF_MANY)
+            numbers = read_centres(partial(read_window, file), decimation)[0].astype(np.uint8)
         text = f"Map of {period.name}: {', '.join(f'{n} {format_hectares(a)} ha' for n, a in period.hectares.items())}."
         panels.append(ImagePanel(period.name, text, encode_classes(numbers, colors)))
-        shape = numbers.shape[0], numbers.shape[1]
+        shape = decimation.shape
     return PanelGroup(cell, panels, "", shape[1], shape[0])
-
-
-def _step(of_map: FinishedMap) -> int:
-    """How many pixels of a map one of its image stands for, in a row."""
-    return max(1, -(-max(of_map.grid.shape) // LONGEST_EDGE_OF_MANY))
-
-
-def _thumbnail(of_map: FinishedMap) -> UInt8Array:
-    """Every n-th pixel (y, x) of a map, read in rows of windows."""
-    step = _step(of_map)
-    with open_map(of_map.classes) as file:
-        height, width = file.shape
-        rows = [read_window(file, slice(y, y + 1), slice(0, width))[0, :, ::step] for y in range(0, height, step)]
-    return np.concatenate(rows).astype(np.uint8)

@@ -35,7 +35,10 @@ def config_of_period(config: Path, period: str) -> Path:
         raise UsageError(
             f"--datetime {period} has no first or no last day; give both, such as 2026-06 or 2026-06/2026-08"
         )
-    values, file = read_config(config), _file_of(config, period)
+    values, folder = read_config(config), project_folder(config) / "config"
+    # A project may have several configs.
+    prefix = "" if config.name in {name.name for name in NAMES} else f"{config.stem}-"
+    file = Path(os.path.relpath(folder / f"{prefix}{_name_of(period)}.yaml"))
     if not check(values, str(config))["model"]:
         raise UsageError(
             f"--datetime maps a period with a finished model, and {config} trains one; write a project that maps "
@@ -56,12 +59,6 @@ def config_of_period(config: Path, period: str) -> Path:
     reason = f", without {' and '.join(left_out)}, which belong to other scenes" if left_out else ""
     print(f"wrote {file}: {config.name} with search.datetime {period}{reason}", file=sys.stderr)
     return file
-
-
-def _file_of(config: Path, period: str) -> Path:
-    """Where the config of a period is; a project may have several configs."""
-    prefix = "" if config.name in {name.name for name in NAMES} else f"{config.stem}-"
-    return Path(os.path.relpath(project_folder(config) / "config" / f"{prefix}{_name_of(period)}.yaml"))
 
 
 def _name_of(period: str) -> str:

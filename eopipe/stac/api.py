@@ -91,7 +91,9 @@ class RetryingStacIO(StacApiIO):
             raise BadInputError(f"{budget.host} cannot be queried: {type(error).__name__}") from error
         except (requests.RequestException, HTTPError) as error:
             budget.remaining()
-            raise TransientError(f"{_reason(error)}, {attempts}") from error
+            # The cause in a few words, without the address.
+            reason = next((words for text, words in REASONS.items() if text in str(error)), type(error).__name__)
+            raise TransientError(f"{reason}, {attempts}") from error
         if code >= 400:
             raise BadInputError(f"{budget.host} refused the search with status {code}: {body[:200]}")
         return _whole(body, attempts)
@@ -136,11 +138,6 @@ def _body(response: requests.Response, budget: RetryBudget) -> str:
         if len(body) > MAX_BYTES:
             raise RefusedError(f"{budget.host} answers the search with more than {MAX_BYTES >> 20} MiB in one response")
     return body.decode("utf-8", "replace")
-
-
-def _reason(error: Exception) -> str:
-    """The cause of an error in a few words, without the address."""
-    return next((reason for text, reason in REASONS.items() if text in str(error)), type(error).__name__)
 
 
 def _origin(address: str) -> tuple[str, str, int | None]:

@@ -256,11 +256,6 @@ class Tiles:
         return stored.astype(np.float32) * np.float32(scale) + np.float32(offset)
 
 
-def has_value(numbers: AnyArray) -> BoolArray:
-    """Mask of pixels of a label or map with a class number or a value."""
-    return np.asarray(np.isfinite(numbers) if numbers.dtype.kind == "f" else numbers != NO_LABEL)
-
-
 @contextmanager
 def new_store(
     target: Path,

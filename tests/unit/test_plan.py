@@ -42,7 +42,15 @@ from eopipe.contract import Option, stage, to_args
 from eopipe.fetch.assets import asset_sizes
 from eopipe.fetch.retry import FetchSession
 from eopipe.planning.chip_forecast import chips_json, forecast_splits
-from eopipe.planning.disk_forecast import DiskForecast, DiskRow, Quota, parse_size, sample_size, typical_size
+from eopipe.planning.disk_forecast import (
+    MAP_BYTES,
+    DiskForecast,
+    DiskRow,
+    Quota,
+    parse_size,
+    sample_size,
+    typical_size,
+)
 from eopipe.planning.frozen_scenes import find_scenes
 from eopipe.planning.plan_command import RunForecast, figure_bounds, forecast_lines, forecast_run, refusals
 from eopipe.publish import files
@@ -560,13 +568,38 @@ def test_polygons_that_the_split_divides_stop_the_run_before_it_begins(folder: P
     assert run("plan", "config.yaml").code == 0
 
 
-def test_the_map_of_a_plan_shows_split_polygons(folder: Path, run: Run) -> None:
-    # Polygons of four pixels, of two classes by turns.
+def write_squares(folder: Path, classes: str = "ab") -> list[tuple[float, float]]:
+    """Polygons of four pixels, of the classes by turns; their upper left corners."""
     transform = Transformer.from_crs(CRS, "EPSG:4326", always_xy=True)
     corners = [(LEFT + STEP * col, TOP - STEP * row) for row in range(8, 90, 16) for col in range(8, 150, 16)]
     squares = [box(x, y - 2 * STEP, x + 2 * STEP, y) for x, y in corners]
     shapes = [shapely.transform(square, transform.transform, interleaved=False) for square in squares]
-    write_features(folder / "labels.geojson", *((shape, {"class": "ab"[n % 2]}) for n, shape in enumerate(shapes)))
+    rows = ((shape, {"class": classes[n % len(classes)]}) for n, shape in enumerate(shapes))
+    write_features(folder / "labels.geojson", *rows)
+    return corners
+
+
+def test_the_numbers_of_polygons_and_a_probability_of_each_class_are_planned(folder: Path, run: Run) -> None:
+    write(folder)
+    of_two = {row["name"]: row for row in planned(run, folder)["needs"]}
+    write_squares(folder, "abcd")
+    label = {"source": "labels.geojson", "attribute": "class", "classes": list("abcd")}
+    config = write(folder, label=label, split={"method": "group", "by": "polygon"})
+    document = planned(run, folder)
+    of_four = {row["name"]: row for row in document["needs"]}
+    # Two classes have three numbers in each pixel of a map, with their spread, and four have five.
+    pixels = SHAPE[0] * SHAPE[1]
+    rates = [(row["maps"]["bytes"] - MAP_BYTES) / pixels for row in (of_two, of_four)]
+    assert rates[1] == pytest.approx(5 / 3 * rates[0], rel=0.01)
+    write_json(folder / "grid.json", document["grid"])
+    stage("label").run(grid=folder / "grid.json", labels=folder / "all.zarr", **config["label"])
+    # With the folder of the stores, and without the record of the job.
+    assert of_four["labels"]["inodes"] == 2 + len([*(folder / "all.zarr").rglob("*")])
+    assert of_four["labels"]["inodes"] > of_two["labels"]["inodes"]
+
+
+def test_the_map_of_a_plan_shows_split_polygons(folder: Path, run: Run) -> None:
+    corners = write_squares(folder)
     label, by_polygon = {"source": "labels.geojson", "attribute": "class"}, {"method": "group", "by": "polygon"}
     config = write(folder, label=label, split=by_polygon)
     forecast = next(forecast_splits(config, find_scenes(config), [config["split"]]))
