@@ -106,7 +106,7 @@ CPU_SECONDS = {
     "tiles": (0.9, 0.08),
     "composites": (1.0, 0.055),
     "labels": (0.9, 0.02),
-    "models": (25.0, 1.1),
+    "models": (35.0, 1.1),
     "maps": (6.0, 9.7),
     "everything else": (1.6, 2.3),
 }
