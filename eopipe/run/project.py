@@ -112,7 +112,7 @@ def run(
             lock.truncate(0)
 
 
-def hold_lock(results: Path) -> None:
+def hold_lock(results: Path = Path("results")) -> None:
     """Hold the lock of these results to the end of this Snakemake, unless it belongs to `eopipe run`, which holds it.
 
     Where there is no lock to be had Snakemake has only its own, which `eopipe run` takes for a stale one. Raises

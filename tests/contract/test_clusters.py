@@ -151,7 +151,7 @@ def template() -> dict[str, object]:
 
 def test_the_template_says_what_the_command_writes_and_names_no_site() -> None:
     batch = Partition("batch", True, 60, None, "OFF", True, (Node("n", 8, 32_000, ()),))
-    profile = yaml.safe_load(write_profile(Site("hpc", "23.11.4", False, True, 300, (batch,), ()), ProfileOptions()))
+    profile = yaml.safe_load(write_profile(Site("hpc", "23.11.4", False, 300, (batch,), ()), ProfileOptions()))
     del profile["default-resources"], profile["config"]
     for of_site in ("slurm_partition", "cpus_per_task", "runtime"):
         del profile["set-resources"]["train"][of_site]

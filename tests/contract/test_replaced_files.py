@@ -22,6 +22,7 @@ from eopipe.inspection import compare_command
 from eopipe.own_files import is_foreign, write_files
 from eopipe.provenance.record import refuse_foreign_outputs
 from eopipe.reporting.page import page_environment
+from eopipe.reporting.scores import TextTable
 from eopipe.telemetry.journal import Journal
 from eopipe.text_files import write_json
 from eopipe.tiles.layout import Layout
@@ -113,14 +114,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     journal.add("step", 1, loss=1.0)
     journal.close()
     batch = Partition("batch", True, 120, None, "OFF", True, (Node("n", 8, 9000, ()),))
-    site = Site("hpc", "23.11.4", True, True, 300, (batch,), ("geo",))
+    site = Site("hpc", "23.11.4", True, 300, (batch,), ("geo",))
     monkeypatch.setattr(profile_command, "query_site", lambda: site)
     finished = SimpleNamespace(data=None, settings={})
     monkeypatch.setattr(compare_command.FinishedResults, "at", lambda _: finished)
     results = {
         "compare_runs": SimpleNamespace(count=1, pieces=2, runs=[SimpleNamespace(json_document=dict)] * 2),
-        "score_table": [("", "a", "b", "", "")],
-        "size_text": "",
+        "score_table": TextTable("", ("", "a", "b", ""), []),
         "read_panels": None,
         "render_comparison": "<title>a · eopipe comparison</title>" + "x" * PAGE,
     }

@@ -48,7 +48,7 @@ def test_the_maximum_of_each_rule_is_read_from_a_plan_without_what_is_not_known_
 
 def test_what_rules_request_is_compared_with_the_site() -> None:
     profile = {"slurm-status-command": "squeue", "set-resources": {"preprocess": read_plan(PLAN)["preprocess"]}}
-    assert list(site_conflicts(profile, Site("hpc", "23.11.4", False, True, 300, (BATCH,), ()))) == [
+    assert list(site_conflicts(profile, Site("hpc", "23.11.4", False, 300, (BATCH,), ()))) == [
         "rule preprocess: requests 4 CPUs per node, but partition batch has 2",
         "rule preprocess: requests 30 minutes, but a job in partition batch may run at most 20",
     ]
@@ -60,7 +60,7 @@ def test_a_retry_that_no_partition_allows_is_noted_before_the_run() -> None:
         "retries": 3,
         "set-resources": {name: {"runtime": minutes} for name, minutes in runtimes.items()},
     }
-    strict = Site("hpc", "23.11.4", False, True, 300, (BATCH,), ())
+    strict = Site("hpc", "23.11.4", False, 300, (BATCH,), ())
     [sentence] = retry_notes(profile, strict)
     assert sentence == (
         "note: a retry of label, report may request more than the 20 minutes of partition batch, and is refused; "

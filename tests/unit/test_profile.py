@@ -23,7 +23,7 @@ BATCH = Partition("batch", True, 120, None, "OFF", True, nodes(4))
 FAST = Partition("fast", False, 1440, 3, "OFF", True, nodes(2, (("a100", 4),)))
 SPARE = Partition("spare", False, None, None, "REQUEUE", True, nodes(8))
 LOST = Partition("lost", False, None, None, "CANCEL", True, nodes(8))
-SITE = Site("hpc", "23.11.4", True, True, 300, (BATCH, FAST, SPARE, LOST), ("geo",))
+SITE = Site("hpc", "23.11.4", True, 300, (BATCH, FAST, SPARE, LOST), ("geo",))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_profile_is_yaml_that_names_partitions_account_and_limits() -> None:
     assert profile["slurm-no-requeue"] is True
 
 
-FORGETFUL = Site("hpc", "23.11.4", True, True, 30, (BATCH,), ())
+FORGETFUL = Site("hpc", "23.11.4", True, 30, (BATCH,), ())
 
 
 @pytest.mark.parametrize(
