@@ -122,7 +122,7 @@ def compare(
         raise UsageError(f"compare needs two runs or more, and only {runs[0]} is given")
     refuse_foreign_file(page, PAGE_MARK)
     refuse_foreign_file(json, *JSON_MARKS)
-    if folders := _periods(runs):
+    if places == "test" and (folders := _periods(runs)):
         return _compare_periods(PeriodSeries.of(folders, names_of(runs)), page, json)
     return _compare_scores(runs, places, page, json)
 
