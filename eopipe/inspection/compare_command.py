@@ -132,6 +132,7 @@ def _compare_periods(series: PeriodSeries, page: Path | None, json: Path | None)
     print("\n".join(series.sentences))
     for table in series.tables.values():
         print("\n".join(["", f"{table.caption}:", *table.lines(0, 1)]))
+    print("\n".join(["", *series.findings] if series.findings else []))
     with ExitStack() as drafts:
         if page:
             drafts.enter_context(publish(page)).write_text(render_series(series), encoding="utf-8")

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 AREAS = "areas.json"
 CHART = (5.6, 2.8)
 LINES = ("-", "--", "-.", ":")
+# The bands of a period in the table of inputs; the document has all.
+MOST_BANDS = 3
 OF_MAPS = (
     "Areas of maps are counted pixels, and wrong where the map is wrong; those with a standard error are estimated "
     "from a labelled sample (eopipe sample). Where more pixels are without data the mapped area is smaller: compare "
@@ -224,36 +226,33 @@ class PeriodSeries:
         return rows
 
     @property
-    def drift_rows(self) -> list[tuple[str, ...]]:
-        """Period, scenes, days, share of the pixels of each band beyond the range of the training, and findings."""
-        return [
-            (
-                period.name,
-                str(period.status.scenes),
-                describe_days(period.status.days),
-                *(
-                    format_percent(period.status.bands[band].beyond) if band in period.status.bands else DASH
-                    for band in self.bands
-                ),
-                " ".join(period.status.findings)
-                or ("none" if period.status.compared else "not compared: an old model"),
-            )
-            for period in self.periods
-        ]
+    def findings(self) -> list[str]:
+        """What is unusual about each period."""
+        return [f"{period.name}: {sentence}" for period in self.periods for sentence in period.status.findings]
 
     @property
-    def bands(self) -> list[str]:
-        """The bands of which the values in the training are known."""
-        return [*dict.fromkeys(band for period in self.periods for band in period.status.bands)]
+    def drift_rows(self) -> list[tuple[str, ...]]:
+        """Period, scenes, days, the bands with the most pixels beyond the range of the training, and findings."""
+        rows = list[tuple[str, ...]]()
+        for period in self.periods:
+            status = period.status
+            beyond = sorted(((row.beyond, band) for band, row in status.bands.items()), reverse=True)[:MOST_BANDS]
+            bands = ", ".join(f"{band} {format_percent(share)}" for share, band in beyond) or DASH
+            text = plural(len(status.findings), "finding") if status.compared else "not compared: an old model"
+            rows.append((period.name, str(status.scenes), describe_days(status.days), bands, text))
+        return rows
 
     @property
     def tables(self) -> dict[str, TextTable]:
         """The tables by their section; each also printed on the terminal."""
-        net, unusual = self.net_rows, [*(f"{band} beyond" for band in self.bands), "Unlike the training"]
+        net, heads = (
+            self.net_rows,
+            ["Period", "Scenes", "Days", "Pixels beyond the training's range", "Unusual"],
+        )
         tables = {
             "areas": TextTable("Areas by date, ha", ["Period", "Mapped", *self.classes], self.area_rows),
             "changes": TextTable("Changes between dates", ["Periods", "Change", "Hectares", "Share"], self.change_rows),
-            "inputs": TextTable("Inputs by date", ["Period", "Scenes", "Days", *unusual], self.drift_rows),
+            "inputs": TextTable("Inputs by date", heads, self.drift_rows),
         }
         if net:
             tables["net"] = TextTable(OF_SAMPLES, ["Periods", "Class", "Net change, ha", "95 % interval, ha"], net)
@@ -267,7 +266,7 @@ class PeriodSeries:
         return [
             PageSection("areas", "Areas", self.sentences, [tables["areas"]], [OF_MAPS], self.chart()),
             PageSection("changes", "Changes", (), changes, notes),
-            PageSection("inputs", "Inputs", (), [tables["inputs"]]),
+            PageSection("inputs", "Inputs", (), [tables["inputs"]], self.findings),
         ]
 
     def colors(self) -> tuple[str, ...]:
