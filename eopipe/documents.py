@@ -79,6 +79,8 @@ def time_text(value: str) -> str:
 Number = Annotated[Any, BeforeValidator(number)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 NotNegative = Annotated[Number, Field(ge=0)]
+# The two ends of an interval.
+Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 # Whole numbers and numbers of documents of eopipe itself, which always writes them as such.
 Count = Annotated[int, Field(ge=0, lt=MAX_WHOLE)]
 PositiveCount = Annotated[int, Field(ge=1, lt=MAX_WHOLE)]

@@ -2,21 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from eopipe.areas.design import SampleDesign, SampledMap
 from eopipe.areas.estimators import Estimate, StratifiedSample
 from eopipe.areas.labelled import LabelledSample
 from eopipe.areas.population import Population, mapped_at
 from eopipe.arrays import Float64Array
-from eopipe.documents import OPEN, Count, NotNegative, Number, Text, read_model
+from eopipe.documents import OPEN, Count, Ends, NotNegative, Number, Text, read_model
 from eopipe.errors import BadInputError, some_of
 from eopipe.publish import sha256
-
-Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
 class EstimatedValue(BaseModel, **OPEN):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, ge
 
 from pydantic import BaseModel, Field, model_validator
 
-from eopipe.documents import OPEN, Count, NotNegative, Number, Share, Text, read_document, read_model
+from eopipe.documents import OPEN, Count, Ends, NotNegative, Number, Share, Text, read_document, read_model
 from eopipe.tasks import TASKS
 from eopipe.tasks.task import ClassMeasure, Measure
 from eopipe.train_options import TaskName
@@ -20,7 +20,6 @@ Method = Literal["model", "simple", Baseline]
 MIN_PIECES = 6
 Agreement = Annotated[Number, Field(ge=-1, le=1)]
 Explained = Annotated[Number, Field(le=1)]
-Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 S = TypeVar("S", bound="_Part")
 M = TypeVar("M", bound="MethodScores")
 

@@ -7,12 +7,11 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from eopipe.arrays import AnyArray
-from eopipe.documents import OPEN, Count, NotNegative, Number, Share, Text, read_model
+from eopipe.documents import OPEN, Count, Ends, NotNegative, Share, Text, read_model
 from eopipe.models.input_check import ORDINARY, TileProperties
 
 # Beside the report of a map by a finished model.
 STATUS = "status.json"
-Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
 class BandRange(BaseModel, **OPEN):

@@ -78,7 +78,7 @@ def _differing(of_kept: dict[str, Any], current: dict[str, Any]) -> list[str]:
     """The names of settings of the project that a config of a period has otherwise; more that it has are its own."""
     pairs = [(name, current[name], of_kept.get(name)) for name in current]
     rows = [
-        (f"{name}.{key}", value[key], (of_period or {}).get(key))
+        (f"{name}.{key}", value[key], (of_period if isinstance(of_period, dict) else {}).get(key))
         if isinstance(value, dict)
         else (name, value, of_period)
         for name, value, of_period in pairs
