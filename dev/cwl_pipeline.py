@@ -33,8 +33,6 @@ SOURCES["fold_metrics"] = "cross_validate/metrics"
 # Outputs of the steps `cells` and `images`, by which maps are repeated: of all images, and of each image.
 EACH_CELL = {"cell": "cells", "ending": "endings"}
 EACH_IMAGE = {"image": "image_stores", "cell": "image_cells", "ending": "image_endings"}
-# Stages that are repeated for each fold.
-OF_FOLD = ("split", "train", "calibrate", "predict", "evaluate")
 
 
 def pipeline() -> Cwl:
