@@ -27,8 +27,8 @@ from eopipe.labels.vectors import NOT_COUNTED, are_swapped
 from eopipe.scenes.item import SceneBand
 from eopipe.tiles.cells import Cell, Frame
 from eopipe.tiles.grid import PixelWindow, windows
-from eopipe.tiles.layout import Layout
-from eopipe.tiles.shard_reader import WRITTEN_SHARDS, StoredWindow
+from eopipe.tiles.layout import Layout, crop_cell
+from eopipe.tiles.shard_reader import WRITTEN_SHARDS
 from eopipe.tiles.store import NO_LABEL, add_array, declare_nodata, new_cell_stores
 from eopipe.warp.open_raster import compare_with_item
 
@@ -75,8 +75,7 @@ def new_label_store(
     target: Path, frame: Frame, names: tuple[str, ...], scene: str, attributes: dict[str, Any], layout: Layout
 ) -> Iterator[tuple["zarr.Group", list[tuple[Cell, "zarr.Group"]]]]:
     """Publish a label store; the body of the `with` statement fills the group of each cell, here of the only one."""
-    windows_of_cells = [StoredWindow(frame.shape, (0, cell.column), layout.shard) for cell in frame.cells]
-    whole = [(c, c.grid, w if frame.only is None else None) for c, w in zip(frame.cells, windows_of_cells, strict=True)]
+    whole = [(cell, *crop_cell(frame, cell, windows(cell.shape, max(cell.shape)), layout)) for cell in frame.cells]
     with new_cell_stores(target, frame, names, scene, attributes, whole) as (root, groups):
         yield root, [*zip(frame.cells, groups, strict=True)]
 

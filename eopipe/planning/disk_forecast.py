@@ -34,7 +34,7 @@ from eopipe.text_files import write_json
 from eopipe.text_table import format_bytes, format_table
 from eopipe.tiles.cells import Cell
 from eopipe.tiles.grid import PixelWindow, grid_json, parts_of, within
-from eopipe.tiles.layout import Layout, crop_to_chunks
+from eopipe.tiles.layout import Layout, crop_cell
 from eopipe.trial_settings import PLACES, counts_of_rungs, kind_of_trainings, training_settings
 from eopipe.warp.footprints import Coverage
 
@@ -258,7 +258,7 @@ def _scenes(scenes: FrozenScenes, sizes: list[AssetSize], pixels: int) -> DiskRo
 def _shapes(image: Coverage, layout: Layout) -> Shapes:
     """Height and width of what a store of an image has of each cell that it reaches."""
     places = [place for window in image.windows for place in image.frame.parts_in_cells(window)]
-    grids = (crop_to_chunks(cell.grid, [window], layout)[0] for cell, window, _ in places)
+    grids = (crop_cell(image.frame, cell, [window], layout)[0] for cell, window, _ in places)
     return [(int(grid.shape[0]), int(grid.shape[1])) for grid in grids]
 
 

@@ -175,35 +175,25 @@ def shard_regions(shape: tuple[int, int], layout: Layout, min_rows: int = 1) -> 
     return regions
 
 
-def crop_to_chunks(grid: "GeoBox", parts: list[PixelWindow], layout: Layout) -> tuple["GeoBox", StoredWindow | None]:
-    """The grid cropped to the whole chunks that any of the windows touches; no window where that is all of it.
+def crop_cell(
+    frame: Frame, cell: Cell, parts: list[PixelWindow], layout: Layout
+) -> tuple["GeoBox", StoredWindow | None]:
+    """The grid of the whole chunks of a cell that any of its windows touches, and their window in the frame.
 
-    Chunks are counted from the corner of the grid, so the chunks of all scenes coincide.
+    Chunks are counted from the corner of the cell, so the chunks of all scenes coincide. There is no window where the
+    grid fills the frame.
     """
     chunk, bounds = layout.chunk, []
-    for axis, edge in enumerate(map(int, grid.shape)):
+    for axis, edge in enumerate(cell.shape):
         begin = min(window[axis].start for window in parts) // chunk * chunk
         end = max(window[axis].stop for window in parts)
         # A raster that only touches the grid has one chunk, without a valid pixel.
         begin = min(begin, (edge - 1) // chunk * chunk)
         bounds.append((begin, min(max(-(-end // chunk), begin // chunk + 1) * chunk, edge)))
     (top, bottom), (left, right) = bounds
-    height, width = int(grid.shape[0]), int(grid.shape[1])
-    if (top, left, bottom, right) == (0, 0, height, width):
-        return grid, None
-    cropped = grid.translate_pix(left, top).crop((bottom - top, right - left))
-    return cropped, StoredWindow((height, width), (top, left), layout.shard)
-
-
-def crop_cell(
-    frame: Frame, cell: Cell, parts: list[PixelWindow], layout: Layout
-) -> tuple["GeoBox", StoredWindow | None]:
-    """The part of a cell that windows of it touch, as `crop_to_chunks`, and its window in the frame of the run."""
-    grid, window = crop_to_chunks(cell.grid, parts, layout)
-    if frame.only is not None:
-        return grid, window
-    row, column = window.offset if window else (0, 0)
-    return grid, StoredWindow(frame.shape, (row, cell.column + column), layout.shard)
+    shape = bottom - top, right - left
+    window = StoredWindow(frame.shape, (top, cell.column + left), layout.shard)
+    return cell.grid.translate_pix(left, top).crop(shape), None if shape == frame.shape else window
 
 
 class ArrayWriter:

@@ -289,19 +289,17 @@ def new_cell_stores(
     """
     import zarr
 
-    is_only = frame.only is not None
     with publish(target, folder=True) as draft, zarr.config.set({"array.write_empty_chunks": True}):
-        if not is_only:
-            identity = {"scene": scene, "names": list(names), "frame": frame.json()}
-            root = zarr.create_group(draft, attributes=identity | attributes)
-        groups = []
+        groups, identity = list["zarr.Group"](), {"scene": scene, "names": list(names), "frame": frame.json()}
+        roots = [zarr.create_group(draft, attributes=identity | attributes)] if len(frame.cells) > 1 else []
         for cell, grid, window in parts:
-            place = ({} if is_only else {"cell": cell.id}) | (window.attributes() if window else {})
-            identity = _identity(grid, names, scene)
-            group = zarr.create_group(draft, path="" if is_only else cell.id, attributes=identity | attributes | place)
+            place = ({"cell": cell.id} if cell.id else {}) | (window.attributes() if window else {})
+            all_attributes = _identity(grid, names, scene) | attributes | place
+            # The only cell of a run has no id: its group is the store.
+            group = zarr.create_group(draft, path=cell.id, attributes=all_attributes)
             _write_coordinates(group, grid)
             groups.append(group)
-        yield groups[0] if is_only else root, groups
+        yield [*roots, *groups][0], groups
         with warnings.catch_warnings():
             # Not in the Zarr v3 specification yet; with it xarray opens a store in one read and lists no folder.
             warnings.filterwarnings("ignore", message="Consolidated metadata")

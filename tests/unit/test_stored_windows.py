@@ -24,9 +24,9 @@ from eopipe.inspection.tiles_command import find_errors
 from eopipe.loader.chip_reader import ChipReader, ChipRequest, ChipSource, view_chips, window_bytes
 from eopipe.publish import files
 from eopipe.text_files import read_json, write_json
-from eopipe.tiles.cells import read_frame
+from eopipe.tiles.cells import Cell, Frame, read_frame
 from eopipe.tiles.grid import PixelWindow
-from eopipe.tiles.layout import Layout, crop_to_chunks
+from eopipe.tiles.layout import Layout, crop_cell
 from eopipe.tiles.shard_reader import StoredWindow, open_array
 from eopipe.tiles.store import Tiles
 from eopipe.warp.footprints import covered_window
@@ -247,7 +247,8 @@ def test_a_crop_is_in_whole_chunks_and_holds_all_parts(parts: list[tuple[int, in
     windows: list[PixelWindow] = [
         (slice(y, min(y + height, 100)), slice(x, min(x + width, 100))) for y, height, x, width in parts
     ]
-    cropped, window = crop_to_chunks(grid, windows, Layout(16, 32))
+    cell = Cell("", grid)
+    cropped, window = crop_cell(Frame((cell,)), cell, windows, Layout(16, 32))
     (row, column), (height, width) = window.offset if window else (0, 0), map(int, cropped.shape)
     assert row % 16 == column % 16 == 0
     assert (row + height) % 16 == 0 or row + height == 100
