@@ -32,6 +32,7 @@ from dev.gallery_runs import (
     model_of,
 )
 from dev.thumbnail import draw
+from eopipe.text_table import format_bytes
 
 DOCS = ROOT / "docs"
 PICTURES, PAGE, FRONT = DOCS / "gallery", DOCS / "gallery.md", DOCS / "index.md"
@@ -101,10 +102,13 @@ def _summary(example: Example, record: dict[str, Any]) -> list[str]:
 
 def _card(example: Example, record: dict[str, Any]) -> str:
     spent = f"CPU time {duration(record['cpu_s'])}, load average {record['load']}"
+    (inodes, size, cpu_s), (inodes_written, size_written) = record["planned"], record["written"]
     facts = [
         f"Task: {record['task']} of {', '.join(record['classes'])}",
         f"Scenes: {record['scenes']} of {example.sensor}; {example.data}",
         f"Time: {duration(record['wall_s'])} on {CORES} cores ({spent})",
+        f"Disk: {inodes_written:,} files and folders, {format_bytes(size_written)}; `eopipe plan` said {inodes:,}, "
+        f"{format_bytes(size)} and {duration(cpu_s)} of CPU time",
         f"Source: [{example.source}]({os.path.relpath(example.source, 'docs')})",
     ]
     if record["measures"]:

@@ -194,7 +194,7 @@ def command(*arguments: str, cwd: Path) -> None:
 
 
 def finish(name: str, cache: Path) -> Path:
-    """Write and run an example below a folder, unless it has ended there; times.json has its times. Its folder."""
+    """The folder of an example: written, planned and run unless it has ended there; times.json has its times."""
     example, folder = next(example for example in SHOWN if example.name == name), cache / name
     if (folder / "times.json").is_file():
         return folder
@@ -202,6 +202,7 @@ def finish(name: str, cache: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     example.write(folder)
+    command("plan", "config.yaml", cwd=folder)
     load, start, before = os.getloadavg()[0], time.monotonic(), _cpu_s()
     command("run", "--configfile", "config.yaml", "--cores", str(CORES), cwd=folder)
     times = {"wall_s": round(time.monotonic() - start), "cpu_s": round(_cpu_s() - before), "load": round(load, 1)}
@@ -214,13 +215,29 @@ def _cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def planned(folder: Path) -> list[int]:
+    """Inodes, bytes and CPU seconds by the plan of a project."""
+    plan = json.loads((folder / "plan/plan.json").read_text())
+    hours = sum(row["cpu_hours"] for row in plan["needs"])
+    return [plan["totals"]["inodes"], plan["totals"]["bytes"], round(3600 * hours)]
+
+
+def written(folder: Path) -> list[int]:
+    """Inodes and bytes that a run left, each hard link once, without the weights of models."""
+    folders = [folder / name for name in ("results", "state", ".snakemake")]
+    paths = [path for top in folders for path in (top, *top.rglob("*")) if path.exists()]
+    by_inode = {path.lstat().st_ino: path for path in paths}
+    payload = [path for path in by_inode.values() if path.is_file() and path.suffix not in (".safetensors", ".onnx")]
+    return [len(by_inode), sum(path.lstat().st_size for path in payload)]
+
+
 def model_of(folder: Path) -> Path:
     """The model of a project: of its run, or a finished one."""
     return next(path for path in (folder / "results/model", folder / "model") if path.is_dir())
 
 
 def measured(folder: Path) -> dict[str, Any]:
-    """Task, classes, scenes and main scores of a run that has ended."""
+    """Task, classes, scenes and main scores of a run that has ended, and what it wrote beside its plan."""
     import eopipe
     from eopipe.models.model_folder import read_model_card
     from eopipe.reporting.scores import measures_of
@@ -229,6 +246,7 @@ def measured(folder: Path) -> dict[str, Any]:
 
     card, results = read_model_card(model_of(folder)), folder / "results"
     record = {"task": card["task"], "classes": card["classes"], "scenes": len([*results.glob("items/*.geojson")])}
+    record |= {"planned": planned(folder), "written": written(folder)}
     if not (results / "metrics.json").is_file():
         return record | {"measures": [], "scores": []}
     metrics = eopipe.read_metrics(results)

@@ -8,7 +8,10 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from eopipe.errors import UsageError
+
 TextRow = Sequence[str]
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 LONGEST_MESSAGE = 20_000
 # What a spreadsheet executes of the cells of a table, but for numbers.
 EXECUTED = re.compile(r"(?!-[\d.]+(e[-+]?\d+)?\Z)[=+\-@\t\n]")
@@ -70,6 +73,14 @@ def format_bytes(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:,.3g} TB" if size < 1000 else f"{size:,.0f} TB"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as 500MB, 2TiB or 1000; raises UsageError for other text."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?) ?([kmgt]i?)?b?", text.strip().lower())
+    if match is None:
+        raise UsageError(f"{text!r} is not a size; write a number with a unit, such as 500MB or 2TiB")
+    return round(float(match[1]) * UNITS[match[2] or ""])
 
 
 def format_table(rows: Iterable[TextRow], left: tuple[int, ...]) -> list[str]:

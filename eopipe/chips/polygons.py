@@ -130,15 +130,15 @@ def splits_of_pixels(
 
 
 def labelled_ground_pixels(
-    labels: Sequence[Tiles], samples: IntArray, chip: int, polygons: dict[str, list[int]] | None = None
+    labels: Sequence[Tiles], samples: IntArray, chip: int, polygons: dict[str, list[int]] | None = None, split: int = 0
 ) -> int:
-    """Labelled pixels on the ground in training samples (scene, row, column), each once for all chips and dates.
+    """Labelled pixels on the ground in samples (scene, row, column) of a split, each once for all chips and dates.
 
-    `labels` belong to the scenes. Only the training polygons of a polygon split count, and the slots in
+    `labels` belong to the scenes. Only the polygons of that split count where polygons are split, and the slots in
     the stores of a chip set are at places of their own. Reads the labels block by block.
     """
     groups = [([*{label.scene: label for label in labels}.values()], samples[:, 1:])]
-    if CHIP_SET in labels[0].attributes:
+    if any(CHIP_SET in label.attributes for label in labels):
         groups = [([label], samples[samples[:, 0] == number, 1:]) for number, label in enumerate(labels)]
     total = 0
     for stores, corners in groups:
@@ -146,7 +146,7 @@ def labelled_ground_pixels(
             labelled = np.zeros_like(covered)
             for label in stores:
                 of_label = label.valid(*window)
-                labelled |= of_label & (splits_of_pixels(label, polygons, *window) == 0) if polygons else of_label
+                labelled |= of_label & (splits_of_pixels(label, polygons, *window) == split) if polygons else of_label
             total += int(np.count_nonzero(labelled & covered))
     return total
 

@@ -8,6 +8,7 @@ Systems 30).
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ ITERATIONS, ITERATIONS_OF_MANY = 300, 100
 # The least probability of a class, whose logarithm is an output.
 LEAST_PROBABILITY = 1e-4
 # Pixels that go through a tree at a time, and levels between two looks at which of them are in a leaf.
-ROWS, LEVELS = 2**12, 6
+ROWS, LEVELS = 2**15, 4
 
 Arrays = dict[str, AnyArray]
 
@@ -63,12 +64,15 @@ class FitOptions:
 
 def fit(kind: str, features: FloatArray, truth: AnyArray, classes: int, options: FitOptions) -> Arrays:
     """Fit a model to features (n, feature) and classes or, where `classes` is 0, values (n,); gives its arrays."""
+    from threadpoolctl import threadpool_limits
+
     present = np.unique(truth) if classes else np.zeros(0)
     if len(present) == 1:
         return _constant(kind, features.shape[1], int(present[0]), classes)
     weights = options.weights[truth.astype(np.int64)] if classes and len(options.weights) else None
     fitted = {FOREST: _fit_forest, BOOSTING: _fit_boosting, LINEAR: _fit_linear}[kind]
-    with _one_thread(), warnings.catch_warnings():
+    # Sums of more threads have another order.
+    with threadpool_limits(limits=1), warnings.catch_warnings():
         # A linear model may not be at its optimum after the last iteration.
         warnings.simplefilter("ignore")
         return fitted(features, truth, classes, weights, options)
@@ -88,23 +92,27 @@ def sum_of_leaves(arrays: Mapping[str, AnyArray], features: FloatArray) -> Float
 
     A pixel goes to the left where its feature is at most the threshold; a leaf is its own child.
     """
-    roots, column, threshold = arrays["root"].tolist(), arrays["feature"], arrays["threshold"]
-    children = np.stack([arrays["left"], arrays["right"]], 1).ravel()
+    # A node has two places in each table, one for each answer, so that answer and place give the child at once.
+    roots = (2 * arrays["root"].astype(np.int64)).tolist()
+    column, threshold = np.repeat(arrays["feature"].astype(np.int64), 2), np.repeat(arrays["threshold"], 2)
+    children = 2 * np.stack([arrays["left"], arrays["right"]], 1).ravel().astype(np.int64)
     total = np.repeat(arrays["base"][None].astype(np.float32), len(features), 0)
+    # All numbers are inside of the tables; `clip` spares the look whether they are.
+    take = partial(np.ndarray.take, mode="clip")
     for start in range(0, len(features), ROWS):
         block = np.ascontiguousarray(features[start : start + ROWS], np.float32)
         first, flat = np.arange(len(block), dtype=np.int64) * block.shape[1], block.ravel()
         for root in roots:
             node = np.full(len(block), root, np.int64)
-            rows, at = np.arange(len(block)), node
+            rows, at, begin = np.arange(len(block)), node, first
             while len(rows):
                 for _ in range(LEVELS):
-                    is_right = flat.take(first[rows] + column.take(at)) > threshold.take(at)
-                    at = children.take(2 * at + is_right).astype(np.int64)
+                    is_right = take(flat, take(column, at) + begin) > take(threshold, at)
+                    at = take(children, at + is_right)
                 node[rows] = at
-                is_inside = children.take(2 * at) != at
-                rows, at = rows[is_inside], at[is_inside]
-            total[start : start + ROWS] += arrays["value"][node]
+                is_inside = take(children, at) != at
+                rows, at, begin = rows[is_inside], at[is_inside], begin[is_inside]
+            total[start : start + ROWS] += arrays["value"][node // 2]
     return total
 
 
@@ -126,13 +134,6 @@ def mistake_in(arrays: Mapping[str, AnyArray], features: int) -> str:
     if not all(np.isfinite(arrays[name]).all() for name in ("threshold", "value", "base")):
         return "it has numbers that are not finite"
     return ""
-
-
-def _one_thread() -> Any:
-    """Sums of other threads have another order."""
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(limits=1)
 
 
 def _constant(kind: str, features: int, present: int, classes: int) -> Arrays:

@@ -51,9 +51,10 @@ class ChipForecast:
     """Samples (n, 3) that split would select without clouds: their split, and their pixels of each class.
 
     Without labels there is one class, `unknown`; `ground_pixels` are the labelled pixels of the training chips, each
-    once for all chips and dates. `stops` says why labels or chips will end the run, `warnings` what
-    is wasted; `label_lines` is a table of the source values of the labels with their classes. `has_slots`: the chips
-    belong to a chip set, each at a place of its own. `polygons` are outlines (row, column) of split polygons.
+    once for all chips and dates, `tested_pixels` those of the test chips, once in each map. `stops` says why labels or
+    chips will end the run, `warnings` what is wasted; `label_lines` is a table of the source values of the labels with
+    their classes. `has_slots`: the chips belong to a chip set, each at a place of its own. `polygons` are outlines
+    (row, column) of split polygons.
     """
 
     plan: SplitPlan
@@ -63,6 +64,7 @@ class ChipForecast:
     pixels: IntArray
     classes: tuple[str, ...]
     ground_pixels: int = 0
+    tested_pixels: int = 0
     stops: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     label_lines: tuple[str, ...] = ()
@@ -174,13 +176,16 @@ def _forecast_split(
         warnings += filter(None, [*plan_warnings(plan, samples, role, shape), unvalidated])
     names, label_lines = [image.scene for image in images], (*label_table(label_paths), *lines)
     polygons = split_polygons(stores, plan) if plan.by_polygon else None
-    train = samples[role == SPLITS.index("train")]
-    ground = 0
-    if stores and len(train):
-        ground = labelled_ground_pixels([label for label in labels if label], train, plan.chip, polygons)
-    texts = tuple(stops), tuple(warnings), label_lines
+    known = [label for label in labels if label]
+    train, _, test = (samples[role == number] for number in range(len(SPLITS)))
+    ground = labelled_ground_pixels(known, train, plan.chip, polygons)
+    # Where scenes are split, or have labels each, a pixel is scored on the map of each scene.
+    each = plan.by_scene or (len(stores) > 1 and not places)
+    maps = [([label], test[test[:, 0] == n]) for n, label in enumerate(known)] if each else [(known, test)]
+    tested = sum(labelled_ground_pixels(*of_map, plan.chip, polygons, 2) for of_map in maps)
     outlines = _polygon_outlines(stores, polygons, samples, role, plan.chip) if polygons else {}
-    return ChipForecast(plan, names, samples, role, pixels, classes, ground, *texts, places is not None, outlines)
+    counts = samples, role, pixels, classes, ground, tested
+    return ChipForecast(plan, names, *counts, tuple(stops), tuple(warnings), label_lines, places is not None, outlines)
 
 
 def _polygon_outlines(

@@ -5,7 +5,6 @@ Everything else is a few files for each job and a few for the run, with constant
 
 import math
 import os
-import re
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
@@ -19,11 +18,10 @@ from eopipe.chips.chips import windows_with_chips
 from eopipe.chips.splits import SPLITS
 from eopipe.composites.periods import day_of, part_of
 from eopipe.contract import Argument, stage
-from eopipe.errors import UsageError
 from eopipe.fetch.assets import AssetSize
 from eopipe.labels.vector_files import VECTORS
 from eopipe.planning.chip_forecast import ChipForecast, pixels_of_training
-from eopipe.planning.frozen_scenes import Config, FrozenScenes, scene_folder
+from eopipe.planning.frozen_scenes import IMAGE_SHARE, Config, FrozenScenes, fetched_sizes, scene_folder
 from eopipe.publish import MANIFEST, files
 from eopipe.run.images import splits_images
 from eopipe.run.job_records import SNAKEMAKE_FOLDER
@@ -31,7 +29,7 @@ from eopipe.run.locate import chip_stores
 from eopipe.run.repeated import each_fold, each_training
 from eopipe.scenes.item import asset_key, asset_projection
 from eopipe.text_files import write_json
-from eopipe.text_table import format_bytes, format_table
+from eopipe.text_table import format_bytes, format_table, parse_size
 from eopipe.tiles.cells import Cell
 from eopipe.tiles.grid import PixelWindow, grid_json, parts_of, within
 from eopipe.tiles.layout import Layout, crop_cell
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 # Windows that `preprocess` writes for a sample of the size of stores, and their edge in pixels.
 MAX_TRIALS, WINDOW_EDGE = 12, 1024
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 # A search has a folder of items with its manifest, a grid and a selection; each scene has its item twice.
 SEARCH_INODES, ITEM_BYTES = 5, 8000
 # A record, a log and a benchmark table of each job, and what Snakemake's database has of its outputs.
@@ -71,8 +68,8 @@ COORDINATE_BYTES = 8
 # Compression ratio of reflectance: half of its bytes with lz4, a third with zstd; deflate, as in most assets, between.
 COMPRESSION_RATIO = {"lz4": 2.0, "zstd": 2.7}
 DEFLATE_RATIO = 2.3
-# A cloud-optimised GeoTIFF above this edge holds overviews too: a third as much as the image itself.
-IMAGE_SHARE, OVERVIEWS_FROM = 0.75, 512
+# A cloud-optimised GeoTIFF above this edge has overviews.
+OVERVIEWS_FROM = 512
 
 # Height and width of what a store has of each cell.
 Shapes = list[tuple[int, int]]
@@ -100,7 +97,8 @@ class PlannedMaps:
 
 
 # CPU seconds of a job, and of each million pixels that it reads or predicts in all dates, with the default network on a
-# core as in benchmarks/RESULTS.md (One granule). With a model come its export, calibration and scores.
+# core as in benchmarks/RESULTS.md (One granule). With a model come its export and calibration; the baselines predict
+# each labelled pixel that tests, with trees for each class.
 CPU_SECONDS = {
     "scenes": (0.4, 0.03),
     "tiles": (0.9, 0.08),
@@ -109,6 +107,7 @@ CPU_SECONDS = {
     "models": (35.0, 1.1),
     "maps": (6.0, 9.7),
     "everything else": (1.6, 2.3),
+    "scores": (0.0, 40.0),
 }
 
 
@@ -159,7 +158,10 @@ def forecast_disk(
     pixels = sum(mask.pixels for mask in tiles.values())
     shapes = [_shapes(mask, layout) for mask in tiles.values()]
     paths = {"tiles": [*tiles]}
-    rows = [_scenes(scenes, sizes, pixels), _stores("tiles", shapes, layout, store_size, pixels, len(cells), pixels)]
+    rows = [
+        _scenes(scenes, fetched_sizes(config, scenes, sizes), pixels),
+        _stores("tiles", shapes, layout, store_size, pixels, len(cells), pixels),
+    ]
     if scenes.periods:
         paths["composites"], shapes = [*images], [_shapes(mask, layout) for mask in images.values()]
         stacked = sum(_stacked_parts(config, scenes, name) * mask.pixels for name, mask in images.items())
@@ -229,7 +231,9 @@ def _with_models(
     used = int((chips.role < len(SPLITS)).sum()) if chips else 0
     size = own_size + JOB_BYTES * jobs + FOLD_BYTES * folds + CHIP_BYTES * used * (1 + folds)
     # Without split and scores the map is read for the report alone.
-    rows.append(DiskRow.of("everything else", own_jobs, inodes, size, maps.pixels * (1.0 if chips else 0.2)))
+    rest = DiskRow.of("everything else", own_jobs, inodes, size, maps.pixels * (1.0 if chips else 0.2))
+    tested = len(chips.classes) * chips.tested_pixels * (1 + folds) if chips else 0
+    rows.append(replace(rest, cpu_hours=rest.cpu_hours + DiskRow.of("scores", 0, 0, 0, tested).cpu_hours))
     results, manifest = config["results"], f"model/{MANIFEST}"
     models = [f"{results}/{manifest}", *each_fold(config, manifest), *each_training(config, [f"{results}/{manifest}"])]
     last = [*(models if chips else ()), f"{results}/crate/{MANIFEST}"]
@@ -259,7 +263,7 @@ def _shapes(image: Coverage, layout: Layout) -> Shapes:
     """Height and width of what a store of an image has of each cell that it reaches."""
     places = [place for window in image.windows for place in image.frame.parts_in_cells(window)]
     grids = (crop_cell(image.frame, cell, [window], layout)[0] for cell, window, _ in places)
-    return [(int(grid.shape[0]), int(grid.shape[1])) for grid in grids]
+    return [grid.shape.yx for grid in grids]
 
 
 def _stacked_parts(config: Config, scenes: FrozenScenes, name: str) -> int:
@@ -388,11 +392,3 @@ class Quota:
     @property
     def bytes(self) -> int | None:
         return None if self.max_bytes is None else parse_size(self.max_bytes)
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a size such as 500MB, 2TiB or 1000; raises UsageError for other text."""
-    match = re.fullmatch(r"(\d+(?:\.\d*)?) ?([kmgt]i?)?b?", text.strip().lower())
-    if match is None:
-        raise UsageError(f"{text!r} is not a size; write a number with a unit, such as 500MB or 2TiB")
-    return round(float(match[1]) * UNITS[match[2] or ""])

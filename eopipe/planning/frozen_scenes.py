@@ -32,6 +32,8 @@ Config = dict[str, Any]
 SEARCH_OUTPUTS = {"items": "items", "grid": "grid.json", "selection": "selection.json"}
 # The edge of the blocks of most cloud-optimised GeoTIFFs, in pixels.
 BLOCK = 512
+# The share of the image in a cloud-optimised GeoTIFF; overviews are the rest.
+IMAGE_SHARE = 0.75
 MAX_ROWS = 40
 
 
@@ -179,10 +181,15 @@ def scene_rows(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> 
     return sorted(rows, key=lambda row: (row.date, row.scene))
 
 
-def clip_sizes(sizes: list[AssetSize], scenes: FrozenScenes) -> list[AssetSize]:
-    """The part of assets that the grid needs, by area; blocks at the border are whole, on average half outside."""
+def fetched_sizes(config: Config, scenes: FrozenScenes, sizes: list[AssetSize]) -> list[AssetSize]:
+    """What `fetch` reads of assets: all, or of windows the part that the grid needs, by area, without overviews.
+
+    Blocks at the border are whole, on average half outside.
+    """
+    if not config["fetch"]["windows"]:
+        return sizes
     shares = {scenes.items[name]["id"]: _share_in_grid(places) for name, places in scenes.footprints.items()}
-    return [replace(size, bytes=round(size.bytes * shares[size.scene])) for size in sizes]
+    return [replace(size, bytes=round(size.bytes * IMAGE_SHARE * shares[size.scene])) for size in sizes]
 
 
 def _share_in_grid(places: list[CellFootprint]) -> float:

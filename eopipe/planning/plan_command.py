@@ -41,7 +41,7 @@ from eopipe.planning.frozen_scenes import (
     Config,
     FrozenScenes,
     SceneRow,
-    clip_sizes,
+    fetched_sizes,
     find_scenes,
     plan_geojson,
     refuse_huge_grid,
@@ -191,10 +191,9 @@ def forecast_run(config: Config) -> RunForecast:
     fetch = config["fetch"]
     session = FetchSession(TIMEOUT_S, fetch["sign"], tuple(fetch["private_hosts"]))
     sizes = asset_sizes(list(scenes.items.values()), catalog, session)
-    sizes = clip_sizes(sizes, scenes) if fetch["windows"] else sizes
     chips = None if config["model"] else next(forecast_splits(config, scenes, [config["split"]]))
     disk = forecast_disk(config, scenes, sizes, chips)
-    return RunForecast(scenes, scene_rows(config, scenes, sizes), chips, disk)
+    return RunForecast(scenes, scene_rows(config, scenes, fetched_sizes(config, scenes, sizes)), chips, disk)
 
 
 def refusals(config: Config, forecast: RunForecast, quota: Quota) -> list[str]:

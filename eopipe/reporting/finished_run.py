@@ -28,8 +28,8 @@ from eopipe.reporting.wording import (
     format_percent,
     format_setting,
     plural,
+    score_text,
     scored_size,
-    value_text,
 )
 from eopipe.scenes.item import read_item
 from eopipe.tasks import HAVE_UNIT, TASKS
@@ -273,5 +273,5 @@ def _main_scores(metrics: AnyMetrics) -> str:
     for key, title in verdict_measures(metrics.task):
         unit, score = metrics.unit if key in HAVE_UNIT else "", metrics.model.score(key)
         interval = format_interval(metrics.intervals.model.get(key), unit)
-        texts.append(f"{title} {value_text(score, unit)}{f' ({interval})' if interval else ''}")
+        texts.append(f"{title} {score_text(score, key, unit)}{f' ({interval})' if interval else ''}")
     return ", ".join(texts)

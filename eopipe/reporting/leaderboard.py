@@ -18,14 +18,14 @@ from eopipe.reporting.wording import (
     format_interval,
     format_setting,
     plural,
-    value_text,
+    score_text,
 )
 from eopipe.tasks import HAVE_UNIT, LOWER_IS_BETTER
 
 
 def difference_text(run: RunScores, key: str, unit: str) -> str:
     """A difference with its interval; runs are not significant where that contains 0."""
-    value, ends = (run.differences or {}).get(key, np.nan), run.paired.get(key)
+    value, ends, unit = (run.differences or {}).get(key, np.nan), run.paired.get(key), unit if key in HAVE_UNIT else ""
     if not np.isfinite(value):
         return DASH
     text = format_gain(value, unit)
@@ -64,7 +64,7 @@ class Leaderboard:
         for rank, row in enumerate(self.document["trials"], 1):
             run = RunScores.of_document(row)
             ends = format_interval(run.intervals.get(key), unit)
-            score = value_text(run.scores[key], unit) + (f" ({ends})" if ends else "")
+            score = score_text(run.scores[key], key, unit) + (f" ({ends})" if ends else "")
             difference = DASH if run.differences is None else difference_text(run, key, unit)
             settings = "; ".join(f"{name} {format_setting(value)}" for name, value in row["settings"].items()) or DASH
             texts = score, difference, settings, _steps_text(row), format_count(row["weights"])

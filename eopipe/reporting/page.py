@@ -45,10 +45,10 @@ from eopipe.reporting.wording import (
     join_words,
     plural,
     round_length,
+    score_text,
     scored_size,
-    value_text,
 )
-from eopipe.tasks import HAVE_UNIT, TASKS
+from eopipe.tasks import TASKS
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.store import NO_LABEL
 from eopipe.trial_settings import format_settings
@@ -285,9 +285,8 @@ def score_table(comparison: RunComparison, names: Sequence[str], data: Evaluatio
     }
     for key, title in titles.items():
         if key in comparison.runs[0].scores:
-            unit = data.unit if key in HAVE_UNIT else ""
-            values = [value_text(run.scores[key], unit) for run in comparison.runs]
-            differences = [difference_text(run, key, unit) for run in comparison.runs[1:]]
+            values = [score_text(run.scores[key], key, data.unit) for run in comparison.runs]
+            differences = [difference_text(run, key, data.unit) for run in comparison.runs[1:]]
             rows.append((title, *values, *differences))
     return TextTable(f"Scores on {_size_text(comparison, data, split)}", heads, rows)
 

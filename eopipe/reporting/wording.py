@@ -76,14 +76,9 @@ def format_value(value: float | None, unit: str) -> str:
 
 
 def score_text(value: float | None, key: str, unit: str) -> str:
-    """A score by its key as text, with the unit of the values where it has one."""
-    return format_value(value, unit) if key in HAVE_UNIT else format_score(value)
-
-
-def value_text(value: float | None, unit: str) -> str:
-    """A score as text, with the unit of the values where it has one; a dash where it is not defined."""
+    """A score by its key as text, with the unit of the values where it has one; a dash where it is not defined."""
     known = value if value is not None and math.isfinite(value) else None
-    return format_value(known, unit) if unit else format_score(known)
+    return format_value(known, unit) if key in HAVE_UNIT else format_score(known)
 
 
 def format_measured(value: float | None, unit: str, scale: float) -> str:

@@ -42,6 +42,13 @@ def test_page_and_strip_are_rendered_from_the_record_of_the_runs() -> None:
     assert all(f"](gallery.md#{example.name})" in front for example in SHOWN)
 
 
+@pytest.mark.parametrize("name", [example.name for example in SHOWN])
+def test_plan_and_run_of_an_example_have_the_same_inodes_and_bytes_within_10_percent(name: str) -> None:
+    record = json.loads(gallery.RECORD.read_text())[name]
+    inodes, size, _ = record["planned"]
+    assert [inodes, size] == pytest.approx(record["written"], rel=0.1)
+
+
 def test_a_page_of_other_scores_differs() -> None:
     records = json.loads(gallery.RECORD.read_text())
     records["demo"]["scores"][0][2] += 0.1
@@ -73,12 +80,13 @@ def test_an_example_runs_to_its_picture_and_record(tmp_path: Path, monkeypatch: 
     gallery.run_all(["two-zones"], tmp_path)
     record = json.loads(gallery.RECORD.read_text())["two-zones"]
     committed = json.loads((gallery.DOCS / "gallery/results.json").read_text())["two-zones"]
-    times = {"wall_s", "cpu_s", "load"}
+    times = {"wall_s", "cpu_s", "load", "planned", "written"}
     assert {key: value for key, value in record.items() if key not in {*times, "scores"}} == {
         key: value for key, value in committed.items() if key not in {*times, "scores"}
     }
     assert [score[:2] for score in record["scores"]] == [score[:2] for score in committed["scores"]]
     assert record["wall_s"] > 0
+    assert record["planned"][:2] == pytest.approx(record["written"], rel=0.1)
     assert record["scores"][0][2] > 0.95
     with Image.open(tmp_path / "pictures/two-zones.png") as picture:
         assert picture.width == 360

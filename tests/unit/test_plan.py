@@ -47,7 +47,6 @@ from eopipe.planning.disk_forecast import (
     DiskForecast,
     DiskRow,
     Quota,
-    parse_size,
     sample_size,
     typical_size,
 )
@@ -56,7 +55,7 @@ from eopipe.planning.plan_command import RunForecast, figure_bounds, forecast_li
 from eopipe.publish import files
 from eopipe.reporting.figures import SPLIT_COLORS, rgb
 from eopipe.text_files import write_json
-from eopipe.text_table import format_bytes
+from eopipe.text_table import format_bytes, parse_size
 from eopipe.tiles.grid import make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
@@ -368,17 +367,19 @@ def test_a_folder_of_other_files_is_not_replaced(folder: Path, run: Run) -> None
     assert (folder / "catalog/catalog.json").is_file()
 
 
-def remote(folder: Path, web: Loopback, catalog: Catalog, *, has_sizes: bool) -> dict[str, Any]:
+def remote(
+    folder: Path, web: Loopback, catalog: Catalog, *, has_sizes: bool, **changes: dict[str, Any]
+) -> dict[str, Any]:
     """The scenes behind a server, whose items state sizes or not; labels are an asset of each scene."""
     for n, item in enumerate(catalog.items):
         for asset in item["assets"].values():
-            asset["href"] = f"{web.url}/catalog/s{n}/{asset['href'].removeprefix('./')}"
+            asset["href"] = f"{web.url}/catalog/s{n}/{Path(asset['href']).name}"
             if not has_sizes:
                 del asset["file:size"], asset["file:checksum"]
     catalog.write()
     label = {"source": None, "asset": "scl", "classes": ["land", "water"], "codes": [4, 6]}
-    fetch = {"private_hosts": [urlsplit(web.url).netloc]}
-    return write(folder, label=label, preprocess={"mask": "none"}, fetch=fetch)
+    fetch = {"private_hosts": [urlsplit(web.url).netloc]} | changes.pop("fetch", {})
+    return write(folder, label=label, preprocess={"mask": "none"}, fetch=fetch, **changes)
 
 
 def test_sizes_that_items_do_not_state_are_requested_without_fetching(
@@ -408,6 +409,20 @@ def test_without_labels_and_pixels_at_hand_a_plan_has_positions_and_typical_byte
     assert 0.2 * raw < size - 3 * 15_000 < 1.2 * raw
 
 
+def test_tiles_have_the_same_bytes_whether_windows_or_whole_assets_are_fetched(
+    folder: Path, web: Loopback, catalog: Catalog, run: Run
+) -> None:
+    sizes: dict[bool, dict[str, int]] = {}
+    for windows in (False, True):
+        part = {"search": {"bbox": [15.0, 46.04, 15.008, 46.045]}, "split": {"block": 16, "chip": 16}}
+        remote(folder, web, catalog, has_sizes=True, fetch={"windows": windows}, **part)
+        run("plan", "config.yaml")
+        needs = json.loads((folder / "plan/plan.json").read_text())["needs"]
+        sizes[windows] = {need["name"]: need["bytes"] for need in needs}
+    assert sizes[True]["tiles"] == sizes[False]["tiles"]
+    assert sizes[True]["scenes"] < sizes[False]["scenes"]
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared scenes are not here")
 def test_bytes_of_tiles_are_nearly_right_from_the_sizes_of_assets_alone(tmp_path: Path) -> None:
     config = load(ROOT / "config/examples/clouds-33t.yaml")
@@ -421,6 +436,16 @@ def test_bytes_of_tiles_are_nearly_right_from_the_sizes_of_assets_alone(tmp_path
     sampled = sample_size(config, frozen_scenes)
     assert sampled
     assert typical.rate == pytest.approx(sampled.rate, rel=0.3)
+
+
+@pytest.mark.parametrize("by", ["place", "scene"])
+def test_a_pixel_tests_once_in_each_map(folder: Path, by: str) -> None:
+    write(folder, split={"method": "group", "by": "scene", "fractions": [0.4, 0.3, 0.3]} if by == "scene" else {})
+    chips = forecast_run(load(folder / "config.yaml")).chips
+    assert chips
+    in_chips = sum(pixels for *_, pixels in chips.class_counts("test"))
+    # Of blocks all three scenes have one map.
+    assert chips.tested_pixels == in_chips // (1 if by == "scene" else 3) > 0
 
 
 def test_windows_are_counted_by_the_area_that_the_grid_needs(folder: Path, catalog: Catalog, run: Run) -> None:
