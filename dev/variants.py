@@ -1,9 +1,10 @@
-"""Functions of the package that run for one only of a grid, several cells and a chip set.
+"""Functions of the package that run for one only of a grid, several cells and a chip set; modules that a stage takes.
 
     python -m dev.variants [CHECKOUT]
 
 Three small runs with the same settings differ in where their chips are. Each function that any of their processes
-calls is noted, so that what a variant needs for itself is counted, not what its code looks like.
+calls is noted, so that what a variant needs for itself is counted, not what its code looks like. The modules with a
+function that `split` or `train` calls are those that a reader passes through who follows the stage to its end.
 """
 
 import os
@@ -32,7 +33,8 @@ def write():
     sys.setprofile(None)
     root = os.environ["EOPIPE_ROOT"] + "/eopipe/"
     codes = [code for code in [*called.values()] if code.co_filename.startswith(root)]
-    with open(os.path.join(os.environ["EOPIPE_CALLED"], f"{os.getpid()}.txt"), "w") as file:
+    name = sys.argv[1] if len(sys.argv) > 1 and os.path.basename(sys.argv[0]) == "eopipe" else "other"
+    with open(os.path.join(os.environ["EOPIPE_CALLED"], f"{name}-{os.getpid()}.txt"), "w") as file:
         file.writelines(f"{code.co_filename[len(root):]}:{code.co_qualname}\\n" for code in codes)
 
 atexit.register(write)
@@ -66,8 +68,8 @@ VARIANTS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def called_functions(root: Path, folder: Path, write: Callable[[Path], None]) -> set[str]:
-    """The functions, `module file:name`, that the processes of a run call."""
+def called_functions(root: Path, folder: Path, write: Callable[[Path], None]) -> dict[str, set[str]]:
+    """The functions, `module file:name`, that the processes of a run call, by the command of the process."""
     project, hook, called = folder / "project", folder / "hook", folder / "called"
     for path in (project, hook, called):
         path.mkdir(parents=True)
@@ -76,7 +78,10 @@ def called_functions(root: Path, folder: Path, write: Callable[[Path], None]) ->
     noted = {"PYTHONPATH": f"{hook}:{root}", "EOPIPE_CALLED": str(called), "EOPIPE_ROOT": str(root)}
     line = [str(Path(sys.executable).parent / "eopipe"), "run", "--configfile", "config.yaml", "--cores", "2"]
     subprocess.run(line, cwd=project, env=os.environ | noted, check=True)
-    return {line for path in called.iterdir() for line in path.read_text().splitlines()}
+    of_commands: dict[str, set[str]] = {}
+    for path in called.iterdir():
+        of_commands.setdefault(path.name.partition("-")[0], set()).update(path.read_text().splitlines())
+    return of_commands
 
 
 def main() -> None:
@@ -84,13 +89,17 @@ def main() -> None:
     root = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT).resolve()
     sys.path.append(str(root / "tests"))
     with tempfile.TemporaryDirectory() as folder:
-        called = {name: called_functions(root, Path(folder, name), write) for name, write in VARIANTS.items()}
+        of_commands = {name: called_functions(root, Path(folder, name), write) for name, write in VARIANTS.items()}
+    called = {name: set[str]().union(*of_run.values()) for name, of_run in of_commands.items()}
     number = Counter(function for functions in called.values() for function in functions)
     print(f"{len(number)} functions run for any of them")
     for name, functions in called.items():
         alone = [function for function in functions if number[function] == 1]
         most = Counter(function.partition(":")[0] for function in alone).most_common(8)
         print(f"{name}: {len(alone)} alone; " + ", ".join(f"{module} {count}" for module, count in most))
+    for stage in ("split", "train"):
+        passed = [len({function.partition(":")[0] for function in of_run[stage]}) for of_run in of_commands.values()]
+        print(f"{stage}: functions of {', '.join(map(str, passed))} modules")
 
 
 if __name__ == "__main__":

@@ -101,12 +101,12 @@ class PlannedMaps:
 # each labelled pixel that tests, with trees for each class.
 CPU_SECONDS = {
     "scenes": (0.4, 0.03),
-    "tiles": (0.9, 0.08),
-    "composites": (1.0, 0.055),
-    "labels": (0.9, 0.02),
+    "tiles": (0.9, 0.07),
+    "composites": (1.0, 0.045),
+    "labels": (0.9, 0.03),
     "models": (35.0, 1.1),
-    "maps": (6.0, 9.7),
-    "everything else": (1.6, 2.3),
+    "maps": (6.0, 7.5),
+    "everything else": (1.6, 1.0),
     "scores": (0.0, 40.0),
 }
 

@@ -1,14 +1,12 @@
 """The scenes and the grid of a run: its frozen list, or a search in a temporary folder."""
 
 import math
-import os
 import shlex
 import tempfile
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from eopipe.text_files import read_json, write_json
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.globe import outline_of
-from eopipe.warp.footprints import CellFootprint, Coverage, bounds_of, cell_footprints, footprint, grid_extent
+from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, footprint, grid_extent
 
 Config = dict[str, Any]
 # Outputs of search, by port.
@@ -34,6 +32,8 @@ SEARCH_OUTPUTS = {"items": "items", "grid": "grid.json", "selection": "selection
 BLOCK = 512
 # The share of the image in a cloud-optimised GeoTIFF; overviews are the rest.
 IMAGE_SHARE = 0.75
+# Pixels of all scenes together: of ten thousand granules of 10 m.
+MOST_PIXELS = 10**12
 MAX_ROWS = 40
 
 
@@ -134,23 +134,20 @@ def scene_folder(config: Config, name: str, item: Item, folder: Path) -> Path | 
 
 
 def refuse_huge_grid(scenes: FrozenScenes) -> None:
-    """Raise BadInputError for scenes whose valid masks would fill the memory of this machine."""
-    (height, width), memory = scenes.frame.shape, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needed = sum(math.prod(place.shape) for footprints in scenes.footprints.values() for place in footprints)
-    for members, cell in product(scenes.periods.values(), scenes.frame.cells):
-        windows = [place.window for name in members for place in scenes.footprints[name] if place.cell is cell]
-        needed += math.prod(axis.stop - axis.start for axis in bounds_of(windows)) if windows else 0
-    if needed < memory / 2:
+    """Raise BadInputError for scenes that cover more pixels than a plan can count."""
+    (height, width), places = scenes.frame.shape, [place for places in scenes.footprints.values() for place in places]
+    covered = sum(math.prod(axis.stop - axis.start for axis in place.window) for place in places)
+    if covered <= MOST_PIXELS:
         return
     grid = max((cell.grid for cell in scenes.frame.cells), key=lambda grid: grid.shape[0] * grid.shape[1])
     outlines = [outline for item in scenes.items.values() if (outline := footprint(item, grid))]
     share = 100 * sum(outline.area for outline in outlines) / grid_extent(grid).area
     crs = " and ".join(str(cell.grid.crs) for cell in scenes.frame.cells)
     raise BadInputError(
-        f"the grid of {height:,} x {width:,} pixels in {crs} is too large: masks of "
-        f"{len(scenes.items)} scenes need {format_bytes(needed)} of memory, and this machine has "
-        f"{format_bytes(memory)}; the scenes cover {share:.2g} % of it. Choose a smaller search.area, a coarser "
-        "search.resolution, or a run for each place where scenes are far apart"
+        f"the grid of {height:,} x {width:,} pixels in {crs} is too large: {len(scenes.items)} scenes have "
+        f"{covered:.2g} pixels in it, and a plan counts at most {MOST_PIXELS:.2g}; the scenes cover {share:.2g} % of "
+        "it. Choose a smaller search.area, a coarser search.resolution, or a run for each place where scenes are far "
+        "apart"
     )
 
 

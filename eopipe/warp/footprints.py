@@ -40,24 +40,20 @@ class CellFootprint:
     outline: Any
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width in pixels."""
-        return self.window[0].stop - self.window[0].start, self.window[1].stop - self.window[1].start
-
-    @property
     def in_frame(self) -> PixelWindow:
         """Rows and columns in the frame."""
         y, x = self.window
         return y, slice(x.start + self.cell.column, x.stop + self.cell.column)
 
-    def mask(self) -> BoolArray:
-        """The pixels (y, x) of the window whose centre is in the footprint."""
+    def covers(self, part: PixelWindow) -> BoolArray:
+        """The pixels (y, x) of a part of the window, by positions in the frame, whose centre is in the footprint."""
         from rasterio.features import rasterize
 
-        if self.outline is None:
-            return np.ones(self.shape, bool)
-        transform = self.cell.grid[self.window].affine
-        return np.asarray(rasterize([self.outline], out_shape=self.shape, transform=transform, dtype="uint8"), bool)
+        grid = self.cell.grid[within(part, self.cell.window)]
+        shape = int(grid.shape[0]), int(grid.shape[1])
+        if self.outline is None or self.outline.contains(grid_extent(grid)):
+            return np.ones(shape, bool)
+        return np.asarray(rasterize([self.outline], out_shape=shape, transform=grid.affine, dtype="uint8"), bool)
 
 
 def cell_footprints(item: Item, frame: Frame) -> list[CellFootprint]:
@@ -84,37 +80,34 @@ def _enclosing(positions: Float64Array, edge: int) -> slice:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The pixels of the frame that an image covers: windows of the frame that do not overlap, with masks (y, x).
+    """The pixels of the frame that an image covers: windows of the frame, each with the footprints of scenes in it.
 
-    Memory follows the windows, not the frame.
+    The pixels are never held as a whole: memory is that of a window that is asked for.
     """
 
     frame: Frame
-    parts: tuple[tuple[PixelWindow, BoolArray], ...]
+    parts: tuple[tuple[PixelWindow, tuple[CellFootprint, ...]], ...]
 
     @classmethod
     def of(cls, frame: Frame, footprints: Iterable[CellFootprint]) -> "Coverage":
         """The pixels whose centre is in a footprint."""
-        return cls(frame, tuple((place.in_frame, place.mask()) for place in footprints))
+        return cls(frame, tuple((place.in_frame, (place,)) for place in footprints))
 
     @classmethod
     def union(cls, frame: Frame, members: "Sequence[Coverage]") -> "Coverage":
         """The pixels that any of some images covers: one window for each cell."""
         parts = []
         for cell in frame.cells:
-            of_cell = [part for member in members for part in member.parts if _is_in(part[0], cell)]
-            if of_cell:
-                y, x = bounds_of([window for window, _ in of_cell])
-                union = np.zeros((y.stop - y.start, x.stop - x.start), bool)
-                for window, mask in of_cell:
-                    union[within(window, (y, x))] |= mask
-                parts.append(((y, x), union))
+            places = [p for member in members for _, places in member.parts for p in places if p.cell is cell]
+            if places:
+                parts.append((bounds_of([place.in_frame for place in places]), tuple(places)))
         return cls(frame, tuple(parts))
 
     @classmethod
     def whole(cls, frame: Frame) -> "Coverage":
         """All pixels of the cells."""
-        return cls(frame, tuple((cell.window, np.broadcast_to(np.True_, cell.shape)) for cell in frame.cells))
+        wholes = (CellFootprint(cell, (slice(0, cell.shape[0]), slice(0, cell.shape[1])), None) for cell in frame.cells)
+        return cls.of(frame, wholes)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -128,8 +121,9 @@ class Coverage:
 
     @cached_property
     def pixels(self) -> int:
-        """Number of covered pixels."""
-        return sum(int(np.count_nonzero(mask)) for _, mask in self.parts)
+        """Number of covered pixels, in each window."""
+        blocks = (block for window in self.windows for block in parts_of(window, BLOCK))
+        return sum(int(np.count_nonzero(self.valid(*block))) for block in blocks)
 
     @cached_property
     def share(self) -> float:
@@ -145,16 +139,12 @@ class Coverage:
     def valid(self, y: slice, x: slice) -> BoolArray:
         """The covered pixels (y, x) of a window of the frame."""
         out = np.zeros((y.stop - y.start, x.stop - x.start), bool)
-        for window, mask in self.parts:
-            if part := common_part(window, (y, x)):
-                out[within(part, (y, x))] |= mask[within(part, window)]
+        for place in (place for _, places in self.parts for place in places):
+            if out.all():
+                break
+            if part := common_part(place.in_frame, (y, x)):
+                out[within(part, (y, x))] |= place.covers(part)
         return out
-
-
-def _is_in(window: PixelWindow, cell: Cell) -> bool:
-    """Whether a window of the frame is one of this cell."""
-    columns = cell.window[1]
-    return bool(columns.start <= window[1].start and window[1].stop <= columns.stop)
 
 
 def bounds_of(windows: Sequence[PixelWindow]) -> PixelWindow:

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import two_zones
+from hypothesis import given
+from hypothesis import strategies as st
 from scenery import LEFT, TOP, Catalog
+from shapely.geometry import MultiPoint
 
 from eopipe.config import check
 from eopipe.planning.plan_command import forecast_json, forecast_run
@@ -91,6 +94,21 @@ def test_the_covered_share_of_two_zones_is_that_of_all_their_pixels() -> None:
     # Images above each other cover a place once.
     mosaic = Coverage(frame, (*coverage.parts, *coverage.parts))
     assert mosaic.count(cell.window for cell in frame.cells) == inside
+
+
+@given(
+    corners=st.lists(st.tuples(st.floats(14.99, 15.03), st.floats(44.99, 45.03)), min_size=3, max_size=5),
+    edge=st.integers(7, 200),
+)
+def test_a_footprint_is_the_same_in_windows_of_any_size(corners: list[tuple[float, float]], edge: int) -> None:
+    frame = Frame.of_grids([make_grid((500_000, 4_983_000, 502_000, 4_985_000), "EPSG:32633", 10.0, (0.0, 0.0))])
+    ring = [*map(list, MultiPoint(corners).convex_hull.buffer(1e-4).exterior.coords)]
+    footprints = cell_footprints({"geometry": {"type": "Polygon", "coordinates": [ring]}}, frame)
+    coverage, cell = Coverage.of(frame, footprints), frame.cells[0]
+    whole = coverage.valid(*cell.window)
+    for window in cell.windows(edge):
+        np.testing.assert_array_equal(coverage.valid(*window), whole[window])
+    assert coverage.pixels == whole.sum()
 
 
 @pytest.mark.parametrize("is_stated", [True, False])

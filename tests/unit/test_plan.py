@@ -347,7 +347,7 @@ def test_a_grid_larger_than_memory_is_refused_in_one_sentence(folder: Path, run:
     write(folder, search={"resolution": 0.001})
     completed = run("plan", "config.yaml").ends(3)
     assert completed.stderr.startswith("error: this will stop the run: the grid of 960,000 x 1,600,000 pixels")
-    assert "need 4.61 TB of memory" in completed.stderr
+    assert "3 scenes have 4.6e+12 pixels in it, and a plan counts at most 1e+12" in completed.stderr
     assert "coarser search.resolution" in completed.stderr
     assert completed.stderr.count("\n") == 1
 
