@@ -21,7 +21,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 # Imported by each Python process of a run.
 HOOK = """
-import atexit, os, sys, threading
+import atexit, inspect, os, sys, threading
 
 called = {}
 
@@ -32,7 +32,9 @@ def note(frame, event, argument):
 def write():
     sys.setprofile(None)
     root = os.environ["EOPIPE_ROOT"] + "/eopipe/"
-    codes = [code for code in [*called.values()] if code.co_filename.startswith(root)]
+    # Modules and classes run too, when they are imported.
+    functions = (code for code in [*called.values()] if code.co_flags & inspect.CO_OPTIMIZED)
+    codes = [code for code in functions if code.co_filename.startswith(root)]
     name = sys.argv[1] if len(sys.argv) > 1 and os.path.basename(sys.argv[0]) == "eopipe" else "other"
     with open(os.path.join(os.environ["EOPIPE_CALLED"], f"{name}-{os.getpid()}.txt"), "w") as file:
         file.writelines(f"{code.co_filename[len(root):]}:{code.co_qualname}\\n" for code in codes)

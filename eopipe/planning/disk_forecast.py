@@ -23,7 +23,7 @@ from eopipe.labels.vector_files import VECTORS
 from eopipe.planning.chip_forecast import ChipForecast, pixels_of_training
 from eopipe.planning.frozen_scenes import IMAGE_SHARE, Config, FrozenScenes, fetched_sizes, scene_folder
 from eopipe.publish import MANIFEST, files
-from eopipe.run.images import splits_images
+from eopipe.run.images import has_mosaic
 from eopipe.run.job_records import SNAKEMAKE_FOLDER
 from eopipe.run.locate import chip_stores
 from eopipe.run.repeated import each_fold, each_training
@@ -188,8 +188,7 @@ def forecast_disk_of_chip_set(config: Config, chips: ChipForecast) -> DiskForeca
 def _planned_maps(config: Config, scenes: FrozenScenes, chips: ChipForecast | None) -> PlannedMaps:
     """The maps of all images as one in each cell, or of each image in each cell that it reaches."""
     frame, images, number, pixels, in_places = scenes.frame, [*scenes.images.values()], 0, 0, 0
-    is_mosaic = not (config["label"]["asset"] or splits_images(config))
-    if is_mosaic:
+    if is_mosaic := has_mosaic(config):
         images = [Coverage(frame, tuple(part for image in images for part in image.parts))]
     kind = kind_of_trainings(config)
     samples = chips.samples[chips.role == SPLITS.index(PLACES[kind])] if chips and kind else np.empty((0, 3), np.int64)

@@ -23,7 +23,7 @@ from eopipe.text_files import read_json, write_json
 from eopipe.text_table import TextRow, format_bytes, format_table
 from eopipe.tiles.cells import Frame, read_frame
 from eopipe.tiles.globe import outline_of
-from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, footprint, grid_extent
+from eopipe.warp.footprints import CellFootprint, Coverage, cell_footprints, grid_extent
 
 Config = dict[str, Any]
 # Outputs of search, by port.
@@ -139,15 +139,11 @@ def refuse_huge_grid(scenes: FrozenScenes) -> None:
     covered = sum(math.prod(axis.stop - axis.start for axis in place.window) for place in places)
     if covered <= MOST_PIXELS:
         return
-    grid = max((cell.grid for cell in scenes.frame.cells), key=lambda grid: grid.shape[0] * grid.shape[1])
-    outlines = [outline for item in scenes.items.values() if (outline := footprint(item, grid))]
-    share = 100 * sum(outline.area for outline in outlines) / grid_extent(grid).area
     crs = " and ".join(str(cell.grid.crs) for cell in scenes.frame.cells)
     raise BadInputError(
         f"the grid of {height:,} x {width:,} pixels in {crs} is too large: {len(scenes.items)} scenes have "
-        f"{covered:.2g} pixels in it, and a plan counts at most {MOST_PIXELS:.2g}; the scenes cover {share:.2g} % of "
-        "it. Choose a smaller search.area, a coarser search.resolution, or a run for each place where scenes are far "
-        "apart"
+        f"{covered:.2g} pixels in it, and a plan counts at most {MOST_PIXELS:.2g}; choose a smaller search.area, a "
+        "coarser search.resolution, or a run for each place where scenes are far apart"
     )
 
 

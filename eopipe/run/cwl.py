@@ -21,7 +21,7 @@ from eopipe.launch.environment import parse_nodes
 from eopipe.own_files import write_files
 from eopipe.ports import ConfigFile
 from eopipe.provenance.record import record_path
-from eopipe.run.images import names_of_parts, periods, splits_images
+from eopipe.run.images import has_mosaic, names_of_parts, periods
 from eopipe.run.locate import chip_stores, imports_chips, in_project, shipped
 from eopipe.run.rules import pinned
 from eopipe.text_files import write_json
@@ -191,7 +191,8 @@ def steps(
 ) -> dict[str, bool]:
     """The conditions of the optional steps of the pipeline, as the rules of Snakemake have them."""
     of_scenes = with_labels and label_asset is not None
-    is_mosaic = not (of_scenes or splits_images({"split": {"method": split_method, "by": split_by}}))
+    split, label = {"method": split_method, "by": split_by}, {"asset": label_asset if with_labels else None}
+    is_mosaic = has_mosaic({"split": split, "label": label, "chip_set": None})
     return {
         "label_file": with_labels and not of_scenes,
         "label_scenes": of_scenes,

@@ -164,10 +164,11 @@ def is_mosaic(name: str) -> bool:
     return name.partition(".")[0] == MOSAIC
 
 
-def splits_images(config: Config) -> bool:
-    """Whether whole images train or test, so that no mosaic of them can be tested."""
+def has_mosaic(config: Config) -> bool:
+    """Whether all images have one map: the same grid and labels, and none of them trains or tests as a whole."""
     split = config["split"]
-    return bool(split["method"] == "temporal" or (split["method"] == "group" and split["by"] == "scene"))
+    splits_images = split["method"] == "temporal" or (split["method"] == "group" and split["by"] == "scene")
+    return not (splits_images or config["label"]["asset"] or config["chip_set"])
 
 
 def parts_of_map(config: Config, wildcards: Any) -> list[str]:

@@ -1,13 +1,31 @@
-"""Jobs that a run repeats for folds, trials, rungs and members: their configs, and the files that they make."""
+"""The files of a run, and jobs that it repeats for folds, trials, rungs and members: their configs and files."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from eopipe.errors import UsageError, some_of
 from eopipe.publish import MANIFEST
+from eopipe.run.images import names_of_parts
 from eopipe.trial_settings import config_of_training, kind_of_trainings, training_settings
 
 Config = dict[str, Any]
+# Files of a run that trains, beside its folders.
+OF_SPLIT, CARDS = ["split.json", "split.png", "split.gpkg", "statistics.json"], ["model-card.md", "data-card.md"]
+OF_TRAINING = [*OF_SPLIT, "metrics.json", "export.json", "model.onnx", "calibration.json", *CARDS]
+
+
+def single_files(config: Config, of_sample: list[str]) -> list[str]:
+    """The files of a run beside its folders of images and maps, with those of a labelled sample, if there is one."""
+    results, label, trains = config["results"], config["label"], not config["model"]
+    names = [*OF_TRAINING] if trains else ["status.json", *["metrics.json"] * bool(label["source"] or label["asset"])]
+    names += ["report.html", "map.png", *["areas.json", "areas.html"] * bool(of_sample)]
+    names += ["trials.json", "trials.html"] * (kind_of_trainings(config) == "trial")
+    names += ["grid.json", "selection.json"] * (not config["chip_set"])
+    paths = [*each_fold(config, "metrics.json"), *each_fold(config, f"model/{MANIFEST}"), *each_rung(config)]
+    paths += each_training(config, [f"{results}/model/{MANIFEST}"])
+    paths += [] if trains or not config["calibration"] else [config["calibration"]]
+    return [*(f"{results}/{name}" for name in names), *paths, *of_sample]
 
 
 def in_each(kind: str, results: str, shared: Any) -> Any:
@@ -75,3 +93,11 @@ def models_of_rung(config: Config, rung: int) -> list[str]:
 def each_rung(config: Config) -> list[str]:
     """The files of all rungs of the trials, in their order."""
     return [f"{config['results']}/trials/rung-{number}.json" for number, _ in enumerate(config["trials"]["rungs"])]
+
+
+def of_parts_and_folds(config: Config, maps: Callable[[Any], list[str]], wildcards: Any) -> list[str]:
+    """First files of the jobs of all parts of maps and of folds, whose records the crate has."""
+    paths, parts = maps(wildcards), names_of_parts(config["map_parts"])
+    shared = ("split.json", "calibration.json", *(path.removeprefix(f"{config['results']}/") for path in paths))
+    in_folds = [path for name in shared for path in each_fold(config, name)]
+    return [f"{Path(path).parent}/parts/{part}/{Path(path).name}" for path in paths for part in parts] + in_folds

@@ -18,9 +18,9 @@ from eopipe.errors import UsageError
 from eopipe.launch.world import announce_engine
 from eopipe.models.model_files import module_of
 from eopipe.publish import MANIFEST, visible_files
-from eopipe.run.images import image_and_cell, names_of_parts
+from eopipe.run.images import image_and_cell
 from eopipe.run.locate import chip_stores, imports_chips
-from eopipe.run.repeated import config_of_job, each_fold
+from eopipe.run.repeated import config_of_job
 from eopipe.text_files import read_config
 from eopipe.trial_settings import PLACES, counts_of_rungs
 
@@ -316,14 +316,6 @@ def training_files(config: Config, wildcards: Any) -> dict[str, str | list[str]]
     folder = f"{config['results']}/trials/rung-{rung - 1}"
     continued = f"{folder}/model-trial-{wildcards['trial']}/{MANIFEST}"
     return files | {"continued": continued, "promoted": f"{folder}.json"}
-
-
-def of_parts_and_folds(config: Config, maps: Callable[[Any], list[str]], wildcards: Any) -> list[str]:
-    """First files of the jobs of all parts of maps and of folds, whose records the crate has."""
-    paths, parts = maps(wildcards), names_of_parts(config["map_parts"])
-    shared = ("split.json", "calibration.json", *(path.removeprefix(f"{config['results']}/") for path in paths))
-    in_folds = [path for name in shared for path in each_fold(config, name)]
-    return [f"{Path(path).parent}/parts/{part}/{Path(path).name}" for path in paths for part in parts] + in_folds
 
 
 def folders(manifests: Iterable[str] | str) -> list[str]:

@@ -1,5 +1,4 @@
 # Areas from a sample that people have labelled: the config names it once it is. The crate has the labels too.
-FILES["single"] += [FILES["areas"], f"{RESULTS}/areas.html", *eo.named_paths(config, "estimate")]
 
 
 rule estimate:

@@ -21,7 +21,7 @@ ENVIRONMENT = str(WORKFLOW / "workflow/envs/eopipe.yaml")
 PER_SCENE, COMPOSITES = config["label"]["asset"] is not None, config["composite"]["method"] != "none"
 # A chip set has stores of its own in the place of all scenes, and a map for each of them.
 IS_CHIP_SET, STORES = config["chip_set"] is not None, config["chip_set"] or RESULTS
-IS_MOSAIC = not (PER_SCENE or run_images.splits_images(config) or IS_CHIP_SET)
+IS_MOSAIC = run_images.has_mosaic(config)
 IMAGES = f"{STORES}/{'composites' if COMPOSITES else 'tiles'}/{{}}.zarr/manifest.json"
 chips = partial(run_images.chips, config, checkpoints)
 params_for, machine = partial(eo.params_for, config), partial(eo.resources_for, config)
@@ -67,6 +67,7 @@ FILES = eo.shared_files(config) | {
     "calibration_of_map": lambda wildcards: (
         FILES["calibration"] if run_images.is_mosaic(wildcards.map) == IS_MOSAIC else []
     ),
+    "single": repeated.single_files(config, eo.named_paths(config, "estimate")),
     "finished_parts": partial(run_images.parts_of_map, config),
     "classes": each_map("classes"),
     "probabilities": each_map("probabilities"),
@@ -98,5 +99,4 @@ def tiles_of_map(wildcards):
 
 def label_source(wildcards):
     """Where the labels of a scene come from."""
-    scene = {"scene": f"{RESULTS}/scenes/{wildcards.scene}/manifest.json"}
-    return scene if PER_SCENE else eo.named_files(config, "label")
+    return {"scene": f"{RESULTS}/scenes/{wildcards.scene}/manifest.json"} if PER_SCENE else eo.named_files(config, "label")

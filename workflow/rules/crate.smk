@@ -1,7 +1,5 @@
-# Files of the crate beside folders and maps.
-FILES["single"] += [] if IS_CHIP_SET else [f"{RESULTS}/grid.json", f"{RESULTS}/selection.json"]
 # For their records alone.
-FILES["of_parts_and_folds"] = partial(eo.of_parts_and_folds, config, FILES["classes"])
+FILES["of_parts_and_folds"] = partial(repeated.of_parts_and_folds, config, FILES["classes"])
 
 # Files list the paths, since the paths of many thousand scenes are too long for a command. The folder of the workflow
 # stays out of them: it may name its owner's home.
@@ -11,8 +9,8 @@ LISTED |= {"payload": "{params.payload:q}"}
 WRITE_LISTS = f"mkdir -p {STATE}/crate\n" + "".join(
     f"printf '%s\\n' {paths} > {STATE}/crate/{name}.txt\n" for name, paths in LISTED.items()
 )
-LISTS = " ".join(f"--{name} @{STATE}/crate/{name}.txt" for name in LISTED) + ' "$EOPIPE_WORKFLOW"/workflow'
-LISTS += ' --workflow "$EOPIPE_WORKFLOW"/Snakefile'
+LISTS = " ".join(f"--{name} @{STATE}/crate/{name}.txt" for name in LISTED)
+OF_WORKFLOW = ' "$EOPIPE_WORKFLOW"/workflow --workflow "$EOPIPE_WORKFLOW"/Snakefile'
 
 
 rule crate:
@@ -37,5 +35,5 @@ rule crate:
         payload=lambda wildcards, input: eo.folders([*input.single, *input.maps, input.model]),
         crate=subpath(output.root, parent=True),
     shell:
-        WRITE_LISTS + "exec eopipe crate " + LISTS + " --crate {params.crate:q} {params.more} {params.options}"
+        WRITE_LISTS + "exec eopipe crate " + LISTS + OF_WORKFLOW + " --crate {params.crate:q} {params.more} {params.options}"
         " {resources.knobs} > {log:q} 2>&1"

@@ -4,5 +4,3 @@ FILES |= {} if config["label"]["source"] or config["label"]["asset"] else {"labe
 FILES["model"], FILES["calibration"] = f"{config['model']}/manifest.json", config["calibration"] or []
 FILES["tested_model"] = FILES["model"]
 REPORT_FILES = {"status": f"{RESULTS}/status.json"}
-FILES["single"] = [config["calibration"]] if config["calibration"] else []
-FILES["single"] += [*([FILES["metrics"]] if FILES["metrics"] else []), *REPORT_FILES.values()]

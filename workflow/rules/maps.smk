@@ -41,7 +41,6 @@ use rule predict as predict_part with:
         f"{RESULTS}/benchmarks/predict/{{map}}-{{part}}.tsv"
 
 
-FILES["single"] += [f"{RESULTS}/report.html", f"{RESULTS}/map.png"]
 OF_REPORT = ("metrics", "chips", "labels", "scenes", "fold_metrics", "areas")
 
 

@@ -1,9 +1,6 @@
 # Split and training: what a finished model has behind it.
 FILES["onnx"], FILES["tested_model"] = f"{RESULTS}/model.onnx", []
-NAMES = "split.json split.png split.gpkg statistics.json metrics.json export.json model.onnx calibration.json".split()
 REPORT_FILES = {"model_card": f"{RESULTS}/model-card.md", "data_card": f"{RESULTS}/data-card.md"}
-FILES["single"] = [*(f"{RESULTS}/{name}" for name in NAMES), *REPORT_FILES.values(), *FILES["fold_metrics"]]
-FILES["single"] += repeated.each_fold(config, "model/manifest.json")
 
 
 rule split:
@@ -37,7 +34,6 @@ KIND, TRAINED = repeated.kind_of_trainings(config), FILES["model"]
 TRAINING = f"train/{KIND}-{{{KIND}}}" if KIND else "train"
 if KIND:
     TRAINED = repeated.in_each(KIND, RESULTS, FILES["model"])
-    FILES["single"] += repeated.each_training(config, [FILES["model"]])
 
 
 rule train:

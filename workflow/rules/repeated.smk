@@ -5,8 +5,6 @@ OF_TRAININGS = {"models": repeated.each_training(config, [FILES["model"]])}
 MODEL_OF_TRIALS, MODEL_OF_MEMBERS = (FILES["model"] if KIND == kind else [] for kind in ("trial", "member"))
 OF_TRIALS = {"classes": FILES["maps_of_trials"], "rungs": repeated.each_rung(config)}
 OF_TRIALS |= files("tiles", "labels", "chips")
-FILES["single"] += [f"{RESULTS}/trials.json", f"{RESULTS}/trials.html"] if KIND == "trial" else []
-FILES["single"] += repeated.each_rung(config)
 
 
 wildcard_constraints:
