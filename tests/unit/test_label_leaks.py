@@ -93,8 +93,7 @@ def test_places_that_are_trained_with_the_same_label_on_other_dates_are_found(
     label = classes(0)
     tiles = scenes(tmp_path, label)
     labels = [write_labels(tmp_path / f"l{n}.zarr", label, n) for n in ([""] if stores == "one for all" else "abc")]
-    completed = split(run, tmp_path, tiles, labels, *method)
-    assert completed.code == 4, completed.stderr
+    completed = split(run, tmp_path, tiles, labels, *method).ends(4)
     message = "labels of a place are the same in both splits: 100.0 % of the test pixels were in train with this label"
     assert f"place (24 times): {message}" in completed.stderr
     assert "train chip of scene a, row 0, column 0 and test chip of scene c, row 0, column 0" in completed.stderr
@@ -110,8 +109,7 @@ def test_places_whose_labels_change_with_the_scene_pass(tmp_path: Path, run: Run
     layers = {n: classes(number) for number, n in enumerate("abc")}
     tiles = [write_tiles(tmp_path / f"{n}.zarr", n, image(label, 7)) for n, label in layers.items()]
     labels = [write_labels(tmp_path / f"l{n}.zarr", label, n) for n, label in layers.items()]
-    completed = split(run, tmp_path, tiles, labels, *DATES)
-    assert completed.code == 0, completed.stderr
+    split(run, tmp_path, tiles, labels, *DATES).ends(0)
     assert describe_test(read_split(tmp_path / "split.json")) == (
         "All scores are from test scenes, which were not used in training."
     )
@@ -131,8 +129,7 @@ def test_scenes_of_other_places_pass_and_a_partial_overlap_says_its_share(tmp_pa
             if n == "a":
                 usable[:, : 48 + overlap] = 1
             labels.append(write_labels(folder / f"l{n}.zarr", label, n, valid=usable))
-        completed = split(run, folder, tiles, labels, *DATES)
-        assert completed.code == code, completed.stderr
+        completed = split(run, folder, tiles, labels, *DATES).ends(code)
         assert ("33.3 % of the test pixels" in completed.stderr) == bool(overlap)
 
 
@@ -143,8 +140,7 @@ def test_values_that_never_change_are_found_and_values_that_do_pass(tmp_path: Pa
         values = {n: smooth_noise(0 if kind == "same" else number) for number, n in enumerate("abc")}
         tiles = [write_tiles(folder / f"{n}.zarr", n, image(v, 5)) for n, v in values.items()]
         labels = [write_labels(folder / f"l{n}.zarr", v.astype(np.float32), n) for n, v in values.items()]
-        completed = split(run, folder, tiles, labels, *DATES)
-        assert completed.code == code, completed.stderr
+        completed = split(run, folder, tiles, labels, *DATES).ends(code)
         assert ("place (24 times)" in completed.stderr) == (code == 4)
 
 
@@ -175,8 +171,7 @@ def test_composites_of_one_scene_in_train_and_test_are_found(
         for number, n in enumerate("ac")
     ]
     labels = [write_labels(tmp_path / "l.zarr", label)]
-    completed = split(run, tmp_path, tiles, labels, *DATES, "--allow", "place: planted")
-    assert completed.code == code, completed.stderr
+    completed = split(run, tmp_path, tiles, labels, *DATES, "--allow", "place: planted").ends(code)
     message = (
         "train chip of scene a, row 0, column 0 and test chip of scene c, row 0, column 0 are composites that share"
     )
@@ -285,8 +280,7 @@ def test_labels_of_polygons_have_their_numbers(tmp_path: Path, run: Run) -> None
 def test_a_polygon_in_two_splits_is_found(tmp_path: Path, run: Run, edge: int, code: int) -> None:
     labels = label_polygons(run, tmp_path, fields_geojson(tmp_path / "fields.geojson", edge))
     tiles = write_tiles(tmp_path / "a.zarr", "a", image(Tiles(labels).read("label"), 1))
-    completed = split(run, tmp_path, [tiles], [labels], *STRIPS)
-    assert completed.code == code, completed.stderr
+    completed = split(run, tmp_path, [tiles], [labels], *STRIPS).ends(code)
     assert ("polygon (2 times): 2 of 6 polygons of the labels have pixels in train and test" in completed.stderr) == (
         code == 4
     )
@@ -299,8 +293,7 @@ def polygon_split(run: Run, folder: Path, *arguments: object) -> tuple[Path, Pat
     """Tiles, labels and split file of small fields, several of which are in every chip."""
     labels = label_polygons(run, folder, fields_geojson(folder / "fields.geojson", 8, gap=2))
     tiles = write_tiles(folder / "a.zarr", "a", image(Tiles(labels).read("label") % 2, 1))
-    completed = split(run, folder, [tiles], [labels], *BY_POLYGON, *arguments)
-    assert completed.code == 0, completed.stderr
+    split(run, folder, [tiles], [labels], *BY_POLYGON, *arguments).ends(0)
     return tiles, labels, read_split(folder / "split.json")
 
 
@@ -394,11 +387,8 @@ def test_training_and_evaluation_see_the_labels_of_their_polygons_only(tmp_path:
 def test_a_split_by_polygon_needs_polygons_and_the_method_group(tmp_path: Path, run: Run) -> None:
     tiles = write_tiles(tmp_path / "a.zarr", "a", image(classes(0), 1))
     labels = write_labels(tmp_path / "l.zarr", classes(0))
-    completed = split(run, tmp_path, [tiles], [labels], *BY_POLYGON)
-    assert completed.code == 3
-    assert "has no polygons, so split.by polygon cannot be used" in completed.stderr
-    completed = split(run, tmp_path, [tiles], [labels], "--by", "polygon")
-    assert completed.code == 2
+    split(run, tmp_path, [tiles], [labels], *BY_POLYGON).ends(3, "has no polygons, so split.by polygon cannot be used")
+    split(run, tmp_path, [tiles], [labels], "--by", "polygon").ends(2)
     with pytest.raises(UsageError, match=r"split\.by polygon needs split\.method group"):
         check(config(split={"by": "polygon"}))
 
@@ -432,8 +422,7 @@ def test_labels_that_are_alike_over_more_than_the_block_are_a_warning_that_stops
     label = (smooth_noise(4, scale) > 0).astype(np.uint8)
     tiles, labels = [write_tiles(tmp_path / "a.zarr", "a", image(label, 1))], [write_labels(tmp_path / "l.zarr", label)]
     blocks = ("--method", "blocks", "--block", 16, "--fractions", 0.6, 0.2, 0.2, "--buffer", buffer)
-    completed = split(run, tmp_path, tiles, labels, *blocks)
-    assert completed.code == 0, completed.stderr
+    split(run, tmp_path, tiles, labels, *blocks).ends(0)
     audit = audit_of(tmp_path)
     assert [warning["kind"] for warning in audit["warnings"]] == ["autocorrelation"] * is_warned, audit["label_range"]
     assert ("event=leakage_audit kind=autocorrelation" in caplog.text) == is_warned
