@@ -171,6 +171,9 @@ def test_points_and_lines_label_the_pixels_that_contain_them(tmp_path: Path, run
     assert numbers[3, 2] == 0
     assert (numbers == 0).sum() == 2
     assert 30 <= (numbers == 1).sum() <= 32
+    counts = {"file": 2, "dates": 0, "outside": 0}
+    shapes = Tiles(tmp_path / "labels.zarr").attributes["shapes"]
+    assert shapes == {"kind": "shapes", "classes": {"well": counts, "road": counts | {"file": 1}}}
 
 
 def test_a_self_crossing_ring_is_repaired(tmp_path: Path, run: Run) -> None:
