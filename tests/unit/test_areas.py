@@ -323,16 +323,13 @@ def test_the_mean_of_a_map_of_values_is_corrected_by_the_sample(tmp_path: Path) 
     assert "height" in (tmp_path / "areas.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        (["--number", "20"], ("minimum", "50", "--number")),
-        (["--number", "300", "--standard-error", "0.1"], ("--number", "--standard-error")),
-        (["--number", "99999"], ("12000", "--number")),
-        (["--standard-error", "0.02", "--expected-accuracy", "wood=0.7"], ("wood", "crop, forest, water")),
-        (["--standard-error", "0.02", "--expected-accuracy", "80"], ("80", "0.8")),
-    ],
-)
+@pytest.mark.parametrize(("options", "names"), [
+    (["--number", "20"], ("minimum", "50", "--number")),
+    (["--number", "300", "--standard-error", "0.1"], ("--number", "--standard-error")),
+    (["--number", "99999"], ("12000", "--number")),
+    (["--standard-error", "0.02", "--expected-accuracy", "wood=0.7"], ("wood", "crop, forest, water")),
+    (["--standard-error", "0.02", "--expected-accuracy", "80"], ("80", "0.8")),
+])  # fmt: skip
 def test_a_sample_that_cannot_be_drawn_is_refused_and_writes_nothing(
     tmp_path: Path, mapped: Path, run: Run, options: list[str], names: tuple[str, ...]
 ) -> None:
@@ -340,14 +337,11 @@ def test_a_sample_that_cannot_be_drawn_is_refused_and_writes_nothing(
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize(
-    ("tags", "second", "names"),
-    [
-        ({}, {"scenes": "t"}, ("same ground", "m.tif", "n.tif")),
-        ({"places": "test"}, None, ("test places", "predict")),
-        ({"classes": ""}, None, ("m.tif", "classes")),
-    ],
-)
+@pytest.mark.parametrize(("tags", "second", "names"), [
+    ({}, {"scenes": "t"}, ("same ground", "m.tif", "n.tif")),
+    ({"places": "test"}, None, ("test places", "predict")),
+    ({"classes": ""}, None, ("m.tif", "classes")),
+])  # fmt: skip
 def test_maps_that_are_no_population_are_refused(
     tmp_path: Path, run: Run, tags: dict[str, str], second: dict[str, str] | None, names: tuple[str, ...]
 ) -> None:

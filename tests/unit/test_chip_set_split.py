@@ -195,21 +195,15 @@ def test_blocks_remove_chips_within_the_buffer_of_another_split(run: Run, tmp_pa
     assert lost <= {"c4-0", "c5-0"}
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--method", "checkerboard"), "split.method checkerboard does not work on a chip set"),
-        (("--method", "group", "--by", "polygon"), "split.method group by polygon does not work on a chip set"),
-        (("--method", "temporal", "--dates", "2024-01-01"), "scene images/z00-0.tif, images/z01-0.tif, "),
-        (("--method", "group", "--by", "tile"), "scene images/z00-0.tif has no tile in grid:code or its id"),
-        (
-            ("--method", "group", "--by", "column", "--attribute", "colour"),
-            "no column colour; it has class, column,",
-        ),
-        (("--method", "group", "--by", "region"), "needs split.regions"),
-        (("--block-km", 30_000), "the chips are in 1 blocks of 30000 km, and at least 3 are needed"),
-    ],
-)
+@pytest.mark.parametrize(("options", "sentence"), [
+    (("--method", "checkerboard"), "split.method checkerboard does not work on a chip set"),
+    (("--method", "group", "--by", "polygon"), "split.method group by polygon does not work on a chip set"),
+    (("--method", "temporal", "--dates", "2024-01-01"), "scene images/z00-0.tif, images/z01-0.tif, "),
+    (("--method", "group", "--by", "tile"), "scene images/z00-0.tif has no tile in grid:code or its id"),
+    (("--method", "group", "--by", "column", "--attribute", "colour"), "no column colour; it has class, column,"),
+    (("--method", "group", "--by", "region"), "needs split.regions"),
+    (("--block-km", 30_000), "the chips are in 1 blocks of 30000 km, and at least 3 are needed"),
+])  # fmt: skip
 def test_what_a_chip_set_cannot_be_split_by_is_one_sentence(
     run: Run, tmp_path: Path, options: tuple[object, ...], sentence: str
 ) -> None:
@@ -376,15 +370,12 @@ def checked(run: Run, folder: Path, split: dict[str, Any], **train: Any) -> Comp
     return run("check")
 
 
-@pytest.mark.parametrize(
-    ("split", "sentence"),
-    [
-        ({"method": "group", "by": "column", "attribute": "group", "test_groups": ["z99"]}, "z99"),
-        ({"method": "group", "by": "column", "attribute": "continent"}, "continent"),
-        ({"method": "checkerboard"}, "split.method checkerboard does not work on a chip set"),
-        ({"method": "blocks", "block_km": 30000}, "choose a smaller split.block_km"),
-    ],
-)
+@pytest.mark.parametrize(("split", "sentence"), [
+    ({"method": "group", "by": "column", "attribute": "group", "test_groups": ["z99"]}, "z99"),
+    ({"method": "group", "by": "column", "attribute": "continent"}, "continent"),
+    ({"method": "checkerboard"}, "split.method checkerboard does not work on a chip set"),
+    ({"method": "blocks", "block_km": 30000}, "choose a smaller split.block_km"),
+])  # fmt: skip
 def test_check_refuses_a_split_that_the_index_of_a_chip_set_does_not_allow(
     run: Run, project: Path, split: dict[str, Any], sentence: str
 ) -> None:

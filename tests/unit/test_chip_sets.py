@@ -176,20 +176,17 @@ def test_windows_with_labels_have_the_classes_of_their_labels(run: Run, tmp_path
     assert {row["id"]: row["class"] for row in index["chips"]} == {"x": "lake", "y": "crop"}
 
 
-@pytest.mark.parametrize(
-    ("entries", "sentence"),
-    [
-        ([], "is not a list of windows"),
-        ([{"id": "a"}], "entry 0 needs the texts id and image"),
-        ([window_entry("a", "00", [0, 0, 16])], "needs a window: whole numbers of pixels, [column, row, width, heig"),
-        ([window_entry("a", "00", [0, 0, 16, 0])], "needs a window: whole numbers of pixels"),
-        ([window_entry("a", "00", [60, 0, 16, 16])], "window of chip a ends at row 16, column 76, but"),
-        ([window_entry("a", "00", [0, 0, 9, 9])] * 2, "has the id a twice"),
-        ([window_entry("a", "00", [0, 0, 9, 9]) | {"label": "lake"}], "needs a mask (a path) or a label"),
-        ([window_entry("a", "00", [0, 0, 9, 9]) | {"bbox": [1]}], "entry 0 has bbox; an entry has id, image, window"),
-        ([window_entry("a", "00", [0, 0, 9, 9]), window_entry("b", "00", [0, 0, 9, 9], label="x")], "make two sets"),
-    ],
-)
+@pytest.mark.parametrize(("entries", "sentence"), [
+    ([], "is not a list of windows"),
+    ([{"id": "a"}], "entry 0 needs the texts id and image"),
+    ([window_entry("a", "00", [0, 0, 16])], "needs a window: whole numbers of pixels, [column, row, width, heig"),
+    ([window_entry("a", "00", [0, 0, 16, 0])], "needs a window: whole numbers of pixels"),
+    ([window_entry("a", "00", [60, 0, 16, 16])], "window of chip a ends at row 16, column 76, but"),
+    ([window_entry("a", "00", [0, 0, 9, 9])] * 2, "has the id a twice"),
+    ([window_entry("a", "00", [0, 0, 9, 9]) | {"label": "lake"}], "needs a mask (a path) or a label"),
+    ([window_entry("a", "00", [0, 0, 9, 9]) | {"bbox": [1]}], "entry 0 has bbox; an entry has id, image, window"),
+    ([window_entry("a", "00", [0, 0, 9, 9]), window_entry("b", "00", [0, 0, 9, 9], label="x")], "make two sets"),
+])  # fmt: skip
 def test_a_list_of_windows_that_cannot_be_read_is_one_sentence(
     run: Run, tmp_path: Path, entries: list[dict[str, object]], sentence: str
 ) -> None:
@@ -395,15 +392,12 @@ def test_unfit_files_are_refused_and_named(
     assert sorted(paths) == ["S2", "labels"]
 
 
-@pytest.mark.parametrize(
-    ("added", "options", "sentences"),
-    [
-        (255, CLASSES, ["mask labels/01_label.tif has values that belong", "mean unlabelled, give --ignore 255; if"]),
-        (1, ("--classes", "a", "b"), ["mask labels/00_label.tif, as 1 other, has", "if that is so", "--ignore 2 3;"]),
-        (1, ("--classes", "a", "b", "c", "d", "--codes", 1, 2), ["--codes has 2 values for 4 classes"]),
-        (0, ("--classes", "a", "b", "--values", "a=0", "b=1", "c=2"), ["--values: there is no class c"]),
-    ],
-)
+@pytest.mark.parametrize(("added", "options", "sentences"), [
+    (255, CLASSES, ["mask labels/01_label.tif has values that belong", "mean unlabelled, give --ignore 255; if"]),
+    (1, ("--classes", "a", "b"), ["mask labels/00_label.tif, as 1 other, has", "if that is so", "--ignore 2 3;"]),
+    (1, ("--classes", "a", "b", "c", "d", "--codes", 1, 2), ["--codes has 2 values for 4 classes"]),
+    (0, ("--classes", "a", "b", "--values", "a=0", "b=1", "c=2"), ["--values: there is no class c"]),
+])  # fmt: skip
 def test_messages_name_the_file_and_the_option(
     run: Run, tmp_path: Path, added: int, options: tuple[object, ...], sentences: list[str]
 ) -> None:
@@ -453,16 +447,13 @@ def test_pictures_without_a_place_are_refused_with_the_way_to_give_them_one(run:
     run("import", tmp_path / "set", "--folders", tmp_path / "c").ends(3, cure.format(tmp_path / "c/crop/a"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--images", "a.tif", "--masks", "*.tif", *CLASSES), "needs exactly one *"),
-        (("--images", "none/*.tif", "--masks", "none/*.tif", *CLASSES), "no file matches none/*.tif"),
-        (("--images", "a/*.tif", "--masks", "b/*.tif"), "import needs --images, --masks and --classes, or --folders"),
-        (("--folders", "c", "--classes", "a"), "--folders excludes --classes"),
-        (("--folders", "none"), "none is not a folder"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (("--images", "a.tif", "--masks", "*.tif", *CLASSES), "needs exactly one *"),
+    (("--images", "none/*.tif", "--masks", "none/*.tif", *CLASSES), "no file matches none/*.tif"),
+    (("--images", "a/*.tif", "--masks", "b/*.tif"), "import needs --images, --masks and --classes, or --folders"),
+    (("--folders", "c", "--classes", "a"), "--folders excludes --classes"),
+    (("--folders", "none"), "none is not a folder"),
+])  # fmt: skip
 def test_contradicting_arguments_are_one_sentence(
     run: Run, tmp_path: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
@@ -472,21 +463,17 @@ def test_contradicting_arguments_are_one_sentence(
     assert done.stderr.count("error:") == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"row": "0"}, "0.row is '0': write a whole number"),
-        ({"row": 7}, "has the chip 00 at a place that is not a slot of the store"),
-        ({"column": 4096}, "has the chip 00 at a place that is not a slot of the store"),
-        ({"latitude": 1e400}, "0.latitude is inf"),
-        ({"transform": [10, 0]}, "0.transform is [10, 0]: write the six or nine numbers of an affine transform"),
-        ({"crs": "EPSG:0"}, "has chips with a CRS that does not exist: 'EPSG:0'"),
-        ({"group": [1]}, "0.group"),
-        ({"id": "x\ud800"}, "0.id is 'x\\ud800': write Unicode text"),
-        (None, "0 is None: write an object"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("change", "text"), [
+    ({"row": "0"}, "0.row is '0': write a whole number"),
+    ({"row": 7}, "has the chip 00 at a place that is not a slot of the store"),
+    ({"column": 4096}, "has the chip 00 at a place that is not a slot of the store"),
+    ({"latitude": 1e400}, "0.latitude is inf"),
+    ({"transform": [10, 0]}, "0.transform is [10, 0]: write the six or nine numbers of an affine transform"),
+    ({"crs": "EPSG:0"}, "has chips with a CRS that does not exist: 'EPSG:0'"),
+    ({"group": [1]}, "0.group"),
+    ({"id": "x\ud800"}, "0.id is 'x\\ud800': write Unicode text"),
+    (None, "0 is None: write an object"),
+], ids=str)  # fmt: skip
 def test_wrong_rows_of_the_index_in_a_store_are_refused_in_a_sentence(
     change: dict[str, object] | None, text: str, store: Path
 ) -> None:
@@ -517,16 +504,12 @@ def test_a_chip_without_an_area_is_refused_in_a_sentence(store: Path) -> None:
         _ = places.outlines
 
 
-@pytest.mark.parametrize(
-    ("attributes", "text"),
-    [
-        ({"datetime": 7}, "datetime is 7: write text"),
-        ({"datetime": "/"}, "datetime is '/': write a time as in ISO 8601"),
-        ({"start_datetime": "0001-01-01T00:00:00+14:00"}, "datetime is '0001-01-01T00:00:00.14:00': write a time"),
-        ({"valid_fraction": "x"}, "valid_fraction is 'x': write a number"),
-    ],
-    ids=["number", "no time", "beyond UTC", "share"],
-)
+@pytest.mark.parametrize(("attributes", "text"), [
+    ({"datetime": 7}, "datetime is 7: write text"),
+    ({"datetime": "/"}, "datetime is '/': write a time as in ISO 8601"),
+    ({"start_datetime": "0001-01-01T00:00:00+14:00"}, "datetime is '0001-01-01T00:00:00.14:00': write a time"),
+    ({"valid_fraction": "x"}, "valid_fraction is 'x': write a number"),
+], ids=["number", "no time", "beyond UTC", "share"])  # fmt: skip
 def test_times_and_shares_of_a_store_that_are_none_are_refused_when_it_is_opened(
     attributes: dict[str, object], text: str, store: Path
 ) -> None:
@@ -562,15 +545,11 @@ def test_wrong_attributes_and_an_index_of_other_fields_are_refused_in_a_sentence
         read_index(tmp_path / "set")
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"image": "a" * 300 + ".tif"}, "a.tif cannot be read: File name too long"),
-        ({"id": "x\ud800"}, "w.json is not a list of windows: 0.id is 'x\\ud800': it is not Unicode text"),
-        ({"label": [[]] * 2 + [float("inf")]}, "0.label.2 is inf, which JSON does not have"),
-    ],
-    ids=["long name", "surrogate", "infinite"],
-)
+@pytest.mark.parametrize(("change", "text"), [
+    ({"image": "a" * 300 + ".tif"}, "a.tif cannot be read: File name too long"),
+    ({"id": "x\ud800"}, "w.json is not a list of windows: 0.id is 'x\\ud800': it is not Unicode text"),
+    ({"label": [[]] * 2 + [float("inf")]}, "0.label.2 is inf, which JSON does not have"),
+], ids=["long name", "surrogate", "infinite"])  # fmt: skip
 def test_texts_of_windows_that_no_file_has_are_refused_in_a_sentence(
     change: dict[str, object], text: str, run: Run, tmp_path: Path
 ) -> None:

@@ -455,27 +455,24 @@ def test_a_label_raster_outside_the_grid_or_of_ignored_values_is_reported(
     assert not (tmp_path / "labels.zarr").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--classes", "a", "b", "c", "--bins", "1"),
-        ("--classes", "a", "b", "c", "--bins", "2", "1"),
-        ("--classes", "a", "b", "--bins", "1", "--codes", "1", "2"),
-        ("--classes", "a", "b", "--codes", "1"),
-        ("--classes", "a", "b", "--codes", "1", "1"),
-        ("--classes", "a", "a"),
-        ("--classes", "a", "b", "--values", "a=1"),
-        ("--classes", "a", "--values", "1"),
-        ("--classes", "a", "--values", "a=1", "a=1"),
-        ("--classes", "a", "--values", "b=1", "a=2"),
-        ("--classes", "a", "--values", "a=oak"),
-        ("--classes", "a", "--values", "a=1", "--codes", "1"),
-        ("--classes", "a", "b", "--codes", "1", "2", "--ignore", "2"),
-        ("--classes", "a", "--values", "a=1", "--ignore", "1"),
-        ("--classes", "a", "b", "--ignore", "0"),
-        ("--asset", "cover"),
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ("--classes", "a", "b", "c", "--bins", "1"),
+    ("--classes", "a", "b", "c", "--bins", "2", "1"),
+    ("--classes", "a", "b", "--bins", "1", "--codes", "1", "2"),
+    ("--classes", "a", "b", "--codes", "1"),
+    ("--classes", "a", "b", "--codes", "1", "1"),
+    ("--classes", "a", "a"),
+    ("--classes", "a", "b", "--values", "a=1"),
+    ("--classes", "a", "--values", "1"),
+    ("--classes", "a", "--values", "a=1", "a=1"),
+    ("--classes", "a", "--values", "b=1", "a=2"),
+    ("--classes", "a", "--values", "a=oak"),
+    ("--classes", "a", "--values", "a=1", "--codes", "1"),
+    ("--classes", "a", "b", "--codes", "1", "2", "--ignore", "2"),
+    ("--classes", "a", "--values", "a=1", "--ignore", "1"),
+    ("--classes", "a", "b", "--ignore", "0"),
+    ("--asset", "cover"),
+])  # fmt: skip
 def test_an_inconsistent_legend_is_a_usage_error(tmp_path: Path, run: Run, arguments: tuple[str, ...]) -> None:
     source = write_raster(tmp_path / "classes.tif", np.zeros((64, 48), np.uint8), nodata=None)
     chosen = () if arguments[0] == "--asset" else ("--source", source)

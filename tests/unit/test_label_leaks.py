@@ -144,14 +144,11 @@ def test_values_that_never_change_are_found_and_values_that_do_pass(tmp_path: Pa
         assert ("place (24 times)" in completed.stderr) == (code == 4)
 
 
-@pytest.mark.parametrize(
-    ("method", "findings", "text"),
-    [
-        ("blocks", [], "All scores are from test areas without training chips."),
-        ("random", ["random"], "Test chips were chosen at random among the training chips"),
-        ("blocks", ["overlap"], "Some test chips overlap training chips"),
-    ],
-)
+@pytest.mark.parametrize(("method", "findings", "text"), [
+    ("blocks", [], "All scores are from test areas without training chips."),
+    ("random", ["random"], "Test chips were chosen at random among the training chips"),
+    ("blocks", ["overlap"], "Some test chips overlap training chips"),
+])  # fmt: skip
 def test_what_is_said_of_the_test_follows_the_split(method: str, findings: list[str], text: str) -> None:
     allowed = [{"kind": kind, "count": 1, "example": "", "reason": "x"} for kind in findings]
     split_file = made_split(plan={"method": method, "min_valid": 0.5}, audit={"gap_pixels": {}, "allowed": allowed})

@@ -493,20 +493,14 @@ def test_scores_that_are_not_defined_show_as_a_dash(tmp_path: Path) -> None:
     assert "None" not in Tags(text).text
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda run: run.edit("metrics", lambda value: value.update(classes=["a", "b"])), "different classes"),
-        (lambda run: run.edit("metrics", lambda value: value.pop("classes")), "classes is missing"),
-        (lambda run: run.ports.update(classes=run.ports["classes"] * 3), "3 maps of classes and 1 of probabilities"),
-        (lambda run: write_map(run.ports["classes"][0], np.zeros((1, 50, 50), np.uint8), 255, ("c",)), "another grid"),
-        (
-            lambda run: write_map(run.ports["probabilities"][0], np.zeros((2, 100, 100), np.uint16), 9, ("b", "a")),
-            "b, a",
-        ),
-        (lambda run: run.ports["classes"][0].write_bytes(b"II*"), "cannot be read as a map"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "message"), [
+    (lambda run: run.edit("metrics", lambda value: value.update(classes=["a", "b"])), "different classes"),
+    (lambda run: run.edit("metrics", lambda value: value.pop("classes")), "classes is missing"),
+    (lambda run: run.ports.update(classes=run.ports["classes"] * 3), "3 maps of classes and 1 of probabilities"),
+    (lambda run: write_map(run.ports["classes"][0], np.zeros((1, 50, 50), np.uint8), 255, ("c",)), "another grid"),
+    (lambda run: write_map(run.ports["probabilities"][0], np.zeros((2, 100, 100), np.uint16), 9, ("b", "a")), "b, a"),
+    (lambda run: run.ports["classes"][0].write_bytes(b"II*"), "cannot be read as a map"),
+])  # fmt: skip
 def test_parts_of_different_runs_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Finished], Any], message: str
 ) -> None:
@@ -557,21 +551,12 @@ def test_hugging_face_reads_the_cards(run_: Finished) -> None:
     assert DatasetCard(data).data.license == "cc-by-4.0"
 
 
-@pytest.mark.parametrize(
-    ("options", "front_matter"),
-    [
-        ((), {"license": "unknown"}),
-        (("--license", "MIT"), {"license": "mit"}),
-        (
-            ("--license", "EUPL-1.2"),
-            {
-                "license": "other",
-                "license_name": "eupl-1.2",
-                "license_link": "https://spdx.org/licenses/EUPL-1.2",
-            },
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "front_matter"), [
+    ((), {"license": "unknown"}),
+    (("--license", "MIT"), {"license": "mit"}),
+    (("--license", "EUPL-1.2"),
+     {"license": "other", "license_name": "eupl-1.2", "license_link": "https://spdx.org/licenses/EUPL-1.2"}),
+])  # fmt: skip
 def test_a_licence_is_named_as_the_hub_names_it(
     run_: Finished, options: tuple[str, ...], front_matter: dict[str, str]
 ) -> None:
@@ -675,14 +660,11 @@ def test_folds_of_another_run_are_refused(tmp_path: Path, capsys: pytest.Capture
     assert not picture.exists()
 
 
-@pytest.mark.parametrize(
-    ("samples", "dots", "text"),
-    [
-        ([50, 400], 2, "share of its pixels. "),
-        ([49, 50, 400], 2, "share of its pixels; 1 bin of fewer than 50 pixels has no dot. "),
-        ([40, 41, 42, 40, 41], 0, "There is no curve: no bin has 50 pixels. "),
-    ],
-)
+@pytest.mark.parametrize(("samples", "dots", "text"), [
+    ([50, 400], 2, "share of its pixels. "),
+    ([49, 50, 400], 2, "share of its pixels; 1 bin of fewer than 50 pixels has no dot. "),
+    ([40, 41, 42, 40, 41], 0, "There is no curve: no bin has 50 pixels. "),
+])  # fmt: skip
 def test_a_bin_of_few_pixels_has_no_dot_of_calibration(
     tmp_path: Path, samples: list[int], dots: int, text: str
 ) -> None:

@@ -276,17 +276,13 @@ def test_errors_that_could_not_be_measured_are_dashes_in_the_summary(tmp_path: P
     assert "this model                    RMSE -   MAE -   bias -\n" in summary(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("metrics", "text"),
-    [
-        ({key: value for key, value in OF_VALUES.items() if key != "unit"}, "unit is missing"),
-        (compared((UP, UP), (UP, UP)) | {"task": "classification"}, "test_chips is missing"),
-        (compared((UP, UP), (UP, UP)) | {"task": "x"}, "task is 'x': "),
-        (OF_VALUES | {"calibration": PROBABILITIES | {"intervals": ENDS | {"nll": "x"}}}, "nll is 'x': write a list"),
-        (OF_VALUES | {"calibration": PROBABILITIES | {"intervals": {}}}, "calibration.intervals.ece is missing"),
-    ],
-    ids=["unit", "number of chips", "task", "interval of a text", "no interval"],
-)
+@pytest.mark.parametrize(("metrics", "text"), [
+    ({key: value for key, value in OF_VALUES.items() if key != "unit"}, "unit is missing"),
+    (compared((UP, UP), (UP, UP)) | {"task": "classification"}, "test_chips is missing"),
+    (compared((UP, UP), (UP, UP)) | {"task": "x"}, "task is 'x': "),
+    (OF_VALUES | {"calibration": PROBABILITIES | {"intervals": ENDS | {"nll": "x"}}}, "nll is 'x': write a list"),
+    (OF_VALUES | {"calibration": PROBABILITIES | {"intervals": {}}}, "calibration.intervals.ece is missing"),
+], ids=["unit", "number of chips", "task", "interval of a text", "no interval"])  # fmt: skip
 def test_scores_without_what_their_task_has_are_refused_in_a_sentence(
     metrics: dict[str, Any], text: str, tmp_path: Path
 ) -> None:

@@ -54,17 +54,14 @@ def test_classes_coded_from_1_with_0_as_unlabelled_stop_with_the_table_and_the_c
     np.testing.assert_array_equal(stored(tmp_path), striped(NO_LABEL, 0, 1, 0))
 
 
-@pytest.mark.parametrize(
-    ("values", "arguments", "cure"),
-    [
-        ((1, 2), (), "if the values in this order mean forest, other, set label.codes: [1, 2]"),
-        ((0, 1, 255), (), "the others mean unlabelled, set label.ignore: [255]"),
-        ((0, 1, 7, 255), ("--ignore", 255), "the others mean unlabelled, set label.ignore: [255, 7]"),
-        ((3, 5, 9), ("--codes", 3, 5), "if they mean unlabelled, set label.ignore: [9]"),
-        ((3, 5, 9), ("--values", "forest=3", "other=5"), "name their class in label.values (class=value)"),
-        ((-1, 0.5, 1), ("--codes", -1, 1), "if they mean unlabelled, set label.ignore: [0.5]"),
-    ],
-)
+@pytest.mark.parametrize(("values", "arguments", "cure"), [
+    ((1, 2), (), "if the values in this order mean forest, other, set label.codes: [1, 2]"),
+    ((0, 1, 255), (), "the others mean unlabelled, set label.ignore: [255]"),
+    ((0, 1, 7, 255), ("--ignore", 255), "the others mean unlabelled, set label.ignore: [255, 7]"),
+    ((3, 5, 9), ("--codes", 3, 5), "if they mean unlabelled, set label.ignore: [9]"),
+    ((3, 5, 9), ("--values", "forest=3", "other=5"), "name their class in label.values (class=value)"),
+    ((-1, 0.5, 1), ("--codes", -1, 1), "if they mean unlabelled, set label.ignore: [0.5]"),
+])  # fmt: skip
 def test_a_value_that_no_option_explains_is_refused_with_a_cure(
     tmp_path: Path, run: Run, values: tuple[float, ...], arguments: tuple[Any, ...], cure: str
 ) -> None:
@@ -200,16 +197,13 @@ def test_a_raster_as_coarse_as_the_grid_or_coarser_is_not_averaged(tmp_path: Pat
     np.testing.assert_array_equal(stored(tmp_path), np.kron(coarse, np.ones((2, 2))) >= 50)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("places.tsv", "is a text table, which is not read; give a vector file (GeoPackage, GeoJSON"),
-        ("places.tsv", "ogr2ogr places.gpkg places.tsv -oo X_POSSIBLE_NAMES=lon*"),
-        ("places.kml", "is KML, which is not read"),
-        ("places.xlsx", "is a spreadsheet, which is not read"),
-        ("places.dbf", "is a part of a Shapefile, which is not read; give a vector file"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), [
+    ("places.tsv", "is a text table, which is not read; give a vector file (GeoPackage, GeoJSON"),
+    ("places.tsv", "ogr2ogr places.gpkg places.tsv -oo X_POSSIBLE_NAMES=lon*"),
+    ("places.kml", "is KML, which is not read"),
+    ("places.xlsx", "is a spreadsheet, which is not read"),
+    ("places.dbf", "is a part of a Shapefile, which is not read; give a vector file"),
+])  # fmt: skip
 def test_other_formats_of_labels_are_refused_with_what_is_read(
     tmp_path: Path, run: Run, name: str, message: str
 ) -> None:
@@ -236,14 +230,11 @@ def points(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("longitude,latitude,class\n{0},{1},well\n{2},{3},wood\n", id="commas"),
-        pytest.param("\ufeffid;Lat;LON;class\r\n1;{1};{0};well\r\n\r\n2;{3};{2};wood\r\n", id="spreadsheet"),
-        pytest.param('"decimalLatitude"\t"decimalLongitude"\t"class"\n{1}\t{0}\t"well"\n{3}\t{2}\t wood\n', id="GBIF"),
-    ],
-)
+@pytest.mark.parametrize("text", [
+    pytest.param("longitude,latitude,class\n{0},{1},well\n{2},{3},wood\n", id="commas"),
+    pytest.param("\ufeffid;Lat;LON;class\r\n1;{1};{0};well\r\n\r\n2;{3};{2};wood\r\n", id="spreadsheet"),
+    pytest.param('"decimalLatitude"\t"decimalLongitude"\t"class"\n{1}\t{0}\t"well"\n{3}\t{2}\t wood\n', id="GBIF"),
+])  # fmt: skip
 def test_a_table_of_points_labels_what_the_same_points_of_geojson_do(tmp_path: Path, run: Run, text: str) -> None:
     corners = [square(x + 0.5, y + 0.5, 40, 40)["coordinates"][0][0] for x, y in ((2, 3), (30, 20))]
     shapes = [(name, {"type": "Point", "coordinates": c}) for name, c in zip(("well", "wood"), corners, strict=True)]
@@ -256,18 +247,15 @@ def test_a_table_of_points_labels_what_the_same_points_of_geojson_do(tmp_path: P
     np.testing.assert_array_equal(stored(tmp_path), expected)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x,y,class\n1,2,wood\n", "has the columns x, y, class; a table of points needs longitude and latitude"),
-        ("lon,lat,kind\n1,2,wood\n", "has no attribute class; it has kind"),
-        ("lon,lat,class\n1,2,wood\n1,95,wood\n", "has the latitude '95' in line 3; it needs degrees"),
-        ("lon,lat,class\n500000,2,wood\n", "has the longitude '500000' in line 2; it needs degrees"),
-        ("lon,lat,class\n1,north,wood\n", "has the latitude 'north' in line 2"),
-        ("lon,lat,class\n1,2\n", "has 2 values in line 2, and 3 columns"),
-        ("", "has the columns ; a table of points needs"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("x,y,class\n1,2,wood\n", "has the columns x, y, class; a table of points needs longitude and latitude"),
+    ("lon,lat,kind\n1,2,wood\n", "has no attribute class; it has kind"),
+    ("lon,lat,class\n1,2,wood\n1,95,wood\n", "has the latitude '95' in line 3; it needs degrees"),
+    ("lon,lat,class\n500000,2,wood\n", "has the longitude '500000' in line 2; it needs degrees"),
+    ("lon,lat,class\n1,north,wood\n", "has the latitude 'north' in line 2"),
+    ("lon,lat,class\n1,2\n", "has 2 values in line 2, and 3 columns"),
+    ("", "has the columns ; a table of points needs"),
+])  # fmt: skip
 def test_a_table_that_is_not_one_of_points_is_refused_with_its_line(
     tmp_path: Path, run: Run, text: str, message: str
 ) -> None:
@@ -366,20 +354,17 @@ def dated(path: Path, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".geojson", ".parquet"])
-@pytest.mark.parametrize(
-    ("heads", "rows", "expected"),
-    [
-        (("date",), [("2019-12-31",), ("2020-01-01",), ("2020-12-31",), ("2021-01-01",)], [2, 3]),
-        (("Time",), [("2019-12-31T23:59:59Z",), ("2020-12-31T23:00:00Z",)], [2]),
-        (("date",), [("2020",), ("2020-05",), ("",), ("2021",)], [1, 2]),
-        # A time of day is no date, and a name of a date counts before one of a time.
-        (("date", "time"), [("2023-08-01", "2020"), ("2020-08-01", "1030")], [2]),
-        (("observed_on", "end_time"), [("2020-08-01", "10:30"), ("2021", "2020")], [1]),
-        (("End", "Begin"), [("2019", "2018"), ("2021", "2019"), ("", "2020"), ("..", "2018")], [2, 3, 4]),
-        # The label of a period counts where a day of it does.
-        (("start_date", "end_date"), [("2018", "2019"), ("2019-06-01", "2020-05-31"), ("2018", "2022")], [2, 3]),
-    ],
-)
+@pytest.mark.parametrize(("heads", "rows", "expected"), [
+    (("date",), [("2019-12-31",), ("2020-01-01",), ("2020-12-31",), ("2021-01-01",)], [2, 3]),
+    (("Time",), [("2019-12-31T23:59:59Z",), ("2020-12-31T23:00:00Z",)], [2]),
+    (("date",), [("2020",), ("2020-05",), ("",), ("2021",)], [1, 2]),
+    # A time of day is no date, and a name of a date counts before one of a time.
+    (("date", "time"), [("2023-08-01", "2020"), ("2020-08-01", "1030")], [2]),
+    (("observed_on", "end_time"), [("2020-08-01", "10:30"), ("2021", "2020")], [1]),
+    (("End", "Begin"), [("2019", "2018"), ("2021", "2019"), ("", "2020"), ("..", "2018")], [2, 3, 4]),
+    # The label of a period counts where a day of it does.
+    (("start_date", "end_date"), [("2018", "2019"), ("2019-06-01", "2020-05-31"), ("2018", "2022")], [2, 3]),
+])  # fmt: skip
 def test_of_a_file_with_dates_the_features_of_label_dates_count(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -395,14 +380,11 @@ def test_of_a_file_with_dates_the_features_of_label_dates_count(
     assert ("event=labels_without_date" in caplog.text) == (("",) in rows)
 
 
-@pytest.mark.parametrize(
-    ("dates", "sentence"),
-    [
-        ("2020", "columns=date role='date of observation by name' used=1 of=1"),
-        ("date=2020", "columns=date role='date of observation' used=1 of=1"),
-        ("since,time=2020", "columns=since,time role='first and last date' used=1 of=1"),
-    ],
-)
+@pytest.mark.parametrize(("dates", "sentence"), [
+    ("2020", "columns=date role='date of observation by name' used=1 of=1"),
+    ("date=2020", "columns=date role='date of observation' used=1 of=1"),
+    ("since,time=2020", "columns=since,time role='first and last date' used=1 of=1"),
+])  # fmt: skip
 def test_the_log_says_which_columns_have_the_dates(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, dates: str, sentence: str
 ) -> None:
@@ -417,24 +399,21 @@ HALF = ("start_date",), [("2020",), ("2021",)]
 TIME = ("time",), [("2020",), ("1030",)]
 
 
-@pytest.mark.parametrize(
-    ("columns", "dates", "expected"),
-    [
-        (COLUMNS, "2020", "has the columns date, eventDate: neither one date nor a first and a last one"),
-        (COLUMNS, "date=2020", [1]),
-        (COLUMNS, " eventDate= 2020", [2]),
-        (COLUMNS, "eventDate=2020", [2]),
-        (COLUMNS, "date,eventDate=2021", "2021/2020-05-01 as the date of feature 2: the interval 2021/2020-05-01 ends"),
-        (COLUMNS, "seen=2020", "has no column seen of label.dates; it has date, eventDate"),
-        (HALF, "2020", 'two of them, as in label.dates: "start_date=2020"'),
-        (HALF, "start_date=2020", [1]),
-        (TIME, "2020", 'may be a time of day; if not, set label.dates: "time=2020"'),
-        (TIME, "time=2020", [1]),
-        ((("date", "from", "to"), [("2020", "2019", "2021")]), "2021", "has the columns date, from, to: neither"),
-        ((("date", "from", "to"), [("2020", "2019", "2021")]), "from,to=2021", [1]),
-        ((("date", "Date"), [("2020", "2019")]), "2021", "has the columns date, Date: neither"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "dates", "expected"), [
+    (COLUMNS, "2020", "has the columns date, eventDate: neither one date nor a first and a last one"),
+    (COLUMNS, "date=2020", [1]),
+    (COLUMNS, " eventDate= 2020", [2]),
+    (COLUMNS, "eventDate=2020", [2]),
+    (COLUMNS, "date,eventDate=2021", "2021/2020-05-01 as the date of feature 2: the interval 2021/2020-05-01 ends"),
+    (COLUMNS, "seen=2020", "has no column seen of label.dates; it has date, eventDate"),
+    (HALF, "2020", 'two of them, as in label.dates: "start_date=2020"'),
+    (HALF, "start_date=2020", [1]),
+    (TIME, "2020", 'may be a time of day; if not, set label.dates: "time=2020"'),
+    (TIME, "time=2020", [1]),
+    ((("date", "from", "to"), [("2020", "2019", "2021")]), "2021", "has the columns date, from, to: neither"),
+    ((("date", "from", "to"), [("2020", "2019", "2021")]), "from,to=2021", [1]),
+    ((("date", "Date"), [("2020", "2019")]), "2021", "has the columns date, Date: neither"),
+])  # fmt: skip
 def test_columns_whose_names_leave_a_choice_are_named(
     tmp_path: Path,
     columns: tuple[tuple[str, ...], list[tuple[str, ...]]],

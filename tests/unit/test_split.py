@@ -309,34 +309,27 @@ def test_a_class_that_a_split_lacks_is_reported(tmp_path: Path, run: Run) -> Non
     assert not (tmp_path / "split.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("--chip", 128), 3, "a chip of 128 pixels does not fit into a grid of 96 x 96"),
-        (("--buffer", 96), 3, "the train split has no chip"),
-        (("--min-valid", 1.0, "--fractions", 1, 0, 0), 3, "the test split has no chip"),
-        (("--fractions", 0.9, 0.9, 0.9), 2, "fractions"),
-        (("--folds", 2), 2, "at least 3 folds"),
-        (("--folds", 3, "--fold", 3), 2, "numbered from 0"),
-        (("--method", "temporal"), 2, "needs split.dates"),
-        (("--method", "temporal", "--dates", "2020-02-01", "2020-01-01"), 2, "in order"),
-        (("--method", "temporal", "--dates", "1 May"), 2, "should match pattern"),
-        (("--method", "temporal", "--dates", "2020-01-01", "--folds", 3), 2, "no folds"),
-        (("--method", "temporal", "--dates", "2020-01-01"), 3, "scene s has no datetime"),
-        (("--method", "group", "--by", "tile"), 3, "scene s has no tile in grid:code or its id"),
-        (("--method", "group"), 3, "1 groups (s) cannot fill 3 splits"),
-        (
-            ("--method", "group", "--test-groups", "x"),
-            3,
-            "split.val_groups or split.test_groups name scene x; there are s",
-        ),
-        (("--method", "group", "--test-groups", "s", "--val-groups", "s"), 2, "both name s"),
-        (("--method", "group", "--by", "region"), 2, "needs split.regions"),
-        (("--allow", "overlap"), 2, "should match pattern"),
-        (("--allow", "nonsense: because"), 2, "with a kind of overlap, distance"),
-        (("--method", "random", "--fractions", 1, 0, 0), 3, "the test split has no chip"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "message"), [
+    (("--chip", 128), 3, "a chip of 128 pixels does not fit into a grid of 96 x 96"),
+    (("--buffer", 96), 3, "the train split has no chip"),
+    (("--min-valid", 1.0, "--fractions", 1, 0, 0), 3, "the test split has no chip"),
+    (("--fractions", 0.9, 0.9, 0.9), 2, "fractions"),
+    (("--folds", 2), 2, "at least 3 folds"),
+    (("--folds", 3, "--fold", 3), 2, "numbered from 0"),
+    (("--method", "temporal"), 2, "needs split.dates"),
+    (("--method", "temporal", "--dates", "2020-02-01", "2020-01-01"), 2, "in order"),
+    (("--method", "temporal", "--dates", "1 May"), 2, "should match pattern"),
+    (("--method", "temporal", "--dates", "2020-01-01", "--folds", 3), 2, "no folds"),
+    (("--method", "temporal", "--dates", "2020-01-01"), 3, "scene s has no datetime"),
+    (("--method", "group", "--by", "tile"), 3, "scene s has no tile in grid:code or its id"),
+    (("--method", "group"), 3, "1 groups (s) cannot fill 3 splits"),
+    (("--method", "group", "--test-groups", "x"), 3, "split.val_groups or split.test_groups name scene x; there are s"),
+    (("--method", "group", "--test-groups", "s", "--val-groups", "s"), 2, "both name s"),
+    (("--method", "group", "--by", "region"), 2, "needs split.regions"),
+    (("--allow", "overlap"), 2, "should match pattern"),
+    (("--allow", "nonsense: because"), 2, "with a kind of overlap, distance"),
+    (("--method", "random", "--fractions", 1, 0, 0), 3, "the test split has no chip"),
+])  # fmt: skip
 def test_an_impossible_split_is_reported(
     tmp_path: Path, run: Run, arguments: tuple[object, ...], code: int, message: str
 ) -> None:
@@ -365,13 +358,10 @@ def scenes_by_split(folder: Path) -> dict[str, set[str]]:
     return {name: {result.scenes[n] for n in result.samples[name][:, 0]} for name in SPLITS}
 
 
-@pytest.mark.parametrize(
-    ("dates", "expected"),
-    [
-        (("2020-02-01", "2020-03-01"), {"train": {"a"}, "val": {"b", "c"}, "test": {"d"}}),
-        (("2020-02-05",), {"train": {"a"}, "val": set(), "test": {"b", "c", "d"}}),
-    ],
-)
+@pytest.mark.parametrize(("dates", "expected"), [
+    (("2020-02-01", "2020-03-01"), {"train": {"a"}, "val": {"b", "c"}, "test": {"d"}}),
+    (("2020-02-05",), {"train": {"a"}, "val": set(), "test": {"b", "c", "d"}}),
+])  # fmt: skip
 def test_scenes_are_split_by_the_day_in_utc(
     tmp_path: Path, run: Run, dates: tuple[str, ...], expected: dict[str, set[str]]
 ) -> None:
