@@ -274,14 +274,13 @@ def test_ground_that_two_cells_show_is_drawn_in_one_of_them(tmp_path: Path) -> N
         a_map(tmp_path / "w.tif", west, grid_of((40, 40)), cell="utm33n"),
         a_map(tmp_path / "e.tif", east, grid_of((40, 30), left=900_000.0), cell="utm34n"),
     ]
-    assert draw(tmp_path / "s", *maps, "--number", 200, "--minimum", 20) == 0
+    sample = labelled(tmp_path, as_mapped, *maps, "--number", 200, "--minimum", 20)
     design = read_json(tmp_path / "s/sample.json")
     assert sum(stratum["pixels"] for stratum in design["strata"]) == 40 * 30 + 40 * 25
     assert {pixel["map"] for pixel in design["pixels"]} == {0, 1}
     arrays = west, east
     assert all(arrays[p["map"]][p["row"], p["column"]] == p["mapped"] for p in design["pixels"])
-    label(tmp_path / "s/sample.gpkg", as_mapped)
-    assert estimate(tmp_path, maps, "--sample", tmp_path / "s/sample.gpkg")["outside"] == 0
+    assert estimate(tmp_path, maps, "--sample", sample)["outside"] == 0
 
 
 def test_in_degrees_pixels_in_the_north_count_less(tmp_path: Path) -> None:
@@ -289,12 +288,11 @@ def test_in_degrees_pixels_in_the_north_count_less(tmp_path: Path) -> None:
     numbers[:200] = 1
     grid = grid_of(numbers.shape, 0.1, 10.0, 70.0, "EPSG:4326")
     path = a_map(tmp_path / "m.tif", numbers, grid)
-    assert draw(tmp_path / "s", path, "--number", 300) == 0
+    sample = labelled(tmp_path, as_mapped, path, "--number", 300)
     design = {row["name"]: row for row in read_json(tmp_path / "s/sample.json")["strata"]}
     assert design["forest"]["pixels"] == design["crop"]["pixels"]
     assert design["forest"]["hectares"] < 0.8 * design["crop"]["hectares"]
-    label(tmp_path / "s/sample.gpkg", as_mapped)
-    areas = estimate(tmp_path, [path], "--sample", tmp_path / "s/sample.gpkg")["areas"]
+    areas = estimate(tmp_path, [path], "--sample", sample)["areas"]
     for name in ("forest", "crop"):
         assert areas[name]["hectares"]["estimate"] == pytest.approx(design[name]["hectares"], rel=1e-6)
         assert areas[name]["mapped_hectares"] == pytest.approx(design[name]["hectares"], rel=1e-6)
@@ -308,11 +306,10 @@ def test_the_mean_of_a_map_of_values_is_corrected_by_the_sample(tmp_path: Path) 
     path = write_map(
         tmp_path / "v.tif", biased[None], grid_of(SHAPE), float("nan"), ("height",), task="regression", scenes="s"
     )
-    assert draw(tmp_path / "s", path, "--number", 400) == 0
+    sample = labelled(tmp_path, lambda p: float(truth[p["row"], p["column"]]), path, "--number", 400)
     design = read_json(tmp_path / "s/sample.json")
     assert len(design["strata"]) == 5
-    label(tmp_path / "s/sample.gpkg", lambda p: float(truth[p["row"], p["column"]]))
-    document = estimate(tmp_path, [path], "--sample", tmp_path / "s/sample.gpkg")
+    document = estimate(tmp_path, [path], "--sample", sample)
     exact = float(truth[np.isfinite(biased)].mean())
     assert abs(document["mapped_mean"] - exact) > 2
     assert document["mean"]["interval"][0] < exact < document["mean"]["interval"][1]

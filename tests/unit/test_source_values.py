@@ -47,8 +47,7 @@ def test_classes_coded_from_1_with_0_as_unlabelled_stop_with_the_table_and_the_c
         ["1", "1,536", "other"],
         ["2", "768", "no", "class"],
     ]
-    assert "0 means unlabelled and the others in this order mean forest, other" in completed.stderr
-    assert "label.codes: [1, 2] and label.ignore: [0]" in completed.stderr
+    completed.ends(3, "0 means unlabelled and the others in this order", "label.codes: [1, 2] and label.ignore: [0]")
     assert not (tmp_path / "labels.zarr").exists()
     label(run, tmp_path, *arguments, "--codes", 1, 2, "--ignore", 0).ends(0)
     np.testing.assert_array_equal(stored(tmp_path), striped(NO_LABEL, 0, 1, 0))
