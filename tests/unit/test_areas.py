@@ -239,12 +239,12 @@ def test_a_sample_of_an_old_map_serves_a_new_one(tmp_path: Path, mapped: Path) -
 
 def test_interpreters_are_counted_by_majority_and_compared(tmp_path: Path, mapped: Path) -> None:
     assert draw(tmp_path / "s", mapped, "--number", 150) == 0
-    wrong = {"one": {3: 1, 4: 1}, "two": {4: 2, 5: 2}, "three": {6: 1}}
-    for name, shifts in wrong.items():
+    shifts_of = {"one": {3: 1, 4: 1}, "two": {4: 2, 5: 2}, "three": {6: 1}}
+    for name, shifts in shifts_of.items():
         path = tmp_path / f"s/{name}.gpkg"
         path.write_bytes((tmp_path / "s/sample.gpkg").read_bytes())
         label(path, lambda p, shifts=shifts: CLASSES[(p["mapped"] + shifts.get(p["id"], 0)) % 3])
-    document = estimate(tmp_path, [mapped], "--sample", *(tmp_path / f"s/{name}.gpkg" for name in wrong))
+    document = estimate(tmp_path, [mapped], "--sample", *(tmp_path / f"s/{name}.gpkg" for name in shifts_of))
     # Three labels for one pixel have no majority; a single other label is outvoted.
     assert document["disagreed"] == [4]
     assert document["labelled"] == 149

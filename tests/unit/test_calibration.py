@@ -107,7 +107,7 @@ def test_below_six_independent_squares_there_is_no_interval_however_many_squares
     smooth, uneven = np.linspace(0.0, 0.4, side).repeat(side), 0.4 * (np.indices((side, side)).sum(0) % 2).ravel()
     errors = [(stream.random(len(squares)) < share[squares]).astype(np.int64) for share in (smooth, uneven)]
     rising, checkered = (
-        calibration_intervals(sums_of(probability, wrong, squares, side**2), units) for wrong in errors
+        calibration_intervals(sums_of(probability, is_wrong, squares, side**2), units) for is_wrong in errors
     )
     assert rising["pieces"] == checkered["pieces"] == 36
     assert rising["independent"] < 6 < checkered["independent"]

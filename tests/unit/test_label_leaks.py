@@ -260,8 +260,8 @@ def test_a_polygon_in_two_splits_is_found(tmp_path: Path, run: Run, edge: int, c
     labels = label_polygons(run, tmp_path, fields_geojson(tmp_path / "fields.geojson", edge))
     tiles = write_tiles(tmp_path / "a.zarr", "a", image(Tiles(labels).read("label"), 1))
     completed = split(run, tmp_path, [tiles], [labels], *STRIPS).ends(code)
-    found = "polygon (2 times): 2 of 6 polygons of the labels have pixels in train and test"
-    assert (found in completed.stderr) == (code == 4)
+    sentence = "polygon (2 times): 2 of 6 polygons of the labels have pixels in train and test"
+    assert (sentence in completed.stderr) == (code == 4)
 
 
 BY_POLYGON = ("--method", "group", "--by", "polygon", "--fractions", 0.5, 0.2, 0.3, "--min-valid", 0.02)

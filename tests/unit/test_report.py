@@ -241,8 +241,8 @@ def test_links_lead_to_parts_that_exist(page: str) -> None:
 
 def test_the_page_says_where_the_data_come_from(page: str) -> None:
     text, cloud, parameters = Tags(page).text, f"6.5{SPACE}%", f"117{SPACE}000"
-    for said in ("Copernicus 2020", "https://example.org/licence", "2020-06-02", cloud, "learning rate", parameters):
-        assert said in text
+    for part in ("Copernicus 2020", "https://example.org/licence", "2020-06-02", cloud, "learning rate", parameters):
+        assert part in text
     assert re.search(r"Weights \(sha256\)\s*[0-9a-f]{64}", text)
 
 
@@ -548,8 +548,8 @@ def test_the_model_card_says_what_is_not_stated_and_what_was_not_measured(run_: 
     range_text = "Errors are correlated over about 12 pixels (120 m), as measured in the test areas."
     scenes = ("Licence of the scenes: https://example.org/licence", "Copernicus 2020")
     named = (to_card(read_json(item), item)["classes"][1], *scenes)
-    for said in ("Use: not stated", "Not measured.", range_text, *named):
-        assert said in model
+    for part in ("Use: not stated", "Not measured.", range_text, *named):
+        assert part in model
     assert "| S2 | 2020-06-02 |" in data
     assert "Not measured." in Tags(page).text, "the cards are in the page too"
 
