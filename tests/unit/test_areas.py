@@ -15,6 +15,7 @@ import pyogrio.raw
 import pytest
 from builders import grid_of, stage, write_map
 from odc.geo.geobox import GeoBox
+from scenery import Run
 
 from eopipe import cli
 from eopipe.areas.sample_files import read_design
@@ -79,6 +80,17 @@ def estimate(folder: Path, maps: list[Path], *options: object) -> dict[str, Any]
     return document
 
 
+def as_mapped(pixel: dict[str, Any]) -> str:
+    return CLASSES[pixel["mapped"]]
+
+
+def labelled(folder: Path, label_of: Callable[[dict[str, Any]], str | float | None], *maps_and_options: object) -> Path:
+    """A sample of maps, drawn into the folder `s`, with its labels."""
+    assert draw(folder / "s", *maps_and_options) == 0
+    label(folder / "s/sample.gpkg", label_of)
+    return folder / "s/sample.gpkg"
+
+
 @pytest.fixture
 def mapped(tmp_path: Path) -> Path:
     return a_map(tmp_path / "results/maps/mosaic/classes.tif", errors_in(truth_of()))
@@ -124,9 +136,7 @@ def test_what_a_map_says_is_in_the_files_to_label_only_where_it_is_asked_for(tmp
 def test_the_geopackage_has_a_pick_list_a_style_and_the_design_and_keeps_them_when_it_is_saved(
     tmp_path: Path, mapped: Path
 ) -> None:
-    assert draw(tmp_path / "s", mapped, "--number", 150) == 0
-    path = tmp_path / "s/sample.gpkg"
-    label(path, lambda pixel: CLASSES[pixel["mapped"]])
+    path = labelled(tmp_path, as_mapped, mapped, "--number", 150)
     with closing(sqlite3.connect(path)) as file:
         domain = file.execute("SELECT value FROM gpkg_data_column_constraints WHERE constraint_type = 'enum'")
         assert [value for (value,) in domain] == list(CLASSES)
@@ -149,21 +159,18 @@ def test_the_geopackage_has_a_pick_list_a_style_and_the_design_and_keeps_them_wh
     np.testing.assert_allclose(np.column_stack([shapely.get_x(centres), shapely.get_y(centres)]), expected, atol=1e-7)
 
 
-def test_labels_are_never_drawn_over(tmp_path: Path, mapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert draw(tmp_path / "s", mapped, "--number", 150) == 0
-    path = tmp_path / "s/sample.gpkg"
-    label(path, lambda _: "water")
+def test_labels_are_never_drawn_over(tmp_path: Path, mapped: Path, run: Run) -> None:
+    path = labelled(tmp_path, lambda _: "water", mapped, "--number", 150)
     before = path.read_bytes()
-    assert draw(tmp_path / "s", mapped, "--number", 150) == 2
-    assert "sample.gpkg" in capsys.readouterr().err
+    run("sample", mapped, "--number", 150, "--to", tmp_path / "s").ends(2, "sample.gpkg")
     assert path.read_bytes() == before
 
 
 def test_estimated_areas_are_those_of_the_truth_within_their_intervals(tmp_path: Path, mapped: Path) -> None:
     truth = truth_of()
-    assert draw(tmp_path / "s", mapped, "--number", 400, "--seed", 1) == 0
-    path = tmp_path / "s/sample.gpkg"
-    label(path, lambda pixel: CLASSES[truth[pixel["row"], pixel["column"]]])
+    path = labelled(
+        tmp_path, lambda pixel: CLASSES[truth[pixel["row"], pixel["column"]]], mapped, "--number", 400, "--seed", 1
+    )
     document = estimate(tmp_path, [mapped], "--sample", path)
     hectares = dict(zip(CLASSES, np.bincount(truth.ravel()) / truth.size * document["hectares"], strict=True))
     for name in CLASSES:
@@ -219,9 +226,8 @@ def test_a_table_of_collect_earth_online_gives_the_same_as_the_geopackage(tmp_pa
 def test_a_sample_of_an_old_map_serves_a_new_one(tmp_path: Path, mapped: Path) -> None:
     truth = truth_of()
     better = a_map(tmp_path / "new.tif", errors_in(truth, 0.02, seed=5))
-    assert draw(tmp_path / "s", mapped, "--number", 600) == 0
-    label(tmp_path / "s/sample.gpkg", lambda pixel: CLASSES[truth[pixel["row"], pixel["column"]]])
-    old, new = (estimate(tmp_path, [path], "--sample", tmp_path / "s/sample.gpkg") for path in (mapped, better))
+    sample = labelled(tmp_path, lambda pixel: CLASSES[truth[pixel["row"], pixel["column"]]], mapped, "--number", 600)
+    old, new = (estimate(tmp_path, [path], "--sample", sample) for path in (mapped, better))
     areas = [{name: row["hectares"] for name, row in each["areas"].items()} for each in (old, new)]
     assert areas[0] == areas[1]
     assert old["overall_accuracy"]["estimate"] < 0.95 < new["overall_accuracy"]["estimate"]
@@ -233,16 +239,12 @@ def test_a_sample_of_an_old_map_serves_a_new_one(tmp_path: Path, mapped: Path) -
 
 def test_interpreters_are_counted_by_majority_and_compared(tmp_path: Path, mapped: Path) -> None:
     assert draw(tmp_path / "s", mapped, "--number", 150) == 0
-    names = ("one", "two", "three")
-    pixels_wrong = {"one": {3, 4}, "two": {4, 5}, "three": {6}}
-    for name in names:
+    shifts_of = {"one": {3: 1, 4: 1}, "two": {4: 2, 5: 2}, "three": {6: 1}}
+    for name, shifts in shifts_of.items():
         path = tmp_path / f"s/{name}.gpkg"
         path.write_bytes((tmp_path / "s/sample.gpkg").read_bytes())
-        shift = {"one": 1, "two": 2, "three": 1}[name]
-        label(
-            path, lambda p, name=name, shift=shift: CLASSES[(p["mapped"] + shift * (p["id"] in pixels_wrong[name])) % 3]
-        )
-    document = estimate(tmp_path, [mapped], "--sample", *(tmp_path / f"s/{name}.gpkg" for name in names))
+        label(path, lambda p, shifts=shifts: CLASSES[(p["mapped"] + shifts.get(p["id"], 0)) % 3])
+    document = estimate(tmp_path, [mapped], "--sample", *(tmp_path / f"s/{name}.gpkg" for name in shifts_of))
     # Three labels for one pixel have no majority; a single other label is outvoted.
     assert document["disagreed"] == [4]
     assert document["labelled"] == 149
@@ -256,9 +258,8 @@ def test_interpreters_are_counted_by_majority_and_compared(tmp_path: Path, mappe
 def test_pixels_without_a_label_are_named_and_the_others_of_their_stratum_stand_for_them(
     tmp_path: Path, mapped: Path
 ) -> None:
-    assert draw(tmp_path / "s", mapped, "--number", 150) == 0
-    label(tmp_path / "s/sample.gpkg", lambda p: None if p["id"] <= 20 else CLASSES[p["mapped"]])
-    document = estimate(tmp_path, [mapped], "--sample", tmp_path / "s/sample.gpkg")
+    sample = labelled(tmp_path, lambda p: None if p["id"] <= 20 else CLASSES[p["mapped"]], mapped, "--number", 150)
+    document = estimate(tmp_path, [mapped], "--sample", sample)
     assert (document["labelled"], document["unlabelled"]) == (130, 20)
     assert document["areas"]["crop"]["share"]["estimate"] == pytest.approx(
         float((errors_in(truth_of()) == 0).mean()), abs=1e-6
@@ -273,14 +274,13 @@ def test_ground_that_two_cells_show_is_drawn_in_one_of_them(tmp_path: Path) -> N
         a_map(tmp_path / "w.tif", west, grid_of((40, 40)), cell="utm33n"),
         a_map(tmp_path / "e.tif", east, grid_of((40, 30), left=900_000.0), cell="utm34n"),
     ]
-    assert draw(tmp_path / "s", *maps, "--number", 200, "--minimum", 20) == 0
+    sample = labelled(tmp_path, as_mapped, *maps, "--number", 200, "--minimum", 20)
     design = read_json(tmp_path / "s/sample.json")
     assert sum(stratum["pixels"] for stratum in design["strata"]) == 40 * 30 + 40 * 25
     assert {pixel["map"] for pixel in design["pixels"]} == {0, 1}
     arrays = west, east
     assert all(arrays[p["map"]][p["row"], p["column"]] == p["mapped"] for p in design["pixels"])
-    label(tmp_path / "s/sample.gpkg", lambda p: CLASSES[p["mapped"]])
-    assert estimate(tmp_path, maps, "--sample", tmp_path / "s/sample.gpkg")["outside"] == 0
+    assert estimate(tmp_path, maps, "--sample", sample)["outside"] == 0
 
 
 def test_in_degrees_pixels_in_the_north_count_less(tmp_path: Path) -> None:
@@ -288,12 +288,11 @@ def test_in_degrees_pixels_in_the_north_count_less(tmp_path: Path) -> None:
     numbers[:200] = 1
     grid = grid_of(numbers.shape, 0.1, 10.0, 70.0, "EPSG:4326")
     path = a_map(tmp_path / "m.tif", numbers, grid)
-    assert draw(tmp_path / "s", path, "--number", 300) == 0
+    sample = labelled(tmp_path, as_mapped, path, "--number", 300)
     design = {row["name"]: row for row in read_json(tmp_path / "s/sample.json")["strata"]}
     assert design["forest"]["pixels"] == design["crop"]["pixels"]
     assert design["forest"]["hectares"] < 0.8 * design["crop"]["hectares"]
-    label(tmp_path / "s/sample.gpkg", lambda p: CLASSES[p["mapped"]])
-    areas = estimate(tmp_path, [path], "--sample", tmp_path / "s/sample.gpkg")["areas"]
+    areas = estimate(tmp_path, [path], "--sample", sample)["areas"]
     for name in ("forest", "crop"):
         assert areas[name]["hectares"]["estimate"] == pytest.approx(design[name]["hectares"], rel=1e-6)
         assert areas[name]["mapped_hectares"] == pytest.approx(design[name]["hectares"], rel=1e-6)
@@ -307,11 +306,10 @@ def test_the_mean_of_a_map_of_values_is_corrected_by_the_sample(tmp_path: Path) 
     path = write_map(
         tmp_path / "v.tif", biased[None], grid_of(SHAPE), float("nan"), ("height",), task="regression", scenes="s"
     )
-    assert draw(tmp_path / "s", path, "--number", 400) == 0
+    sample = labelled(tmp_path, lambda p: float(truth[p["row"], p["column"]]), path, "--number", 400)
     design = read_json(tmp_path / "s/sample.json")
     assert len(design["strata"]) == 5
-    label(tmp_path / "s/sample.gpkg", lambda p: float(truth[p["row"], p["column"]]))
-    document = estimate(tmp_path, [path], "--sample", tmp_path / "s/sample.gpkg")
+    document = estimate(tmp_path, [path], "--sample", sample)
     exact = float(truth[np.isfinite(biased)].mean())
     assert abs(document["mapped_mean"] - exact) > 2
     assert document["mean"]["interval"][0] < exact < document["mean"]["interval"][1]
@@ -322,54 +320,31 @@ def test_the_mean_of_a_map_of_values_is_corrected_by_the_sample(tmp_path: Path) 
     assert "height" in (tmp_path / "areas.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "names"),
-    [
-        (["--number", "20"], 2, ("minimum", "50", "--number")),
-        (["--number", "300", "--standard-error", "0.1"], 2, ("--number", "--standard-error")),
-        (["--number", "99999"], 2, ("12000", "--number")),
-        (["--standard-error", "0.02", "--expected-accuracy", "wood=0.7"], 2, ("wood", "crop, forest, water")),
-        (["--standard-error", "0.02", "--expected-accuracy", "80"], 2, ("80", "0.8")),
-    ],
-)
+@pytest.mark.parametrize(("options", "names"), [
+    (["--number", "20"], ("minimum", "50", "--number")),
+    (["--number", "300", "--standard-error", "0.1"], ("--number", "--standard-error")),
+    (["--number", "99999"], ("12000", "--number")),
+    (["--standard-error", "0.02", "--expected-accuracy", "wood=0.7"], ("wood", "crop, forest, water")),
+    (["--standard-error", "0.02", "--expected-accuracy", "80"], ("80", "0.8")),
+])  # fmt: skip
 def test_a_sample_that_cannot_be_drawn_is_refused_and_writes_nothing(
-    tmp_path: Path,
-    mapped: Path,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    code: int,
-    names: tuple[str, ...],
+    tmp_path: Path, mapped: Path, run: Run, options: list[str], names: tuple[str, ...]
 ) -> None:
-    assert draw(tmp_path / "s", mapped, *options) == code
-    message = capsys.readouterr().err
-    assert all(name in message for name in names)
+    run("sample", mapped, *options, "--to", tmp_path / "s").ends(2, *names)
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize(
-    ("tags", "second", "names"),
-    [
-        ({}, {"scenes": "t"}, ("same ground", "m.tif", "n.tif")),
-        ({"places": "test"}, None, ("test places", "predict")),
-        ({"classes": ""}, None, ("m.tif", "classes")),
-    ],
-)
+@pytest.mark.parametrize(("tags", "second", "names"), [
+    ({}, {"scenes": "t"}, ("same ground", "m.tif", "n.tif")),
+    ({"places": "test"}, None, ("test places", "predict")),
+    ({"classes": ""}, None, ("m.tif", "classes")),
+])  # fmt: skip
 def test_maps_that_are_no_population_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], tags: dict[str, str], second: dict[str, str] | None, names: Any
+    tmp_path: Path, run: Run, tags: dict[str, str], second: dict[str, str] | None, names: tuple[str, ...]
 ) -> None:
     maps = [a_map(tmp_path / "m.tif", truth_of(), **tags)]
     maps += [] if second is None else [a_map(tmp_path / "n.tif", truth_of(), **second)]
-    assert draw(tmp_path / "s", *maps, "--number", 200) == 3
-    message = capsys.readouterr().err
-    assert all(name in message for name in names)
-
-
-def other_label(value: str) -> Callable[[Path], None]:
-    return lambda path: label(path, lambda p: value if p["id"] == 7 else CLASSES[p["mapped"]])
-
-
-def without(stratum: int) -> Callable[[Path], None]:
-    return lambda path: label(path, lambda p: None if p["stratum"] == stratum else CLASSES[p["mapped"]])
+    run("sample", *maps, "--number", 200, "--to", tmp_path / "s").ends(3, *names)
 
 
 def renamed(path: Path) -> None:
@@ -378,75 +353,51 @@ def renamed(path: Path) -> None:
 
 
 def of_another_seed(path: Path) -> None:
+    label(path, as_mapped)
     design = read_json(path.with_name("sample.json"))
     design["pixels"][0]["id"] = 9999
     path.with_name("sample.json").write_text(json.dumps(design))
 
 
-@pytest.mark.parametrize(
-    ("change", "names"),
-    [
-        (lambda path: None, ("no label", "label")),
-        (other_label("forrest"), ("id 7", "forrest", "did you mean forest")),
-        (without(2), ("strata water", "label two pixels")),
-        (renamed, ("no column label", "class", "--label-column")),
-    ],
-)
-def test_labels_that_say_nothing_are_refused(
+def of_other_classes(path: Path) -> None:
+    label(path, as_mapped)
+    a_map(path.parents[1] / "o.tif", truth_of(), classes=legend(("crop", "forest", "ice")))
+
+
+POINT = "longitude,latitude,class\n15.0,0.5,crop\n"
+
+
+@pytest.mark.parametrize(("change", "options", "names"), [
+    (lambda path: None, {}, ("no label", "label")),
+    (lambda path: label(path, lambda p: "forrest" if p["id"] == 7 else as_mapped(p)), {},
+     ("id 7", "forrest", "did you mean forest")),
+    (lambda path: label(path, lambda p: None if p["stratum"] == 2 else as_mapped(p)), {},
+     ("strata water", "label two pixels")),
+    (renamed, {}, ("no column label", "class", "--label-column")),
+    (lambda path: path.with_name("points.csv").write_text(POINT), {"sample": "s/points.csv"},
+     ("points.csv", "no probability sample", "eopipe sample")),
+    (of_another_seed, {"sample-design": "s/sample.json"}, ("is not in the design",)),
+    (of_other_classes, {"classes": "o.tif"}, ("ice", "water")),
+])  # fmt: skip
+def test_labels_that_say_nothing_or_are_of_another_sample_or_legend_are_refused(
     tmp_path: Path,
     mapped: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: Callable[[Path], None],
+    run: Run,
+    change: Callable[[Path], object],
+    options: dict[str, str],
     names: tuple[str, ...],
 ) -> None:
     assert draw(tmp_path / "s", mapped, "--number", 150) == 0
     change(tmp_path / "s/sample.gpkg")
-    files = ("--areas", tmp_path / "areas.json", "--page", tmp_path / "areas.html")
-    assert stage("estimate", "--classes", mapped, "--sample", tmp_path / "s/sample.gpkg", *files) == 3
-    message = capsys.readouterr().err
-    assert all(name in message for name in names)
+    files = {"classes": mapped, "sample": "s/sample.gpkg", "areas": "areas.json", "page": "areas.html"} | options
+    run("estimate", *(word for key, name in files.items() for word in (f"--{key}", tmp_path / name))).ends(3, *names)
     assert not (tmp_path / "areas.json").exists()
-
-
-def test_labels_that_are_no_probability_sample_are_refused(
-    tmp_path: Path, mapped: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    test_pixels = tmp_path / "points.csv"
-    test_pixels.write_text("longitude,latitude,class\n15.0,0.5,crop\n")
-    files = ("--areas", tmp_path / "areas.json", "--page", tmp_path / "areas.html")
-    assert stage("estimate", "--classes", mapped, "--sample", test_pixels, *files) == 3
-    message = capsys.readouterr().err
-    assert all(name in message for name in ("points.csv", "no probability sample", "eopipe sample"))
-
-
-def test_a_design_that_does_not_fit_its_labels_is_refused(
-    tmp_path: Path, mapped: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert draw(tmp_path / "s", mapped, "--number", 150) == 0
-    label(tmp_path / "s/sample.gpkg", lambda p: CLASSES[p["mapped"]])
-    of_another_seed(tmp_path / "s/sample.gpkg")
-    files = ("--areas", tmp_path / "areas.json", "--page", tmp_path / "areas.html")
-    arguments = ("--sample", tmp_path / "s/sample.gpkg", "--sample-design", tmp_path / "s/sample.json")
-    assert stage("estimate", "--classes", mapped, *arguments, *files) == 3
-    assert "is not in the design" in capsys.readouterr().err
-
-
-def test_a_map_of_other_classes_is_refused(tmp_path: Path, mapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = a_map(tmp_path / "o.tif", truth_of(), classes=legend(("crop", "forest", "ice")))
-    assert draw(tmp_path / "s", mapped, "--number", 150) == 0
-    label(tmp_path / "s/sample.gpkg", lambda p: CLASSES[p["mapped"]])
-    files = ("--areas", tmp_path / "areas.json", "--page", tmp_path / "areas.html")
-    assert stage("estimate", "--classes", other, "--sample", tmp_path / "s/sample.gpkg", *files) == 3
-    message = capsys.readouterr().err
-    assert "ice" in message
-    assert "water" in message
 
 
 def test_a_map_is_held_against_what_is_required_of_its_areas(tmp_path: Path, mapped: Path) -> None:
     truth = truth_of()
-    assert draw(tmp_path / "s", mapped, "--number", 400) == 0
-    label(tmp_path / "s/sample.gpkg", lambda p: CLASSES[truth[p["row"], p["column"]]])
-    row = estimate(tmp_path, [mapped], "--sample", tmp_path / "s/sample.gpkg")["areas"]["forest"]
+    sample = labelled(tmp_path, lambda p: CLASSES[truth[p["row"], p["column"]]], mapped, "--number", 400)
+    row = estimate(tmp_path, [mapped], "--sample", sample)["areas"]["forest"]
     error = row["hectares"]["standard_error"] / row["hectares"]["estimate"]
     reached = [f"area_error:forest={1.01 * error}", "users_accuracy:forest=0.8", "overall_accuracy=0.8"]
     check_requirements(reached, None, tmp_path / "areas.json")

@@ -1,6 +1,5 @@
 """Calibration: the temperature that is fitted, what it does to a map, and how calibration is measured."""
 
-import json
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,11 @@ import torch
 from builders import describe_model, map_options, read_bands, save_model, stage, west_east, write_labels, write_tiles
 from hypothesis import given
 from hypothesis import strategies as st
+from scenery import covered_area
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
-from eopipe.evaluation.calibration import (
-    calibration_intervals,
-    jackknife,
-    reliability_measures,
-    reliability_sums,
-)
+from eopipe.evaluation.calibration import calibration_intervals, jackknife, reliability_measures, reliability_sums
 from eopipe.evaluation.correlation import SamplingUnits
 from eopipe.evaluation.fit_calibration import LabelledSamples
 from eopipe.inference.temperature import HIGHEST, LOWEST, apply_temperature, fit_temperature
@@ -110,12 +105,9 @@ def test_below_six_independent_squares_there_is_no_interval_however_many_squares
     squares = np.repeat(np.arange(side**2), pixels)
     # Errors rise from one side to the other, or are in every second square.
     smooth, uneven = np.linspace(0.0, 0.4, side).repeat(side), 0.4 * (np.indices((side, side)).sum(0) % 2).ravel()
+    errors = [(stream.random(len(squares)) < share[squares]).astype(np.int64) for share in (smooth, uneven)]
     rising, checkered = (
-        calibration_intervals(
-            sums_of(probability, (stream.random(len(squares)) < share[squares]).astype(np.int64), squares, side**2),
-            units,
-        )
-        for share in (smooth, uneven)
+        calibration_intervals(sums_of(probability, is_wrong, squares, side**2), units) for is_wrong in errors
     )
     assert rising["pieces"] == checkered["pieces"] == 36
     assert rising["independent"] < 6 < checkered["independent"]
@@ -123,30 +115,20 @@ def test_below_six_independent_squares_there_is_no_interval_however_many_squares
     assert all(checkered[name][0] < checkered[name][1] for name in ("ece", "brier", "nll"))
 
 
-def region(stream: np.random.Generator, temperature: float, count: int) -> tuple[AnyArray, IntArray]:
-    """Probabilities of a place where this temperature is right, and its classes."""
-    logits = stream.normal(scale=2, size=(3, count))
-    truth = draw(softmax(logits), int(stream.integers(1 << 30)))
-    return softmax(logits * temperature), truth
-
-
 def samples_of(
     stream: np.random.Generator, temperatures: list[float], count: int = 300, units: SamplingUnits | None = None
 ) -> LabelledSamples:
     """Samples of regions with a temperature each; regions are independent pieces, or of 25 squares of a grid each."""
-    parts = [region(stream, temperature, count) for temperature in temperatures]
-    probability, truth = np.hstack([part for part, _ in parts]), np.concatenate([part for _, part in parts])
+    parts = []
+    for temperature in temperatures:
+        logits = stream.normal(scale=2, size=(3, count))
+        parts.append((softmax(logits * temperature), draw(softmax(logits), int(stream.integers(1 << 30)))))
+    probability, truth = (np.concatenate(part, -1) for part in zip(*parts, strict=True))
     unit = np.repeat(np.arange(len(parts)), count)
     if units:
         square, start = stream.integers(0, 25, len(unit)), 12 * unit
         unit = np.searchsorted(units.used, (start + square // 5) * units.columns + square % 5)
     return LabelledSamples(probability, truth, unit, units or SamplingUnits(0, 0, np.arange(len(parts))))
-
-
-def change_of_ece(stream: np.random.Generator, temperatures: list[float], applied: float) -> float:
-    """The ECE of new regions at a temperature, less that at 1."""
-    tested = samples_of(stream, temperatures)
-    return tested.scores(applied)["ece"] - tested.scores(1.0)["ece"]
 
 
 @pytest.mark.parametrize("middle", [0.7, 1.0, 1.35])
@@ -172,7 +154,8 @@ def test_many_regions_prove_nearly_all_of_a_temperature(middle: float, least: fl
         gains[regions] = np.log(applied) / np.log(fitted)
         assert pieces["pieces"] == regions
         assert 0.9 * regions < pieces["independent"] <= regions
-        assert change_of_ece(stream, (middle * np.exp(stream.normal(0, 0.3, 20))).tolist(), applied) < -0.03
+        tested = samples_of(stream, (middle * np.exp(stream.normal(0, 0.3, 20))).tolist())
+        assert tested.scores(applied)["ece"] - tested.scores(1.0)["ece"] < -0.03
     assert least - 0.2 < gains[12] < gains[150] < 1
     assert gains[150] > 0.85
 
@@ -201,10 +184,8 @@ def test_ece_of_new_regions_hardly_rises_where_a_fitted_temperature_often_raises
 
 
 def test_squares_of_two_regions_are_few_pieces_however_many_they_are() -> None:
-    columns = 6
-    used = np.concatenate(
-        [(12 * n + np.repeat(np.arange(5), 5)) * columns + np.tile(np.arange(5), 5) for n in range(2)]
-    )
+    columns, square = 6, np.arange(5)
+    used = np.concatenate([(12 * n + np.repeat(square, 5)) * columns + np.tile(square, 5) for n in range(2)])
     samples = samples_of(np.random.default_rng(3), [4.0, 2.0], 6000, SamplingUnits(columns, 16, used))
     applied, pieces = samples.proven_temperature(fit_temperature(samples.probability, samples.truth))
     assert pieces["pieces"] == 50
@@ -244,7 +225,7 @@ class Mosaic:
             image = stream.integers(500, 4000, (2, *SHAPE)).astype(np.uint16)
             self.tiles.append(write_tiles(folder / f"{name}.zarr", image, stream.random(SHAPE) < 0.8))
         names = ("height",) if task == "regression" else CLASSES
-        self.model = write_model(folder / "model", task, names)
+        self.model = save_model(folder / "model", describe_model(task, names, chip=CHIP))
         self.split = write_split(folder / "split.json", names)
         self.classes, self.probability = self.predict(folder / "plain")
         label: AnyArray = np.ones(SHAPE, np.float32)
@@ -271,8 +252,11 @@ class Mosaic:
         return builders.evaluate(folder, *map_options(folder), *inputs)
 
 
-def write_model(path: Path, task: str, names: tuple[str, ...], weight: float | None = None) -> Path:
-    return save_model(path, describe_model(task, names, chip=CHIP), weight=weight)
+def changed(mosaic: Mosaic, **fields: Any) -> Mosaic:
+    """The same model with another split, or on some of the scenes."""
+    other = copy(mosaic)
+    vars(other).update(fields)
+    return other
 
 
 def write_split(path: Path, names: tuple[str, ...], **changes: Any) -> Path:
@@ -345,12 +329,9 @@ def test_the_calibration_of_another_model_is_refused(mosaic: Mosaic, capsys: pyt
 
 
 def test_without_validation_places_the_temperature_is_one_and_the_file_says_why(mosaic: Mosaic) -> None:
-    samples = json.loads(mosaic.split.read_text())["samples"] | {"val": []}
-    split, mosaic.split = mosaic.split, write_split(mosaic.folder / "empty.json", CLASSES, samples=samples)
-    try:
-        assert mosaic.calibrate("empty-calibration.json") == 0
-    finally:
-        mosaic.split = split
+    samples = read_json(mosaic.split)["samples"] | {"val": []}
+    split = write_split(mosaic.folder / "empty.json", CLASSES, samples=samples)
+    assert changed(mosaic, split=split).calibrate("empty-calibration.json") == 0
     content = mosaic.read("empty-calibration.json")
     assert (content["temperature"], content["pixels"]) == (1.0, 0)
     assert content["reason"] == "the split has no labelled and valid validation place"
@@ -369,18 +350,13 @@ def test_maps_of_scenes_that_are_split_have_the_temperature_of_those_that_valida
     mosaic: Mosaic, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Every sample of the split is of the first scene, so the map of the second one has no part in it.
-    split, mosaic.split = mosaic.split, write_split(mosaic.folder / "scenes.json", CLASSES, by_scene=True)
-    try:
-        assert mosaic.calibrate("scenes-calibration.json") == 0
-    finally:
-        mosaic.split = split
+    split = write_split(mosaic.folder / "scenes.json", CLASSES, by_scene=True)
+    assert changed(mosaic, split=split).calibrate("scenes-calibration.json") == 0
     content = mosaic.read("scenes-calibration.json")
     assert (content["maps"], content["scenes"]) == ("each image", ["a", "b"])
-    samples = [np.array(row) for row in json.loads((mosaic.folder / "scenes.json").read_text())["samples"]["val"]]
-    of_scene = replaced_tiles(mosaic, mosaic.tiles[:1]).predict(tmp_path / "first")[1]
-    is_val = np.zeros(SHAPE, bool)
-    for _, row, column in samples:
-        is_val[row : row + CHIP, column : column + CHIP] = True
+    first = changed(mosaic, tiles=mosaic.tiles[:1])
+    of_scene = first.predict(tmp_path / "first")[1]
+    is_val = covered_area(SHAPE, read_json(split)["samples"]["val"], CHIP)
     is_val &= (read_bands(tmp_path / "first/classes.tif")[0] != NO_LABEL) & (mosaic.label != NO_LABEL)
     assert content["pixels"] == is_val.sum()
     expected = fit_temperature(of_scene[:, is_val], mosaic.label[is_val].astype(np.int64))
@@ -389,34 +365,22 @@ def test_maps_of_scenes_that_are_split_have_the_temperature_of_those_that_valida
     assert expected < content["temperature"] < 0.25
     calibration = ["--calibration", mosaic.folder / "scenes-calibration.json"]
     with caplog.at_level("WARNING", "eopipe"):
-        _, calibrated = replaced_tiles(mosaic, mosaic.tiles[:1]).predict(tmp_path / "one", *calibration)
+        _, calibrated = first.predict(tmp_path / "one", *calibration)
         assert "other_scenes" not in caplog.text
         mosaic.predict(tmp_path / "both", *calibration)
     assert "it fits maps of one of its own scenes" in caplog.text
-    np.testing.assert_allclose(
-        calibrated[:, is_val], apply_temperature(of_scene[:, is_val], content["temperature"]), atol=0.01
-    )
-
-
-def replaced_tiles(mosaic: Mosaic, tiles: list[Path]) -> Mosaic:
-    """The same model on some of the scenes."""
-    other = copy(mosaic)
-    other.tiles = tiles
-    return other
+    expected_shares = apply_temperature(of_scene[:, is_val], content["temperature"])
+    np.testing.assert_allclose(calibrated[:, is_val], expected_shares, atol=0.01)
 
 
 @pytest.mark.exhaustive
 def test_maps_of_single_scenes_are_scored_though_one_has_no_test_places(mosaic: Mosaic, tmp_path: Path) -> None:
     split = write_split(tmp_path / "split.json", CLASSES, by_scene=True)
-    for tiles in mosaic.tiles:
-        outputs = [tmp_path / f"{kind}-{tiles.stem}.tif" for kind in ("classes", "probabilities")]
-        named = ["--classes", outputs[0], "--probabilities", outputs[1]]
-        assert stage("predict", "--model", mosaic.model, "--tiles", tiles, *named) == 0
-    maps = [[tmp_path / f"{kind}-{name}.tif" for name in ("a", "b")] for kind in ("classes", "probabilities")]
+    maps = [builders.predict_files(tmp_path / path.stem, mosaic.model, [path]) for path in mosaic.tiles]
+    named = [word for kind, of_scenes in zip(("classes", "probabilities"), zip(*maps, strict=True), strict=True)
+             for word in (f"--{kind}", *of_scenes)]  # fmt: skip
     inputs = ["--tiles", *mosaic.tiles, "--labels", mosaic.labels, "--chips", split]
-    named = ["--classes", *maps[0], "--probabilities", *maps[1], "--metrics", tmp_path / "metrics.json"]
-    assert stage("evaluate", *named, *inputs) == 0
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    metrics = builders.evaluate(tmp_path, *named, *inputs)
     # Every sample of the split is of the first scene.
     counted = sum(row[0] for row in metrics["calibration"]["bins"] if isinstance(row, list))
     assert metrics["maps"] == 2
@@ -455,10 +419,8 @@ def test_several_labels_are_calibrated_on_whole_chips_and_stay_the_same(
     assert mosaic.read("few.json")["reason"] == "18 validation chips are fewer than 50"
     monkeypatch.setattr("eopipe.evaluation.fit_calibration.MIN_SAMPLES", 18)
     assert mosaic.calibrate("unproven.json") == 0
-    assert (
-        "18 validation chips and their errors amount to about 0.0 independent pieces"
-        in mosaic.read("unproven.json")["reason"]
-    )
+    reason = mosaic.read("unproven.json")["reason"]
+    assert "18 validation chips and their errors amount to about 0.0 independent pieces" in reason
     monkeypatch.setattr("eopipe.evaluation.fit_calibration.MIN_PIECES", 0)
     assert mosaic.calibrate() == 0
     content = mosaic.read()

@@ -38,13 +38,20 @@ def stored(folder: Path) -> AnyArray:
     return numbers
 
 
+def painted(*areas: tuple[tuple[slice, slice], int]) -> AnyArray:
+    """Class numbers of these areas, the later over the earlier ones, and no label elsewhere."""
+    numbers = np.full((64, 48), NO_LABEL)
+    for area, number in areas:
+        numbers[area] = number
+    return numbers
+
+
 def test_bins_cut_a_continuous_raster_and_their_edges_belong_above(tmp_path: Path, run: Run) -> None:
     heights = numbered((64, 48), 0).astype(np.float32) / 100
     heights[0, 0] = np.nan
     source = write_raster(tmp_path / "height.tif", heights, nodata=-1)
     arguments = ("--classes", "low", "middle", "high", "--bins", "5.5", "20")
-    completed = label(run, tmp_path, "--source", source, *arguments)
-    assert completed.code == 0, completed.stderr
+    label(run, tmp_path, "--source", source, *arguments).ends(0)
     expected = np.where(heights < 5.5, 0, np.where(heights < 20, 1, 2))
     expected[0, 0] = NO_LABEL
     np.testing.assert_array_equal(stored(tmp_path), expected)
@@ -54,31 +61,35 @@ def test_bins_cut_a_continuous_raster_and_their_edges_belong_above(tmp_path: Pat
     assert store.attributes["pixels"] == {"low": 549, "middle": 1450, "high": 1072}
 
 
-def test_codes_name_the_classes_and_ignored_codes_are_unlabelled(tmp_path: Path, run: Run) -> None:
-    codes = (np.arange(64 * 48).reshape(64, 48) % 5 * 10).astype(np.uint8)
-    source = write_raster(tmp_path / "codes.tif", codes, nodata=None)
-    arguments = ("--classes", "water", "wood", "--codes", 30, 10, "--ignore", 0, 20, 40)
-    completed = label(run, tmp_path, "--source", source, *arguments)
-    assert completed.code == 0, completed.stderr
-    expected = np.select([codes == 30, codes == 10], [0, 1], NO_LABEL)
-    np.testing.assert_array_equal(stored(tmp_path), expected)
-
-
-def test_without_codes_the_values_are_the_class_numbers(tmp_path: Path, run: Run) -> None:
-    values = (np.arange(64 * 48).reshape(64, 48) % 4).astype(np.uint8)
-    source = write_raster(tmp_path / "classes.tif", values, nodata=3)
-    assert label(run, tmp_path, "--source", source, "--classes", "a", "b", "c").code == 0
-    np.testing.assert_array_equal(stored(tmp_path), np.where(values == 3, NO_LABEL, values))
+@pytest.mark.parametrize(("values", "dtype", "nodata", "options", "numbers"), [
+    ((0, 10, 20, 30, 40), "uint8", None, "--classes water wood --codes 30 10 --ignore 0 20 40", (255, 1, 255, 0, 255)),
+    ((0, 1, 2, 3), "uint8", 3, "--classes a b c", (0, 1, 2, 255)),
+    ((-9999, -2, -1, 1, 2, 7), "int16", -9999,
+     "--classes low high --values low=-2 high=2 high=1 =7 --ignore -1", (255, 0, 255, 1, 1, 255)),
+    *(((-9999, -3, -1, 0), dtype, None, "--classes a b --codes -1 -3 --ignore -9999 0", (255, 1, 0, 255))
+      for dtype in ("int16", "int32", "float32")),
+])  # fmt: skip
+def test_each_value_of_a_raster_is_the_class_that_the_options_say_or_unlabelled(
+    tmp_path: Path,
+    run: Run,
+    values: tuple[int, ...],
+    dtype: str,
+    nodata: float | None,
+    options: str,
+    numbers: tuple[int, ...],
+) -> None:
+    index = numbered((64, 48), 0) % len(values)
+    source = write_raster(tmp_path / "codes.tif", np.array(values, dtype)[index], nodata=nodata)
+    label(run, tmp_path, "--source", source, *options.split()).ends(0)
+    np.testing.assert_array_equal(stored(tmp_path), np.array(numbers)[index])
 
 
 def test_labels_end_where_their_raster_ends(tmp_path: Path, run: Run) -> None:
     types = [(None, "uint8"), (255, "uint8"), *((None, dtype) for dtype in ("uint16", "int16", "int32", "float32"))]
     for nodata, dtype in types:
         source = write_raster(tmp_path / "classes.tif", np.zeros((32, 24), dtype), nodata=nodata)
-        assert label(run, tmp_path, "--source", source, "--classes", "a", left=LEFT - 80, top=TOP + 80).code == 0
-        expected = np.full((64, 48), NO_LABEL)
-        expected[8:40, 8:32] = 0
-        np.testing.assert_array_equal(stored(tmp_path), expected)
+        label(run, tmp_path, "--source", source, "--classes", "a", left=LEFT - 80, top=TOP + 80).ends(0)
+        np.testing.assert_array_equal(stored(tmp_path), painted((np.s_[8:40, 8:32], 0)))
 
 
 def test_mode_takes_the_class_of_most_pixels(tmp_path: Path, run: Run) -> None:
@@ -95,16 +106,13 @@ def test_mode_takes_the_class_of_most_pixels(tmp_path: Path, run: Run) -> None:
 
 
 def test_an_asset_of_a_scene_gives_the_labels_of_that_scene(catalog: Catalog, tmp_path: Path, run: Run) -> None:
-    item = catalog.add("a/b", bands={"cover": (np.arange(64 * 48).reshape(64, 48) % 2).astype(np.uint8)}, nodata=None)
+    cover = (numbered((64, 48), 0) % 2).astype(np.uint8)
+    item = catalog.add("a/b", bands={"cover": cover}, nodata=None)
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
-    arguments = ("--scene", catalog.root / "s0", "--asset", "cover", "--classes", "a", "b")
-    completed = label(run, tmp_path, *arguments)
-    assert completed.code == 0, completed.stderr
-    np.testing.assert_array_equal(stored(tmp_path), np.arange(64 * 48).reshape(64, 48) % 2)
+    label(run, tmp_path, "--scene", catalog.root / "s0", "--asset", "cover", "--classes", "a", "b").ends(0)
+    np.testing.assert_array_equal(stored(tmp_path), cover)
     assert Tiles(tmp_path / "labels.zarr").scene.startswith("a_b-")
-    completed = label(run, tmp_path, "--scene", catalog.root / "s0", "--asset", "truth")
-    assert completed.code == 3
-    assert "no band truth; it has cover" in completed.stderr
+    label(run, tmp_path, "--scene", catalog.root / "s0", "--asset", "truth").ends(3, "no band truth; it has cover")
 
 
 def square(left: int, top: int, right: int, bottom: int) -> dict[str, Any]:
@@ -124,12 +132,8 @@ def write_vectors(path: Path, *features: tuple[Any, Any]) -> Path:
 def test_polygons_in_degrees_land_on_the_pixels_they_cover(tmp_path: Path, run: Run) -> None:
     features = (("wood", square(4, 6, 20, 30)), ("water", square(21, 20, 40, 50)), (None, square(0, 0, 2, 2)))
     source = write_vectors(tmp_path / "truth.geojson", *features, ("wood", None))
-    completed = label(run, tmp_path, "--source", source, "--classes", "water", "wood")
-    assert completed.code == 0, completed.stderr
-    expected = np.full((64, 48), NO_LABEL)
-    expected[6:30, 4:20] = 1
-    expected[20:50, 21:40] = 0
-    np.testing.assert_array_equal(stored(tmp_path), expected)
+    label(run, tmp_path, "--source", source, "--classes", "water", "wood").ends(0)
+    np.testing.assert_array_equal(stored(tmp_path), painted((np.s_[6:30, 4:20], 1), (np.s_[20:50, 21:40], 0)))
 
 
 @pytest.mark.parametrize(("overlap", "number"), [(None, NO_LABEL), ("invalid", NO_LABEL), ("last", 0), ("first", 1)])
@@ -139,12 +143,9 @@ def test_where_classes_overlap_pixels_are_unlabelled_unless_the_first_or_last_wi
     # Wood overlaps water again: first and last agree there, but the pixels are ambiguous.
     features = (("wood", square(4, 6, 20, 30)), ("water", square(10, 20, 40, 50)), ("wood", square(15, 25, 18, 28)))
     source = write_vectors(tmp_path / "truth.geojson", *features, ("water", square(30, 40, 35, 45)))
-    arguments = ["--source", source, "--classes", "water", "wood", *(["--overlap", overlap] if overlap else [])]
-    assert label(run, tmp_path, *arguments).code == 0
-    expected = np.full((64, 48), NO_LABEL)
-    expected[20:50, 10:40] = 0
-    expected[6:30, 4:20] = 1
-    expected[20:30, 10:20] = number
+    chosen = ["--overlap", overlap] if overlap else []
+    label(run, tmp_path, "--source", source, "--classes", "water", "wood", *chosen).ends(0)
+    expected = painted((np.s_[20:50, 10:40], 0), (np.s_[6:30, 4:20], 1), (np.s_[20:30, 10:20], number))
     if overlap == "last":
         expected[25:28, 15:18] = 1
     np.testing.assert_array_equal(stored(tmp_path), expected)
@@ -154,11 +155,9 @@ def test_where_classes_overlap_pixels_are_unlabelled_unless_the_first_or_last_wi
 
 def test_all_touched_labels_pixels_whose_centre_is_outside(tmp_path: Path, run: Run) -> None:
     source = write_vectors(tmp_path / "truth.geojson", ("wood", square(4.8, 6.8, 9.2, 8.2)))
-    for arguments, rows, cols in (((), slice(7, 8), slice(5, 9)), (("--all-touched",), slice(6, 9), slice(4, 10))):
-        assert label(run, tmp_path, "--source", source, "--classes", "wood", *arguments).code == 0
-        expected = np.full((64, 48), NO_LABEL)
-        expected[rows, cols] = 0
-        np.testing.assert_array_equal(stored(tmp_path), expected)
+    for arguments, area in (((), np.s_[7:8, 5:9]), (("--all-touched",), np.s_[6:9, 4:10])):
+        label(run, tmp_path, "--source", source, "--classes", "wood", *arguments).ends(0)
+        np.testing.assert_array_equal(stored(tmp_path), painted((area, 0)))
 
 
 def test_points_and_lines_label_the_pixels_that_contain_them(tmp_path: Path, run: Run) -> None:
@@ -172,40 +171,30 @@ def test_points_and_lines_label_the_pixels_that_contain_them(tmp_path: Path, run
     assert numbers[3, 2] == 0
     assert (numbers == 0).sum() == 2
     assert 30 <= (numbers == 1).sum() <= 32
+    counts = {"file": 2, "dates": 0, "outside": 0}
+    shapes = Tiles(tmp_path / "labels.zarr").attributes["shapes"]
+    assert shapes == {"kind": "shapes", "classes": {"well": counts, "road": counts | {"file": 1}}}
 
 
 def test_a_self_crossing_ring_is_repaired(tmp_path: Path, run: Run) -> None:
     first, second, third, fourth, _ = square(4, 4, 12, 12)["coordinates"][0]
     polygon = {"type": "Polygon", "coordinates": [[first, second, fourth, third, first]]}
     source = write_vectors(tmp_path / "truth.geojson", ("wood", polygon))
-    completed = label(run, tmp_path, "--source", source, "--classes", "wood")
-    assert completed.code == 0, completed.stderr
+    label(run, tmp_path, "--source", source, "--classes", "wood").ends(0)
     assert stored(tmp_path)[5, 8] == 0
     assert stored(tmp_path)[8, 5] == NO_LABEL
 
 
 def test_many_values_mean_one_class_in_vectors(tmp_path: Path, run: Run) -> None:
     features = ((111, square(0, 0, 9, 9)), (112, square(10, 0, 20, 9)), (311, square(0, 20, 9, 30)))
-    source = write_vectors(
-        tmp_path / "truth.geojson", *features, (999, square(30, 30, 40, 40)), (None, square(0, 40, 9, 50))
-    )
+    features += ((999, square(30, 30, 40, 40)), (None, square(0, 40, 9, 50)))
+    source = write_vectors(tmp_path / "truth.geojson", *features)
     arguments = ("--classes", "town", "wood", "--values", "town=111", "town=112", "wood=311", "=999")
-    completed = label(run, tmp_path, "--source", source, *arguments)
-    assert completed.code == 0, completed.stderr
-    expected = np.full((64, 48), NO_LABEL)
-    expected[0:9, 0:9], expected[0:9, 10:20], expected[20:30, 0:9] = 0, 0, 1
+    label(run, tmp_path, "--source", source, *arguments).ends(0)
+    expected = painted((np.s_[0:9, 0:9], 0), (np.s_[0:9, 10:20], 0), (np.s_[20:30, 0:9], 1))
     np.testing.assert_array_equal(stored(tmp_path), expected)
     completed = label(run, tmp_path, "--source", source, "--classes", "town", "--values", "town=111", "town=112")
-    assert completed.code == 3
-    assert "has features of class 311, 999; the classes are 111, 112" in completed.stderr
-
-
-def test_values_in_another_language_mean_classes(tmp_path: Path, run: Run) -> None:
-    features = (("Nadelwald", square(0, 0, 9, 9)), ("Laubwald", square(10, 0, 20, 9)), ("unklar", square(0, 20, 9, 30)))
-    source = write_vectors(tmp_path / "truth.geojson", *features)
-    arguments = ("--classes", "wood", "--values", "wood=Laubwald", "wood=Nadelwald", "=unklar")
-    assert label(run, tmp_path, "--source", source, *arguments).code == 0
-    assert Tiles(tmp_path / "labels.zarr").attributes["pixels"] == {"wood": 171}
+    completed.ends(3, "has features of class 311, 999; the classes are 111, 112")
 
 
 @pytest.mark.parametrize("forms", [("NFD", "NFC"), ("NFC", "NFD")])
@@ -220,26 +209,6 @@ def test_class_names_that_look_the_same_are_the_same(tmp_path: Path, run: Run, f
 def test_two_classes_that_look_the_same_are_refused() -> None:
     with pytest.raises(UsageError, match="classes has forêt twice"):
         Legend((unicodedata.normalize("NFD", "forêt"), unicodedata.normalize("NFC", "forêt")))
-
-
-def test_many_and_negative_values_mean_one_class_in_rasters(tmp_path: Path, run: Run) -> None:
-    codes = np.array([-9999, -2, -1, 1, 2, 7])[np.arange(64 * 48).reshape(64, 48) % 6].astype(np.int16)
-    source = write_raster(tmp_path / "codes.tif", codes, nodata=-9999)
-    arguments = ("--classes", "low", "high", "--values", "low=-2", "high=2", "high=1", "=7", "--ignore", "-1")
-    completed = label(run, tmp_path, "--source", source, *arguments)
-    assert completed.code == 0, completed.stderr
-    expected = np.select([codes == -2, np.isin(codes, (1, 2))], [0, 1], NO_LABEL)
-    np.testing.assert_array_equal(stored(tmp_path), expected)
-
-
-@pytest.mark.parametrize("dtype", ["int16", "int32", "float32"])
-def test_codes_may_be_negative(tmp_path: Path, run: Run, dtype: str) -> None:
-    codes = np.array([-9999, -3, -1, 0])[np.arange(64 * 48).reshape(64, 48) % 4].astype(dtype)
-    source = write_raster(tmp_path / "codes.tif", codes, nodata=None)
-    arguments = ("--classes", "a", "b", "--codes", -1, -3, "--ignore", -9999, 0)
-    completed = label(run, tmp_path, "--source", source, *arguments)
-    assert completed.code == 0, completed.stderr
-    np.testing.assert_array_equal(stored(tmp_path), np.select([codes == -1, codes == -3], [0, 1], NO_LABEL))
 
 
 def test_a_code_that_the_pixels_cannot_hold_is_a_class_without_pixels_and_reported(
@@ -269,50 +238,36 @@ def test_bins_are_physical_values_by_scale_and_offset_of_the_item(catalog: Catal
     item = catalog.add(bands={"height": numbered((64, 48))})
     (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
     arguments = ("--scene", catalog.root / "s0", "--asset", "height", "--classes", "low", "high", "--bins", "0.1")
-    completed = label(run, tmp_path, *arguments)
-    assert completed.code == 0, completed.stderr
+    label(run, tmp_path, *arguments).ends(0)
     np.testing.assert_array_equal(stored(tmp_path), numbered((64, 48)) >= 1000)
 
 
-def test_a_layer_is_chosen_by_name(tmp_path: Path, run: Run) -> None:
+def write_layer(path: Path, values: list[Any], *bounds: tuple[float, float, float, float], **options: Any) -> Path:
+    """Boxes of pixels (left, top, right, bottom) of the grid with the attribute class, or another one."""
     import pyogrio.raw
-    from shapely import to_wkb
-    from shapely.geometry import box
+    from shapely import box, to_wkb
 
-    source = tmp_path / "truth.gpkg"
-    for n, name in enumerate(("north", "south")):
-        shape = box(LEFT, TOP - 300 - 300 * n, LEFT + 100, TOP - 300 * n)
-        geometry = {"crs": CRS, "geometry_type": "Polygon", "layer": name}
-        fields = {"field_data": [np.array([7], np.int32)], "fields": ["class"]}
-        pyogrio.raw.write(source, np.array([to_wkb(shape)], object), append=bool(n), **fields, **geometry)
+    shapes = [
+        box(LEFT + STEP * x, TOP - STEP * low, LEFT + STEP * right, TOP - STEP * y) for x, y, right, low in bounds
+    ]
+    options = {"fields": ["class"], "crs": CRS, "geometry_type": "Polygon"} | options
+    pyogrio.raw.write(path, np.array([to_wkb(shape) for shape in shapes], object), [np.array(values)], **options)
+    return path
+
+
+def test_a_layer_is_chosen_by_name(tmp_path: Path, run: Run) -> None:
+    write_layer(tmp_path / "truth.gpkg", [7], (0, 0, 10, 30), layer="north")
+    source = write_layer(tmp_path / "truth.gpkg", [7], (0, 30, 10, 60), layer="south", append=True)
     arguments = ("--source", source, "--classes", "wood", "--codes", "7")
-    assert label(run, tmp_path, *arguments, "--layer", "south").code == 0
-    assert (stored(tmp_path)[30:60, :10] == 0).all()
-    assert (stored(tmp_path)[:30] == NO_LABEL).all()
-    for options, message in (
-        ((), "has the layers north, south; choose one"),
-        (("--layer", "x"), "no layer x; it has north"),
-    ):
-        completed = label(run, tmp_path, *arguments, *options)
-        assert completed.code == 3
-        assert message in completed.stderr
+    label(run, tmp_path, *arguments, "--layer", "south").ends(0)
+    np.testing.assert_array_equal(stored(tmp_path), painted((np.s_[30:60, :10], 0)))
+    label(run, tmp_path, *arguments).ends(3, "has the layers north, south; choose one")
+    label(run, tmp_path, *arguments, "--layer", "x").ends(3, "no layer x; it has north")
 
 
 def test_a_column_of_numbers_with_missing_values_still_names_codes(tmp_path: Path, run: Run) -> None:
-    import pyogrio.raw
-    from shapely import to_wkb
-    from shapely.geometry import box
-
-    shapes = [box(LEFT + 100 * n, TOP - 100, LEFT + 100 * n + 100, TOP) for n in range(2)]
-    pyogrio.raw.write(
-        tmp_path / "truth.gpkg",
-        np.array([to_wkb(shape) for shape in shapes], object),
-        field_data=[np.array([7.0, np.nan])],
-        fields=["class"],
-        crs=CRS,
-        geometry_type="Polygon",
-    )
-    assert label(run, tmp_path, "--source", tmp_path / "truth.gpkg", "--classes", "wood", "--codes", 7).code == 0
+    source = write_layer(tmp_path / "truth.gpkg", [7.0, np.nan], (0, 0, 10, 10), (10, 0, 20, 10))
+    label(run, tmp_path, "--source", source, "--classes", "wood", "--codes", 7).ends(0)
     assert Tiles(tmp_path / "labels.zarr").attributes["pixels"] == {"wood": 100}
 
 
@@ -333,29 +288,23 @@ def write_parquet(path: Path, **changes: Any) -> Path:
 
 def test_geoparquet_is_read(tmp_path: Path, run: Run) -> None:
     source = write_parquet(tmp_path / "truth.parquet")
-    arguments = ("--source", source, "--classes", "water", "wood")
-    completed = label(run, tmp_path, *arguments)
-    assert completed.code == 0, completed.stderr
-    expected = np.full((64, 48), NO_LABEL)
-    expected[6:30, 4:20], expected[40:50, 30:40] = 1, 0
-    np.testing.assert_array_equal(stored(tmp_path), expected)
-    completed = label(run, tmp_path, *arguments, "--attribute", "kind")
-    assert completed.code == 3
-    assert "has no attribute kind; it has class" in completed.stderr
+    classes = ("--classes", "water", "wood")
+    label(run, tmp_path, "--source", source, *classes).ends(0)
+    np.testing.assert_array_equal(stored(tmp_path), painted((np.s_[6:30, 4:20], 1), (np.s_[40:50, 30:40], 0)))
+    refused = label(run, tmp_path, "--source", source, *classes, "--attribute", "kind")
+    refused.ends(3, "has no attribute kind; it has class")
     for change, message in (({"crs": None}, "has no CRS"), ({"encoding": "point"}, "only WKB is supported")):
-        completed = label(run, tmp_path, "--source", write_parquet(tmp_path / "odd.parquet", **change), *arguments[2:])
-        assert completed.code == 3
-        assert message in completed.stderr
+        write_parquet(tmp_path / "odd.parquet", **change)
+        label(run, tmp_path, "--source", tmp_path / "odd.parquet", *classes).ends(3, message)
     (tmp_path / "no.parquet").write_bytes(b"PAR1 or not")
-    assert label(run, tmp_path, "--source", tmp_path / "no.parquet", *arguments[2:]).code == 3
+    label(run, tmp_path, "--source", tmp_path / "no.parquet", *classes).ends(3)
 
 
 def test_geoparquet_without_pyarrow_says_what_to_do(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "truth.parquet").write_bytes(b"PAR1")
     completed = label(run, tmp_path, "--source", tmp_path / "truth.parquet", "--classes", "wood")
-    assert completed.code == 2
-    assert "pip install 'eopipe[parquet]'" in completed.stderr
+    completed.ends(2, "pip install 'eopipe[parquet]'")
 
 
 def test_a_raster_half_a_pixel_off_gives_each_pixel_the_class_at_its_centre(tmp_path: Path, run: Run) -> None:
@@ -438,74 +387,47 @@ def test_a_pixel_has_the_class_of_the_polygon_that_holds_its_centre(
 def test_shapes_are_the_same_whatever_the_shards(tmp_path: Path, run: Run) -> None:
     features = (("wood", square(4, 6, 40, 60)), ("water", square(10, 20, 45, 50)))
     source = write_vectors(tmp_path / "truth.geojson", *features)
-    labels = []
     for shard in (16, 32, 64):
-        arguments = ("--source", source, "--classes", "wood", "water", "--shard", shard)
-        assert label(run, tmp_path, *arguments).code == 0
-        labels.append(stored(tmp_path))
-    np.testing.assert_array_equal(labels[0], labels[1])
-    np.testing.assert_array_equal(labels[0], labels[2])
+        label(run, tmp_path, "--source", source, "--classes", "wood", "water", "--shard", shard).ends(0)
+        expected = painted((np.s_[6:60, 4:40], 0), (np.s_[20:50, 10:45], 1), (np.s_[20:50, 10:40], NO_LABEL))
+        np.testing.assert_array_equal(stored(tmp_path), expected)
 
 
 def test_numbers_in_vectors_are_codes(tmp_path: Path, run: Run) -> None:
     source = write_vectors(tmp_path / "truth.geojson", (7, square(0, 0, 9, 9)), (9, square(20, 20, 30, 30)))
-    arguments = ("--source", source, "--classes", "a", "b", "--codes", 9, 7)
-    assert label(run, tmp_path, *arguments).code == 0
-    assert (stored(tmp_path)[:9, :9] == 1).all()
-    assert (stored(tmp_path)[20:30, 20:30] == 0).all()
-    assert label(run, tmp_path, "--source", source, "--classes", "b", "--codes", 7, "--ignore", 9).code == 0
-    assert (stored(tmp_path)[20:30, 20:30] == NO_LABEL).all()
+    label(run, tmp_path, "--source", source, "--classes", "a", "b", "--codes", 9, 7).ends(0)
+    np.testing.assert_array_equal(stored(tmp_path), painted((np.s_[:9, :9], 1), (np.s_[20:30, 20:30], 0)))
+    label(run, tmp_path, "--source", source, "--classes", "b", "--codes", 7, "--ignore", 9).ends(0)
+    np.testing.assert_array_equal(stored(tmp_path), painted((np.s_[:9, :9], 0)))
 
 
 def test_a_polygon_far_larger_than_the_grid_covers_it_all(tmp_path: Path, run: Run) -> None:
     ring = [[-170, -80], [170, -80], [170, 80], [-170, 80], [-170, -80]]
     source = write_vectors(tmp_path / "truth.geojson", ("earth", {"type": "Polygon", "coordinates": [ring]}))
-    completed = label(run, tmp_path, "--source", source, "--classes", "earth")
-    assert completed.code == 0, completed.stderr
+    label(run, tmp_path, "--source", source, "--classes", "earth").ends(0)
     assert (stored(tmp_path) == 0).all()
 
 
-def test_other_attributes_and_formats_are_read(tmp_path: Path, run: Run) -> None:
-    import pyogrio.raw
-    from shapely import to_wkb
-    from shapely.geometry import box
-
-    shape = box(LEFT + 40, TOP - 300, LEFT + 200, TOP - 60)
-    for name in ("truth.gpkg", "truth.fgb", "truth.shp"):
-        geometry = {"crs": CRS, "geometry_type": "Polygon"}
-        fields = {"field_data": [np.array(["wood"], object)], "fields": ["kind"]}
-        pyogrio.raw.write(tmp_path / name, np.array([to_wkb(shape)], object), **fields, **geometry)
-        arguments = ("--source", tmp_path / name, "--classes", "wood", "--attribute", "kind")
-        completed = label(run, tmp_path, *arguments)
-        assert completed.code == 0, completed.stderr
-        expected = np.full((64, 48), NO_LABEL)
-        expected[6:30, 4:20] = 0
-        np.testing.assert_array_equal(stored(tmp_path), expected)
+@pytest.mark.parametrize("name", ["truth.gpkg", "truth.fgb", "truth.shp"])
+def test_other_attributes_and_formats_are_read(tmp_path: Path, run: Run, name: str) -> None:
+    source = write_layer(tmp_path / name, ["wood"], (4, 6, 20, 30), fields=["kind"])
+    label(run, tmp_path, "--source", source, "--classes", "wood", "--attribute", "kind").ends(0)
+    np.testing.assert_array_equal(stored(tmp_path), painted((np.s_[6:30, 4:20], 0)))
 
 
-WRONG_VECTORS = {
-    "a class that is not in the legend": (("lava", square(0, 0, 9, 9)), "class lava; the classes are water, wood"),
-    "a number that is not a code": ((7, square(0, 0, 9, 9)), "class 7; the classes are water, wood"),
-    "a shape outside the grid": (("wood", square(500, 500, 600, 600)), "has no label on the grid"),
-    "nothing in it": (("wood", None), "has no label on the grid"),
-}
-
-
-@pytest.mark.parametrize("fault", WRONG_VECTORS)
-def test_vectors_are_refused_that_have(tmp_path: Path, run: Run, fault: str) -> None:
-    feature, message = WRONG_VECTORS[fault]
+@pytest.mark.parametrize(("feature", "options", "message"), [
+    (("lava", square(0, 0, 9, 9)), (), "class lava; the classes are water, wood"),
+    ((7, square(0, 0, 9, 9)), (), "class 7; the classes are water, wood"),
+    (("wood", square(500, 500, 600, 600)), (), "has no label on the grid"),
+    (("wood", None), (), "has no label on the grid"),
+    (("wood", square(0, 0, 9, 9)), ("--attribute", "kind"), "has no attribute kind; it has class"),
+], ids=["no class of the legend", "no code", "outside of the grid", "nothing", "no attribute"])  # fmt: skip
+def test_vectors_without_a_label_that_is_a_class_are_refused(
+    tmp_path: Path, run: Run, feature: tuple[Any, Any], options: tuple[str, ...], message: str
+) -> None:
     source = write_vectors(tmp_path / "truth.geojson", feature)
-    completed = label(run, tmp_path, "--source", source, "--classes", "water", "wood")
-    assert completed.code == 3, completed.stderr
-    assert message in completed.stderr
+    label(run, tmp_path, "--source", source, "--classes", "water", "wood", *options).ends(3, message)
     assert not (tmp_path / "labels.zarr").exists()
-
-
-def test_a_missing_attribute_is_reported_with_the_available_ones(tmp_path: Path, run: Run) -> None:
-    source = write_vectors(tmp_path / "truth.geojson", ("wood", square(0, 0, 9, 9)))
-    completed = label(run, tmp_path, "--source", source, "--classes", "wood", "--attribute", "kind")
-    assert completed.code == 3
-    assert "has no attribute kind; it has class" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -513,63 +435,44 @@ def test_a_missing_attribute_is_reported_with_the_available_ones(tmp_path: Path,
 )
 def test_a_file_without_vectors_is_reported(tmp_path: Path, run: Run, text: str, code: int) -> None:
     (tmp_path / "truth.geojson").write_text(text)
-    completed = label(run, tmp_path, "--source", tmp_path / "truth.geojson", "--classes", "wood")
-    assert completed.code == code, completed.stderr
-    assert "truth.geojson" in completed.stderr
+    label(run, tmp_path, "--source", tmp_path / "truth.geojson", "--classes", "wood").ends(code, "truth.geojson")
 
 
 def test_vectors_without_a_crs_are_reported(tmp_path: Path, run: Run) -> None:
-    import pyogrio.raw
-    from shapely import to_wkb
-    from shapely.geometry import box
-
-    fields = {"field_data": [np.array(["wood"], object)], "fields": ["class"]}
     with pytest.warns(UserWarning, match="crs"):
-        pyogrio.raw.write(
-            tmp_path / "t.shp", np.array([to_wkb(box(0, 0, 1, 1))], object), geometry_type="Polygon", **fields
-        )
-    completed = label(run, tmp_path, "--source", tmp_path / "t.shp", "--classes", "wood")
-    assert completed.code == 3
-    assert "has no CRS" in completed.stderr
+        source = write_layer(tmp_path / "t.shp", ["wood"], (0, 0, 1, 1), crs=None)
+    label(run, tmp_path, "--source", source, "--classes", "wood").ends(3, "has no CRS")
 
 
-def test_a_label_raster_outside_the_grid_is_reported(tmp_path: Path, run: Run) -> None:
-    source = write_raster(tmp_path / "far.tif", np.zeros((32, 32), np.uint8), left=LEFT + 90_000, nodata=None)
-    completed = label(run, tmp_path, "--source", source, "--classes", "a")
-    assert completed.code == 3
-    assert "far.tif covers" in completed.stderr
+@pytest.mark.parametrize(("name", "value", "left", "message"), [
+    ("far", 0, LEFT + 90_000, "far.tif covers"), ("empty", 9, LEFT, "empty.tif has no label on the grid")
+])  # fmt: skip
+def test_a_label_raster_outside_the_grid_or_of_ignored_values_is_reported(
+    tmp_path: Path, run: Run, name: str, value: int, left: float, message: str
+) -> None:
+    source = write_raster(tmp_path / f"{name}.tif", np.full((64, 48), value, np.uint8), left=left, nodata=None)
+    label(run, tmp_path, "--source", source, "--classes", "a", "b", "--ignore", 9).ends(3, message)
     assert not (tmp_path / "labels.zarr").exists()
 
 
-def test_a_label_raster_of_nodata_and_ignored_values_is_reported(tmp_path: Path, run: Run) -> None:
-    source = write_raster(tmp_path / "empty.tif", np.full((64, 48), 9, np.uint8), nodata=None)
-    completed = label(run, tmp_path, "--source", source, "--classes", "a", "b", "--ignore", 9)
-    assert completed.code == 3
-    assert "empty.tif has no label on the grid" in completed.stderr
-    assert not (tmp_path / "labels.zarr").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--classes", "a", "b", "c", "--bins", "1"),
-        ("--classes", "a", "b", "c", "--bins", "2", "1"),
-        ("--classes", "a", "b", "--bins", "1", "--codes", "1", "2"),
-        ("--classes", "a", "b", "--codes", "1"),
-        ("--classes", "a", "b", "--codes", "1", "1"),
-        ("--classes", "a", "a"),
-        ("--classes", "a", "b", "--values", "a=1"),
-        ("--classes", "a", "--values", "1"),
-        ("--classes", "a", "--values", "a=1", "a=1"),
-        ("--classes", "a", "--values", "b=1", "a=2"),
-        ("--classes", "a", "--values", "a=oak"),
-        ("--classes", "a", "--values", "a=1", "--codes", "1"),
-        ("--classes", "a", "b", "--codes", "1", "2", "--ignore", "2"),
-        ("--classes", "a", "--values", "a=1", "--ignore", "1"),
-        ("--classes", "a", "b", "--ignore", "0"),
-        ("--asset", "cover"),
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ("--classes", "a", "b", "c", "--bins", "1"),
+    ("--classes", "a", "b", "c", "--bins", "2", "1"),
+    ("--classes", "a", "b", "--bins", "1", "--codes", "1", "2"),
+    ("--classes", "a", "b", "--codes", "1"),
+    ("--classes", "a", "b", "--codes", "1", "1"),
+    ("--classes", "a", "a"),
+    ("--classes", "a", "b", "--values", "a=1"),
+    ("--classes", "a", "--values", "1"),
+    ("--classes", "a", "--values", "a=1", "a=1"),
+    ("--classes", "a", "--values", "b=1", "a=2"),
+    ("--classes", "a", "--values", "a=oak"),
+    ("--classes", "a", "--values", "a=1", "--codes", "1"),
+    ("--classes", "a", "b", "--codes", "1", "2", "--ignore", "2"),
+    ("--classes", "a", "--values", "a=1", "--ignore", "1"),
+    ("--classes", "a", "b", "--ignore", "0"),
+    ("--asset", "cover"),
+])  # fmt: skip
 def test_an_inconsistent_legend_is_a_usage_error(tmp_path: Path, run: Run, arguments: tuple[str, ...]) -> None:
     source = write_raster(tmp_path / "classes.tif", np.zeros((64, 48), np.uint8), nodata=None)
     chosen = () if arguments[0] == "--asset" else ("--source", source)

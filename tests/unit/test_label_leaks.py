@@ -93,8 +93,7 @@ def test_places_that_are_trained_with_the_same_label_on_other_dates_are_found(
     label = classes(0)
     tiles = scenes(tmp_path, label)
     labels = [write_labels(tmp_path / f"l{n}.zarr", label, n) for n in ([""] if stores == "one for all" else "abc")]
-    completed = split(run, tmp_path, tiles, labels, *method)
-    assert completed.code == 4, completed.stderr
+    completed = split(run, tmp_path, tiles, labels, *method).ends(4)
     message = "labels of a place are the same in both splits: 100.0 % of the test pixels were in train with this label"
     assert f"place (24 times): {message}" in completed.stderr
     assert "train chip of scene a, row 0, column 0 and test chip of scene c, row 0, column 0" in completed.stderr
@@ -110,52 +109,40 @@ def test_places_whose_labels_change_with_the_scene_pass(tmp_path: Path, run: Run
     layers = {n: classes(number) for number, n in enumerate("abc")}
     tiles = [write_tiles(tmp_path / f"{n}.zarr", n, image(label, 7)) for n, label in layers.items()]
     labels = [write_labels(tmp_path / f"l{n}.zarr", label, n) for n, label in layers.items()]
-    completed = split(run, tmp_path, tiles, labels, *DATES)
-    assert completed.code == 0, completed.stderr
+    split(run, tmp_path, tiles, labels, *DATES).ends(0)
     assert describe_test(read_split(tmp_path / "split.json")) == (
         "All scores are from test scenes, which were not used in training."
     )
 
 
-def test_scenes_of_other_places_pass_and_a_partial_overlap_says_its_share(tmp_path: Path, run: Run) -> None:
-    label = classes(0)
-    left, right = np.zeros(SHAPE, np.uint8), np.zeros(SHAPE, np.uint8)
-    left[:, :48], right[:, 48:] = 1, 1
-    for overlap, code in ((0, 0), (16, 4)):
-        folder = tmp_path / str(overlap)
-        folder.mkdir()
-        tiles = [write_tiles(folder / f"{n}.zarr", n, image(label, number)) for number, n in enumerate("ac")]
-        labels = []
-        for n, valid in (("a", left), ("c", right)):
-            usable = valid.copy()
-            if n == "a":
-                usable[:, : 48 + overlap] = 1
-            labels.append(write_labels(folder / f"l{n}.zarr", label, n, valid=usable))
-        completed = split(run, folder, tiles, labels, *DATES)
-        assert completed.code == code, completed.stderr
-        assert ("33.3 % of the test pixels" in completed.stderr) == bool(overlap)
+@pytest.mark.parametrize(("overlap", "code"), [(0, 0), (16, 4)])
+def test_scenes_of_other_places_pass_and_a_partial_overlap_says_its_share(
+    tmp_path: Path, run: Run, overlap: int, code: int
+) -> None:
+    label, columns = classes(0), np.indices(SHAPE)[1]
+    valid = {"a": columns < 48 + overlap, "c": columns >= 48}
+    tiles = [write_tiles(tmp_path / f"{n}.zarr", n, image(label, number)) for number, n in enumerate("ac")]
+    labels = [write_labels(tmp_path / f"l{n}.zarr", label, n, valid=mask) for n, mask in valid.items()]
+    completed = split(run, tmp_path, tiles, labels, *DATES).ends(code)
+    assert ("33.3 % of the test pixels" in completed.stderr) == bool(overlap)
 
 
-def test_values_that_never_change_are_found_and_values_that_do_pass(tmp_path: Path, run: Run) -> None:
-    for kind, code in (("same", 4), ("other", 0)):
-        folder = tmp_path / kind
-        folder.mkdir()
-        values = {n: smooth_noise(0 if kind == "same" else number) for number, n in enumerate("abc")}
-        tiles = [write_tiles(folder / f"{n}.zarr", n, image(v, 5)) for n, v in values.items()]
-        labels = [write_labels(folder / f"l{n}.zarr", v.astype(np.float32), n) for n, v in values.items()]
-        completed = split(run, folder, tiles, labels, *DATES)
-        assert completed.code == code, completed.stderr
-        assert ("place (24 times)" in completed.stderr) == (code == 4)
+@pytest.mark.parametrize(("is_same", "code"), [(True, 4), (False, 0)])
+def test_values_that_never_change_are_found_and_values_that_do_pass(
+    tmp_path: Path, run: Run, is_same: bool, code: int
+) -> None:
+    values = {n: smooth_noise(0 if is_same else number) for number, n in enumerate("abc")}
+    tiles = [write_tiles(tmp_path / f"{n}.zarr", n, image(v, 5)) for n, v in values.items()]
+    labels = [write_labels(tmp_path / f"l{n}.zarr", v.astype(np.float32), n) for n, v in values.items()]
+    completed = split(run, tmp_path, tiles, labels, *DATES).ends(code)
+    assert ("place (24 times)" in completed.stderr) == is_same
 
 
-@pytest.mark.parametrize(
-    ("method", "findings", "text"),
-    [
-        ("blocks", [], "All scores are from test areas without training chips."),
-        ("random", ["random"], "Test chips were chosen at random among the training chips"),
-        ("blocks", ["overlap"], "Some test chips overlap training chips"),
-    ],
-)
+@pytest.mark.parametrize(("method", "findings", "text"), [
+    ("blocks", [], "All scores are from test areas without training chips."),
+    ("random", ["random"], "Test chips were chosen at random among the training chips"),
+    ("blocks", ["overlap"], "Some test chips overlap training chips"),
+])  # fmt: skip
 def test_what_is_said_of_the_test_follows_the_split(method: str, findings: list[str], text: str) -> None:
     allowed = [{"kind": kind, "count": 1, "example": "", "reason": "x"} for kind in findings]
     split_file = made_split(plan={"method": method, "min_valid": 0.5}, audit={"gap_pixels": {}, "allowed": allowed})
@@ -175,12 +162,9 @@ def test_composites_of_one_scene_in_train_and_test_are_found(
         for number, n in enumerate("ac")
     ]
     labels = [write_labels(tmp_path / "l.zarr", label)]
-    completed = split(run, tmp_path, tiles, labels, *DATES, "--allow", "place: planted")
-    assert completed.code == code, completed.stderr
-    message = (
-        "train chip of scene a, row 0, column 0 and test chip of scene c, row 0, column 0 are composites that share"
-    )
-    assert (f"scene (24 times): {message} scene s2" in completed.stderr) == (code == 4)
+    completed = split(run, tmp_path, tiles, labels, *DATES, "--allow", "place: planted").ends(code)
+    pair = "train chip of scene a, row 0, column 0 and test chip of scene c, row 0, column 0"
+    assert (f"scene (24 times): {pair} are composites that share scene s2" in completed.stderr) == (code == 4)
 
 
 # Bands.
@@ -210,34 +194,24 @@ def band_warnings(folder: Path) -> list[str]:
     return [warning["example"] for warning in audit_of(folder)["warnings"] if warning["kind"] == "band"]
 
 
-def test_a_band_that_is_the_label_is_a_warning(tmp_path: Path, run: Run) -> None:
-    label = classes(0)
-    labels = [write_labels(tmp_path / "l.zarr", label)]
-    cover = np.where(label, 80, 20) + np.random.default_rng(0).integers(-19, 20, SHAPE)
-    for name, band in {"copied": 7 - 3 * label, "cut at 50": cover}.items():
-        tiles = [write_tiles(tmp_path / f"{name}.zarr", "a", with_band(label, band))]
-        assert split(run, tmp_path, tiles, labels, *STRIPS).code == 0
-        (message,) = band_warnings(tmp_path)
-        assert message.startswith(
-            "band swir gives the label of nearly every test pixel by itself (kappa 1.0000, the next one is "
-        )
-        assert split(run, tmp_path, tiles, labels, *STRIPS, "--allow", "band: it is a mask").code == 0
-        assert band_warnings(tmp_path) == []
+LABEL = classes(0)
+COVER = np.where(LABEL, 80, 20) + np.random.default_rng(0).integers(-19, 20, SHAPE)
+FLIPPED = 100.0 * np.where(np.random.default_rng(3).random(SHAPE) < 0.01, 1 - LABEL, LABEL)
+EASY = np.stack([1000.0 * LABEL + np.random.default_rng(n).integers(0, 500, SHAPE) for n in range(3)])
 
 
-def test_a_band_that_shows_the_label_well_passes(tmp_path: Path, run: Run) -> None:
-    label = classes(0)
-    flipped = np.random.default_rng(3).random(SHAPE) < 0.01
-    tiles = [write_tiles(tmp_path / "a.zarr", "a", with_band(label, 100.0 * np.where(flipped, 1 - label, label)))]
-    assert split(run, tmp_path, tiles, [write_labels(tmp_path / "l.zarr", label)], *STRIPS).code == 0
-    assert band_warnings(tmp_path) == []
-
-
-def test_bands_that_all_show_the_label_are_an_easy_task(tmp_path: Path, run: Run) -> None:
-    label = classes(0)
-    pixels = np.stack([1000.0 * label + np.random.default_rng(n).integers(0, 500, SHAPE) for n in range(3)])
-    tiles = [write_tiles(tmp_path / "a.zarr", "a", pixels.astype(np.uint16))]
-    assert split(run, tmp_path, tiles, [write_labels(tmp_path / "l.zarr", label)], *STRIPS).code == 0
+@pytest.mark.parametrize(("pixels", "is_leak"), [
+    (with_band(LABEL, 7 - 3 * LABEL), True),
+    (with_band(LABEL, COVER), True),
+    (with_band(LABEL, FLIPPED), False),
+    (EASY.astype(np.uint16), False),
+], ids=["a copy", "cut at 50", "shows it well", "all show it"])  # fmt: skip
+def test_one_band_that_is_the_label_is_a_warning(tmp_path: Path, run: Run, pixels: AnyArray, is_leak: bool) -> None:
+    tiles, labels = [write_tiles(tmp_path / "a.zarr", "a", pixels)], [write_labels(tmp_path / "l.zarr", LABEL)]
+    split(run, tmp_path, tiles, labels, *STRIPS).ends(0)
+    sentence = "band swir gives the label of nearly every test pixel by itself (kappa 1.0000, the next one is "
+    assert [text.startswith(sentence) for text in band_warnings(tmp_path)] == [True] * is_leak
+    split(run, tmp_path, tiles, labels, *STRIPS, "--allow", "band: it is a mask").ends(0)
     assert band_warnings(tmp_path) == []
 
 
@@ -285,11 +259,9 @@ def test_labels_of_polygons_have_their_numbers(tmp_path: Path, run: Run) -> None
 def test_a_polygon_in_two_splits_is_found(tmp_path: Path, run: Run, edge: int, code: int) -> None:
     labels = label_polygons(run, tmp_path, fields_geojson(tmp_path / "fields.geojson", edge))
     tiles = write_tiles(tmp_path / "a.zarr", "a", image(Tiles(labels).read("label"), 1))
-    completed = split(run, tmp_path, [tiles], [labels], *STRIPS)
-    assert completed.code == code, completed.stderr
-    assert ("polygon (2 times): 2 of 6 polygons of the labels have pixels in train and test" in completed.stderr) == (
-        code == 4
-    )
+    completed = split(run, tmp_path, [tiles], [labels], *STRIPS).ends(code)
+    sentence = "polygon (2 times): 2 of 6 polygons of the labels have pixels in train and test"
+    assert (sentence in completed.stderr) == (code == 4)
 
 
 BY_POLYGON = ("--method", "group", "--by", "polygon", "--fractions", 0.5, 0.2, 0.3, "--min-valid", 0.02)
@@ -299,13 +271,18 @@ def polygon_split(run: Run, folder: Path, *arguments: object) -> tuple[Path, Pat
     """Tiles, labels and split file of small fields, several of which are in every chip."""
     labels = label_polygons(run, folder, fields_geojson(folder / "fields.geojson", 8, gap=2))
     tiles = write_tiles(folder / "a.zarr", "a", image(Tiles(labels).read("label") % 2, 1))
-    completed = split(run, folder, [tiles], [labels], *BY_POLYGON, *arguments)
-    assert completed.code == 0, completed.stderr
+    split(run, folder, [tiles], [labels], *BY_POLYGON, *arguments).ends(0)
     return tiles, labels, read_split(folder / "split.json")
 
 
-def test_every_polygon_is_in_one_split_and_every_class_in_all(tmp_path: Path, run: Run) -> None:
+def test_every_polygon_is_in_one_split_every_class_in_all_and_a_chip_is_counted_once(tmp_path: Path, run: Run) -> None:
     _, labels, result = polygon_split(run, tmp_path)
+    (fate,) = result.fates
+    places = {tuple(sample) for samples in result.samples.values() for sample in samples}
+    assert len(places) < sum(len(samples) for samples in result.samples.values()), "several splits use a chip"
+    # 64 x 96 pixels are 4 x 6 chips of 16.
+    assert (fate.scene, fate.samples, fate.unlabelled, fate.spare) == ("a", len(places), 0, 0)
+    assert fate.unusable == 24 - len(places)
     polygons, label = Tiles(labels).read("polygon"), Tiles(labels).read("label")
     splits = splits_of_pixels(Tiles(labels), result.polygons)
     assert polygons.max() == len(result.polygons[""]) == 96
@@ -323,22 +300,11 @@ def test_every_polygon_is_in_one_split_and_every_class_in_all(tmp_path: Path, ru
     assert describe_test(result).startswith("All scores are from polygons of the labels that were not used in training")
 
 
-def test_a_chip_that_several_splits_use_is_counted_once(tmp_path: Path, run: Run) -> None:
-    _, _, result = polygon_split(run, tmp_path)
-    (fate,) = result.fates
-    places = {tuple(sample) for samples in result.samples.values() for sample in samples}
-    assert len(places) < sum(len(samples) for samples in result.samples.values())
-    # 64 x 96 pixels are 4 x 6 chips of 16.
-    assert (fate.scene, fate.samples, fate.unlabelled, fate.spare) == ("a", len(places), 0, 0)
-    assert fate.unusable == 24 - len(places)
-
-
 def test_train_polygons_keep_the_buffer_to_those_of_test(tmp_path: Path, run: Run) -> None:
-    _, labels, result = polygon_split(run, tmp_path, "--buffer", 4, "--fractions", 0.8, 0.1, 0.1)
-    splits = splits_of_pixels(Tiles(labels), result.polygons)
+    tiles, labels, result = polygon_split(run, tmp_path, "--buffer", 4, "--fractions", 0.8, 0.1, 0.1)
+    splits, areas, pairs = splits_of_pixels(Tiles(labels), result.polygons), {}, [(Tiles(tiles), Tiles(labels))]
     train, test = (np.argwhere(splits == number) for number in (0, 2))
     assert np.abs(train[:, None] - test[None]).max(-1).min() > 4
-    areas = {}
     for number, name in enumerate(SPLITS):
         areas[name] = np.argwhere(covered_area(SHAPE, result.samples[name], CHIP) & (splits == number))
     expected = {
@@ -347,10 +313,10 @@ def test_train_polygons_keep_the_buffer_to_those_of_test(tmp_path: Path, run: Ru
     }
     assert result.audit.gap_pixels == expected
     assert min(expected.values()) >= 4
-    (row, *_) = gap_rows(result, [(Tiles(tmp_path / "a.zarr"), Tiles(labels))])
+    (row, *_) = gap_rows(result, pairs)
     assert row[:2] == ("train to test", str(expected["train-test"]))
-    text = gap_text(result, [(Tiles(tmp_path / "a.zarr"), Tiles(labels))])
-    assert text.startswith(f"The nearest training and test polygons are {expected['train-test']} pixels (")
+    nearest = f"The nearest training and test polygons are {expected['train-test']} pixels ("
+    assert gap_text(result, pairs).startswith(nearest)
 
 
 def test_pictures_show_the_split_of_each_polygon_and_not_of_whole_chips(tmp_path: Path, run: Run) -> None:
@@ -394,11 +360,9 @@ def test_training_and_evaluation_see_the_labels_of_their_polygons_only(tmp_path:
 def test_a_split_by_polygon_needs_polygons_and_the_method_group(tmp_path: Path, run: Run) -> None:
     tiles = write_tiles(tmp_path / "a.zarr", "a", image(classes(0), 1))
     labels = write_labels(tmp_path / "l.zarr", classes(0))
-    completed = split(run, tmp_path, [tiles], [labels], *BY_POLYGON)
-    assert completed.code == 3
-    assert "has no polygons, so split.by polygon cannot be used" in completed.stderr
-    completed = split(run, tmp_path, [tiles], [labels], "--by", "polygon")
-    assert completed.code == 2
+    no_polygons = "has no polygons, so split.by polygon cannot be used"
+    split(run, tmp_path, [tiles], [labels], *BY_POLYGON).ends(3, no_polygons)
+    split(run, tmp_path, [tiles], [labels], "--by", "polygon").ends(2)
     with pytest.raises(UsageError, match=r"split\.by polygon needs split\.method group"):
         check(config(split={"by": "polygon"}))
 
@@ -432,8 +396,7 @@ def test_labels_that_are_alike_over_more_than_the_block_are_a_warning_that_stops
     label = (smooth_noise(4, scale) > 0).astype(np.uint8)
     tiles, labels = [write_tiles(tmp_path / "a.zarr", "a", image(label, 1))], [write_labels(tmp_path / "l.zarr", label)]
     blocks = ("--method", "blocks", "--block", 16, "--fractions", 0.6, 0.2, 0.2, "--buffer", buffer)
-    completed = split(run, tmp_path, tiles, labels, *blocks)
-    assert completed.code == 0, completed.stderr
+    split(run, tmp_path, tiles, labels, *blocks).ends(0)
     audit = audit_of(tmp_path)
     assert [warning["kind"] for warning in audit["warnings"]] == ["autocorrelation"] * is_warned, audit["label_range"]
     assert ("event=leakage_audit kind=autocorrelation" in caplog.text) == is_warned

@@ -15,10 +15,10 @@ from affine import Affine
 from odc.geo.geobox import GeoBox
 from pyproj import CRS, Geod, Transformer
 from rio_cogeo.cogeo import cog_validate
+from scenery import Run
 from shapely import Point, box, from_wkb, to_wkb
 
 from eopipe.arrays import AnyArray
-from eopipe.cli import main
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.finished_maps import read_finished_maps
 from eopipe.inference.map_files import MapFormat, new_map
@@ -31,6 +31,8 @@ from eopipe.tiles.ground import pixel_hectares, shape_hectares
 COLORS = {0: (230, 159, 0), 1: (0, 114, 178), 2: (27, 122, 67)}
 NAMES = ("land", "wet & dry", "forest")
 UTM = Affine(10.0, 0.0, 500_000.0, 0.0, -10.0, 5_000_000.0)
+# The first ten rows and columns of a map there.
+SQUARE = box(500_000, 4_999_900, 500_100, 5_000_000)
 Paths = dict[str, tuple[Path, ...]]
 
 
@@ -85,9 +87,8 @@ def test_a_spreadsheet_executes_no_text_of_a_table(tmp_path: Path, text: str) ->
 def test_numbers_and_plain_texts_of_a_table_stay_as_they_are(tmp_path: Path) -> None:
     row = ["-1", "-0.25", "-2.5e-05", -3, 4.5, None, "", "a=1", "it's", "w\u00e4ld", "a,b"]
     write_csv(tmp_path / "t.csv", [row])
-    assert (tmp_path / "t.csv").read_bytes() == ",".join(
-        [*("-1", "-0.25", "-2.5e-05", "-3", "4.5", "", "", "a=1", "it's", "w\u00e4ld"), '"a,b"\n']
-    ).encode()
+    text = '-1,-0.25,-2.5e-05,-3,4.5,,,a=1,it\'s,w\u00e4ld,"a,b"\n'
+    assert (tmp_path / "t.csv").read_bytes() == text.encode()
 
 
 def degree_cell_hectares(south: float, north: float, west: float, east: float) -> float:
@@ -150,10 +151,8 @@ def test_a_patch_stays_where_it_has_the_minimum_area_and_goes_where_part_of_a_pi
 
 def test_a_patch_between_pixels_without_data_stays_and_no_data_never_grows(tmp_path: Path) -> None:
     numbers = np.full((40, 40), 255, np.uint8)
-    numbers[5:25, 5:25], numbers[30, 30] = 1, 2
-    numbers[10, 10] = 255
-    pair = write_map(tmp_path / "map", numbers)
-    products(**inputs(pair), products=tmp_path / "out", minimum_mapping_unit_ha=0.5)
+    numbers[5:25, 5:25], numbers[30, 30], numbers[10, 10] = 1, 2, 255
+    products(**inputs(write_map(tmp_path / "map", numbers)), products=tmp_path / "out", minimum_mapping_unit_ha=0.5)
     layer = polygons(tmp_path / "out")
     areas = dict(zip(layer["class"].tolist(), (shape.area for shape in layer["shape"]), strict=True))
     assert areas == {1: 399 * 100.0, 2: 100.0}
@@ -241,8 +240,7 @@ def test_products_are_the_same_whatever_the_blocks_of_the_map_and_the_windows_ar
 
 
 def test_a_layer_has_the_polygons_of_all_parts_that_it_is_written_in(tmp_path: Path) -> None:
-    rows_of_pixels, columns = np.mgrid[:160, :160]
-    pair = write_map(tmp_path / "map", (rows_of_pixels + columns) % 2)
+    pair = write_map(tmp_path / "map", np.indices((160, 160)).sum(0) % 2)
     products(**inputs(pair), products=tmp_path / "out", minimum_mapping_unit_ha=0)
     layer = polygons(tmp_path / "out")
     assert np.bincount(layer["class"]).tolist() == [12_800, 12_800], "patches that touch at corners are apart"
@@ -252,18 +250,19 @@ def test_a_layer_has_the_polygons_of_all_parts_that_it_is_written_in(tmp_path: P
 def test_the_style_has_the_colours_of_the_colour_table_and_the_names_of_the_classes(tmp_path: Path) -> None:
     pair = write_map(tmp_path / "map", halves())
     products(**inputs(pair), products=tmp_path / "out")
-    style = ET.parse(tmp_path / "out/classes.qml").getroot()
-    renderer = style.find("pipe/rasterrenderer")
+    renderer = ET.parse(tmp_path / "out/classes.qml").getroot().find("pipe/rasterrenderer")
     assert renderer is not None
     assert renderer.attrib["type"] == "paletted"
     entries = {int(e.attrib["value"]): (e.attrib["color"], e.attrib["label"]) for e in renderer.iter("paletteEntry")}
     with rasterio.open(pair[0]) as file:
         table = file.colormap(1)
-    assert entries == {
-        number: ("#{:02x}{:02x}{:02x}".format(*table[number][:3]), name) for number, name in enumerate(NAMES)
-    }
+    colors = ["#{:02x}{:02x}{:02x}".format(*table[number][:3]) for number in range(3)]
+    assert entries == dict(enumerate(zip(colors, NAMES, strict=True)))
     # QGIS takes a style of the name of the raster by itself.
     assert (tmp_path / "out/classes.tif").read_bytes() == pair[0].read_bytes()
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert {row["path"] for row in manifest["files"]} == {"classes.qml", "classes.tif", "entropy.tif", "polygons.gpkg"}
+    verify(tmp_path / "out")
 
 
 def test_the_entropy_is_zero_where_one_class_is_certain_and_one_where_all_are_equal() -> None:
@@ -313,22 +312,17 @@ def test_a_zone_has_the_hectares_and_shares_of_the_pixels_whose_centres_it_conta
 
 
 def test_cells_have_their_layers_and_files_and_a_zone_over_both_is_one_row(tmp_path: Path) -> None:
-    west = write_map(tmp_path / "west", np.ones((50, 50)), Affine(100, 0, 745_000, 0, -100, 5e6), cell="utm33n")
-    east = write_map(
-        tmp_path / "east", np.full((50, 50), 2), Affine(100, 0, 255_000, 0, -100, 5e6), "EPSG:32634", cell="utm34n"
-    )
+    sides = [Affine(100, 0, left, 0, -100, 5e6) for left in (745_000, 255_000)]
+    west = write_map(tmp_path / "west", np.ones((50, 50)), sides[0], cell="utm33n")
+    east = write_map(tmp_path / "east", np.full((50, 50), 2), sides[1], "EPSG:32634", cell="utm34n")
     (lon, lat), zone = Transformer.from_crs("EPSG:32634", "EPSG:4326", always_xy=True).transform(257_500, 4_997_500), {}
     zone["all"] = box(lon - 3, lat - 1, lon + 3, lat + 1)
     path = write_zones(tmp_path / "zone.gpkg", zone, "EPSG:4326")
     products(**inputs(west, east), products=tmp_path / "out", zones=path)
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {
-        *(
-            f"{stem}.{cell}.{end}"
-            for cell in ("utm33n", "utm34n")
-            for stem, end in (("classes", "tif"), ("classes", "qml"))
-        ),
-        *("entropy.utm33n.tif", "entropy.utm34n.tif", "polygons.gpkg", "zones.csv", "manifest.json"),
-    }
+    of_cells = {f"{name}.{cell}.{end}" for cell in ("utm33n", "utm34n")
+                for name, end in (("classes", "tif"), ("classes", "qml"), ("entropy", "tif"))}  # fmt: skip
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == of_cells | {"polygons.gpkg", "zones.csv", "manifest.json"}
     for cell, code in (("utm33n", 32633), ("utm34n", 32634)):
         assert polygons(tmp_path / "out", cell)["crs"] == f"EPSG:{code}"
     (row,) = rows(tmp_path / "out")
@@ -339,12 +333,9 @@ def test_cells_have_their_layers_and_files_and_a_zone_over_both_is_one_row(tmp_p
 
 def test_maps_of_two_images_have_a_row_each_and_are_not_added(tmp_path: Path) -> None:
     pairs = [write_map(tmp_path / name, np.full((20, 20), n), scenes=name) for n, name in enumerate(("s1", "s2"))]
-    path = write_zones(tmp_path / "zone.gpkg", {"a": box(500_000, 4_999_900, 500_100, 5_000_000)})
-    products(**inputs(*pairs), products=tmp_path / "out", zones=path)
-    assert [(row["map"], row["land share"]) for row in rows(tmp_path / "out")] == [
-        ("s1", "1.000000"),
-        ("s2", "0.000000"),
-    ]
+    products(**inputs(*pairs), products=tmp_path / "out", zones=write_zones(tmp_path / "zone.gpkg", {"a": SQUARE}))
+    shares = [(row["map"], row["land share"]) for row in rows(tmp_path / "out")]
+    assert shares == [("s1", "1.000000"), ("s2", "0.000000")]
 
 
 def write_values(folder: Path) -> tuple[Path, Path]:
@@ -364,10 +355,8 @@ def test_values_have_mean_and_deviation_of_each_zone_and_nothing_else(tmp_path: 
     path = write_zones(tmp_path / "zone.gpkg", {"left": box(500_000, 4_999_960, 500_030, 5_000_000)})
     products(**inputs(pair), products=tmp_path / "out", zones=path)
     (row,) = rows(tmp_path / "out")
-    assert (float(row["mean height (m)"]), float(row["std height (m)"])) == (
-        pytest.approx(2.0, rel=1e-6),
-        pytest.approx(1.0, rel=1e-6),
-    )
+    figures = [float(row[f"{name} height (m)"]) for name in ("mean", "std")]
+    assert figures == pytest.approx([2.0, 1.0], rel=1e-6)
     assert float(row["mapped_ha"]) == pytest.approx(0.08, rel=2e-3)
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"zones.csv", "manifest.json"}
     with pytest.raises(UsageError, match="task regression have no product but the statistics of zones; give --zones"):
@@ -383,7 +372,7 @@ def test_several_labels_of_a_pixel_are_each_summed_up(tmp_path: Path) -> None:
     for name, dtype, nodata in (("classes", "uint8", 255), ("probabilities", "uint16", 65_535)):
         with new_map(tmp_path / f"{name}.tif", grid, MapFormat(dtype, nodata, NAMES, tags)) as file:
             file.write(presence.astype(dtype))
-    path = write_zones(tmp_path / "zone.gpkg", {"all": box(500_000, 4_999_900, 500_100, 5_000_000)})
+    path = write_zones(tmp_path / "zone.gpkg", {"all": SQUARE})
     pair = tmp_path / "classes.tif", tmp_path / "probabilities.tif"
     products(**inputs(pair), products=tmp_path / "out", zones=path)
     (row,) = rows(tmp_path / "out")
@@ -391,30 +380,25 @@ def test_several_labels_of_a_pixel_are_each_summed_up(tmp_path: Path) -> None:
 
 
 def test_a_map_without_data_has_an_empty_layer(tmp_path: Path) -> None:
-    pair = write_map(tmp_path / "map", np.full((8, 8), 255))
-    products(**inputs(pair), products=tmp_path / "out")
+    products(**inputs(write_map(tmp_path / "map", np.full((8, 8), 255))), products=tmp_path / "out")
     assert len(polygons(tmp_path / "out")["class"]) == 0
 
 
-def test_zones_that_cannot_be_used_are_named_and_nothing_is_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pair = write_map(tmp_path / "map", halves())
-    square = box(500_000, 4_999_900, 500_100, 5_000_000)
-    far = write_zones(tmp_path / "far.gpkg", {"a": box(900_000, 0, 900_100, 100)})
-    points = write_zones(tmp_path / "points.gpkg", {"a": Point(500_050, 4_999_950)})
-    good = write_zones(tmp_path / "good.gpkg", {"a": square})
-    cases: list[tuple[Path, list[str], str]] = [
-        (tmp_path / "none.gpkg", [], "none.gpkg"),
-        (far, [], "no zone of"),
-        (points, [], "has no polygons"),
-        (good, ["--zone-name", "id"], "has no attribute id; it has name"),
-        (good, ["--zone-layer", "b"], "has no layer b; it has good"),
+def test_zones_that_cannot_be_used_are_named_and_nothing_is_left(tmp_path: Path, run: Run) -> None:
+    classes, probabilities = write_map(tmp_path / "map", halves())
+    write_zones(tmp_path / "far.gpkg", {"a": box(900_000, 0, 900_100, 100)})
+    write_zones(tmp_path / "points.gpkg", {"a": Point(500_050, 4_999_950)})
+    write_zones(tmp_path / "good.gpkg", {"a": SQUARE})
+    cases: list[tuple[str, list[str], str]] = [
+        ("none.gpkg", [], "none.gpkg"),
+        ("far.gpkg", [], "no zone of"),
+        ("points.gpkg", [], "has no polygons"),
+        ("good.gpkg", ["--zone-name", "id"], "has no attribute id; it has name"),
+        ("good.gpkg", ["--zone-layer", "b"], "has no layer b; it has good"),
     ]
-    for path, more, sentence in cases:
-        arguments = ["--classes", str(pair[0]), "--probabilities", str(pair[1]), "--zones", str(path), *more]
-        assert main(["products", *arguments, "--products", str(tmp_path / "out")]) == 3
-        assert sentence in capsys.readouterr().err
+    maps = ("--classes", classes, "--probabilities", probabilities, "--products", tmp_path / "out")
+    for name, more, sentence in cases:
+        run("products", *maps, "--zones", tmp_path / name, *more).ends(3, sentence)
         assert not (tmp_path / "out").exists()
 
 
@@ -422,25 +406,15 @@ def test_maps_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     first = write_map(tmp_path / "first", halves())
     other = write_map(tmp_path / "other", halves()[:20], scenes="b")
     beyond = write_map(tmp_path / "beyond", np.full((8, 8), 7))
-    values = write_values(tmp_path / "values")
+    local = write_map(tmp_path / "local", halves(), crs='LOCAL_CS["chips",UNIT["metre",1]]')
     cases = {
         "give one for each": {"classes": (first[0],), "probabilities": (first[1], other[1])},
         "on another grid": inputs((first[0], other[1])),
-        "give maps of one model": inputs(first, values),
+        "give maps of one model": inputs(first, write_values(tmp_path / "values")),
         "several maps have one name: classes, classes": inputs(first, first),
         "has the class number 7, but the classes are land, wet & dry, forest": inputs(beyond),
+        "has no place on the Earth": inputs(local),
     }
     for sentence, pairs in cases.items():
         with pytest.raises(BadInputError, match=sentence):
             products(**pairs, products=tmp_path / "out")
-    local = write_map(tmp_path / "local", halves(), crs='LOCAL_CS["chips",UNIT["metre",1]]')
-    with pytest.raises(BadInputError, match="has no place on the Earth"):
-        products(**inputs(local), products=tmp_path / "out")
-
-
-def test_the_folder_is_published_with_a_manifest_of_its_files(tmp_path: Path) -> None:
-    pair = write_map(tmp_path / "map", halves())
-    products(**inputs(pair), products=tmp_path / "out")
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
-    assert {row["path"] for row in manifest["files"]} == {"classes.qml", "classes.tif", "entropy.tif", "polygons.gpkg"}
-    verify(tmp_path / "out")

@@ -76,10 +76,8 @@ def compared(gains: Gains, simple: Gains, baseline: tuple[float, float] = (0.86,
     """Metrics of a model of accuracy 0.9 and mIoU 0.8, with the intervals of its gains over both baselines."""
     methods = {"model": (0.9, 0.8), "pixel_baseline": baseline, "majority": (0.88, 0.7)}
     scores = {name: of_classes(*pair) for name, pair in methods.items()}
-    intervals = {
-        key: dict(zip(("accuracy", "miou"), pair, strict=True))
-        for key, pair in (("gain", gains), ("simple_gain", simple))
-    }
+    pairs = {"gain": gains, "simple_gain": simple}
+    intervals = {key: dict(zip(("accuracy", "miou"), pair, strict=True)) for key, pair in pairs.items()}
     independent = {"gain": 204.0, "simple_gain": 1.6}
     of_all = {"classes": ["a", "b"], "maps": 1, "test_pixels": 9, "intervals": intervals | {"independent": independent}}
     return scores | of_all | {"majority": scores["majority"] | {"class": "a"}}
@@ -133,10 +131,8 @@ def test_a_difference_that_may_be_chance_is_not_counted_in_errors() -> None:
 
 def test_equal_scores_on_each_piece_have_no_interval_of_nothing() -> None:
     document = compared(([0.0, 0.0], [0.0, 0.0]), (UP, UP), (0.9, 0.8))
-    equal = (
-        f"The model cannot be told apart from {PIXEL} (gain 0.000, equal on each piece), but is better than {ALWAYS}."
-    )
-    assert verdict_on(document).headline == equal
+    equal = f"The model cannot be told apart from {PIXEL} (gain 0.000, equal on each piece), but is better than"
+    assert verdict_on(document).headline == f"{equal} {ALWAYS}."
     rows = method_rows(metrics_type("segmentation").model_validate(document))
     of_model = {row.name: [cell.note for cell in row.cells[:2]] for row in rows}
     assert of_model["Model minus boosted trees on bands"] == ["equal on each piece"] * 2
@@ -239,30 +235,6 @@ def test_scores_without_those_of_the_chosen_baseline_are_refused() -> None:
         verdict_on(compared((UP, UP), (UP, UP)) | {"baseline": {"name": "linear", "by": "mIoU"}})
 
 
-def test_equal_errors_are_not_worse_and_a_lower_one_is_better() -> None:
-    def headline(gain: list[float] | None, baseline: float = 2.0) -> str:
-        methods = {"model": ERRORS | {"rmse": 2.0}, "mean": ERRORS | {"rmse": 4.0, "value": 5.0}}
-        intervals = {"gain": {"rmse": gain}, "simple_gain": {"rmse": [-2.5, -1.5] if gain else None}}
-        return verdict_on(
-            OF_VALUES | methods | {"pixel_baseline": ERRORS | {"rmse": baseline}, "intervals": intervals}
-        ).headline
-
-    assert (
-        headline(None) == f"The model is level with {PIXEL} (difference in RMSE 0 m), but is ahead of the mean of the "
-        "labels (difference in RMSE -2 m). This may be chance: the metrics have no interval."
-    )
-    assert headline([-0.4, -0.1], 2.2) == (
-        "The model is better than the boosted trees on bands, and than the mean of the labels."
-    )
-    assert headline([0.1, 0.4], 1.8) == (
-        "The model is worse than the boosted trees on bands, but is better than the mean of the labels."
-    )
-    assert headline([-0.1, 0.4], 1.8) == (
-        "The model cannot be told apart from the boosted trees on bands (difference in RMSE 0.2 m, 95 %: -0.1 to "
-        "0.4 m), but is better than the mean of the labels."
-    )
-
-
 ERRORS: dict[str, Any] = {"rmse": None, "mae": None, "bias": None, "r2": None}
 OF_VALUES: dict[str, Any] = {"task": "regression", "classes": ["height"], "maps": 1, "test_pixels": 9, "unit": "m"}
 OF_VALUES |= {"model": ERRORS, "pixel_baseline": ERRORS, "mean": ERRORS | {"value": 5.0}, "range": [0.0, 9.0]}
@@ -271,22 +243,35 @@ PROBABILITIES |= {"bins": []}
 ENDS: dict[str, Any] = {"ece": [0.01, 0.2], "brier": None, "nll": None, "level": 0.95, "pieces": 9}
 
 
+@pytest.mark.parametrize(("gain", "baseline", "headline"), [
+    (None, 2.0, f"The model is level with {PIXEL} (difference in RMSE 0 m), but is ahead of the mean of the labels "
+     "(difference in RMSE -2 m). This may be chance: the metrics have no interval."),
+    ([-0.4, -0.1], 2.2, f"The model is better than {PIXEL}, and than the mean of the labels."),
+    ([0.1, 0.4], 1.8, f"The model is worse than {PIXEL}, but is better than the mean of the labels."),
+    ([-0.1, 0.4], 1.8, f"The model cannot be told apart from {PIXEL} (difference in RMSE 0.2 m, 95 %: -0.1 to 0.4 m), "
+     "but is better than the mean of the labels."),
+])  # fmt: skip
+def test_equal_errors_are_not_worse_and_a_lower_one_is_better(
+    gain: list[float] | None, baseline: float, headline: str
+) -> None:
+    methods = {"model": ERRORS | {"rmse": 2.0}, "mean": ERRORS | {"rmse": 4.0, "value": 5.0}}
+    methods["pixel_baseline"] = ERRORS | {"rmse": baseline}
+    intervals = {"gain": {"rmse": gain}, "simple_gain": {"rmse": [-2.5, -1.5] if gain else None}}
+    assert verdict_on(OF_VALUES | methods | {"intervals": intervals}).headline == headline
+
+
 def test_errors_that_could_not_be_measured_are_dashes_in_the_summary(tmp_path: Path) -> None:
     write_json(tmp_path / "metrics.json", OF_VALUES)
     assert "this model                    RMSE -   MAE -   bias -\n" in summary(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("metrics", "text"),
-    [
-        ({key: value for key, value in OF_VALUES.items() if key != "unit"}, "unit is missing"),
-        (compared((UP, UP), (UP, UP)) | {"task": "classification"}, "test_chips is missing"),
-        (compared((UP, UP), (UP, UP)) | {"task": "x"}, "task is 'x': "),
-        (OF_VALUES | {"calibration": PROBABILITIES | {"intervals": ENDS | {"nll": "x"}}}, "nll is 'x': write a list"),
-        (OF_VALUES | {"calibration": PROBABILITIES | {"intervals": {}}}, "calibration.intervals.ece is missing"),
-    ],
-    ids=["unit", "number of chips", "task", "interval of a text", "no interval"],
-)
+@pytest.mark.parametrize(("metrics", "text"), [
+    ({key: value for key, value in OF_VALUES.items() if key != "unit"}, "unit is missing"),
+    (compared((UP, UP), (UP, UP)) | {"task": "classification"}, "test_chips is missing"),
+    (compared((UP, UP), (UP, UP)) | {"task": "x"}, "task is 'x': "),
+    (OF_VALUES | {"calibration": PROBABILITIES | {"intervals": ENDS | {"nll": "x"}}}, "nll is 'x': write a list"),
+    (OF_VALUES | {"calibration": PROBABILITIES | {"intervals": {}}}, "calibration.intervals.ece is missing"),
+], ids=["unit", "number of chips", "task", "interval of a text", "no interval"])  # fmt: skip
 def test_scores_without_what_their_task_has_are_refused_in_a_sentence(
     metrics: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
@@ -296,12 +281,11 @@ def test_scores_without_what_their_task_has_are_refused_in_a_sentence(
 
 
 def test_samples_of_a_split_that_does_not_exist_are_refused(tmp_path: Path) -> None:
-    write_json(tmp_path / "split.json", {"samples": {"train": [], "val": [], "test": [], "id": "x"}})
-    with pytest.raises(BadInputError, match=r"samples is .*: id is no split"):
-        read_samples(tmp_path / "split.json")
-    write_json(tmp_path / "split.json", {"samples": {"train": [], "test": []}})
-    with pytest.raises(BadInputError, match=r"samples is .*: val is missing"):
-        read_samples(tmp_path / "split.json")
+    samples: dict[str, Any] = {"train": [], "test": []}
+    for names, sentence in ((samples | {"val": [], "id": "x"}, "id is no split"), (samples, "val is missing")):
+        write_json(tmp_path / "split.json", {"samples": names})
+        with pytest.raises(BadInputError, match=f"samples is .*: {sentence}"):
+            read_samples(tmp_path / "split.json")
 
 
 def test_an_outline_walks_around_a_mask() -> None:
@@ -334,11 +318,9 @@ def test_only_windows_that_may_have_data_are_read_and_the_others_are_blank() -> 
         return values[y, x]
 
     reached = [(slice(row, row + 1024), slice(1024, 1536)) for row in range(0, 4096, 1024)]
-    for image, whole in (
-        (read_centres(read, decimation, reached, -1), read_centres),
-        (read_means(read, decimation, reached), read_means),
-    ):
-        expected = np.full((128, 128), -1 if whole is read_centres else np.nan)
+    centres, means = read_centres(read, decimation, reached, -1), read_means(read, decimation, reached)
+    for image, whole, blank_value in ((centres, read_centres, -1), (means, read_means, np.nan)):
+        expected = np.full((128, 128), blank_value)
         expected[:, 32:48] = whole(lambda y, x: values[y, x], decimation)[:, 32:48]
         np.testing.assert_array_equal(image, expected)
     # A centre is 16 pixels from the first of its block.
@@ -380,8 +362,9 @@ def test_an_image_of_a_large_raster_reads_what_its_stores_hold_and_no_more(tmp_p
 
 def test_a_mean_leaves_out_what_is_missing() -> None:
     values = np.array([[1, np.nan], [3, np.nan]], np.float32)
-    np.testing.assert_array_equal(read_means(lambda y, x: values[y, x], decimate((2, 2), 1)), [[2]])
-    np.testing.assert_array_equal(read_means(lambda y, x: values[y, x] * np.nan, decimate((2, 2), 1)), [[np.nan]])
+    for factor, expected in ((1, 2), (np.nan, np.nan)):
+        means = read_means(lambda y, x, factor=factor: values[y, x] * factor, decimate((2, 2), 1))
+        np.testing.assert_array_equal(means, [[expected]])
 
 
 def test_lengths_are_metres_also_where_the_grid_counts_degrees_or_feet() -> None:
@@ -429,29 +412,24 @@ def test_few_test_pixels_are_enlarged_over_the_image(step: int) -> None:
     assert ((pixels == rgb(UNTESTED)).all(-1)).sum() == 0
 
 
-@pytest.mark.parametrize(("required", "sentence"), [
-    (["iou:a=0.85", "iou:c=0.7", "miou=0.8", "gain=0.01"], ""),
-    (["iou:a=0.95"], "iou of a is 0.9, and must be at least 0.95"),
-    (["f1:c=0.8", "recall:a=0.1"], "f1 of c is 0.7, and must be at least 0.8"),
-    (["miou=0.81"], "miou is 0.8, and must be at least 0.81"),
-    (["gain=0.06"], "gain is 0.02, and must be at least 0.06"),
+@pytest.mark.parametrize(("required", "more", "sentence"), [
+    (["iou:a=0.85", "iou:c=0.7", "miou=0.8", "gain=0.01"], {}, ""),
+    (["iou:a=0.95"], {}, "iou of a is 0.9, and must be at least 0.95"),
+    (["f1:c=0.8", "recall:a=0.1"], {}, "f1 of c is 0.7, and must be at least 0.8"),
+    (["miou=0.81"], {}, "miou is 0.8, and must be at least 0.81"),
+    (["gain=0.06"], {}, "gain is 0.02, and must be at least 0.06"),
+    (["gain=-1"], {"intervals": {}}, "gain is not known here, and must be at least -1"),
 ])  # fmt: skip
 def test_a_map_is_held_against_what_is_required_of_its_scores(
-    tmp_path: Path, required: list[str], sentence: str
+    tmp_path: Path, required: list[str], more: dict[str, Any], sentence: str
 ) -> None:
-    write_json(tmp_path / "metrics.json", with_classes((0.9, 0.8, 0.7), (40, 30, 30)))
+    write_json(tmp_path / "metrics.json", with_classes((0.9, 0.8, 0.7), (40, 30, 30)) | more)
     if not sentence:
         check_requirements(required, tmp_path / "metrics.json", None)
         return
     with pytest.raises(RequirementError, match=sentence) as caught:
         check_requirements(required, tmp_path / "metrics.json", None)
     assert caught.value.code == 9
-
-
-def test_a_gain_without_an_interval_reaches_no_bound(tmp_path: Path) -> None:
-    write_json(tmp_path / "metrics.json", with_classes((0.9, 0.8, 0.7), (40, 30, 30)) | {"intervals": {}})
-    with pytest.raises(RequirementError, match="gain is not known here, and must be at least -1"):
-        check_requirements(["gain=-1"], tmp_path / "metrics.json", None)
 
 
 @pytest.mark.parametrize(("required", "names"), [
