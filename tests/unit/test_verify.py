@@ -2,7 +2,7 @@
 
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -180,7 +180,9 @@ def test_the_draft_of_a_killed_writer_is_named_and_neither_it_nor_that_of_a_livi
     with publish(results / "tiles/e.zarr", folder=True) as draft:
         (draft / "image").write_text("half")
         (draft / MANIFEST).write_text("{")
-        run("verify", results).ends(0, ".d.zarr.tmp-0123456789ab-999999999-0123abcd: what a writer that was killed had")
+        run("verify", results).ends(
+            0, ".d.zarr.tmp-0123456789ab-999999999-0123abcd", "what a writer that was killed had"
+        )
         assert broken(results) == {}
         (draft / MANIFEST).unlink()
 
@@ -282,9 +284,7 @@ def test_a_crate_alone_has_no_record_and_one_beside_its_results_has(with_crate: 
 
 
 @pytest.mark.parametrize("kind", ["remove", "cut", "flip", "shorten"])
-def test_damage_of_every_file_and_every_record_is_found(
-    with_crate: Path, kind: str
-) -> None:
+def test_damage_of_every_file_and_every_record_is_found(with_crate: Path, kind: str) -> None:
     dice = random.Random(5)
     assert broken(with_crate) == {}
     for path in sorted(path for path in with_crate.rglob("*") if path.is_file()):
