@@ -204,12 +204,10 @@ def test_in_python_the_permission_is_an_argument_and_the_error_names_it(folder: 
     (folder / "marker").unlink()
 
 
-@pytest.mark.parametrize("library", ["torch", "json"])
-def test_code_that_has_the_name_of_a_library_does_not_run_in_its_place(
-    library: str, folder: Path, predict: Run
-) -> None:
-    model = model_with_code(folder / "model", f"{library}.py", f"{library}:Net")
-    predict(model, "--allow-code", f"{library}:Net").ends(8, "has the name of an installed library")
+@pytest.mark.parametrize("name", ["torch", "json"])
+def test_code_that_has_the_name_of_a_library_does_not_run_in_its_place(name: str, folder: Path, predict: Run) -> None:
+    model = model_with_code(folder / "model", f"{name}.py", f"{name}:Net")
+    predict(model, "--allow-code", f"{name}:Net").ends(8, "has the name of an installed library")
 
 
 class Bomb:
@@ -454,10 +452,8 @@ SECTIONS = "search: {catalog: c, assets: [red]}\nlabel: {source: l.gpkg, classes
     ],
     ids=["deep", "aliases", "loop", "tag", "infinite", "width", "fractions", "results", "option"],
 )
-def test_a_config_that_means_harm_or_nothing_is_refused_in_a_sentence(
-    text: str, message: str, folder: Path, run: Run
-) -> None:
-    (folder / "config.yaml").write_text(text)
+def test_a_config_that_means_harm_or_nothing_is_refused_in_a_sentence(text: str, message: str, run: Run) -> None:
+    Path("config.yaml").write_text(text)
     run("check", "config.yaml").ends(2, message)
 
 

@@ -324,9 +324,7 @@ def test_an_error_in_a_worker_is_the_models_and_no_bug_but_lack_of_memory_is_not
     assert failures[0].reason.startswith("mymodel.py line 11: RuntimeError: shape '[7]' is invalid")
 
 
-def test_a_failing_forward_is_reported_with_the_users_frames_only_and_no_traceback(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_forward_is_told_by_the_users_frames_only(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "blocks.py").write_text(BLOCKS.replace("* self.scale", "@ self.scale"))
     architecture = architecture_of("mymodel:Net")
     model = architecture.build()

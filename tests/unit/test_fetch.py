@@ -132,13 +132,11 @@ def test_a_local_asset_that_is_missing_is_named(fetch: Fetch, scene: Item, catal
     assert not fetch.scene.exists()
 
 
-def test_a_local_asset_that_was_replaced_between_two_runs_comes_new(
-    fetch: Fetch, scene: Item, red: bytes, catalog: Catalog, tmp_path: Path
-) -> None:
-    (catalog.root / "s0" / "blue.tif").rename(tmp_path / "away.tif")
+def test_a_local_asset_that_was_replaced_comes_new(fetch: Fetch, scene: Item, red: bytes, catalog: Catalog) -> None:
+    (catalog.root / "s0" / "blue.tif").rename(fetch.folder / "away.tif")
     assert fetch(local(unsure(scene))).code == 3
     (catalog.root / "s0" / "red.tif").write_bytes(red[:2000] + red[2000:][::-1])
-    (tmp_path / "away.tif").rename(catalog.root / "s0" / "blue.tif")
+    (fetch.folder / "away.tif").rename(catalog.root / "s0" / "blue.tif")
     assert fetch(local(unsure(scene))).code == 0
     assert (fetch.scene / "red.tif").read_bytes() == red[:2000] + red[2000:][::-1]
 
@@ -162,9 +160,7 @@ def test_a_damaged_asset_leaves_no_scene(
     comes(source)
 
 
-def test_a_damaged_download_that_comes_right_the_second_time_is_used(
-    comes: Comes, item: Item, red: bytes, web: Loopback
-) -> None:
+def test_a_download_that_is_right_the_second_time_is_used(comes: Comes, item: Item, red: bytes, web: Loopback) -> None:
     web.fail(RED, body=flipped(red))
     comes(item)
 
@@ -185,7 +181,7 @@ def test_checksums_of_many_kinds_are_checked_and_others_refused(tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_fails_for_ever_ends_with_code_5_and_the_next_run_goes_on(
+def test_a_server_that_always_fails_is_code_5_and_resumed(
     fetch: Fetch, comes: Comes, item: Item, web: Loopback
 ) -> None:
     web.fail(RED, cut=200_000)
@@ -217,41 +213,37 @@ def fetching(folder: Path, item: Item) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_kill_9_in_the_middle_loses_nothing_that_is_on_disk(
-    fetch: Fetch, comes: Comes, bare: Item, tmp_path: Path, web: Loopback
-) -> None:
+def test_kill_9_in_the_middle_loses_nothing_on_disk(fetch: Fetch, comes: Comes, bare: Item, web: Loopback) -> None:
     web.fail(RED, times=None, drip=0.2)
     for _ in range(2):
-        with fetching(tmp_path, bare):
+        with fetching(fetch.folder, bare):
             pass
         assert not fetch.scene.exists()
     # On a loaded machine less than a block of the server may have arrived.
-    [received] = [path.stat().st_size for path in tmp_path.glob(".scene.parts/red-*.part")]
+    [received] = [path.stat().st_size for path in fetch.folder.glob(".scene.parts/red-*.part")]
     web.reset()
     comes(bare)
     assert received > 0
     assert web.requests(RED)[0].headers["Range"] == f"bytes={received}-"
-    assert not list(tmp_path.glob(".scene*"))
+    assert not list(fetch.folder.glob(".scene*"))
 
 
-def test_two_runs_that_fetch_the_same_scene_at_once_both_end_right(
-    fetch: Fetch, bare: Item, red: bytes, tmp_path: Path, web: Loopback
+def test_two_runs_that_fetch_a_scene_at_once_both_end_right(
+    fetch: Fetch, bare: Item, red: bytes, web: Loopback
 ) -> None:
     """F17: each asset is fetched once or twice, and what comes is never mixed."""
     web.fail(RED, times=1, drip=0.02)
-    with fetching(tmp_path, bare) as first:
+    with fetching(fetch.folder, bare) as first:
         fetch(bare).ends(0)
         assert first.wait() == 0
     assert fetch.brought({"red": red})
     assert len(web.requests(RED)) == 2
-    assert not list(tmp_path.glob(".scene*"))
+    assert not list(fetch.folder.glob(".scene*"))
 
 
-def test_a_fetch_that_waits_too_long_for_another_is_sent_away(
-    fetch: Fetch, bare: Item, tmp_path: Path, web: Loopback
-) -> None:
+def test_a_fetch_that_waits_too_long_for_another_is_sent_away(fetch: Fetch, bare: Item, web: Loopback) -> None:
     web.fail(RED, times=None, drip=0.2)
-    with fetching(tmp_path, bare) as first:
+    with fetching(fetch.folder, bare) as first:
         fetch(bare, "--deadline", 0.1).ends(2, "another eopipe is still fetching")
         assert first.poll() is None
 
@@ -267,9 +259,7 @@ def test_a_line_that_breaks_often_but_moves_on_is_not_given_up(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_sends_less_than_the_range_is_asked_for_the_rest(
-    comes: Comes, bare: Item, red: bytes, web: Loopback
-) -> None:
+def test_a_server_that_sends_less_is_asked_for_the_rest(comes: Comes, bare: Item, red: bytes, web: Loopback) -> None:
     tag = {"ETag": f'"{hashlib.sha256(red).hexdigest()[:16]}"'}
     web.fail(RED, cut=65_536)
     span = {"Content-Range": f"bytes 65536-66535/{len(red)}"}
@@ -278,9 +268,7 @@ def test_a_server_that_sends_less_than_the_range_is_asked_for_the_rest(
     assert web.requests(RED)[2].headers["Range"] == "bytes=66536-"
 
 
-def test_another_address_under_the_same_name_is_not_taken_for_what_came(
-    fetch: Fetch, bare: Item, catalog: Catalog, web: Loopback
-) -> None:
+def test_another_address_of_one_name_is_fetched_anew(fetch: Fetch, bare: Item, catalog: Catalog, web: Loopback) -> None:
     bare["assets"]["scl"]["href"] = f"{web.url}/nothing.tif"
     assert fetch(bare).code == 3
     shutil.copy(catalog.root / "s0" / "blue.tif", catalog.root / "s0" / "other.tif")
@@ -290,10 +278,8 @@ def test_another_address_under_the_same_name_is_not_taken_for_what_came(
     assert digest(fetch.scene / "red.tif") == digest(catalog.root / "s0" / "blue.tif")
 
 
-def test_scenes_can_share_a_folder_of_parts(
-    fetch: Fetch, comes: Comes, item: Item, tmp_path: Path, web: Loopback
-) -> None:
-    parts = ("--parts", tmp_path / "parts")
+def test_scenes_can_share_a_folder_of_parts(fetch: Fetch, comes: Comes, item: Item, web: Loopback) -> None:
+    parts = ("--parts", fetch.folder / "parts")
     web.fail("/catalog/s0/scl.tif", status=404)
     assert fetch(item, *parts).code == 3
     assert fetch(item | {"id": "other"}, *parts).code == 0
@@ -311,9 +297,7 @@ def test_a_server_that_fails_twice_is_asked_again(comes: Comes, item: Item, web:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_never_answers_is_given_up(
-    fetch: Fetch, item: Item, web: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_is_given_up(fetch: Fetch, item: Item, web: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eopipe.fetch.retry.TIMEOUT", (10, 0.1))
     monkeypatch.setattr("eopipe.fetch.retry.MAX_ATTEMPTS", 2)
     web.fail(RED, times=None, pause=2)
@@ -342,14 +326,12 @@ def test_strange_asset_names_stay_in_the_scene(fetch: Fetch, scene: Item, tmp_pa
     assert len(list(fetch.scene.glob("*.tif"))) == 2
 
 
-def test_an_item_that_is_no_item_and_a_relative_path_without_its_catalog_are_told(
-    fetch: Fetch, scene: Item, tmp_path: Path, run: Run
-) -> None:
+def test_what_is_no_item_and_a_path_without_its_catalog_are_told(fetch: Fetch, scene: Item, run: Run) -> None:
     no_item, no_asset = "is not a STAC Item", {"id": "x", "assets": {"red": 5}, "properties": {}, "geometry": None}
     values = (({}, no_item), ([], no_item), (no_asset, no_item), (local(scene), "name its catalog folder"))
     for value, said in values:
-        write_json(tmp_path / "item.geojson", value)
-        run("fetch", "--item", tmp_path / "item.geojson", "--scene", fetch.scene).ends(3, said)
+        write_json(fetch.folder / "item.geojson", value)
+        run("fetch", "--item", fetch.folder / "item.geojson", "--scene", fetch.scene).ends(3, said)
 
 
 LATER, MISSING, CUT = UpstreamError("later"), BadInputError("missing"), IntegrityError("cut")
@@ -382,12 +364,10 @@ def grid_over(folder: Path, rows: slice, columns: slice) -> Path:
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_windows_bring_only_the_blocks_that_the_grid_needs(
-    fetch: Fetch, catalog: Catalog, tmp_path: Path, web: Loopback, is_remote: bool
-) -> None:
+def test_windows_bring_only_blocks_of_the_grid(fetch: Fetch, catalog: Catalog, web: Loopback, is_remote: bool) -> None:
     pixels = noise(1024, 1024)
     item = catalog.add("scene", {"red": pixels})
-    grid = grid_over(tmp_path, slice(520, 600), slice(150, 200))
+    grid = grid_over(fetch.folder, slice(520, 600), slice(150, 200))
 
     fetch(remote(item, web) if is_remote else local(item), "--grid", grid, "--windows").ends(0)
     asset = read_json(fetch.scene / "scene.json")["assets"]["red"]
@@ -406,11 +386,9 @@ def test_windows_bring_only_the_blocks_that_the_grid_needs(
     verify(fetch.scene)
 
 
-def test_windows_of_another_version_than_the_catalog_tells_are_refused(
-    fetch: Fetch, item: Item, tmp_path: Path
-) -> None:
+def test_windows_of_another_version_than_the_catalog_tells_are_refused(fetch: Fetch, item: Item) -> None:
     item["assets"]["red"]["file:size"] += 1
-    grid = grid_over(tmp_path, slice(0, 50), slice(0, 50))
+    grid = grid_over(fetch.folder, slice(0, 50), slice(0, 50))
     fetch(item, "--grid", grid, "--windows").ends(4, "asset red has", "it is another version")
 
 
@@ -430,8 +408,6 @@ def test_windows_that_came_are_not_asked_for_again_but_those_of_another_grid_are
     assert len({request.path for request in web.received}) == 3
 
 
-def test_windows_need_a_grid_and_without_them_a_grid_changes_nothing(
-    fetch: Fetch, comes: Comes, scene: Item, tmp_path: Path
-) -> None:
+def test_windows_need_a_grid_and_without_them_a_grid_changes_nothing(fetch: Fetch, comes: Comes, scene: Item) -> None:
     fetch(local(scene), "--windows").ends(2, "--windows needs --grid")
-    comes(local(scene), "--grid", grid_over(tmp_path, slice(0, 50), slice(0, 50)))
+    comes(local(scene), "--grid", grid_over(fetch.folder, slice(0, 50), slice(0, 50)))

@@ -126,9 +126,7 @@ def test_f07_a_wrong_checksum_is_fetched_once_more_then_kept_apart(fetch: Fetch,
 
 
 @pytest.mark.parametrize("metadata", [True, False])
-def test_f08_a_page_instead_of_a_raster_is_named_and_after_the_login_it_goes_on(
-    fetch: Fetch, web: Loopback, metadata: bool
-) -> None:
+def test_f08_a_page_instead_of_a_raster_is_named_then_it_goes_on(fetch: Fetch, web: Loopback, metadata: bool) -> None:
     item = put(web, {"red": tif(9_000)}, metadata=metadata)
     web.fail("/red.tif", times=None, body=b"\n <!DOCTYPE html><html>please log in</html>")
     fetch(item).ends(3, "asset red is not a GeoTIFF or JPEG 2000 file: it looks like an HTML or XML page")
@@ -138,9 +136,7 @@ def test_f08_a_page_instead_of_a_raster_is_named_and_after_the_login_it_goes_on(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_f09_a_trickle_is_cut_off_tried_again_and_given_up(
-    fetch: Fetch, web: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_f09_a_trickle_is_cut_off_and_given_up(fetch: Fetch, web: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     item = put(web, {"red": tif(900_000)})
     monkeypatch.setattr("eopipe.fetch.retry.GRACE", 0.0)
     monkeypatch.setattr("eopipe.fetch.retry.MIN_RATE", 1e12)
@@ -197,14 +193,12 @@ def test_f11_an_item_cannot_name_the_metadata_server_of_a_cloud(fetch: Fetch, hr
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("impatient")
-def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(
-    fetch: Fetch, tmp_path: Path, web: Loopback
-) -> None:
+def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(fetch: Fetch, web: Loopback) -> None:
     content = {"blue": tif(250_000, 1), "red": tif(400_000, 2), "swir": tif(100_000, 3)}
-    (tmp_path / "item.geojson").write_text(json.dumps(item := put(web, content)))
+    (fetch.folder / "item.geojson").write_text(json.dumps(item := put(web, content)))
     web.random_fault = lambda _: Fault(drip=0.08)
-    target = ("--scene", tmp_path / "scene", "--workers", 2)
-    arguments = ("fetch", "--item", tmp_path / "item.geojson", *target, *named_hosts(item))
+    target = ("--scene", fetch.folder / "scene", "--workers", 2)
+    arguments = ("fetch", "--item", fetch.folder / "item.geojson", *target, *named_hosts(item))
     dice, killed, whole, children = random.Random(3), 0, 1, [Child(*arguments) for _ in range(3)]
     for _ in range(30):
         child = children.pop(0)
@@ -224,7 +218,7 @@ def test_f12_30_times_kill_9_costs_no_more_than_what_was_on_the_line(
     web.reset()
     assert fetch(item).code == 0
     assert fetch.brought(content)
-    assert sorted(p.name for p in tmp_path.glob(".*")) == []
+    assert sorted(p.name for p in fetch.folder.glob(".*")) == []
 
 
 # What a shell starts in the background ignores SIGINT, and so would its children.
@@ -327,9 +321,7 @@ def test_f15_a_body_ends_at_the_size_that_the_catalog_says_or_is_refused_without
     fetch(put(web, {"red": tif(1_000_000)}, metadata=False)).ends(8, "does not end after 100000 bytes")
 
 
-def test_f16_three_of_200_that_are_missing_are_listed_and_only_they_are_asked_for_again(
-    fetch: Fetch, web: Loopback
-) -> None:
+def test_f16_three_of_200_that_are_missing_are_listed_and_alone_asked_for_again(fetch: Fetch, web: Loopback) -> None:
     content = {f"b{n:03}": tif(600, n) for n in range(200)}
     item = put(web, content)
     missing = [f"b{n:03}" for n in (7, 70, 170)]
@@ -362,9 +354,7 @@ def test_f18_retry_after_is_obeyed_in_seconds_and_as_a_date_up_to_the_cap_and_th
     assert MAX_RETRY_AFTER <= max(impatient) <= 1.1 * MAX_RETRY_AFTER
 
 
-def test_f18_what_a_server_wants_counts_against_the_deadline_and_so_does_a_slow_body(
-    fetch: Fetch, web: Loopback, item: dict[str, Any]
-) -> None:
+def test_f18_what_a_server_wants_counts_against_the_deadline(fetch: Fetch, web: Loopback, item: dict[str, Any]) -> None:
     web.fail("/red.tif", times=None, status=503, headers={"Retry-After": "99999"})
     fetch(item, "--deadline", 60).ends(5, "the next attempt in 120 s would be after the deadline")
     assert len(web.received) == 1

@@ -126,9 +126,7 @@ def test_folders_that_were_swapped_or_are_gone_are_found_by_their_records(result
     assert broken(results)["scenes/c"] == "it is missing"
 
 
-def test_a_second_output_that_is_gone_is_found_and_one_that_was_put_elsewhere_is_not_missed(
-    results: Path, run: Run
-) -> None:
+def test_a_second_output_that_is_gone_is_found_and_one_put_elsewhere_is_not_missed(results: Path, run: Run) -> None:
     (results / "grid.json").unlink()
     assert broken(results) == {"grid.json": "it is missing"}
     search(run, "elsewhere/grid.json").ends(0)
@@ -173,9 +171,7 @@ def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(r
         scan(results / "empty", 1)
 
 
-def test_the_draft_of_a_killed_writer_is_named_and_neither_it_nor_that_of_a_living_one_is_damage(
-    results: Path, run: Run
-) -> None:
+def test_the_draft_of_a_killed_writer_is_named_and_no_draft_is_damage(results: Path, run: Run) -> None:
     (results / "tiles/.d.zarr.tmp-0123456789ab-999999999-0123abcd").mkdir()
     with publish(results / "tiles/e.zarr", folder=True) as draft:
         (draft / "image").write_text("half")
@@ -188,18 +184,14 @@ def test_the_draft_of_a_killed_writer_is_named_and_neither_it_nor_that_of_a_livi
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"arguments": [], "outputs": [{"name": "../a"}]}'])
-def test_a_record_that_cannot_be_read_is_damage_of_its_own_and_the_manifest_is_still_compared(
-    results: Path, content: str
-) -> None:
+def test_a_record_that_cannot_be_read_is_damage_and_the_manifest_is_still_compared(results: Path, content: str) -> None:
     (results / "tiles/a.zarr.run.json").write_text(content)
     assert set(broken(results)) == {"tiles/a.zarr.run.json"}
     (results / "tiles/a.zarr/image/zarr.json").unlink()
     assert broken(results)["tiles/a.zarr"] == "image/zarr.json is missing"
 
 
-def test_what_has_no_record_is_never_counted_as_intact_and_files_beside_the_results_are_named(
-    results: Path, run: Run
-) -> None:
+def test_what_has_no_record_is_never_counted_as_intact_and_files_beside_are_named(results: Path, run: Run) -> None:
     before = int(run("verify", "results").stdout.split()[0])
     (results / "items.run.json").unlink()
     (results / "tiles/a.zarr.run.json").unlink()
@@ -224,9 +216,7 @@ def with_crate(results: Path, run: Run) -> Path:
     return results
 
 
-def test_a_record_that_a_crate_names_and_that_is_gone_is_damage_and_its_files_are_compared_with_the_crate(
-    with_crate: Path, run: Run
-) -> None:
+def test_a_gone_record_of_a_crate_is_damage_and_its_files_are_still_compared(with_crate: Path, run: Run) -> None:
     (with_crate / "items.run.json").unlink()
     assert broken(with_crate) == {"items.run.json": "it is missing, and results/crate was made of it"}
     assert "not checked" not in run("verify", "results").stdout, "the record of the crate names grid and selection"
@@ -344,10 +334,8 @@ def test_verify_prints_the_command_that_rebuilds_each_and_repair_rebuilds_just_t
     assert again == {"a.run.json", "a.zarr.run.json", "b.zarr.run.json"}
 
 
-def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(
-    damaged_results: Path, run: Run, tmp_path: Path
-) -> None:
-    shutil.rmtree(tmp_path / "catalog")
+def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(damaged_results: Path, run: Run) -> None:
+    shutil.rmtree(Path() / "catalog")
     (damaged_results / "tiles/b.zarr.run.json").unlink()
     before = digest(damaged_results / "tiles/c.zarr")
     damage_file(damaged_results / "tiles/c.zarr/image/c/0/1/1", "flip", random.Random(0))

@@ -75,7 +75,7 @@ def pixels_of(file: Path) -> tuple[AnyArray, Any]:
     ids=["v2 blosc", "v2", "v3", "v3 sharded"],
 )
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_pixels_and_place_are_those_of_the_store(
+def test_pixels_and_place_are_those_stored(
     tmp_path: Path, web: Loopback, form: dict[str, Any], is_remote: bool
 ) -> None:
     put(tmp_path / "p.zarr", "r10m/b02", **form)
@@ -91,9 +91,7 @@ def test_pixels_and_place_are_those_of_the_store(
     assert pixels.shape[0] <= 64
 
 
-def test_a_scene_of_zarr_arrays_becomes_the_tiles_of_the_same_geotiffs(
-    catalog: Catalog, run: Run, tmp_path: Path
-) -> None:
+def test_a_scene_of_arrays_becomes_the_tiles_of_the_same_geotiffs(catalog: Catalog, run: Run, tmp_path: Path) -> None:
     item = catalog.add(nodata=0)
     for asset in item["assets"].values():
         asset["raster:bands"] = [{"scale": 0.0001, "offset": -0.1, "nodata": 0}]
@@ -121,11 +119,15 @@ def test_a_scene_of_zarr_arrays_becomes_the_tiles_of_the_same_geotiffs(
 
 
 def test_what_the_item_states_has_priority_over_the_store(tmp_path: Path, run: Run) -> None:
-    put(tmp_path / "p.zarr", "b02", attributes=PLACE | SCALE)
-    asset = {"href": "p.zarr/b02", "type": TYPE, "bands": [{"name": "b02", "scale": 0.5, "offset": 0.0}]}
-    assert fetch(run, tmp_path, item_of({"red": asset}), "--catalog", tmp_path).code == 0
-    fetched = json.loads((tmp_path / "scene/scene.json").read_text())["assets"]["red"]
-    assert fetched["bands"] == [{"name": "b02", "scale": 0.5, "offset": 0.0, "nodata": 0.0}]
+    band = {"name": "b02", "scale": 0.5, "offset": 0.0}
+    for attributes, stated in (({}, {}), ({"missing_value": 9}, {"nodata": 9})):
+        put(tmp_path / "p.zarr", "b02", attributes=PLACE | SCALE | attributes, overwrite=True)
+        asset = {"href": "p.zarr/b02", "type": TYPE, "bands": [band | stated]}
+        fetch(run, tmp_path, item_of({"red": asset}), "--catalog", tmp_path).ends(0)
+        fetched = json.loads((tmp_path / "scene/scene.json").read_text())["assets"]["red"]
+        assert fetched["bands"] == [band | {"nodata": 0.0} | stated]
+    # Fill values that the item overrides stay in the pixels.
+    np.testing.assert_array_equal(pixels_of(tmp_path / "scene/red.tif")[0], PIXELS)
 
 
 def test_a_window_costs_only_the_chunks_it_needs(tmp_path: Path, web: Loopback) -> None:
@@ -144,9 +146,7 @@ def test_a_request_that_fails_is_repeated(tmp_path: Path, web: Loopback, impatie
     assert len(impatient) == 4
 
 
-def test_a_store_in_a_bucket_is_read_with_its_shards_in_part(
-    tmp_path: Path, web: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_in_a_bucket_is_read_in_part(tmp_path: Path, web: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("AWS_ENDPOINT_URL", web.url)
@@ -280,9 +280,7 @@ FORMS: dict[str, tuple[AnyArray, str, dict[str, Any], float | None]] = {
 @pytest.mark.filterwarnings("ignore:variable")
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("form", FORMS)
-def test_values_and_gaps_of_every_cf_attribute_are_those_that_xarray_reads(
-    tmp_path: Path, form: str, version: int
-) -> None:
+def test_values_and_gaps_of_each_cf_attribute_are_what_xarray_reads(tmp_path: Path, form: str, version: int) -> None:
     numbers, dtype, attributes, fill = FORMS[form]
     pixels = numbers.astype(np.dtype(dtype))
     encoded = {} if fill is None else {"_FillValue": fill}
@@ -302,12 +300,6 @@ def test_values_and_gaps_of_every_cf_attribute_are_those_that_xarray_reads(
         gaps = (file.read_masks(1) == 0) | np.isnan(values)
         values = np.where(gaps, np.nan, values * file.scales[0] + file.offsets[0])
     np.testing.assert_allclose(values, expected, rtol=1e-6)
-
-
-def test_fill_values_that_the_item_overrides_stay_in_the_pixels(tmp_path: Path) -> None:
-    put(tmp_path / "p.zarr", "b02", attributes=PLACE | {"missing_value": 9})
-    asset = {"href": "p.zarr/b02", "raster:bands": [{"nodata": 9}]}
-    np.testing.assert_array_equal(pixels_of(window(asset, tmp_path))[0], PIXELS)
 
 
 @pytest.mark.parametrize("fill", ["nan", "inf", "-inf"])
