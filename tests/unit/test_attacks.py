@@ -71,8 +71,7 @@ class Net(torch.nn.Conv2d):
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working folder of its own; no attack leaves its marker there."""
-    work = tmp_path / "work"
-    work.mkdir()
+    (work := tmp_path / "work").mkdir()
     monkeypatch.chdir(work)
     yield work
     assert not (work / "marker").exists()
@@ -169,14 +168,12 @@ def test_what_is_not_a_module_of_torch_is_not_called_even_if_it_is_allowed(
     predict(model, "--allow-code", words[0]).ends(2, f"model {words[0]} is not a torch.nn.Module")
 
 
-def model_with_code(folder: Path, file: str = "net.py", name: str = "net:Net") -> Path:
+def model_with_code(folder: Path, name: str = "net") -> Path:
     """A given model with code of its own, whose digests are right."""
-
-    def change(item: dict[str, Any]) -> None:
-        names(name)(item)
-        module(item)["files"] = {f"code/{file}": hashlib.sha256(NET.encode()).hexdigest()}
-
-    model = given_model(folder, change)
+    file = f"{name}.py"
+    model = given_model(folder, names(f"{name}:Net"))
+    digests = {f"code/{file}": hashlib.sha256(NET.encode()).hexdigest()}
+    change_json(model / "model.json", lambda item: module(item).update(files=digests))
     (model / "code").mkdir()
     (model / "code" / file).write_text(NET)
     save_file({f"model.{key}": value for key, value in torch.nn.Conv2d(2, 3, 1).state_dict().items()}, model / WEIGHTS)
@@ -206,7 +203,7 @@ def test_in_python_the_permission_is_an_argument_and_the_error_names_it(folder: 
 
 @pytest.mark.parametrize("name", ["torch", "json"])
 def test_code_that_has_the_name_of_a_library_does_not_run_in_its_place(name: str, folder: Path, predict: Run) -> None:
-    model = model_with_code(folder / "model", f"{name}.py", f"{name}:Net")
+    model = model_with_code(folder / "model", name)
     predict(model, "--allow-code", f"{name}:Net").ends(8, "has the name of an installed library")
 
 
@@ -262,9 +259,8 @@ def test_a_model_of_absurd_sizes_or_types_is_refused_before_it_takes_memory(
 
 def test_weights_to_start_from_run_no_code_of_their_model(folder: Path) -> None:
     model = model_with_code(folder / "model")
-    weights = read_weights(model)
     architecture = Architecture("torch.nn:Conv2d", 2, 3, 4, 1, (), ("kernel_size=1", "out_channels=3"))
-    architecture.build().load_state_dict(weights)
+    architecture.build().load_state_dict(read_weights(model))
 
 
 MODEL = RecordedData(port="model", name="model", folder=True, bytes=1, files=1, sha256="a" * 64)
@@ -527,10 +523,10 @@ def test_the_parts_of_a_shapefile_are_in_its_folder(folder: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["labels.gpkg", "labels.csv", "labels.geojson", "labels.parquet"])
-def test_a_pipe_in_the_place_of_labels_is_not_waited_for(name: str, folder: Path) -> None:
-    os.mkfifo(folder / name)
+def test_a_pipe_in_the_place_of_labels_is_not_waited_for(name: str) -> None:
+    os.mkfifo(name)
     with pytest.raises(BadInputError, match="is not a file"):
-        labels_in(folder / name)
+        labels_in(Path(name))
 
 
 @pytest.mark.parametrize("target", ["/dev/zero", "pipe"])

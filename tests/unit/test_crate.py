@@ -6,10 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -44,15 +44,11 @@ CITED = {
 }
 
 
-@dataclass
 class Project:
     """A run on disk, in the home of a user: scenes A and B up to the split, and a job that failed."""
 
-    root: Path
-    failed: Path = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.results = self.root / "results"
+    def __init__(self, root: Path) -> None:
+        self.root, self.results = root, root / "results"
         self.failed = self.results / "tiles/lost.zarr.run.json"
 
     def make(self) -> None:
@@ -87,8 +83,8 @@ class Project:
 
     def run(self, *arguments: object, code: int = 0) -> None:
         """Run one command as a shell would."""
-        sys.argv = ["eopipe", *map(str, arguments)]
-        assert main(sys.argv[1:]) == code
+        with patch.object(sys, "argv", ["eopipe", *map(str, arguments)]):
+            assert main(sys.argv[1:]) == code
 
     @property
     def records(self) -> list[Path]:
@@ -116,16 +112,9 @@ class Project:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    argv = sys.argv
     project = Project(tmp_path_factory.mktemp("run") / HOME / USER / "project")
     project.make()
-    sys.argv = argv
     return project
-
-
-@pytest.fixture(autouse=True)
-def _argv(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["eopipe"])
 
 
 @pytest.fixture(scope="module")

@@ -393,11 +393,9 @@ def test_a_full_disk_ends_with_code_6_and_leaves_nothing(
     disk = small_disk(f"size={size}")
     noise = np.random.default_rng(1).integers(1, 60_000, (320, 320), np.uint16)
     put(tmp_path / "p.zarr", "b02", noise, chunks=(32, 32))
-    asset = {"href": "p.zarr/b02", "type": TYPE}
-    write_json(tmp_path / "item.geojson", item_of({"red": asset}))
-    run("fetch", "--item", tmp_path / "item.geojson", "--scene", disk / "scene", "--catalog", tmp_path).ends(
-        6, "no space left while writing red"
-    )
+    write_json(tmp_path / "item.geojson", item_of({"red": {"href": "p.zarr/b02", "type": TYPE}}))
+    words = ("--item", tmp_path / "item.geojson", "--scene", disk / "scene", "--catalog", tmp_path)
+    run("fetch", *words).ends(6, "no space left while writing red")
     assert {path.name for path in disk.rglob("*")} <= {".scene.parts", "scene.run.json"}
 
 
@@ -410,8 +408,8 @@ def put_version(folder: Path, value: int) -> None:
         put(folder / "p.zarr", name, np.full((64, 48), value, np.uint16), overwrite=True)
 
 
-def values_in(scene: Path) -> set[int]:
-    return {int(value) for name in ("b02", "b03") for value in np.unique(pixels_of(scene / f"{name}.tif")[0])}
+def is_version(scene: Path, value: int) -> bool:
+    return all((pixels_of(scene / f"{name}.tif")[0] == value).all() for name in ("b02", "b03"))
 
 
 @pytest.mark.parametrize("drop", [(), ("ETag",)], ids=["ETag", "no ETag"])
@@ -427,13 +425,11 @@ def test_a_store_that_is_rewritten_while_it_is_fetched_is_never_mixed(
             (web.folder / "rewritten").touch()
         return Fault(drop=drop)
 
-    web.random_fault = rewrite
-    fetch(run, tmp_path, two_assets(f"{web.url}/"), "--workers", 1).ends(
-        5, "is of a Zarr store that was written while it was fetched"
-    )
+    web.random_fault, item = rewrite, two_assets(f"{web.url}/")
+    fetch(run, tmp_path, item, "--workers", 1).ends(5, "is of a Zarr store that was written while it was fetched")
     assert not (tmp_path / "scene").exists()
-    assert fetch(run, tmp_path, two_assets(f"{web.url}/")).code == 0
-    assert values_in(tmp_path / "scene") == {2}
+    fetch(run, tmp_path, item).ends(0)
+    assert is_version(tmp_path / "scene", 2)
 
 
 def test_a_resumed_fetch_does_not_mix_two_versions_of_a_store(tmp_path: Path, run: Run) -> None:
@@ -444,7 +440,7 @@ def test_a_resumed_fetch_does_not_mix_two_versions_of_a_store(tmp_path: Path, ru
     put_version(tmp_path, 2)
     fetch(run, tmp_path, two_assets(), *options).ends(5, "asset b02 is of a Zarr store that was written")
     assert fetch(run, tmp_path, two_assets(), *options).code == 0
-    assert values_in(tmp_path / "scene") == {2}
+    assert is_version(tmp_path / "scene", 2)
 
 
 # A frame of zstd that does not declare its size: 200 blocks of one byte that is repeated.
@@ -558,6 +554,5 @@ def test_zarr_assets_are_recognised() -> None:
 def test_an_address_that_is_not_one_is_refused_at_fetch(kind: str, run: Run, tmp_path: Path) -> None:
     asset = {"href": "http://[bad/x.tif"} | ({"type": kind} if kind else {})
     write_json(tmp_path / "i.geojson", item_of({"red": asset}))
-    run("fetch", "--item", tmp_path / "i.geojson", "--scene", tmp_path / "scene").ends(
-        8, "asset red points to '(an address)': only http(s)"
-    )
+    refused = run("fetch", "--item", tmp_path / "i.geojson", "--scene", tmp_path / "scene")
+    refused.ends(8, "asset red points to '(an address)': only http(s)")
