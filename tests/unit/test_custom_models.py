@@ -117,7 +117,7 @@ LIBRARIES = ("unet", "torch.nn:Identity", "transformers:Segformer", "eopipe.mode
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "names"),
     [
         *((name, ["blocks.py", "layers", "mymodel.py"]) for name in ("mymodel:Net", "mymodel.py:Net")),
         ("layers.plain:conv", ["layers"]),
@@ -127,12 +127,12 @@ LIBRARIES = ("unet", "torch.nn:Identity", "transformers:Segformer", "eopipe.mode
     ],
 )
 def test_the_files_of_a_model_are_its_module_and_all_beside_it_that_it_imports(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, found: list[str]
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, names: list[str]
 ) -> None:
     shutil.copytree(project, project / "models")
     (tmp_path / "elsewhere_net.py").write_text(PLAIN)
     monkeypatch.syspath_prepend(tmp_path)
-    assert found_files(name) == [file.replace("..", str(tmp_path)) for file in found]
+    assert found_files(name) == [file.replace("..", str(tmp_path)) for file in names]
 
 
 def test_files_and_folders_among_the_arguments_are_files_of_the_model(project: Path) -> None:
@@ -332,8 +332,8 @@ def test_a_failing_forward_is_told_by_the_users_frames_only(project: Path, capsy
         "mymodel.py line 10, in forward: return self.block(x)",
         "blocks.py line 12, in forward: return curve(self.conv(x)) @ self.scale",
     )
-    said = r"fails with a chip of 2 bands and 8 x 8 pixels: blocks\.py line 12: "
-    with pytest.raises(ModelCodeError, match=said) as of_model:
+    message = r"fails with a chip of 2 bands and 8 x 8 pixels: blocks\.py line 12: "
+    with pytest.raises(ModelCodeError, match=message) as of_model:
         dry_run(model, architecture, 8, "segmentation")
     assert of_model.value.frames == frames
     with pytest.raises(TypeError) as caught:

@@ -116,8 +116,8 @@ def test_assets_that_came_are_not_asked_for_again(
     (catalog.root / "s0" / "red.tif").unlink()
     (catalog.root / "s0" / "scl.tif").rename(catalog.root / "scl.tif")
 
-    said = "could not be fetched: 127.0.0.1 answered 404"
-    fetch(of_catalog).ends(3, f"scene scene, asset red {said}", f"scene scene, asset scl {said}")
+    message = "could not be fetched: 127.0.0.1 answered 404"
+    fetch(of_catalog).ends(3, f"scene scene, asset red {message}", f"scene scene, asset scl {message}")
     assert not fetch.scene.exists()
     (catalog.root / "s0" / "red.tif").write_bytes(red)
     (catalog.root / "scl.tif").rename(catalog.root / "s0" / "scl.tif")
@@ -174,9 +174,9 @@ def test_checksums_of_many_kinds_are_checked_and_others_refused(tmp_path: Path, 
     (tmp_path / "a.tif").write_bytes(b"II*\0 and so on")
     code = hashlib.new(name, b"II*\0 and so on").hexdigest()
     download_asset({"href": "a.tif", "file:checksum": prefix + code.upper()}, "a", tmp_path, tmp_path / "a.part")
-    wrong = prefix + code[:-1] + ("0" if code[-1] != "0" else "1")
-    for checksum, said in ((wrong, f"{name} checksum"), ("abcdef", "unknown kind")):
-        with pytest.raises(IntegrityError, match=said):
+    other_code = prefix + code[:-1] + ("0" if code[-1] != "0" else "1")
+    for checksum, message in ((other_code, f"{name} checksum"), ("abcdef", "unknown kind")):
+        with pytest.raises(IntegrityError, match=message):
             download_asset({"href": "a.tif", "file:checksum": checksum}, "a", tmp_path, tmp_path / "b.part")
 
 
@@ -329,16 +329,16 @@ def test_strange_asset_names_stay_in_the_scene(fetch: Fetch, scene: Item, tmp_pa
 def test_what_is_no_item_and_a_path_without_its_catalog_are_told(fetch: Fetch, scene: Item, run: Run) -> None:
     no_item, no_asset = "is not a STAC Item", {"id": "x", "assets": {"red": 5}, "properties": {}, "geometry": None}
     values = (({}, no_item), ([], no_item), (no_asset, no_item), (local(scene), "name its catalog folder"))
-    for value, said in values:
+    for value, message in values:
         write_json(fetch.folder / "item.geojson", value)
-        run("fetch", "--item", fetch.folder / "item.geojson", "--scene", fetch.scene).ends(3, said)
+        run("fetch", "--item", fetch.folder / "item.geojson", "--scene", fetch.scene).ends(3, message)
 
 
 LATER, MISSING, CUT = UpstreamError("later"), BadInputError("missing"), IntegrityError("cut")
 
 
 @pytest.mark.parametrize(
-    ("errors", "kind", "said"),
+    ("errors", "kind", "message"),
     [
         ((LATER, MISSING, RefusedError("unsafe"), CUT), RefusedError, "later; missing; unsafe; cut"),
         ((LATER, MISSING, CUT), IntegrityError, "cut"),
@@ -346,12 +346,12 @@ LATER, MISSING, CUT = UpstreamError("later"), BadInputError("missing"), Integrit
     ],
 )
 def test_of_many_failures_the_gravest_gives_the_code_and_all_are_told(
-    errors: tuple[Exception, ...], kind: type[Exception], said: str
+    errors: tuple[Exception, ...], kind: type[Exception], message: str
 ) -> None:
     def fail(error: Exception) -> Path:
         raise error
 
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         run_parallel([lambda error=error: fail(error) for error in errors], 2, Event())
 
 

@@ -142,8 +142,8 @@ def test_an_input_that_is_gone_with_its_record_is_found_wherever_the_command_is_
     shutil.copytree(results, "backup")
     shutil.copytree(results / "tiles", "part/tiles")
     for name in ("results", "backup"):
-        said = f"{name}/scenes/b is damaged: it is missing, and {name}/tiles/b.zarr was made of it"
-        run("verify", name).ends(4, said)
+        message = f"{name}/scenes/b is damaged: it is missing, and {name}/tiles/b.zarr was made of it"
+        run("verify", name).ends(4, message)
     assert run("verify", "part").code == 0
     monkeypatch.chdir(results)
     run("verify", ".").ends(4, "scenes/b is damaged: it is missing, and tiles/b.zarr was made of it")

@@ -346,7 +346,7 @@ def at(left: float) -> dict[str, Any]:
 
 HREF, CATEGORIES = "p.zarr/m/b02", {"id": "categorize", "labels": ["a"], "dtype": "<U1", "astype": "|u1"}
 CHUNKS_OF_0 = {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0, 0]}}}
-# The array, a file with other content and what is said; a file `zarr.json` is of version 3.
+# The array, a file with other content and the message; a file `zarr.json` is of version 3.
 UNREADABLE: list[tuple[str, str, Any, type[EopipeError], str]] = [
     ("q.zarr/m/b02", "", b"", BadInputError, "is missing: there is no folder q.zarr in"),
     ("p.zarr/m/b99", "", b"", BadInputError, "is missing: the store has neither an array nor a group at /m/b99"),
@@ -481,8 +481,8 @@ def test_a_chunk_that_decodes_to_far_more_than_it_declares_is_refused(
         zarr.create_array(tmp_path / "p.zarr", name="x", data=centres, zarr_format=version, compressors=compressor)
         (tmp_path / "p.zarr/x" / ("0" if version == 2 else "c/0")).write_bytes(bomb)
     tracemalloc.start()
-    said = f"red has a chunk that is more than .* bytes by {codec.removeprefix('open ')}"
-    with pytest.raises(RefusedError, match=said):
+    message = f"red has a chunk that is more than .* bytes by {codec.removeprefix('open ')}"
+    with pytest.raises(RefusedError, match=message):
         window({"href": "p.zarr/b02"}, tmp_path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
