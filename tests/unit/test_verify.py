@@ -2,14 +2,14 @@
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
+from builders import noise
 from loopback import Loopback
 from remote_assets import fetch, put, tif
-from scenery import Catalog, Run
+from scenery import Catalog, Completed, Run
 
 from eopipe.errors import BadInputError
 from eopipe.publish import MANIFEST, digest, publish
@@ -33,53 +33,44 @@ def results(
 
 
 def make_results(catalog: Catalog, run: Run) -> None:
-    noise = np.random.default_rng(0)
-    for name in ("a", "b", "c"):
-        bands = {band: noise.integers(1, 9999, (70, 90), np.uint16) for band in ("red", "nir")}
-        catalog.add(name, bands)
+    for number, name in enumerate(("a", "b", "c")):
+        catalog.add(name, dict(zip(("red", "nir"), noise(2, 70, 90, seed=number), strict=True)))
     catalog.write()
-    search = ("search", "--catalog", "catalog", "--assets", "red", "nir", "--items", "results/items")
-    assert run(*search, "--grid", "results/grid.json", "--selection", "results/selection.json").code == 0
+    search(run).ends(0)
     for name in ("a", "b", "c"):
-        item, scene, tiles = (f"results/{p}" for p in (f"items/{name}.geojson", f"scenes/{name}", f"tiles/{name}.zarr"))
+        item, scene = f"results/items/{name}.geojson", f"results/scenes/{name}"
         assert run("fetch", "--item", item, "--catalog", "catalog", "--scene", scene).code == 0
-        arguments = ("--scene", scene, "--grid", "results/grid.json", "--bands", "red", "nir", "--mask", "none")
-        assert run("preprocess", *arguments, "--tiles", tiles, "--chunk", 16, "--shard", 32).code == 0
+        preprocess(run, name, f"tiles/{name}.zarr", bands=("red", "nir")).ends(0)
+
+
+def search(run: Run, grid: str = "results/grid.json", folder: str = "results") -> Completed:
+    """Search both bands into a folder of results."""
+    words = ("search", "--catalog", "catalog", "--assets", "red", "nir", "--items", f"{folder}/items")
+    return run(*words, "--grid", grid, "--selection", f"{folder}/selection.json")
+
+
+def preprocess(run: Run, scene: str, tiles: str, grid: str = "grid.json", bands: Sequence[str] = ("red",)) -> Completed:
+    """Make tiles of a scene of the results."""
+    places = ("--scene", f"results/scenes/{scene}", "--grid", f"results/{grid}", "--tiles", f"results/{tiles}")
+    return run("preprocess", *places, "--bands", *bands, "--mask", "none", "--chunk", 16, "--shard", 32)
 
 
 def broken(root: Path) -> dict[str, str]:
     """The damage that verify reports, by path below the root."""
-    damaged = scan(root, 2).damaged
-    return {
-        output.path.relative_to(root).as_posix(): "; ".join(entry.message for entry in damage)
-        for output, damage in damaged.items()
-    }
+    damaged = {output.path.relative_to(root).as_posix(): damage for output, damage in scan(root, 2).damaged.items()}
+    return {name: "; ".join(entry.message for entry in damage) for name, damage in damaged.items()}
 
 
-def remove(path: Path, dice: random.Random) -> None:
-    path.unlink()
-
-
-def truncate(path: Path, dice: random.Random) -> None:
-    path.write_bytes(path.read_bytes()[: dice.randrange(1, path.stat().st_size)])
-
-
-def empty(path: Path, dice: random.Random) -> None:
-    path.write_bytes(b"")
-
-
-def flip(path: Path, dice: random.Random) -> None:
+def damage_file(path: Path, kind: str, dice: random.Random) -> None:
+    """Remove, cut, empty or flip one bit of a file, or take its last byte, which may be the end of a line."""
     content = bytearray(path.read_bytes())
-    content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
-    path.write_bytes(content)
+    if kind == "flip":
+        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+    end = {"cut": dice.randrange(1, len(content)), "empty": 0, "shorten": -1}.get(kind)
+    path.unlink() if kind == "remove" else path.write_bytes(content[:end])
 
 
-def shorten(path: Path, dice: random.Random) -> None:
-    """Cut the last byte off, which may be the end of a line."""
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-DAMAGES: tuple[Callable[[Path, random.Random], None], ...] = (remove, truncate, empty, flip)
+DAMAGES = ("remove", "cut", "empty", "flip")
 
 
 @pytest.mark.exhaustive
@@ -100,12 +91,9 @@ def test_200_injected_damages_are_all_found_each_in_its_place_and_there_is_no_fa
             second.write_bytes(contents[first])
         else:
             damaged_files = [dice.choice([path for path in files if len(contents[path]) > 1])]
-            DAMAGES[number % 5](damaged_files[0], dice)
-        messages = broken(results)
-        assert set(messages) == {home[path].relative_to(results).as_posix() for path in damaged_files}, (
-            number,
-            damaged_files,
-        )
+            damage_file(damaged_files[0], DAMAGES[number % 5], dice)
+        messages, homes = broken(results), {home[path].relative_to(results).as_posix() for path in damaged_files}
+        assert set(messages) == homes, (number, damaged_files)
         for path in damaged_files:
             # Without its manifest nothing is known of a folder's other files.
             if home[path] / MANIFEST not in damaged_files and home[path] != path:
@@ -120,8 +108,8 @@ def test_what_is_added_is_found_and_moved_out_on_repair_never_removed(results: P
     (store / "image/notes/mine.txt").write_text("mine")
     (store / "gone").symlink_to("nowhere")
     message = broken(results)["tiles/a.zarr"]
-    assert "image/notes/mine.txt does not belong there" in message
-    assert "gone does not belong there" in message
+    added = ("image/notes/mine.txt", "gone")
+    assert [name for name in added if f"{name} does not belong there" not in message] == []
     assert run("verify", "results", "--repair").code == 0
     assert (results / "tiles/a.zarr.extra/image/notes/mine.txt").read_text() == "mine"
     assert broken(results) == {}
@@ -132,46 +120,35 @@ def test_folders_that_were_swapped_or_are_gone_are_found_by_their_records(result
     a.rename(results / "c")
     b.rename(a)
     (results / "c").rename(b)
-    assert {name for name, text in broken(results).items() if "was the folder replaced?" in text} == {
-        "tiles/a.zarr",
-        "tiles/b.zarr",
-    }
+    replaced = {name for name, text in broken(results).items() if "was the folder replaced?" in text}
+    assert replaced == {"tiles/a.zarr", "tiles/b.zarr"}
     shutil.rmtree(results / "scenes/c")
     assert broken(results)["scenes/c"] == "it is missing"
 
 
-def test_a_second_output_that_is_gone_is_found_and_one_that_was_put_elsewhere_is_not_missed(
-    results: Path, run: Run
-) -> None:
+def test_a_second_output_that_is_gone_is_found_and_one_put_elsewhere_is_not_missed(results: Path, run: Run) -> None:
     (results / "grid.json").unlink()
     assert broken(results) == {"grid.json": "it is missing"}
-    search = ("search", "--catalog", "catalog", "--assets", "red", "nir", "--items", "results/items")
-    assert run(*search, "--grid", "elsewhere/grid.json", "--selection", "results/selection.json").code == 0
+    search(run, "elsewhere/grid.json").ends(0)
     # Its record names the new one, but what was made of the old one is there.
     assert broken(results) == {"grid.json": "it is missing, and results/tiles/a.zarr was made of it"}
 
 
-def test_an_input_that_is_gone_with_its_record_is_found_wherever_the_command_is_typed(
+def test_an_input_that_is_gone_with_its_record_is_found_wherever_the_command_is_typed_and_in_a_copy(
     results: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.rmtree(results / "scenes/b")
     (results / "scenes/b.run.json").unlink()
-    run("verify", "results").ends(4, "results/scenes/b is damaged: it is missing, and results/tiles/b.zarr was")
+    shutil.copytree(results, "backup")
+    shutil.copytree(results / "tiles", "part/tiles")
+    for name in ("results", "backup"):
+        message = f"{name}/scenes/b is damaged: it is missing, and {name}/tiles/b.zarr was made of it"
+        run("verify", name).ends(4, message)
+    assert run("verify", "part").code == 0
     monkeypatch.chdir(results)
-    assert "scenes/b is damaged: it is missing, and tiles/b.zarr was made of it" in run("verify", ".").stderr
+    run("verify", ".").ends(4, "scenes/b is damaged: it is missing, and tiles/b.zarr was made of it")
     # Of a folder that was moved alone nobody knows where its inputs are.
     assert run("verify", "tiles").code == 0
-
-
-def test_a_copy_of_results_under_another_name_lacks_what_is_gone_and_a_part_of_them_lacks_nothing(
-    results: Path, run: Run
-) -> None:
-    shutil.copytree(results, "backup")
-    shutil.rmtree("backup/scenes/b")
-    Path("backup/scenes/b.run.json").unlink()
-    assert "backup/scenes/b is damaged: it is missing, and backup/tiles/b.zarr" in run("verify", "backup").stderr
-    shutil.copytree(results / "tiles", "part/tiles")
-    assert run("verify", "part").code == 0
 
 
 def test_intact_results_are_one_line(results: Path, run: Run) -> None:
@@ -194,33 +171,27 @@ def test_a_folder_without_manifest_is_found_also_when_it_is_what_was_asked_for(r
         scan(results / "empty", 1)
 
 
-def test_the_draft_of_a_killed_writer_is_named_and_no_damage(results: Path, run: Run) -> None:
+def test_the_draft_of_a_killed_writer_is_named_and_no_draft_is_damage(results: Path, run: Run) -> None:
     (results / "tiles/.d.zarr.tmp-0123456789ab-999999999-0123abcd").mkdir()
-    completed = run("verify", results).ends(0)
-    assert ".d.zarr.tmp-0123456789ab-999999999-0123abcd: what a writer that was killed had not" in completed.stderr
-
-
-def test_the_draft_of_a_living_writer_is_not_damage(results: Path) -> None:
-    with publish(results / "tiles/d.zarr", folder=True) as draft:
+    with publish(results / "tiles/e.zarr", folder=True) as draft:
         (draft / "image").write_text("half")
         (draft / MANIFEST).write_text("{")
+        run("verify", results).ends(
+            0, ".d.zarr.tmp-0123456789ab-999999999-0123abcd", "what a writer that was killed had"
+        )
         assert broken(results) == {}
         (draft / MANIFEST).unlink()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"arguments": [], "outputs": [{"name": "../a"}]}'])
-def test_a_record_that_cannot_be_read_is_damage_of_its_own_and_the_manifest_is_still_compared(
-    results: Path, content: str
-) -> None:
+def test_a_record_that_cannot_be_read_is_damage_and_the_manifest_is_still_compared(results: Path, content: str) -> None:
     (results / "tiles/a.zarr.run.json").write_text(content)
     assert set(broken(results)) == {"tiles/a.zarr.run.json"}
     (results / "tiles/a.zarr/image/zarr.json").unlink()
     assert broken(results)["tiles/a.zarr"] == "image/zarr.json is missing"
 
 
-def test_what_has_no_record_is_never_counted_as_intact_and_files_beside_the_results_are_named(
-    results: Path, run: Run
-) -> None:
+def test_what_has_no_record_is_never_counted_as_intact_and_files_beside_are_named(results: Path, run: Run) -> None:
     before = int(run("verify", "results").stdout.split()[0])
     (results / "items.run.json").unlink()
     (results / "tiles/a.zarr.run.json").unlink()
@@ -245,9 +216,7 @@ def with_crate(results: Path, run: Run) -> Path:
     return results
 
 
-def test_a_record_that_a_crate_names_and_that_is_gone_is_damage_and_its_files_are_compared_with_the_crate(
-    with_crate: Path, run: Run
-) -> None:
+def test_a_gone_record_of_a_crate_is_damage_and_its_files_are_still_compared(with_crate: Path, run: Run) -> None:
     (with_crate / "items.run.json").unlink()
     assert broken(with_crate) == {"items.run.json": "it is missing, and results/crate was made of it"}
     assert "not checked" not in run("verify", "results").stdout, "the record of the crate names grid and selection"
@@ -281,23 +250,18 @@ def change(path: Path) -> None:
 
 def test_files_of_one_name_in_several_folders_are_compared_with_their_own_records(with_crate: Path, run: Run) -> None:
     # As parts, trials, members and folds have them.
-    arguments = ("--scene", "results/scenes/a", "--bands", "red", "--mask", "none", "--chunk", 16, "--shard", 32)
-    again = ("--grid", "results/grid.json", "--tiles", "results/trials/1/a.zarr")
-    assert run("preprocess", *arguments, *again).code == 0
-    search = ("search", "--catalog", "catalog", "--assets", "red", "--items", "results/trials/1/items")
-    files = ("--grid", "results/trials/1/grid.json", "--selection", "results/trials/1/selection.json")
-    assert run(*search, *files).code == 0
+    preprocess(run, "a", "trials/1/a.zarr").ends(0)
+    search(run, "results/trials/1/grid.json", "results/trials/1").ends(0)
     completed = run("verify", "results")
     assert (completed.code, completed.stderr) == (0, "")
 
 
 def test_a_run_that_was_changed_and_is_half_done_again_is_no_damage(with_crate: Path, run: Run) -> None:
-    arguments = ("--scene", "results/scenes/a", "--bands", "red", "--mask", "none", "--chunk", 16, "--shard", 32)
-    assert run("preprocess", *arguments, "--grid", "results/grid.json", "--tiles", "results/tiles/a.zarr").code == 0
+    preprocess(run, "a", "tiles/a.zarr").ends(0)
     completed = run("verify", "results").ends(0)
     assert completed.stderr.startswith("warning: results/tiles/a.zarr.run.json: not the record that the crate was made")
     # The record of a job that failed, or that runs, says nothing of what is there.
-    assert run("preprocess", *arguments, "--grid", "results/gone.json", "--tiles", "results/tiles/d.zarr").code != 0
+    assert preprocess(run, "a", "tiles/d.zarr", "gone.json").code != 0
     assert run("verify", "results").code == 0
 
 
@@ -309,17 +273,15 @@ def test_a_crate_alone_has_no_record_and_one_beside_its_results_has(with_crate: 
     assert broken(with_crate) == {}
 
 
-@pytest.mark.parametrize("damage", [remove, truncate, flip, shorten])
-def test_damage_of_every_file_and_every_record_is_found(
-    with_crate: Path, damage: Callable[[Path, random.Random], None]
-) -> None:
+@pytest.mark.parametrize("kind", ["remove", "cut", "flip", "shorten"])
+def test_damage_of_every_file_and_every_record_is_found(with_crate: Path, kind: str) -> None:
     dice = random.Random(5)
     assert broken(with_crate) == {}
     for path in sorted(path for path in with_crate.rglob("*") if path.is_file()):
         # Moved, not written into: files of the crate are hard links.
         path.rename("kept")
         shutil.copyfile("kept", path)
-        damage(path, dice)
+        damage_file(path, kind, dice)
         assert broken(with_crate), path
         Path("kept").replace(path)
     assert broken(with_crate) == {}
@@ -332,7 +294,7 @@ def test_a_broken_crate_is_one_more_damage_that_ends_neither_survey_nor_repair(
 ) -> None:
     whole = digest(with_crate / "tiles/b.zarr")
     (with_crate / "crate" / name).write_text("{")
-    flip(with_crate / "tiles/b.zarr/image/c/0/1/1", random.Random(0))
+    damage_file(with_crate / "tiles/b.zarr/image/c/0/1/1", "flip", random.Random(0))
     completed = run("verify", "results").ends(4)
     assert completed.stderr.count("is damaged:") == 2
     assert set(broken(with_crate)) == {"crate", "tiles/b.zarr"}
@@ -344,24 +306,25 @@ def test_a_broken_crate_is_one_more_damage_that_ends_neither_survey_nor_repair(
 @pytest.fixture
 def damaged_results(results: Path) -> Path:
     """Results of which a scene and two stores are damaged."""
-    flip(results / "tiles/a.zarr/image/c/0/1/1", random.Random(0))
-    truncate(results / "tiles/b.zarr/valid/c/2/2", random.Random(0))
-    remove(results / "scenes/a/red.tif", random.Random(0))
+    damage_file(results / "tiles/a.zarr/image/c/0/1/1", "flip", random.Random(0))
+    damage_file(results / "tiles/b.zarr/valid/c/2/2", "cut", random.Random(0))
+    damage_file(results / "scenes/a/red.tif", "remove", random.Random(0))
     return results
 
 
-def test_verify_prints_the_command_that_rebuilds_each(damaged_results: Path, run: Run) -> None:
-    completed = run("verify", "results").ends(4)
-    lines = completed.stderr.splitlines()
+def test_verify_prints_the_command_that_rebuilds_each_and_repair_rebuilds_just_them_with_the_same_bytes(
+    damaged_results: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path / "elsewhere")
+        run("verify", "../results", "--repair").ends(3, "start this where the run was started")
+        assert list(Path().iterdir()) == []
+    lines = run("verify", "results").ends(4).stderr.splitlines()
     assert lines[0].startswith("error: results/scenes/a is damaged: red.tif is missing")
     assert lines[1].startswith("  eopipe fetch --item results/items/a.geojson")
     assert "image/c/0/1/1 has other content than the manifest says" in lines[2]
     assert "valid/c/2/2 has" in lines[4]
-
-
-def test_repair_rebuilds_just_what_is_damaged_with_the_same_bytes(
-    damaged_results: Path, run: Run, tmp_path: Path
-) -> None:
     records = {path: path.stat().st_mtime_ns for path in damaged_results.rglob("*.run.json")}
     manifests = {path: path.read_bytes() for path in damaged_results.rglob(MANIFEST)}
     assert run("verify", "results", "--repair").code == 0
@@ -371,27 +334,14 @@ def test_repair_rebuilds_just_what_is_damaged_with_the_same_bytes(
     assert again == {"a.run.json", "a.zarr.run.json", "b.zarr.run.json"}
 
 
-def test_repair_somewhere_else_than_the_run_touches_nothing(
-    damaged_results: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    run("verify", "../results", "--repair").ends(3, "start this where the run was started")
-    assert list(Path().iterdir()) == []
-
-
-def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(
-    damaged_results: Path, run: Run, tmp_path: Path
-) -> None:
-    shutil.rmtree(tmp_path / "catalog")
+def test_what_cannot_be_rebuilt_is_reported_and_the_rest_is_repaired(damaged_results: Path, run: Run) -> None:
+    shutil.rmtree(Path() / "catalog")
     (damaged_results / "tiles/b.zarr.run.json").unlink()
     before = digest(damaged_results / "tiles/c.zarr")
-    flip(damaged_results / "tiles/c.zarr/image/c/0/1/1", random.Random(0))
-    run("verify", "results", "--repair").ends(
-        4,
-        "results/scenes/a: it could not be rebuilt: eopipe fetch exited with code 3",
-        "results/tiles/b.zarr: there is no run record",
-    )
+    damage_file(damaged_results / "tiles/c.zarr/image/c/0/1/1", "flip", random.Random(0))
+    rebuilt = run("verify", "results", "--repair")
+    rebuilt.ends(4, "results/scenes/a: it could not be rebuilt: eopipe fetch exited with code 3")
+    rebuilt.ends(4, "results/tiles/b.zarr: there is no run record")
     assert set(broken(damaged_results)) == {"scenes/a", "tiles/a.zarr", "tiles/b.zarr"}, "a needs its scene"
     assert digest(damaged_results / "tiles/c.zarr") == before
 
@@ -402,12 +352,10 @@ def test_a_scene_from_a_private_host_is_rebuilt_with_permission(
     monkeypatch.chdir(tmp_path)
     assert fetch(run, Path(), put(web, {"red": tif(4_000)})).code == 0
     before = digest(Path("scene"))
-    flip(Path("scene/red.tif"), random.Random(0))
+    damage_file(Path("scene/red.tif"), "flip", random.Random(0))
     web.reset()
     host = web.url.removeprefix("http://")
-    run("verify", "scene", "--repair").ends(
-        8, f"its run record names hosts inside a private network, {host},", f"add --private-hosts {host}"
-    )
+    run("verify", "scene", "--repair").ends(8, "its run record names hosts", f"add --private-hosts {host}")
     assert web.received == []
     assert run("verify", "scene", "--repair", "--private-hosts", host).code == 0
     assert digest(Path("scene")) == before
