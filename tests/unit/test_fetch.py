@@ -268,6 +268,15 @@ def test_a_server_that_sends_less_is_asked_for_the_rest(comes: Comes, bare: Item
     assert web.requests(RED)[2].headers["Range"] == "bytes=66536-"
 
 
+@pytest.mark.usefixtures("impatient")
+def test_the_rest_of_another_version_is_not_joined(comes: Comes, bare: Item, red: bytes, web: Loopback) -> None:
+    web.fail(RED, cut=65_536)
+    other = {"ETag": '"other"', "Content-Range": f"bytes 65536-{len(red) - 1}/{len(red)}"}
+    web.fail(RED, status=206, body=bytes(len(red) - 65_536), ignore_range=True, headers=other)
+    comes(bare)
+    assert "Range" not in web.requests(RED)[2].headers
+
+
 def test_another_address_of_one_name_is_fetched_anew(fetch: Fetch, bare: Item, catalog: Catalog, web: Loopback) -> None:
     bare["assets"]["scl"]["href"] = f"{web.url}/nothing.tif"
     assert fetch(bare).code == 3
