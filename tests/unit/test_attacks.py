@@ -616,7 +616,7 @@ def test_the_overviews_of_a_map_are_its_own(folder: Path, web: Loopback) -> None
 
 
 @pytest.mark.parametrize("root", ["VRTDataset rasterXSize='1'", "OGRVRTDataSource", "GDAL_WMS", "GDAL_WCS"])
-def test_xml_of_gdal_has_the_same_exit_code_in_fetch_and_preprocess(
+def test_xml_of_gdal_is_refused_by_fetch(
     root: str, catalog: Catalog, run: Run, search: Callable[[], Completed]
 ) -> None:
     item = catalog.add("A")
