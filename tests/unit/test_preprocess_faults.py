@@ -24,7 +24,7 @@ P15 two jobs, one store: two_jobs_on_one_store_leave_the_complete_store_of_one,
 P16 damaged store: a_shard_that_was_deleted_is_found (preprocess), verify_finds_what_was (publish),
     200_injected_damages_are_all_found_each_in_its_place_and_there_is_no_false_alarm (verify)
 P17 rightly all nodata: a_scene_without_a_valid_pixel_is_recorded_as_such (preprocess)
-P18 disk or quota full: a_disk_that_fills_up_while_a_store_is_written_leaves_no_store (publish),
+P18 disk or quota full: a_disk_that_fills_up_leaves_no_store (publish),
     a_full_disk_keeps_the_old_store
 P19 clocks: a_source_from_the_future_is_named_and_left_as_it_is (clock),
     a_run_completes_after_the_clock_was_set_back_between_stages (clock)
