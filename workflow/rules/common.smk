@@ -17,9 +17,8 @@ RESULTS, STATE = config["results"], config["state"]
 # Whole paths: a project may include these rules, and derive from them, in a Snakefile of its own.
 WORKFLOW = eo.share_with_jobs(workflow_folder(workflow))
 ENVIRONMENT = str(WORKFLOW / "workflow/envs/eopipe.yaml")
-# An asset of each scene differs from scene to scene; a file is for all.
+# Labels of an asset differ from scene to scene; a chip set has stores of its own, and a map for each of them.
 PER_SCENE, COMPOSITES = config["label"]["asset"] is not None, config["composite"]["method"] != "none"
-# A chip set has stores of its own in the place of all scenes, and a map for each of them.
 IS_CHIP_SET, STORES = config["chip_set"] is not None, config["chip_set"] or RESULTS
 IS_MOSAIC = run_images.has_mosaic(config)
 IMAGES = f"{STORES}/{'composites' if COMPOSITES else 'tiles'}/{{}}.zarr/manifest.json"
@@ -99,4 +98,5 @@ def tiles_of_map(wildcards):
 
 def label_source(wildcards):
     """Where the labels of a scene come from."""
-    return {"scene": f"{RESULTS}/scenes/{wildcards.scene}/manifest.json"} if PER_SCENE else eo.named_files(config, "label")
+    scene = {"scene": f"{RESULTS}/scenes/{wildcards.scene}/manifest.json"}
+    return scene if PER_SCENE else eo.named_files(config, "label")

@@ -9,8 +9,11 @@ LISTED |= {"payload": "{params.payload:q}"}
 WRITE_LISTS = f"mkdir -p {STATE}/crate\n" + "".join(
     f"printf '%s\\n' {paths} > {STATE}/crate/{name}.txt\n" for name, paths in LISTED.items()
 )
-LISTS = " ".join(f"--{name} @{STATE}/crate/{name}.txt" for name in LISTED)
-OF_WORKFLOW = ' "$EOPIPE_WORKFLOW"/workflow --workflow "$EOPIPE_WORKFLOW"/Snakefile'
+LISTS = (
+    " ".join(f"--{name} @{STATE}/crate/{name}.txt" for name in LISTED)
+    + ' "$EOPIPE_WORKFLOW"/workflow'
+    + ' --workflow "$EOPIPE_WORKFLOW"/Snakefile'
+)
 
 
 rule crate:
@@ -35,5 +38,5 @@ rule crate:
         payload=lambda wildcards, input: eo.folders([*input.single, *input.maps, input.model]),
         crate=subpath(output.root, parent=True),
     shell:
-        WRITE_LISTS + "exec eopipe crate " + LISTS + OF_WORKFLOW + " --crate {params.crate:q} {params.more} {params.options}"
+        WRITE_LISTS + "exec eopipe crate " + LISTS + " --crate {params.crate:q} {params.more} {params.options}"
         " {resources.knobs} > {log:q} 2>&1"
