@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import chdir
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -224,11 +225,10 @@ def planned(folder: Path) -> list[int]:
 
 def written(folder: Path) -> list[int]:
     """Inodes and bytes that a run left, each hard link once, without the weights of models."""
-    folders = [folder / name for name in ("results", "state", ".snakemake")]
-    paths = [path for top in folders for path in (top, *top.rglob("*")) if path.exists()]
-    by_inode = {path.lstat().st_ino: path for path in paths}
-    payload = [path for path in by_inode.values() if path.is_file() and path.suffix not in (".safetensors", ".onnx")]
-    return [len(by_inode), sum(path.lstat().st_size for path in payload)]
+    from eopipe.planning.disk_forecast import existing_files
+
+    with chdir(folder):
+        return [*existing_files({"results": "results", "state": "state"})]
 
 
 def model_of(folder: Path) -> Path:

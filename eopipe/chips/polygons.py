@@ -134,8 +134,8 @@ def labelled_ground_pixels(
 ) -> int:
     """Labelled pixels on the ground in samples (scene, row, column) of a split, each once for all chips and dates.
 
-    `labels` belong to the scenes. Only the polygons of that split count where polygons are split, and the slots in
-    the stores of a chip set are at places of their own. Reads the labels block by block.
+    `labels` belong to the scenes, `split` is a number in SPLITS. Where polygons are split only those of the split
+    count; the slots in the stores of a chip set are at places of their own. Reads the labels block by block.
     """
     groups = [([*{label.scene: label for label in labels}.values()], samples[:, 1:])]
     if any(CHIP_SET in label.attributes for label in labels):

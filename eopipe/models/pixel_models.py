@@ -92,12 +92,12 @@ def sum_of_leaves(arrays: Mapping[str, AnyArray], features: FloatArray) -> Float
 
     A pixel goes to the left where its feature is at most the threshold; a leaf is its own child.
     """
-    # A node has two places in each table, one for each answer, so that answer and place give the child at once.
+    # Each node has two entries in every table, one for each answer; the entry of the answer leads to the child.
     roots = (2 * arrays["root"].astype(np.int64)).tolist()
     column, threshold = np.repeat(arrays["feature"].astype(np.int64), 2), np.repeat(arrays["threshold"], 2)
     children = 2 * np.stack([arrays["left"], arrays["right"]], 1).ravel().astype(np.int64)
     total = np.repeat(arrays["base"][None].astype(np.float32), len(features), 0)
-    # All numbers are inside of the tables; `clip` spares the look whether they are.
+    # No index is out of range, so `clip` only skips the check of each.
     take = partial(np.ndarray.take, mode="clip")
     for start in range(0, len(features), ROWS):
         block = np.ascontiguousarray(features[start : start + ROWS], np.float32)

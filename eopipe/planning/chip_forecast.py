@@ -182,7 +182,7 @@ def _forecast_split(
     # Where scenes are split, or have labels each, a pixel is scored on the map of each scene.
     each = plan.by_scene or (len(stores) > 1 and not places)
     maps = [([label], test[test[:, 0] == n]) for n, label in enumerate(known)] if each else [(known, test)]
-    tested = sum(labelled_ground_pixels(*of_map, plan.chip, polygons, 2) for of_map in maps)
+    tested = sum(labelled_ground_pixels(*of_map, plan.chip, polygons, SPLITS.index("test")) for of_map in maps)
     outlines = _polygon_outlines(stores, polygons, samples, role, plan.chip) if polygons else {}
     counts = samples, role, pixels, classes, ground, tested
     return ChipForecast(plan, names, *counts, tuple(stops), tuple(warnings), label_lines, places is not None, outlines)

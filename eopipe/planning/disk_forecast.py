@@ -21,7 +21,7 @@ from eopipe.contract import Argument, stage
 from eopipe.fetch.assets import AssetSize
 from eopipe.labels.vector_files import VECTORS
 from eopipe.planning.chip_forecast import ChipForecast, pixels_of_training
-from eopipe.planning.frozen_scenes import IMAGE_SHARE, Config, FrozenScenes, fetched_sizes, scene_folder
+from eopipe.planning.frozen_scenes import IMAGE_SHARE, Config, FrozenScenes, scene_folder
 from eopipe.publish import MANIFEST, files
 from eopipe.run.images import has_mosaic
 from eopipe.run.job_records import SNAKEMAKE_FOLDER
@@ -149,9 +149,9 @@ class DiskForecast:
 
 
 def forecast_disk(
-    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], chips: ChipForecast | None
+    config: Config, scenes: FrozenScenes, sizes: list[AssetSize], fetched: int, chips: ChipForecast | None
 ) -> DiskForecast:
-    """What a run on scenes writes; without chips, of a finished model, there is no split and no training."""
+    """What a run on scenes writes, of whose assets it fetches some bytes; without chips a finished model maps them."""
     store_size = sample_size(config, scenes) or typical_size(config, scenes, sizes)
     layout, of_labels = (Layout(config[name]["chunk"], config[name]["shard"]) for name in ("preprocess", "label"))
     cells, tiles, images = scenes.frame.cells, scenes.masks, scenes.images
@@ -159,7 +159,7 @@ def forecast_disk(
     shapes = [_shapes(mask, layout) for mask in tiles.values()]
     paths = {"tiles": [*tiles]}
     rows = [
-        _scenes(scenes, fetched_sizes(config, scenes, sizes), pixels),
+        _scenes(scenes, fetched, pixels),
         _stores("tiles", shapes, layout, store_size, pixels, len(cells), pixels),
     ]
     if scenes.periods:
@@ -251,10 +251,10 @@ def existing_files(config: Config) -> tuple[int, int]:
     return len(inodes), size
 
 
-def _scenes(scenes: FrozenScenes, sizes: list[AssetSize], pixels: int) -> DiskRow:
+def _scenes(scenes: FrozenScenes, fetched: int, pixels: int) -> DiskRow:
     # Each folder holds a copy of its item and a manifest; the search has an item of each too.
     inodes = SEARCH_INODES + sum(len(item["assets"]) + 4 for item in scenes.items.values())
-    size = ITEM_BYTES * len(scenes.items) + sum(size.bytes for size in sizes)
+    size = ITEM_BYTES * len(scenes.items) + fetched
     return DiskRow.of("scenes", len(scenes.items), inodes, size, pixels)
 
 

@@ -192,8 +192,9 @@ def forecast_run(config: Config) -> RunForecast:
     session = FetchSession(TIMEOUT_S, fetch["sign"], tuple(fetch["private_hosts"]))
     sizes = asset_sizes(list(scenes.items.values()), catalog, session)
     chips = None if config["model"] else next(forecast_splits(config, scenes, [config["split"]]))
-    disk = forecast_disk(config, scenes, sizes, chips)
-    return RunForecast(scenes, scene_rows(config, scenes, fetched_sizes(config, scenes, sizes)), chips, disk)
+    rows = scene_rows(config, scenes, fetched_sizes(config, scenes, sizes))
+    disk = forecast_disk(config, scenes, sizes, sum(row.bytes for row in rows), chips)
+    return RunForecast(scenes, rows, chips, disk)
 
 
 def refusals(config: Config, forecast: RunForecast, quota: Quota) -> list[str]:

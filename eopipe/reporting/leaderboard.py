@@ -64,7 +64,8 @@ class Leaderboard:
         for rank, row in enumerate(self.document["trials"], 1):
             run = RunScores.of_document(row)
             ends = format_interval(run.intervals.get(key), unit)
-            score = score_text(run.scores[key], key, unit) + (f" ({ends})" if ends else "")
+            # Values without a unit have three digits here, since the page of a run is compared by its digest.
+            score = score_text(run.scores[key], key if unit else "", unit) + (f" ({ends})" if ends else "")
             difference = DASH if run.differences is None else difference_text(run, key, unit)
             settings = "; ".join(f"{name} {format_setting(value)}" for name, value in row["settings"].items()) or DASH
             texts = score, difference, settings, _steps_text(row), format_count(row["weights"])

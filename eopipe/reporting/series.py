@@ -245,10 +245,7 @@ class PeriodSeries:
     @property
     def tables(self) -> dict[str, TextTable]:
         """The tables by their section; each also printed on the terminal."""
-        net, heads = (
-            self.net_rows,
-            ["Period", "Scenes", "Days", "Pixels beyond the training's range", "Unusual"],
-        )
+        net, heads = self.net_rows, ["Period", "Scenes", "Days", "Pixels beyond the training's range", "Unusual"]
         tables = {
             "areas": TextTable("Areas by date, ha", ["Period", "Mapped", *self.classes], self.area_rows),
             "changes": TextTable("Changes between dates", ["Periods", "Change", "Hectares", "Share"], self.change_rows),
