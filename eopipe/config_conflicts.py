@@ -248,7 +248,6 @@ def _crop_conflicts(split: dict[str, Any], train: dict[str, Any]) -> list[str]:
 def _train_conflicts(train: dict[str, Any], label: dict[str, Any]) -> list[str]:
     from eopipe.training_job import Settings
 
-    task, measure = train["task"], label["measure"]
     errors = Settings.of(train).conflicts()
     if train["head_learning_rate"] and not train["init"]:
         errors.append(
@@ -261,11 +260,8 @@ def _train_conflicts(train: dict[str, Any], label: dict[str, Any]) -> list[str]:
         errors.append(
             f"train.model_files is for the code of a custom model, and {train['architecture']} is built in; remove it"
         )
-    if not TASKS[task].has_classes and not measure:
-        errors.append(f"train.task {task} needs label.measure, the name of the quantity that the labels hold")
-    if measure and TASKS[task].has_classes:
-        errors.append(f"label.measure gives continuous labels, but train.task {task} needs classes; use regression")
-    return errors
+    conflict = TASKS[train["task"]].label_conflict("label", label["measure"] or "")
+    return [*errors, conflict] if conflict else errors
 
 
 def _color_conflicts(report: dict[str, Any], label: dict[str, Any]) -> list[str]:

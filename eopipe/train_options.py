@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from eopipe.contract import Knob, Option
 
-# Each file in `tasks/`, which nothing here imports, but the one of what they have in common.
-TASK_NAMES = tuple(name for _, name, _ in iter_modules([str(Path(__file__).with_name("tasks"))]) if name != "task")
+# Each file in `tasks/`, which nothing here imports, but those of what they have in common.
+_MODULES = iter_modules([str(Path(__file__).with_name("tasks"))])
+TASK_NAMES = tuple(name for _, name, _ in _MODULES if name not in ("task", "tables"))
 if TYPE_CHECKING:
     TaskName = str
 else:

@@ -60,8 +60,7 @@ class TrainingLength:
         """The length of the training of a model with these settings; None where they do not have it."""
         if not {"steps", "labelled", "passes"} <= settings.keys():
             return None
-        unit = "chips" if TASKS[task].is_of_chips else "labelled pixels"
-        return cls(settings["steps"], 1, settings["labelled"], settings["passes"], unit)
+        return cls(settings["steps"], 1, settings["labelled"], settings["passes"], TASKS[task].counted_labels)
 
     def __str__(self) -> str:
         return f"{self.steps} steps, {self.passes:.3g} passes over {self.labelled} {self.unit}"
@@ -149,8 +148,11 @@ class Settings(TrainOptions):
             sentences.append("train.steps and train.epochs are both given; remove one of them")
         if task.is_of_chips and self.crop:
             sentences.append(f"train.crop is for labels of pixels, and task {self.task} has labels of chips; remove it")
-        if not task.has_label_sets and self.min_share != TrainOptions.min_share:
-            sentences.append(f"train.min_share is for task multilabel and has no effect on {self.task}; remove it")
+        sentences += [
+            f"train.{name} is for task {other} and has no effect on {self.task}; remove it"
+            for name, other in options_of_other_tasks(self.task).items()
+            if getattr(self, name) != getattr(TrainOptions, name)
+        ]
         return sentences + (self._deterministic_conflicts() if self.deterministic else [])
 
     def deciding(self) -> dict[str, Any]:
@@ -194,14 +196,16 @@ class Settings(TrainOptions):
 
 
 def options_without_effect(architecture: str, task: str, deterministic: bool) -> tuple[str, ...]:
-    """Settings that change only speed: the world size where a fixed number of shards replaces it, else the shards.
-
-    And the settings of another task, and of a model that is trained by steps where one is fitted, or the reverse.
-    """
+    """Settings that change only speed, and those of other tasks and of models that are trained in another way."""
     if architecture in PIXEL_MODELS:
         return tuple(item.name for item in fields(TrainOptions) if item.name not in OF_PIXEL_MODELS)
-    other_tasks = () if TASKS[task].has_label_sets else ("min_share",)
-    return (("processes", "nodes") if deterministic else ("shards",)) + other_tasks
+    return (*(("processes", "nodes") if deterministic else ("shards",)), *options_of_other_tasks(task))
+
+
+def options_of_other_tasks(task: str) -> dict[str, str]:
+    """The options that a task does not read, each with a task that does."""
+    options = {name: other.name for other in TASKS.values() for name in other.options}
+    return {name: other for name, other in options.items() if name not in TASKS[task].options}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,6 +166,11 @@ def is_continuous(labels: Tiles) -> bool:
     return bool(labels.array("label").dtype.kind == "f")
 
 
+def quantity_of(labels: Tiles) -> str:
+    """The quantity that labels measure; empty where they are classes."""
+    return labels.names[0] if is_continuous(labels) else ""
+
+
 def unit_of(labels: Tiles) -> str:
     """The unit of continuous labels; empty if they have none."""
     return str(labels.attributes.get("unit", ""))

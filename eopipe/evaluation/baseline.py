@@ -12,7 +12,8 @@ from eopipe.evaluation.correlation import SamplingUnits, choose_units
 from eopipe.evaluation.intervals import rounded
 from eopipe.evaluation.maps import AreaSamples, EvaluatedMap, EvaluationData
 from eopipe.models.pixel_models import FITS, MAX_BOOSTED, METHOD_NAMES, PARTS, REACH, Arrays, FitOptions, fit, outputs
-from eopipe.tasks.segmentation import ClassTables, confusion_matrix
+from eopipe.tasks.segmentation import ClassTables
+from eopipe.tasks.tables import Compared
 from eopipe.train_options import BANDS, BOOSTING, FOREST, LINEAR, TEXTURE
 
 # The baselines by their keys in a metrics file: the model of pixels, and what it sees of them.
@@ -171,8 +172,8 @@ def _choose(
 def _score(names: tuple[str, ...], truth: AnyArray, answer: AnyArray) -> float:
     if not names:
         return float(np.sqrt(np.mean((answer - truth) ** 2)))
-    table = confusion_matrix(truth.astype(np.int64), answer.astype(np.int64), len(names))
-    return float(ClassTables(names).scores(table.reshape(1, -1))["miou"][0])
+    tables = ClassTables(names)
+    return float(tables.scores(tables.of(Compared(truth, answer))[None])["miou"][0])
 
 
 def _folds(split: Split, train: DrawnPixels, units: SamplingUnits, has_classes: bool) -> tuple[IntArray, str]:

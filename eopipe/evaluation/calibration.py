@@ -21,9 +21,8 @@ from eopipe.evaluation.correlation import SamplingUnits, choose_units
 from eopipe.evaluation.intervals import LEVEL, design_effect
 from eopipe.evaluation.maps import AreaSamples, EvaluationData
 from eopipe.evaluation.metrics_document import MIN_PIECES
+from eopipe.inference.finished_maps import open_maps
 from eopipe.tasks.task import without_spread
-from eopipe.tiles.cells import Frame
-from eopipe.tiles.geotiff import open_map, read_window
 
 BINS, EDGE = 15, 1024
 # Stored probabilities are multiples of 1/10000, so 0 means less than half of that.
@@ -38,7 +37,7 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
 
     Empty for a regression, and without maps of probabilities. Raises BadInputError for maps of other classes.
     """
-    if not data.task.has_classes or not probabilities:
+    if data.task.not_calibrated or not probabilities:
         return {}
     units, maps = choose_units(data), ProbabilityMaps.of(data, probabilities)
     sums = np.zeros((len(units.used), BINS, len(NAMES)))
@@ -59,60 +58,41 @@ def calibration_metrics(data: EvaluationData, probabilities: tuple[Path, ...]) -
 
 @dataclass(frozen=True)
 class ProbabilityMaps:
-    """The maps of probabilities of a run, by the number of the map and the cell; `tags` are from the last."""
+    """The files of each map of probabilities of a run, by the cell; `tags` are from the last."""
 
-    paths: dict[tuple[int, str], Path]
+    paths: list[dict[str, Path]]
     tags: dict[str, str]
 
     @classmethod
     def of(cls, data: EvaluationData, probabilities: tuple[Path, ...]) -> "ProbabilityMaps":
         """Check them. Raises BadInputError for another number of maps, and for maps of other classes or grids."""
         stores = data.groups[0].stores if len(data.groups) == 1 else [group.stores[0] for group in data.groups]
-        groups = maps_by_image(probabilities, stores)
-        paths = {(number, cell): path for number, maps in enumerate(groups) for cell, path in maps.items()}
-        if paths.keys() != {(group.number, cell) for group in data.groups for cell in group.paths}:
+        paths = maps_by_image(probabilities, stores)
+        if [maps.keys() for maps in paths] != [group.paths.keys() for group in data.groups]:
             count = sum(len(group.paths) for group in data.groups)
             raise BadInputError(
                 f"{len(probabilities)} maps of probabilities for {count} maps of classes; give both of each"
             )
-        for path in probabilities:
-            _check_map(path, data.frame, data.names)
+        for of_map in paths:
+            with open_maps(of_map.values(), data.frame) as maps:
+                for file in maps.files.values():
+                    if without_spread(file.descriptions) != data.names:
+                        bands, names = (", ".join(map(str, texts)) for texts in (file.descriptions, data.names))
+                        raise BadInputError(f"{file.name} has the bands {bands}; expected the probabilities of {names}")
         return cls(paths, tags_of_map(probabilities[-1]))
 
     def read(self, samples: AreaSamples) -> Iterator[tuple[Float64Array, AreaSamples]]:
-        """Probabilities (class, n) of the samples of a block, window by window of their map."""
-        if len(samples.rows):
-            # A block is in one cell.
-            left = int(samples.cols.min())
-            cell = next(cell for cell in samples.group.frame.cells if left < cell.window[1].stop)
-            yield from read_probabilities(self.paths[samples.group.number, cell.id], samples, cell.column)
-
-
-def _check_map(path: Path, frame: Frame, names: tuple[str, ...]) -> None:
-    """Raise BadInputError for a map of probabilities of another grid, or of other classes."""
-    with open_map(path) as file:
-        cell = frame.cell(file.tags().get("cell", ""))
-        if file.shape != cell.shape or without_spread(file.descriptions) != names:
-            bands = ", ".join(str(name) for name in file.descriptions)
-            raise BadInputError(
-                f"{path} has {file.shape[0]} x {file.shape[1]} pixels of {bands}; expected the probabilities of "
-                f"{', '.join(names)} on the grid of the map of classes"
-            )
-
-
-def read_probabilities(path: Path, samples: AreaSamples, left: int) -> Iterator[tuple[Float64Array, AreaSamples]]:
-    """Probabilities (class, n) of samples, window by window of a map that begins at the column `left` of the frame."""
-    with open_map(path) as file:
-        columns, bands = -(-file.shape[1] // EDGE), [*range(1, 1 + len(without_spread(file.descriptions)))]
-        scales = np.asarray(file.scales)[: len(bands)]
-        window = samples.rows // EDGE * columns + (samples.cols - left) // EDGE
-        order = np.argsort(window, kind="stable")
-        numbers, starts = np.unique(window[order], return_index=True)
-        for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-            part, (row, col) = samples[chosen], (EDGE * index for index in divmod(number, columns))
-            y, x = (slice(start, min(start + EDGE, edge)) for start, edge in zip((row, col), file.shape, strict=True))
-            stored = read_window(file, y, x, bands)
-            yield stored[:, part.rows - row, part.cols - left - col] * scales[:, None], part
+        """Probabilities (class, n) of the samples of a block, window by window of the frame."""
+        if not len(samples.rows):
+            return
+        with open_maps(self.paths[samples.group.number].values(), samples.group.frame) as maps:
+            count, columns = len(without_spread(maps.first.descriptions)), int(samples.cols.max()) // EDGE + 1
+            scales = np.asarray(maps.first.scales)[:count, None]
+            numbers, index = np.unique(samples.rows // EDGE * columns + samples.cols // EDGE, return_inverse=True)
+            for place, number in enumerate(numbers.tolist()):
+                part, (row, col) = samples[index == place], (EDGE * edge for edge in divmod(number, columns))
+                stored = maps.read(slice(row, row + EDGE), slice(col, col + EDGE))[:count]
+                yield stored[:, part.rows - row, part.cols - col] * scales, part
 
 
 def reliability_sums(

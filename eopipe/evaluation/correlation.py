@@ -217,7 +217,7 @@ def choose_units(data: EvaluationData, places: str = "test") -> SamplingUnits:
             return SamplingUnits(0, 0, np.array(tested))
     windows = ((window, area) for _, window, area in data.areas(places))
     # A chip of a classifier is one sample.
-    return square_units(windows, data.frame.shape[1], split.chip, split.chip if data.task.is_of_chips else 1)
+    return square_units(windows, data.frame.shape[1], split.chip, data.task.cell(split.chip))
 
 
 def _blocks(data: EvaluationData, samples: IntArray, of_set: ChipPlaces, edge_km: float) -> SamplingUnits:

@@ -25,7 +25,8 @@ from eopipe.inference.finished_maps import places_of
 from eopipe.tasks import SEGMENTATION
 from eopipe.tasks.multilabel import PRESENCE
 from eopipe.tasks.segmentation import ClassTables, confusion_matrix
-from eopipe.tasks.task import Compared, SimplestPrediction
+from eopipe.tasks.tables import Compared
+from eopipe.tasks.task import SimplestPrediction
 from eopipe.tiles.store import NO_LABEL
 
 log = logging.getLogger("eopipe")

@@ -21,11 +21,12 @@ from eopipe.evaluation.correlation import SamplingUnits
 from eopipe.evaluation.intervals import LEVEL, design_effect
 from eopipe.evaluation.maps import first_mapped
 from eopipe.evaluation.metrics_document import MIN_PIECES
-from eopipe.inference.mosaic import task_probabilities
+from eopipe.inference.mosaic import task_predictions, task_predictor
 from eopipe.inference.predictor import WindowPredictor
-from eopipe.inference.temperature import HIGHEST, LOWEST, apply_temperature, fit_temperature, loss_derivatives
+from eopipe.inference.temperature import HIGHEST, LOWEST, fit_temperature, loss_derivatives
 from eopipe.models.model_folder import TrainedModel
 from eopipe.tasks import TASKS
+from eopipe.tasks.task import apply_temperature
 
 log = logging.getLogger("eopipe")
 METHOD = "temperature scaling, arXiv:1706.04599; the end of its interval by a jackknife, doi:10.1214/aos/1176347265"
@@ -76,42 +77,31 @@ def validation_samples(
 
     Only boxes around validation places are predicted. From more than `MAX_SAMPLES` pixels some are drawn at random.
     """
-    task = TASKS[trained.task]
-    if task.is_of_chips:
-        maps = [
-            (replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip), places)
-            for predictor, places in maps
-        ]
+    maps = [(task_predictor(predictor, trained), places) for predictor, places in maps]
     # Cells of a map of chips are counted from the edges of their own grid.
     windows = [
         [window for cell in places.labels.frame.cells for window in replace(predictor, area=cell.window).windows()]
         for predictor, places in maps
     ]
-    multiple = trained.chip if task.is_of_chips else 1
+    multiple = TASKS[trained.task].cell(trained.chip)
     boxes = [[*places.boxes(of_map, multiple)] for of_map, (_, places) in zip(windows, maps, strict=True)]
     count = sum(count for of_map in boxes for _, count in of_map)
-    share = 1.0 if task.is_of_chips else MAX_SAMPLES / max(count, 1)
-    parts = list[LabelledSamples]()
+    share = MAX_SAMPLES / max(count, 1)
+    none = np.zeros(0, np.int64)
+    parts = [LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), none, none, units)]
     for number, ((predictor, places), of_map) in enumerate(zip(maps, boxes, strict=True)):
         of_boxes = replace(predictor, boxes=tuple(box for box, _ in of_map))
         parts += _samples_of_map((of_boxes, places), trained, share, number, units)
-    if not parts:
-        none = np.zeros(0, np.int64)
-        return LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), none, none, units)
     truth, unit = (np.concatenate(arrays) for arrays in ([p.truth for p in parts], [p.unit for p in parts]))
     return LabelledSamples(np.hstack([p.probability for p in parts]), truth, unit, units)
 
 
 def _samples_of_map(
-    of_map: tuple[WindowPredictor, SplitArea],
-    trained: TrainedModel,
-    share: float,
-    number: int,
-    units: SamplingUnits,
+    of_map: tuple[WindowPredictor, SplitArea], trained: TrainedModel, share: float, number: int, units: SamplingUnits
 ) -> Iterator[LabelledSamples]:
     """The samples of a map, box by box; of pixels a random share, which the numbers of map and box decide."""
     task, (predictor, places) = TASKS[trained.task], of_map
-    for box, (y, x, probability, scene_count) in enumerate(task_probabilities(predictor, trained)):
+    for box, (y, x, probability, scene_count) in enumerate(task_predictions(predictor, trained)):
         label, labelled = places.labelled(y, x)
         usable = labelled & (scene_count > 0)
         if task.is_of_chips:
@@ -141,8 +131,8 @@ def calibration_document(
     document |= {} if is_mosaic else {"maps": "each image"}
     document |= {"symmetries": symmetries} if symmetries > 1 else {}
     document |= {"classes": list(trained.classes), f"{unit}s": count}
-    if not task.has_classes:
-        return document | _uncalibrated("a regression has values instead of probabilities")
+    if task.not_calibrated:
+        return document | _uncalibrated(task.not_calibrated)
     if not count:
         return document | _uncalibrated("the split has no labelled and valid validation place")
     if count < MIN_SAMPLES:

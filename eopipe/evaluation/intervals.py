@@ -21,7 +21,8 @@ from eopipe.evaluation.correlation import Correlation, SamplingUnits
 from eopipe.evaluation.metrics_document import MIN_PIECES
 from eopipe.tasks import SCALES
 from eopipe.tasks.segmentation import MACRO
-from eopipe.tasks.task import Scale, Tables
+from eopipe.tasks.tables import Tables
+from eopipe.tasks.task import Scale
 
 LEVEL = 0.95
 METHOD = (

@@ -17,8 +17,8 @@ from eopipe.chips.chips import (
     covered_blocks,
     covered_pixels,
     has_value,
-    is_continuous,
     pair_stores,
+    quantity_of,
     read_truth,
     unit_of,
 )
@@ -28,15 +28,16 @@ from eopipe.chips.polygons import splits_of_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.errors import BadInputError, UsageError, some_of
 from eopipe.evaluation.features import PixelFeatures
+from eopipe.inference.finished_maps import FrameRaster
 from eopipe.labels.write import FROM_TO
 from eopipe.scenes.item import read_item, tagged_scenes
 from eopipe.stac.mlm import to_card
 from eopipe.tasks import SEGMENTATION, task_of_map
 from eopipe.tasks.task import Task
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.geotiff import keep_open, open_map, read_window
+from eopipe.tiles.geotiff import keep_open, open_map
 from eopipe.tiles.grid import PixelWindow, blocks_around
-from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.tiles.store import Tiles
 
 # In the folder of a model; its own module would load PyTorch.
 MODEL_CARD = "model.json"
@@ -66,22 +67,12 @@ class EvaluatedMap:
         return PixelFeatures(self.stores)
 
     def mapped(self, y: slice, x: slice) -> AnyArray:
-        """The map in a window that reaches one cell: classes or values (y, x), 255 or NaN where nothing is mapped.
+        """The map in a window: classes or values (y, x), 255 or NaN where nothing is mapped.
 
         With several labels per chip the result is (class, y, x).
         """
-        shape = y.stop - y.start, x.stop - x.start
-        reached = [part for part in self.frame.parts_in_cells((y, x)) if part[0].id in self.paths]
-        if not reached:
-            return np.full(shape, NO_LABEL, np.uint8)
-        ((cell, in_cell, in_window),) = reached
-        file, has_label_sets = _opened(self.paths[cell.id])
-        part = read_window(file, *in_cell) if has_label_sets else read_window(file, *in_cell, [1])[0]
-        if part.shape[-2:] == shape:
-            return part
-        mapped = np.full((*part.shape[:-2], *shape), np.nan if part.dtype.kind == "f" else NO_LABEL, part.dtype)
-        mapped[..., *in_window] = part
-        return mapped
+        maps = FrameRaster(self.frame, {cell: _opened(path) for cell, path in self.paths.items()})
+        return maps.task.as_mapped(maps.read(y, x))
 
     def truth(self, y: slice, x: slice) -> AnyArray:
         """Class numbers or values (y, x) of the labels in a window; 255 or NaN where there is none."""
@@ -93,12 +84,8 @@ class EvaluatedMap:
         return blocks_around((window for store in self.stores for window in store.windows), BLOCK)
 
 
-# Trials are read block by block from the maps of all of them.
-@lru_cache(maxsize=64)
-def _opened(path: Path) -> tuple[Any, bool]:
-    """A map and whether it has several labels for each chip; each opening reads the table of all blocks of the file."""
-    file = keep_open(path)
-    return file, task_of_map(file.tags(), path).has_label_sets
+# Trials are read block by block from the maps of all of them, and each opening reads the table of a file's blocks.
+_opened = lru_cache(maxsize=64)(keep_open)
 
 
 def _is_mapped(mapped: AnyArray) -> BoolArray:
@@ -211,7 +198,7 @@ class EvaluationData:
         map of chips.
         """
         chip = self.split.chip
-        multiple = chip if self.task.is_of_chips else 1
+        multiple = self.task.cell(chip)
         for group in self.groups:
             if self.only_tests:
                 for y, x in group.reached_blocks() if name == "test" else ():
@@ -303,8 +290,9 @@ def _task(maps: tuple[Path, ...], labels: Tiles, split: Split) -> Task:
     """The task in the tags of the maps; raises BadInputError where labels or split belong to another task."""
     tags = tags_of_map(maps[0])
     task, chip = task_of_map(tags, maps[0]), int(tags.get("chip", split.chip))
-    if is_continuous(labels) == task.has_classes:
-        kind = f"measure {labels.names[0]}" if is_continuous(labels) else "are classes"
+    quantity = quantity_of(labels)
+    if task.label_conflict("", quantity):
+        kind = f"measure {quantity}" if quantity else "are classes"
         raise BadInputError(
             f"map {maps[0]} is of task {task.name}, but the labels {kind}; give the labels of the model's training"
         )

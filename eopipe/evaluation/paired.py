@@ -18,7 +18,7 @@ from eopipe.errors import BadInputError
 from eopipe.evaluation.correlation import SamplingUnits, choose_units
 from eopipe.evaluation.intervals import Intervals, intervals, measure_pieces, rounded
 from eopipe.evaluation.maps import EvaluatedMap, EvaluationData
-from eopipe.tasks.task import Compared, Tables
+from eopipe.tasks.tables import Compared, Tables
 
 # The name of the first run among the tables of a difference.
 FIRST = "first"
@@ -173,37 +173,23 @@ def _images(group: EvaluatedMap, run: EvaluationData) -> list[str]:
 
 def _shared_samples(runs: Sequence[EvaluationData], names: Sequence[str], split: str) -> Iterator[SharedSamples]:
     """The samples of a split of the first run that the others have in theirs too, block by block."""
-    first = runs[0]
-    if first.task.is_of_chips:
-        for chips in first.chips(split):
-            truth, groups = chips.truth, [run.groups[chips.group.number] for run in runs]
-            labelled = chips.pixels[:2] if chips.pixels else ()
-            labels = _at(groups[0], *labelled)[1]
-            for group, name in zip(groups[1:], names[1:], strict=True):
-                _check_labels(labels, _at(group, *labelled)[1], (names[0], name))
-            # A cell of a map of chips has one value, or (class, n), which are (n, class) here.
-            mapped = [chips.mapped, *(_at(group, chips.rows, chips.cols)[0].T for group in groups[1:])]
-            is_shared = np.logical_and.reduce([has_value(numbers.reshape(len(truth), -1)[:, 0]) for numbers in mapped])
-            yield _chosen(is_shared, chips.group.number, (chips.rows, chips.cols), truth, mapped)
-        return
-    for pixels in first.pixels(split):
-        is_shared, mapped = np.ones(len(pixels.rows), bool), [pixels.mapped]
+    for samples in runs[0].samples(split):
+        rows, cols = places = samples.rows, samples.cols
+        # A chip has the labels of all of its pixels.
+        labelled = samples.pixels[:2] if samples.pixels else places
+        labels, mapped = _at(samples.group, *labelled)[1], [samples.mapped]
+        is_shared = np.ones(len(rows), bool)
         for run, name in zip(runs[1:], names[1:], strict=True):
-            group = run.groups[pixels.group.number]
-            numbers, truth = _at(group, pixels.rows, pixels.cols)
-            is_shared &= (
-                has_value(numbers) & has_value(truth) & _in_split(run, group, split, (pixels.rows, pixels.cols))
-            )
-            _check_labels(pixels.truth[is_shared], truth[is_shared], (names[0], name))
+            group = run.groups[samples.group.number]
+            numbers, truth = _at(group, rows, cols)[0].T, _at(group, *labelled)[1]
+            is_shared &= has_value(numbers.reshape(len(rows), -1)[:, 0])
+            if not samples.pixels:
+                is_shared &= has_value(truth) & _in_split(run, group, split, places)
+            is_compared = np.ones(len(labels), bool) if samples.pixels else is_shared
+            _check_labels(labels[is_compared], truth[is_compared], (names[0], name))
             mapped.append(numbers)
-        yield _chosen(is_shared, pixels.group.number, (pixels.rows, pixels.cols), pixels.truth, mapped)
-
-
-def _chosen(
-    is_shared: AnyArray, number: int, places: tuple[IntArray, IntArray], truth: AnyArray, mapped: list[AnyArray]
-) -> SharedSamples:
-    rows, cols = (axis[is_shared] for axis in places)
-    return SharedSamples(number, rows, cols, truth[is_shared], [numbers[is_shared] for numbers in mapped])
+        rows, cols, truth, *mapped = (values[is_shared] for values in (rows, cols, samples.truth, *mapped))
+        yield SharedSamples(samples.group.number, rows, cols, truth, mapped)
 
 
 def _check_labels(first: AnyArray, other: AnyArray, names: tuple[str, str]) -> None:

@@ -1,17 +1,21 @@
 """The finished maps of a run as their files describe them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eopipe.arrays import UInt8Array
+import numpy as np
+
+from eopipe.arrays import AnyArray, UInt8Array
 from eopipe.chips.map_places import tags_of_map
 from eopipe.errors import BadInputError
 from eopipe.tasks import task_of_map
 from eopipe.tasks.task import Task, without_spread
+from eopipe.tiles.cells import Frame
 from eopipe.tiles.geotiff import grid_of, open_map, read_window
 from eopipe.tiles.grid import same_grid
 from eopipe.tiles.store import NO_LABEL
@@ -56,6 +60,49 @@ class FinishedMap:
                 f"{self.classes} has the class number {beyond[0]}, but the classes are {', '.join(self.names)}"
             )
         return numbers
+
+
+@dataclass(frozen=True)
+class FrameRaster:
+    """The maps of the cells of a run, read by positions in its frame."""
+
+    frame: Frame
+    files: dict[str, Any]
+
+    @property
+    def first(self) -> Any:
+        """One of the opened maps, for what all have in common."""
+        return next(iter(self.files.values()))
+
+    @property
+    def task(self) -> Task:
+        """The task of the maps."""
+        return task_of_map(self.first.tags(), self.first.name)
+
+    def read(self, y: slice, x: slice) -> AnyArray:
+        """Stored numbers (band, y, x) of a window, nodata where no map is. Raises BadInputError for a damaged one."""
+        shape = self.first.count, y.stop - y.start, x.stop - x.start
+        nodata = NO_LABEL if self.first.nodata is None else self.first.nodata
+        numbers = np.full(shape, nodata, self.first.dtypes[0])
+        for cell, in_cell, in_window in self.frame.parts_in_cells((y, x)):
+            if cell.id in self.files:
+                numbers[:, *in_window] = read_window(self.files[cell.id], *in_cell)
+        return numbers
+
+
+@contextmanager
+def open_maps(paths: Iterable[Path], frame: Frame) -> Iterator[FrameRaster]:
+    """Open the maps of cells with rasterio; raises BadInputError for a file that is not a map of its cell."""
+    with ExitStack() as stack:
+        maps: dict[str, Any] = {}
+        for path in paths:
+            source = stack.enter_context(open_map(path))
+            task_of_map(source.tags(), path)
+            cell = frame.cell(source.tags().get("cell", ""))
+            if cell.id in maps or not same_grid(grid_of(source), cell.grid):
+                raise BadInputError(f"the map {path} is on another grid than the tiles; predict on the run's grid")
+            maps[cell.id] = source
+        yield FrameRaster(frame, maps)
 
 
 def read_finished_maps(classes: Sequence[Path], probabilities: Sequence[Path] | None = None) -> list[FinishedMap]:

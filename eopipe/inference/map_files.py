@@ -1,59 +1,36 @@
 """Files of a map: what is stored of each task, whole maps as COGs, and parts of a map that jobs of their own make."""
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, FloatArray, IntArray
+from eopipe.arrays import AnyArray, BoolArray
 from eopipe.chips.map_places import MapPlaces
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.mosaic import task_predictions, task_predictor
 from eopipe.inference.predictor import WindowPredictor
-from eopipe.inference.temperature import Calibration, apply_label_temperature, apply_temperature
+from eopipe.inference.temperature import Calibration
 from eopipe.publish import publish
 from eopipe.scenes.item import scene_tags
 from eopipe.tasks import SEGMENTATION, TASKS
-from eopipe.tasks.multilabel import PRESENCE
 from eopipe.tasks.task import SPREAD
 from eopipe.tiles.cells import Cell
-from eopipe.tiles.geotiff import open_map, read_window
+from eopipe.tiles.geotiff import ColorTable, MapFormat, open_map, read_window
 from eopipe.tiles.grid import PixelWindow, within
-from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
     from eopipe.models.model_folder import TrainedModel
 
-# Red, green and blue of 0 to 255 of each number.
-ColorTable = dict[int, tuple[int, int, int]]
-SCALE = 10_000
-NO_PROBABILITY = 65_535
 # Both files of a map; the first has the values of a regression, the second their deviation.
 KINDS = ("classes", "probabilities")
 PART = re.compile(r"([1-9]\d*)-of-([1-9]\d*)")
-
-
-@dataclass(frozen=True)
-class MapFormat:
-    """How a file of a map is written: data type, nodata, the names of its bands, and tags.
-
-    `colors` are for the numbers of a single band, nodata being transparent. A number times `scale` is its value.
-    """
-
-    dtype: str
-    nodata: float | None
-    names: tuple[str, ...]
-    tags: dict[str, Any] = field(default_factory=dict)
-    colors: ColorTable | None = None
-    scale: float = 1.0
-    units: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,8 +81,8 @@ def new_map(target: Path, grid: "GeoBox", description: MapFormat, *, sparse: boo
             file.update_tags(**description.tags)
             if description.colors:
                 file.write_colormap(1, description.colors)
-            if description.scale != 1:
-                file.scales = [description.scale] * len(description.names)
+            if description.steps != 1:
+                file.scales = [1 / description.steps] * len(description.names)
             if description.units:
                 file.units = description.units
             yield file
@@ -144,6 +121,7 @@ def write_prediction(
     parts = [other for other in parts if other.cell == cell.id]
     for other in parts:
         _check_part(other, both, cell, of_part)
+    task, temperature = TASKS[trained.task], calibration.temperature if calibration else 1.0
     every = predictor.windows()
     copied = {_start(window) for other in parts for window in windows_of_part(other.name, every)}
     remaining = windows_of_part(part, every) if part else places.windows(every) if places else every
@@ -160,7 +138,8 @@ def write_prediction(
         for y, x, prediction, scene_count in task_predictions(replace(predictor, boxes=boxes), trained):
             in_map = within((y, x), cell.window)
             count = np.where(cell.belongs(*in_map), scene_count, 0) if cell.id else scene_count
-            _write(written, in_map, stored(trained, prediction, count, calibration))
+            layers = task.layers(prediction, count, len(trained.classes), temperature)
+            _write(written, in_map, [stored(*pair, count > 0) for pair in zip(layers, both, strict=True)])
 
 
 def _with_tags(both: Sequence[MapFormat], of_part: dict[str, Any]) -> list[MapFormat]:
@@ -231,61 +210,26 @@ def map_files(
     calibration: Calibration | None,
     colors: ColorTable | None,
 ) -> tuple[MapFormat, MapFormat]:
-    """How both files of a map are written: classes, or the presence of labels, and probabilities, scale 1/10000.
+    """How both files of a map are written. Tags of both have the scenes, the task and those `of_map`.
 
-    A regression has values (float32, NaN no scene) and the standard deviation over the scenes of a pixel, 0 for a
-    single one, with their number. Tags of both have the scenes (`scene_tags`) and those `of_map`. The second file of an
-    ensemble has one more band, the spread of its members (`stored`), and a tag with their number.
+    The second file of an ensemble has one more band, the spread of its members, and a tag with their number.
     """
-    is_ensemble = trained.members > 1
-    of_members: dict[str, Any] = {"members": trained.members} if is_ensemble else {}
-    spread = (SPREAD,) * is_ensemble
-    names, tags = trained.classes, dict[str, Any](scene_tags(scenes))
-    task = TASKS[trained.task]
-    if not task.has_classes:
-        name, unit = names[0], trained.unit
-        tags = {"quantity": name, "unit": unit} | tags | {"task": trained.task} | of_map
-        values = MapFormat("float32", math.nan, (name,), tags, units=(unit,))
-        bands = (*task.second_bands(names), *spread)
-        units = (unit, "1", *(unit for _ in spread))
-        return values, MapFormat("float32", math.nan, bands, tags | of_members, units=units)
-    if task.has_label_sets:
-        tags |= {"task": trained.task, "chip": trained.chip, "min_share": trained.min_share} | of_map
-        first = MapFormat("uint8", NO_LABEL, names, tags)
-    else:
-        legend = ", ".join(f"{n}={name}" for n, name in enumerate(names))
-        tags = {"classes": legend} | tags | of_map
-        # A map without a task is one of segmentation.
-        tags |= {"task": trained.task} if task is not SEGMENTATION else {}
-        tags |= {"chip": trained.chip} if task.is_of_chips else {}
-        first = MapFormat("uint8", NO_LABEL, ("class",), tags, colors)
-    fitted = tags | of_members | (calibration.tags if calibration else {})
-    return first, MapFormat("uint16", NO_PROBABILITY, (*names, *spread), fitted, scale=1 / SCALE)
+    is_ensemble, task = trained.members > 1, TASKS[trained.task]
+    tags = scene_tags(scenes) | task.map_tags(trained.classes, trained.unit, trained.chip) | of_map
+    tags |= {name: getattr(trained, name) for name in task.options}
+    if task is SEGMENTATION:
+        # The task of a map without one.
+        del tags["task"]
+    of_second = {"members": trained.members} if is_ensemble else {}
+    of_second |= calibration.tags if calibration and not task.not_calibrated else {}
+    first, second = task.map_formats(trained.classes, trained.unit, (SPREAD,) * is_ensemble)
+    colors = colors if task.maps_classes else None
+    return replace(first, tags=tags, colors=colors), replace(second, tags=tags | of_second)
 
 
-def stored(
-    trained: "TrainedModel", prediction: FloatArray, scene_count: IntArray, calibration: Calibration | None
-) -> tuple[AnyArray, AnyArray]:
-    """Numbers (band, y, x) of both files for a prediction (channel, y, x) and its scene count (y, x).
-
-    The second file of an ensemble has the spread of the members: the standard deviation of their probabilities for the
-    class of the map, the largest over the classes where a chip has several labels, or of their values. A
-    calibration changes the probabilities and not the spread.
-    """
-    is_covered, task = scene_count > 0, TASKS[trained.task]
-    if not task.has_classes:
-        no_value = np.float32(math.nan)
-        deviation = np.stack([prediction[1], scene_count, *prediction[2:]]).astype(np.float32)
-        return np.where(is_covered, prediction[:1], no_value), np.where(is_covered, deviation, no_value)
-    prediction, deviations = prediction[: len(trained.classes)], prediction[len(trained.classes) :]
-    if task.has_label_sets:
-        numbers: AnyArray = prediction >= PRESENCE
-        calibrated = apply_label_temperature(prediction, calibration.temperature if calibration else 1.0)
-    else:
-        numbers = prediction.argmax(0)[None]
-        calibrated = apply_temperature(prediction, calibration.temperature) if calibration else prediction
-    if len(deviations):
-        spread = deviations.max(0)[None] if task.has_label_sets else np.take_along_axis(deviations, numbers, 0)
-        calibrated = np.concatenate([calibrated, spread])
-    classes = np.where(is_covered, numbers, NO_LABEL).astype(np.uint8)
-    return classes, np.where(is_covered, np.rint(calibrated * SCALE), NO_PROBABILITY).astype(np.uint16)
+def stored(layer: AnyArray, description: MapFormat, is_covered: BoolArray) -> AnyArray:
+    """The numbers of a file for a layer (band, y, x), without data where nothing is covered (y, x)."""
+    numbers = np.full(layer.shape, description.nodata, description.dtype)
+    covered = layer[:, is_covered]
+    numbers[:, is_covered] = np.rint(covered * description.steps) if description.steps != 1 else covered
+    return numbers

@@ -122,18 +122,13 @@ def _expand(numbers: AnyArray, chip: int) -> AnyArray:
 
 def task_predictor(predictor: WindowPredictor, trained: "TrainedModel") -> WindowPredictor:
     """The predictor with windows of whole `cells` for a chip classifier."""
-    if not TASKS[trained.task].is_of_chips:
-        return predictor
-    return replace(predictor, edge=max(predictor.edge // trained.chip, 1) * trained.chip)
+    cell = TASKS[trained.task].cell(trained.chip)
+    return replace(predictor, edge=max(predictor.edge // cell, 1) * cell)
 
 
 def task_predictions(predictor: WindowPredictor, trained: "TrainedModel") -> Iterator[WindowResult]:
-    """The `values` of a regression, else the `task_probabilities`; of a `task_predictor`."""
-    return task_probabilities(predictor, trained) if TASKS[trained.task].has_classes else values(predictor)
-
-
-def task_probabilities(predictor: WindowPredictor, trained: "TrainedModel") -> Iterator[WindowResult]:
-    """The `probabilities` of pixels, or of the `cells` of a chip classifier."""
-    if not TASKS[trained.task].is_of_chips:
-        return probabilities(predictor, len(trained.classes))
-    return cells(task_predictor(predictor, trained), len(trained.classes), trained.chip)
+    """The `values` of a regression, the `probabilities` of pixels, or of `cells`, by a `task_predictor`."""
+    task, classes = TASKS[trained.task], len(trained.classes)
+    if not task.has_classes:
+        return values(predictor)
+    return cells(predictor, classes, trained.chip) if task.is_of_chips else probabilities(predictor, classes)

@@ -15,14 +15,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
+from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.documents import OPEN, read_document
 from eopipe.errors import BadInputError
+from eopipe.tasks.task import FLOOR, softmax
 
 log = logging.getLogger("eopipe")
 LOWEST, HIGHEST = 0.05, 20.0
-# A probability that underflowed to 0 would have no logarithm.
-FLOOR = 1e-12
 
 
 @dataclass(frozen=True)
@@ -82,20 +81,6 @@ def read_calibration(path: Path) -> Calibration:
     )
 
 
-def apply_temperature(probability: AnyArray, temperature: float) -> FloatArray:
-    """Probabilities (class, ...) as float32 at a temperature; at 1 they stay as they are, bit by bit."""
-    if temperature == 1:
-        return np.asarray(probability, np.float32)
-    return _softmax(np.log(np.maximum(probability, FLOOR, dtype=np.float64)) / temperature).astype(np.float32)
-
-
-def apply_label_temperature(probability: AnyArray, temperature: float) -> FloatArray:
-    """Independent probabilities (class, ...) as float32, their logits divided by a temperature; 0.5 stays 0.5."""
-    if temperature == 1:
-        return np.asarray(probability, np.float32)
-    return np.asarray(apply_temperature(np.stack([probability, 1 - probability]), temperature)[0], np.float32)
-
-
 def fit_temperature(probability: AnyArray, truth: IntArray) -> float:
     """The temperature that minimises the log loss of samples: probabilities (class, n) and true classes (n,).
 
@@ -112,7 +97,7 @@ def fit_temperature(probability: AnyArray, truth: IntArray) -> float:
 
     def slope(log_temperature: float) -> float:
         """Derivative of the mean loss with respect to 1/T: expected minus labelled log-probability."""
-        return float((_softmax(logits * np.exp(-log_temperature)) * logits).sum(0).mean() - target)
+        return float((softmax(logits * np.exp(-log_temperature)) * logits).sum(0).mean() - target)
 
     ends = float(np.log(LOWEST)), float(np.log(HIGHEST))
     # The expected log-probability falls as the temperature rises.
@@ -126,7 +111,7 @@ def fit_temperature(probability: AnyArray, truth: IntArray) -> float:
 def loss_derivatives(probability: AnyArray, truth: IntArray, temperature: float) -> Float64Array:
     """First and second derivative (2, n) of the loss of each sample that `fit_temperature` minimises, by 1/T."""
     logits, targets = _logits(probability, truth)
-    calibrated = _softmax(logits / temperature)
+    calibrated = softmax(logits / temperature)
     mean = (calibrated * logits).sum(0)
     return np.stack([mean - targets, (calibrated * logits**2).sum(0) - mean**2])
 
@@ -137,8 +122,3 @@ def _logits(probability: AnyArray, truth: IntArray) -> tuple[Float64Array, Float
     of_truth, smoothing = logits[truth, np.arange(len(truth))], 1 / (len(truth) + 2)
     others = (logits.sum(0) - of_truth) / max(len(logits) - 1, 1)
     return logits, (1 - smoothing) * of_truth + smoothing * others
-
-
-def _softmax(logits: Float64Array) -> Float64Array:
-    powers = np.exp(logits - logits.max(0))
-    return np.asarray(powers / powers.sum(0), np.float64)

@@ -14,14 +14,14 @@ from eopipe.chips.chip_set import NOT_A_PLACE
 from eopipe.chips.chips import has_value
 from eopipe.contract import Argument
 from eopipe.errors import BadInputError, IntegrityError, UsageError
-from eopipe.inference.map_files import MapFormat, new_map
+from eopipe.inference.map_files import new_map
 from eopipe.own_files import refuse_foreign_file
 from eopipe.publish import files, find_damage, is_draft
 from eopipe.reporting.figures import class_colors, rgb
 from eopipe.reporting.wording import format_bounds, format_degrees, format_length
 from eopipe.scenes.item import day_text
 from eopipe.text_table import format_bytes, format_table, message_line
-from eopipe.tiles.geotiff import open_map, read_window
+from eopipe.tiles.geotiff import MapFormat, open_map, read_window
 from eopipe.tiles.grid import windows
 from eopipe.tiles.ground import pixel_metres
 from eopipe.tiles.shard_reader import WRITTEN_SHARDS

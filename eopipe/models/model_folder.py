@@ -151,11 +151,7 @@ def write_model_folder(
     ]
     card |= {"kinds": kinds} if kinds else {}
     card |= {"fill": trained.fill} if trained.fill != ZERO else {}
-    task = TASKS[trained.task]
-    if not task.has_classes:
-        card |= {"target": trained.target, "unit": trained.unit}
-    if task.has_label_sets:
-        card["min_share"] = trained.min_share
+    card |= {name: getattr(trained, name) for name in TASKS[trained.task].model_fields}
     if trained.trained_on:
         card["trained_on"] = asdict(trained.trained_on)
     write_json(folder / CARD, to_item(card, folder, WEIGHTS, extent or ItemExtent()))

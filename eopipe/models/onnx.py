@@ -71,7 +71,7 @@ def write_onnx(target: Path, trained: TrainedModel, folder: Path) -> None:
                 (example,),
                 target,
                 input_names=["image"],
-                output_names=["probabilities" if TASKS[trained.task].has_classes else "values"],
+                output_names=[TASKS[trained.task].output],
                 opset_version=OPSET,
                 dynamo=True,
                 dynamic_shapes=(sizes,),
@@ -111,7 +111,7 @@ def metadata(trained: TrainedModel) -> dict[str, str]:
     """
     classes = json.dumps(trained.classes, ensure_ascii=False)
     described = {"bands": json.dumps(trained.bands), "classes": classes, "task": trained.task}
-    described |= {"min_share": str(trained.min_share)} if TASKS[trained.task].has_label_sets else {}
+    described |= {name: str(getattr(trained, name)) for name in TASKS[trained.task].options}
     described |= {"chip": str(trained.chip)} | units(trained) | _deepness(trained)
     described |= {"mean": json.dumps(trained.normaliser.mean), "std": json.dumps(trained.normaliser.std)}
     described |= {"fill": trained.fill, "invalid_pixels": INVALID_PIXELS[trained.fill]}
@@ -210,7 +210,8 @@ def check_onnx(target: Path, trained: TrainedModel, folder: Path, tiles: Tiles) 
     """Compare both on real chips of the sizes that the model takes. Raises IntegrityError above `TOLERANCE`."""
     import onnxruntime
 
-    unit = 1.0 if TASKS[trained.task].has_classes else trained.target[1]
+    # Values are compared in their standard deviations.
+    unit = trained.target[1] if trained.target else 1.0
     # The order of sums depends on threads.
     torch.set_num_threads(1)
     options = onnxruntime.SessionOptions()

@@ -16,6 +16,7 @@ from eopipe.arrays import BoolArray, IntArray, UInt8Array
 from eopipe.chips.chip_places import ChipPlaces
 from eopipe.chips.chips import read_truth
 from eopipe.chips.splits import NO_SPLIT, SPLITS, Split
+from eopipe.inference.finished_maps import open_maps
 from eopipe.reporting.figures import (
     FAINT,
     INK,
@@ -33,7 +34,7 @@ from eopipe.reporting.figures import (
 )
 from eopipe.reporting.maps import GAP, MARGIN, TICKS, add_heads, add_legend, label_degrees
 from eopipe.reporting.panels import CORRECT, INCORRECT, stretch_contrast
-from eopipe.reporting.rasters import MapFile, MapImage, Pairs, open_maps
+from eopipe.reporting.rasters import MapFile, MapImage, Pairs
 from eopipe.reporting.split_maps import TITLES, UNUSED_COLOR, unrolled
 from eopipe.reporting.wording import format_percent, plural
 from eopipe.scenes.products import true_colour_bands

@@ -10,6 +10,7 @@ import numpy as np
 from eopipe.arrays import AnyArray, Float64Array, IntArray
 from eopipe.errors import BadInputError
 from eopipe.evaluation.metrics_document import AnyMetrics, FinishedMetrics, read_finished_metrics, read_metrics
+from eopipe.inference.finished_maps import open_maps
 from eopipe.models.input_check import TileProperties, unfamiliar_inputs
 from eopipe.models.model_folder import TEST_SCORES, model_id, model_item, read_model_card
 from eopipe.reporting import data_tables
@@ -17,7 +18,7 @@ from eopipe.reporting.data_tables import DataQuality, TextRow, architecture_text
 from eopipe.reporting.decimation import Decimation, windows_of_stores
 from eopipe.reporting.figures import ValueScale
 from eopipe.reporting.panels import CORRECT, INCORRECT
-from eopipe.reporting.rasters import MapFile, open_maps
+from eopipe.reporting.rasters import MapFile
 from eopipe.reporting.run_data import AuthorStatements, MappedRun, ReportInputs, describe_days, mapped_fields
 from eopipe.reporting.scores import class_heads, class_parts, class_rows
 from eopipe.reporting.status import BandRange, MappedArea, MapStatus, band_ranges

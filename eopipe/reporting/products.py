@@ -13,13 +13,14 @@ import numpy as np
 from eopipe.arrays import AnyArray, Float64Array, ObjectArray, UInt8Array, UInt16Array
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.finished_maps import WINDOW, FinishedMap
-from eopipe.inference.map_files import NO_PROBABILITY, SCALE, MapFormat, new_map
+from eopipe.inference.map_files import new_map
 from eopipe.labels.vector_files import Features
 from eopipe.labels.vectors import ShapeParts, read_features, to_grid, write_layer
 from eopipe.publish import link_or_copy
+from eopipe.tasks.task import NO_PROBABILITY, STEPS
 from eopipe.text_table import write_csv
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.geotiff import open_map, read_window
+from eopipe.tiles.geotiff import MapFormat, open_map, read_window
 from eopipe.tiles.grid import windows
 from eopipe.tiles.ground import pixel_hectares, shape_hectares
 from eopipe.tiles.store import NO_LABEL
@@ -89,7 +90,7 @@ def write_entropy(path: Path, finished: FinishedMap) -> None:
     """Write the COG of the normalised entropy of the probabilities (uint16, scale 1/10000, 65535 no data)."""
     from rasterio.windows import Window
 
-    layers = MapFormat("uint16", NO_PROBABILITY, ("normalised entropy",), scale=1 / SCALE)
+    layers = MapFormat("uint16", NO_PROBABILITY, ("normalised entropy",), steps=STEPS)
     assert finished.probabilities
     with open_map(finished.probabilities) as source, new_map(path, finished.grid, layers) as target:
         for y, x in windows(source.shape, WINDOW):
@@ -108,7 +109,7 @@ def entropy(stored: AnyArray) -> UInt16Array:
     shares /= np.maximum(shares.sum(0), 1)
     terms = -shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)
     share_of_largest = terms.sum(0) / math.log(max(len(stored), 2))
-    return np.where(has_data, np.rint(share_of_largest * SCALE), NO_PROBABILITY).astype(np.uint16)
+    return np.where(has_data, np.rint(share_of_largest * STEPS), NO_PROBABILITY).astype(np.uint16)
 
 
 def write_polygons(path: Path, finished: FinishedMap, minimum_ha: float) -> None:

@@ -1,7 +1,6 @@
 """Maps with their surroundings as the images of a page: quicklook, labels, classes, confidence and splits."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,14 +13,14 @@ from eopipe.chips.chips import read_truth
 from eopipe.chips.map_places import maps_by_image
 from eopipe.chips.splits import SPLITS, Split
 from eopipe.errors import BadInputError
+from eopipe.inference.finished_maps import FrameRaster, open_maps
 from eopipe.reporting.decimation import Decimation, decimate, read_centres, read_means, windows_of_stores
 from eopipe.reporting.figures import ValueScale
 from eopipe.scenes.products import true_colour_bands
-from eopipe.tasks import TASKS, task_of_map
+from eopipe.tasks import TASKS
 from eopipe.tasks.task import without_spread
 from eopipe.tiles.cells import Frame
-from eopipe.tiles.geotiff import grid_of, open_map, read_window
-from eopipe.tiles.grid import PixelWindow, same_grid
+from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import NO_LABEL, Tiles
 
 # Tiles and labels of each scene.
@@ -30,46 +29,6 @@ MAX_MAPS = 6
 Shown = TypeVar("Shown")
 MAX_QUICKLOOK_SCENES = 5
 LONGEST_EDGE, LONGEST_EDGE_OF_MANY = 800, 640
-
-
-@dataclass(frozen=True)
-class FrameRaster:
-    """The maps of the cells of a run, read by positions in its frame."""
-
-    frame: Frame
-    maps: dict[str, Any]
-
-    @property
-    def first(self) -> Any:
-        """One of the opened maps, for what all have in common."""
-        return next(iter(self.maps.values()))
-
-    def read(self, y: slice, x: slice) -> AnyArray:
-        """Stored numbers (band, y, x) of a window, nodata where there is no map.
-
-        Raises BadInputError for a damaged map.
-        """
-        shape = self.first.count, y.stop - y.start, x.stop - x.start
-        numbers = np.full(shape, self.first.nodata, self.first.dtypes[0])
-        for cell, in_cell, in_window in self.frame.parts_in_cells((y, x)):
-            if cell.id in self.maps:
-                numbers[:, *in_window] = read_window(self.maps[cell.id], *in_cell)
-        return numbers
-
-
-@contextmanager
-def open_maps(paths: Iterable[Path], frame: Frame) -> Iterator[FrameRaster]:
-    """Open the maps of cells with rasterio; raises BadInputError for a file that is not a map of its cell."""
-    with ExitStack() as stack:
-        maps: dict[str, Any] = {}
-        for path in paths:
-            source = stack.enter_context(open_map(path))
-            task_of_map(source.tags(), path)
-            cell = frame.cell(source.tags().get("cell", ""))
-            if cell.id in maps or not same_grid(grid_of(source), cell.grid):
-                raise BadInputError(f"the map {path} is on another grid than the tiles; predict on the run's grid")
-            maps[cell.id] = source
-        yield FrameRaster(frame, maps)
 
 
 @dataclass(frozen=True)
@@ -205,7 +164,7 @@ def map_files(
     frame = stores[0].frame
     for file in files:
         with open_maps(file.classes.values(), frame), open_maps(file.probabilities.values(), frame) as opened:
-            for source in opened.maps.values():
+            for source in opened.files.values():
                 if without_spread(source.descriptions) != names:
                     listed = ", ".join(str(name) for name in source.descriptions)
                     raise BadInputError(f"{source.name} holds the classes {listed}; the run has {', '.join(names)}")

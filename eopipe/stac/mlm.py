@@ -31,10 +31,9 @@ MEDIA_TYPES = {
     ".py": "text/x-python",
     ".safetensors": SAFETENSORS,
 }
-# Keys of a card that are not hyper-parameters of the training, but needed to build the module.
-MODULE = ("width", "depth", "arguments", "target")
-# The share of its labelled pixels that makes a class one of the labels of a chip; only for several labels per chip.
-MIN_SHARE = "min_share"
+# Keys of a card that are not hyper-parameters of the training, but needed to build the module; and those of its task.
+MODULE = ("width", "depth", "arguments")
+TASK_FIELDS = [name for task in TASKS.values() for name in task.model_fields if name != "unit"]
 # What MLM has no field for, by the key of the card: pixel size, units and processing levels of the tiles that a model
 # was trained on; the number of models of an ensemble, and the architecture of each where they differ; what the model
 # sees where pixels are not valid, where that is not zero.
@@ -58,13 +57,13 @@ TYPES: dict[str, Any] = {
     **dict.fromkeys(("width", "depth", "chip", "window", "members"), Size),
     **dict.fromkeys(("files", "software"), Annotated[dict[Any, StrictText], Field(strict=True)]),
     **dict.fromkeys(("unit", "fill"), StrictText),
-    MIN_SHARE: Annotated[Number, Field(gt=0, le=1)],
+    "min_share": Annotated[Number, Field(gt=0, le=1)],
 }
 
 
 def to_item(card: dict[str, Any], folder: Path, weights: str, extent: ItemExtent) -> Item:
     """Describe a model and the files in its folder, one of which is the weights."""
-    module = {key: card[key] for key in (*MODULE, *CUSTOM, MIN_SHARE) if key in card}
+    module = {key: card[key] for key in (*MODULE, *CUSTOM, *TASK_FIELDS) if key in card}
     item = extent.item(
         f"eopipe-{slug(card['architecture'], 'model')}-{sha256(folder / weights)[:12]}",
         (MLM, FILE, RASTER),
@@ -194,12 +193,12 @@ def to_card(item: Item, path: Path) -> dict[str, Any]:
         }
         card |= {key: properties[field] for key, field in OWN_FIELDS.items() if field in properties}
         if "kinds" in card:
-            card["kinds"] = [{key: kind[key] for key in ("architecture", *MODULE[:3])} for kind in card["kinds"]]
+            card["kinds"] = [{key: kind[key] for key in ("architecture", *MODULE)} for kind in card["kinds"]]
         if not task.has_classes:
             card |= {"classes": [output["name"]], "unit": output["unit"]}
         card |= {key: module[key] for key in CUSTOM if key in module}
-        card |= {MIN_SHARE: module[MIN_SHARE]} if task.has_label_sets else {}
-        card |= {key: module[key] for key in (*MODULE[:3], *(() if task.has_classes else MODULE[3:]))}
+        card |= {key: module[key] for key in MODULE}
+        card |= {key: module[key] for key in TASK_FIELDS if key in task.model_fields}
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise BadInputError(f"{path} lacks {error}, which eopipe needs of a model; use one that train wrote") from error
     wrong_keys = [key for key, kind in TYPES.items() if key in card and typed_mistakes(kind, card[key])]

@@ -84,7 +84,7 @@ def calibrate(
     ]
     units = choose_units(EvaluationData(groups, label_store.names, split, task), "val")
     maps: list[tuple[WindowPredictor, SplitArea]] = []
-    if task.has_classes:
+    if not task.not_calibrated:
         if label_store.names != trained.classes or split.chip != trained.chip:
             raise BadInputError(
                 f"labels of {', '.join(label_store.names)} in chips of {split.chip} pixels do not fit the model, "

@@ -1,6 +1,6 @@
 """Tasks: the class of each pixel, the class or the labels of each chip, or the value of each pixel.
 
-Each module but `task` is a task, named as in `train.task`, and has it as `TASK`: another task is another file.
+Each module but `task` and `tables` is a task, named as in `train.task`, and has it as `TASK`.
 """
 
 from collections.abc import Mapping

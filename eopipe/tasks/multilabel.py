@@ -1,15 +1,27 @@
 """The task with several labels for each chip, whose tables count the correct and incorrect ones of each class."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, FloatArray, IntArray
 from eopipe.tasks.segmentation import ClassTables
-from eopipe.tasks.task import ClassMeasure, Compared, NamedScore, ScoreTexts, SimplestPrediction, Task, UnitSums, share
+from eopipe.tasks.tables import Compared, UnitSums, share
+from eopipe.tasks.task import (
+    ClassMeasure,
+    NamedScore,
+    ScoreTexts,
+    SimplestPrediction,
+    Task,
+    apply_temperature,
+    chip_logits,
+    pixels_of_classes,
+)
+from eopipe.tiles.geotiff import MapFormat
+from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +41,11 @@ class LabelTables(ClassTables):
     def __init__(self, classes: Sequence[str]) -> None:
         super().__init__(classes)
         self.width = 3 * len(classes) + 2
+
+    def of(self, samples: Compared) -> AnyArray:
+        """Sums over the chips."""
+        truth, predicted = (labels.reshape(-1, len(self.classes)) for labels in samples[:2])
+        return np.asarray(label_tables(truth, predicted).sum(0))
 
     def by_unit(self, units: UnitSums, index: IntArray, samples: Compared) -> AnyArray:
         """Sums over the chips."""
@@ -78,6 +95,8 @@ class LabelSetTask(Task):
     """Several labels for each chip."""
 
     has_label_sets: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ("min_share",)
+    model_fields: ClassVar[tuple[str, ...]] = options
     scores: ClassVar[tuple[NamedScore, ...]] = (
         NamedScore("f1_micro", "Micro F1", in_verdict=True),
         NamedScore("f1_macro", "Macro F1", is_main=True, in_verdict=True, hub="f1"),
@@ -85,6 +104,7 @@ class LabelSetTask(Task):
         NamedScore("hamming_loss", "Hamming loss", is_lower_better=True),
         NamedScore("mean_average_precision", "mAP"),
     )
+    history_scores: ClassVar[tuple[str, ...]] = ("f1_micro", "f1_macro", "subset_accuracy")
     class_score: ClassVar[ClassMeasure] = "f1"
     simple_baseline: ClassVar[tuple[str, str]] = ("majority", "most frequent labels")
     explanation: ClassVar[str] = (
@@ -113,6 +133,56 @@ class LabelSetTask(Task):
         frequencies = [round(float(share), 6) for share in shares]
         return SimplestPrediction(present, {"labels": [*compress(names, present)], "frequencies": frequencies})
 
+    def map_formats(self, names: tuple[str, ...], unit: str, spread: Sequence[str]) -> tuple[MapFormat, MapFormat]:
+        """A band for each label, 1 where it is present."""
+        first, second = super().map_formats(names, unit, spread)
+        return replace(first, names=names), second
+
+    def mapped(self, probability: FloatArray) -> AnyArray:
+        """The presence of each label."""
+        return probability >= PRESENCE
+
+    def as_mapped(self, numbers: AnyArray) -> AnyArray:
+        """All bands (class, y, x)."""
+        return numbers
+
+    def spread_of(self, deviations: FloatArray, mapped: AnyArray) -> FloatArray:
+        """The largest deviation."""
+        return np.asarray(deviations.max(0)[None])
+
+    def at_temperature(self, probability: AnyArray, temperature: float) -> FloatArray:
+        """Independent probabilities, their logits divided by a temperature; 0.5 stays 0.5."""
+        both = np.stack([probability, 1 - probability]) if temperature != 1 else probability[None]
+        return np.asarray(apply_temperature(both, temperature)[0])
+
+    def sample_outputs(self, outputs_NCHW: "Tensor", labels_NHW: "Tensor") -> "Tensor":
+        """Logits (N, class)."""
+        return chip_logits(outputs_NCHW)[..., 0, 0]
+
+    def sample_labels(self, labels_NHW: "Tensor", classes: int, min_share: float) -> "Tensor":
+        """Whether each chip has a class (N, class): 1 where that is in `min_share` of its labelled pixels, else 0."""
+        counts_NC = pixels_of_classes(labels_NHW, classes)
+        total_N1 = counts_NC.sum(1, keepdim=True)
+        present_NC = (counts_NC.double() / total_N1.clamp(min=1)) >= min_share
+        return present_NC.long().masked_fill(total_N1 == 0, NO_LABEL)
+
+    def decided(self, outputs: "Tensor", target: tuple[float, ...]) -> "Tensor":
+        """The classes (N, class) with a probability of at least one half."""
+        return outputs >= 0
+
+    def picture(self, outputs: "Tensor", decided: "Tensor") -> "Tensor":
+        """The class of the highest probability (N, 1, 1)."""
+        return outputs.argmax(1)[:, None, None]
+
+    def loss_weights(self, counts: Mapping[str, int], total: int, power: float) -> tuple[float, ...]:
+        """Weights of the chips with a class: (chips without it / chips with it) to a power.
+
+        With power 1 the chips with and without a class have the same total weight. 1 for a class that all or no chips
+        have.
+        """
+        pairs = ((count, total - count) for count in counts.values())
+        return tuple(round((others / count) ** power, 6) if count and others else 1.0 for count, others in pairs)
+
     def of_votes(self, votes: IntArray, min_share: float) -> IntArray:
         """The labels (n, class)."""
         return label_sets(votes, min_share).astype(np.int64)
@@ -131,7 +201,7 @@ class LabelSetTask(Task):
         flat = probability.ravel()
         return (np.stack([flat, 1 - flat]), *(np.where(sets.T.ravel() > 0, 0, 1).astype(np.int64) for sets in labels))
 
-    def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":  # noqa: ARG002 - of values
+    def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":
         """Probabilities that are independent of each other (sigmoid) and do not add up to 1."""
         return self.pooled(outputs_NCHW).sigmoid()
 

@@ -2,24 +2,16 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.tasks.task import (
-    Compared,
-    NamedScore,
-    ScoreTexts,
-    SimplestPrediction,
-    Tables,
-    Task,
-    UnitSums,
-    share,
-    six_digits,
-)
+from eopipe.arrays import AnyArray, BoolArray, Float64Array, FloatArray, IntArray
+from eopipe.tasks.tables import Compared, Tables, UnitSums, share, six_digits
+from eopipe.tasks.task import NamedScore, ScoreTexts, SimplestPrediction, Task, pixel_outputs
+from eopipe.tiles.geotiff import MapFormat
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +62,10 @@ class ValueTables(Tables):
     def __init__(self) -> None:
         super().__init__(())
 
+    def of(self, samples: Compared) -> AnyArray:
+        """Sums over the values."""
+        return np.asarray(value_parts(*samples).sum(1))
+
     def by_unit(self, units: UnitSums, index: IntArray, samples: Compared) -> AnyArray:
         """Sums over the values."""
         return units.sum_parts(index, value_parts(*samples))
@@ -116,6 +112,7 @@ class ValueTask(Task):
     """A value for each pixel."""
 
     has_classes: ClassVar[bool] = False
+    not_calibrated: ClassVar[str] = "a regression has values instead of probabilities"
     scores: ClassVar[tuple[NamedScore, ...]] = (
         NamedScore(
             "rmse",
@@ -131,6 +128,8 @@ class ValueTask(Task):
         NamedScore("bias", "Bias", has_unit=True, scale="signed"),
         NamedScore("r2", "R²", scale="explained"),
     )
+    model_fields: ClassVar[tuple[str, ...]] = ("target", "unit")
+    history_scores: ClassVar[tuple[str, ...]] = ("rmse", "mae", "bias", "r2")
     simple_baseline: ClassVar[tuple[str, str]] = ("mean", "mean of the labels")
     explanation: ClassVar[str] = (
         "RMSE: root mean square error. MAE: mean absolute error. Bias: mean of map minus label. R²: coefficient of "
@@ -144,17 +143,49 @@ class ValueTask(Task):
         simple="the mean of the labels",
         constant="value",
     )
+    output: ClassVar[str] = "values"
     rasters: ClassVar[tuple[str, str]] = ("values", "spread")
 
-    def tables(self, names: Sequence[str]) -> ValueTables:  # noqa: ARG002 - of classes
+    def tables(self, names: Sequence[str]) -> ValueTables:
         """Tables of values, which have no classes."""
         return ValueTables()
 
-    def simplest(self, truths: Iterator[AnyArray], names: Sequence[str]) -> SimplestPrediction:  # noqa: ARG002
+    def simplest(self, truths: Iterator[AnyArray], names: Sequence[str]) -> SimplestPrediction:
         """The mean of the values; metrics have their range too."""
         moments = Moments.merged(Moments.of(truth.astype(np.float64)) for truth in truths)
         mean, low, high = (float(f"{value:.9g}") for value in (moments.mean, moments.low, moments.high))
         return SimplestPrediction(mean, {"value": round(mean, 6)}, {"range": [low, high]}, mean)
+
+    def map_formats(self, names: tuple[str, ...], unit: str, spread: Sequence[str]) -> tuple[MapFormat, MapFormat]:
+        """Values, and their standard deviation over the scenes of a pixel, 0 for a single one, with their number."""
+        values = MapFormat("float32", math.nan, names[:1], units=(unit,))
+        return values, replace(
+            values, names=(*self.second_bands(names), *spread), units=(unit, "1", *[unit] * len(spread))
+        )
+
+    def map_tags(self, names: tuple[str, ...], unit: str, chip: int) -> dict[str, Any]:
+        """The quantity and its unit."""
+        return {"quantity": names[0], "unit": unit} | super().map_tags(names, unit, chip)
+
+    def label_conflict(self, labels: str, quantity: str) -> str:
+        """Why classes are no labels of it."""
+        sentence = f"{labels} has classes, and train.task {self.name} needs numbers; set label.measure"
+        return "" if quantity else sentence
+
+    def layers(
+        self, prediction: FloatArray, scene_count: IntArray, classes: int, temperature: float
+    ) -> tuple[AnyArray, AnyArray]:
+        """Values; their deviation, the number of scenes, and the spread of members."""
+        return prediction[:1], np.stack([prediction[1], scene_count, *prediction[2:]]).astype(np.float32)
+
+    def sample_outputs(self, outputs_NCHW: "Tensor", labels_NHW: "Tensor") -> "Tensor":
+        """The outputs (N, H, W), in standard deviations from the mean of the labels."""
+        return pixel_outputs(outputs_NCHW, labels_NHW)[:, 0]
+
+    def decided(self, outputs: "Tensor", target: tuple[float, ...]) -> "Tensor":
+        """Values in the unit of the labels, in double precision."""
+        mean, std = target
+        return outputs.double() * std + mean
 
     def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":
         """Values in the unit of the labels; the outputs are in standard deviations from their mean."""

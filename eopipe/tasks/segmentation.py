@@ -1,24 +1,16 @@
 """Tasks with one class for each pixel or chip, whose tables are confusion matrices."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
-from eopipe.tasks.task import (
-    Compared,
-    NamedScore,
-    ScoreTexts,
-    SimplestPrediction,
-    Tables,
-    Task,
-    UnitSums,
-    share,
-    six_digits,
-)
+from eopipe.tasks.tables import Compared, Tables, UnitSums, share, six_digits
+from eopipe.tasks.task import NamedScore, ScoreTexts, SimplestPrediction, Task, pixels_of_classes
+from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +25,10 @@ class ClassTables(Tables):
     def __init__(self, classes: Sequence[str]) -> None:
         super().__init__(classes)
         self.width = len(classes) ** 2
+
+    def of(self, samples: Compared) -> AnyArray:
+        """Counts of the pairs of class numbers."""
+        return confusion_matrix(samples.truth, samples.predicted, len(self.classes)).ravel()
 
     def by_unit(self, units: UnitSums, index: IntArray, samples: Compared) -> AnyArray:
         """Counts of the pairs of class numbers."""
@@ -158,13 +154,50 @@ class ClassTask(Task):
         """What follows the method of a baseline of pixels in the metrics."""
         return ", and their majority in each chip" if self.is_of_chips else ""
 
-    def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":  # noqa: ARG002 - of values
+    def map_tags(self, names: tuple[str, ...], unit: str, chip: int) -> dict[str, Any]:
+        """A legend too."""
+        legend = ", ".join(f"{number}={name}" for number, name in enumerate(names))
+        return super().map_tags(names, unit, chip) | {"classes": legend}
+
+    def sample_labels(self, labels_NHW: "Tensor", classes: int, min_share: float) -> "Tensor":
+        """The classes of pixels, or of the majority of the pixels of each chip."""
+        return majority(labels_NHW, classes)[:, None, None] if self.is_of_chips else labels_NHW
+
+    def decided(self, outputs: "Tensor", target: tuple[float, ...]) -> "Tensor":
+        """The class of the highest output."""
+        return outputs.argmax(1)
+
+    def loss_weights(self, counts: Mapping[str, int], total: int, power: float) -> tuple[float, ...]:
+        """The inverse frequency of each class to a power, with a mean of 1 over all samples.
+
+        With power 1 each class counts alike (King and Zeng 2001); smaller powers are between that and no weights, as
+        in square-root sampling (Mahajan et al. 2018, doi:10.1007/978-3-030-01216-8_12). A class without any sample has
+        weight 0.
+        """
+        shares = [count / sum(counts.values()) for count in counts.values()]
+        norm = sum(share ** (1 - power) for share in shares if share)
+        return tuple(round(share**-power / norm, 6) if share else 0.0 for share in shares)
+
+    def validation_scores(self, tables: ClassTables, total: AnyArray) -> dict[str, Any]:
+        """Accuracy and mean IoU, or macro F1 of chips, and of the classes that labels have those never predicted."""
+        scores, (_, truth, predicted) = tables.document(total), tables.parts(total[None])
+        absent = [tables.classes[number] for number in np.flatnonzero((truth[0] > 0) & (predicted[0] == 0))]
+        mean = "f1_macro" if self.is_of_chips else "miou"
+        return {key: scores[key] for key in ("accuracy", mean)} | ({"never_predicted": absent} if absent else {})
+
+    def predictions(self, outputs_NCHW: "Tensor", target: tuple[float, ...]) -> "Tensor":
         """Probabilities that add up to 1."""
         return self.pooled(outputs_NCHW).softmax(1)
 
     def mean_output(self, outputs_MNCHW: "Tensor") -> "Tensor":
         """Logits whose softmax is the mean of the members' probabilities."""
         return outputs_MNCHW.log_softmax(2).logsumexp(0) - math.log(len(outputs_MNCHW))
+
+
+def majority(labels_NHW: "Tensor", classes: int) -> "Tensor":
+    """The class of most labelled pixels of each chip (N), the lowest number of equals; 255 where no pixel has one."""
+    counts_NC = pixels_of_classes(labels_NHW, classes)
+    return counts_NC.argmax(1).masked_fill(~counts_NC.any(1), NO_LABEL)
 
 
 def confusion_matrix(truth: AnyArray, predicted: AnyArray, classes: int) -> IntArray:

@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from eopipe.arrays import AnyArray, BoolArray, Float64Array, IntArray
+from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from eopipe.errors import UsageError
+from eopipe.tasks.tables import Tables
+from eopipe.tiles.geotiff import MapFormat
 from eopipe.tiles.store import NO_LABEL
 from eopipe.train_options import PixelModelName, RankingScore, TaskName
 
@@ -25,6 +27,10 @@ Measure = RankingScore | Literal["mean_average_precision", "bias"]
 # From 0 to 1, from -1 to 1 (kappa), from 0 without an end, up to 1 (R²), and without ends.
 Scale = Literal["share", "agreement", "error", "explained", "signed"]
 ClassMeasure = Literal["iou", "precision", "recall", "f1"]
+# Stored probabilities are multiples of 1/10000.
+STEPS, NO_PROBABILITY = 10_000, 65_535
+# A probability that underflowed to 0 would have no logarithm.
+FLOOR = 1e-12
 # The last band of the second file of a map, with probabilities or deviations, where the model is an ensemble.
 SPREAD = "spread of members"
 # Losses that take weights of classes, and the power of the inverse frequency of each kind of weights.
@@ -79,17 +85,6 @@ class ScoreTexts(NamedTuple):
     constant: str
 
 
-class Compared(NamedTuple):
-    """Truth and prediction of samples (n,), of several labels for each chip (n, class).
-
-    Sums of values are about an offset near their mean, for their precision.
-    """
-
-    truth: AnyArray
-    predicted: AnyArray
-    offset: float = 0.0
-
-
 class SimplestPrediction(NamedTuple):
     """What predicts the same for every sample: the value, and what metrics say of it and of the training labels."""
 
@@ -97,72 +92,6 @@ class SimplestPrediction(NamedTuple):
     described: Mapping[str, Any]
     labels: Mapping[str, Any] = MappingProxyType({})
     offset: float = 0.0
-
-
-class UnitSums(Protocol):
-    """The sampling units in which samples are counted, each of which has an index."""
-
-    def count_pairs(self, index: IntArray, pair: IntArray, pairs: int) -> IntArray:
-        """Counts (unit, pair) of samples (n,)."""
-
-    def sum_parts(self, index: IntArray, parts: Float64Array) -> Float64Array:
-        """Sums (unit, part) of parts (part, n)."""
-
-
-class Tables(ABC):
-    """What samples (pixels, or chips) add to tables of `width` numbers, and the scores of sums of tables.
-
-    Methods take many tables (n, width) at a time. Keys of `incorrect` and `correct` are the names of the classes, and
-    empty for all samples. Scores are computed here since counts, and sums of whole chips, add up to the same bits on
-    any number of workers, which the single-precision states of torchmetrics do not; the tests compare the two.
-    """
-
-    width: int
-    dtype: Any = np.int64
-
-    def __init__(self, classes: Sequence[str]) -> None:
-        self.classes = tuple(classes)
-
-    @abstractmethod
-    def by_unit(self, units: UnitSums, index: IntArray, samples: Compared) -> AnyArray:
-        """The tables (unit, width) of samples with a unit each."""
-
-    @abstractmethod
-    def formulas(self, tables: AnyArray) -> tuple[dict[str, Float64Array], dict[str, Float64Array]]:
-        """The scores over all classes (n,) and of each (n, class); NaN where one is not defined."""
-
-    @abstractmethod
-    def document(self, total: AnyArray) -> dict[str, Any]:
-        """The scores of one table (width,) as an entry of a metrics file, with six digits; None where undefined."""
-
-    @abstractmethod
-    def sizes(self, tables: AnyArray) -> Float64Array:
-        """The number of samples (n,)."""
-
-    @abstractmethod
-    def errors(self, tables: AnyArray) -> Float64Array:
-        """The mean error (n,); 0 without samples."""
-
-    @abstractmethod
-    def incorrect(self, tables: AnyArray) -> dict[str, Float64Array]:
-        """What is incorrect (n,)."""
-
-    @abstractmethod
-    def correct(self, tables: AnyArray) -> dict[str, Float64Array]:
-        """What is correct (n,)."""
-
-    @abstractmethod
-    def contains(self, tables: AnyArray) -> BoolArray:
-        """Whether the labels have each class (n, class)."""
-
-    def scores(self, tables: AnyArray) -> dict[str, Float64Array]:
-        """The scores (n,), for a class as `iou:name`; NaN where one is not defined."""
-        overall, per_class = self.formulas(tables)
-        return overall | {
-            f"{key}:{name}": values[:, number]
-            for key, values in per_class.items()
-            for number, name in enumerate(self.classes)
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,13 +113,21 @@ class Task(ABC):
     has_classes: ClassVar[bool] = True
     has_label_sets: ClassVar[bool] = False
     scores: ClassVar[tuple[NamedScore, ...]]
+    # What only this task reads of the options of `train`, and what only its models have.
+    options: ClassVar[tuple[str, ...]] = ()
+    model_fields: ClassVar[tuple[str, ...]] = ()
+    history_scores: ClassVar[tuple[str, ...]]
     # The score of a class beside its precision and recall.
     class_score: ClassVar[ClassMeasure] = "iou"
     # The baseline that predicts the same everywhere: its key in a metrics file, and its name.
     simple_baseline: ClassVar[tuple[str, str]]
+    # Why its maps have no calibration, where they have none.
+    not_calibrated: ClassVar[str] = ""
     # What its scores mean, for the readers of a report, and sentences about them.
     explanation: ClassVar[str]
     texts: ClassVar[ScoreTexts]
+    # What its models give.
+    output: ClassVar[str] = "probabilities"
     # The names of the two rasters of a map: assets as a later search selects them.
     rasters: ClassVar[tuple[str, str]]
 
@@ -213,11 +150,82 @@ class Task(ABC):
     def simplest(self, truths: Iterator[AnyArray], names: Sequence[str]) -> SimplestPrediction:
         """The prediction that is the same everywhere and fits the labels of the training samples best."""
 
-    def of_votes(self, votes: IntArray, min_share: float) -> IntArray:  # noqa: ARG002 - of label sets
+    def sample_labels(self, labels_NHW: "Tensor", classes: int, min_share: float) -> "Tensor":
+        """The labels of the samples of a batch: as they are, or one class (N, 1, 1) or the labels (N, class) of chips.
+
+        255, or NaN, where no pixel is labelled.
+        """
+        return labels_NHW
+
+    @abstractmethod
+    def decided(self, outputs: "Tensor", target: tuple[float, ...]) -> "Tensor":
+        """The classes, labels or values of samples by the `sample_outputs`, in the form of the `sample_labels`."""
+
+    def loss_weights(self, counts: Mapping[str, int], total: int, power: float) -> tuple[float, ...]:
+        """The weight of each class in the loss, from the samples of each among all labelled ones; or none."""
+        return ()
+
+    def validation_scores(self, tables: Any, total: AnyArray) -> dict[str, Any]:
+        """The scores of one of its tables (width,) that the history of a training has."""
+        scores = tables.document(total)
+        return {key: scores[key] for key in self.history_scores}
+
+    def sample_outputs(self, outputs_NCHW: "Tensor", labels_NHW: "Tensor") -> "Tensor":
+        """The outputs for the samples of a batch. Raises UsageError where they have another size than the labels."""
+        return chip_logits(outputs_NCHW) if self.is_of_chips else pixel_outputs(outputs_NCHW, labels_NHW)
+
+    def picture(self, outputs: "Tensor", decided: "Tensor") -> "Tensor":
+        """The classes or values (N, H, W) of a batch that a picture shows."""
+        return decided
+
+    def cell(self, chip: int) -> int:
+        """The edge in pixels of what a sample covers, where chips have this edge."""
+        return chip if self.is_of_chips else 1
+
+    def map_formats(self, names: tuple[str, ...], unit: str, spread: Sequence[str]) -> tuple[MapFormat, MapFormat]:
+        """How both files of a map are stored, without tags; the second has the bands of the `spread` of an ensemble."""
+        bands = (*self.second_bands(names), *spread)
+        return MapFormat("uint8", NO_LABEL, ("class",)), MapFormat("uint16", NO_PROBABILITY, bands, steps=STEPS)
+
+    def map_tags(self, names: tuple[str, ...], unit: str, chip: int) -> dict[str, Any]:
+        """What the tags of both files say of the task."""
+        return {"task": self.name} | ({"chip": chip} if self.is_of_chips else {})
+
+    def layers(
+        self, prediction: FloatArray, scene_count: IntArray, classes: int, temperature: float
+    ) -> tuple[AnyArray, AnyArray]:
+        """The numbers (band, y, x) of both files of a map for a prediction (channel, y, x) and its scene count (y, x).
+
+        The second has the spread of the members of an ensemble: the standard deviation of their probabilities for the
+        class of the map, the largest over the classes where a chip has several labels, or of their values. A
+        temperature changes the probabilities and not the spread.
+        """
+        probability, deviations = prediction[:classes], prediction[classes:]
+        mapped = self.mapped(probability)
+        spread = [self.spread_of(deviations, mapped)] if len(deviations) else []
+        return mapped, np.concatenate([self.at_temperature(probability, temperature), *spread])
+
+    def mapped(self, probability: FloatArray) -> AnyArray:
+        """The classes (1, y, x), or the presence of labels (class, y, x), by probabilities (class, y, x)."""
+        return np.asarray(probability.argmax(0)[None])
+
+    def as_mapped(self, numbers: AnyArray) -> AnyArray:
+        """The classes or values (y, x) in the first file of a map (band, y, x), or the presence of labels."""
+        return np.asarray(numbers[0])
+
+    def spread_of(self, deviations: FloatArray, mapped: AnyArray) -> FloatArray:
+        """The deviation (1, y, x) among members that a map shows, of those of all classes (class, y, x)."""
+        return np.asarray(np.take_along_axis(deviations, mapped, 0))
+
+    def at_temperature(self, probability: AnyArray, temperature: float) -> FloatArray:
+        """Probabilities (class, ...) at a temperature."""
+        return apply_temperature(probability, temperature)
+
+    def of_votes(self, votes: IntArray, min_share: float) -> IntArray:
         """The class (n,) of chips, or 1 and 0 of present and absent labels (n, class), by their pixels (n, class)."""
         return majority_class(votes)
 
-    def decisions(self, classes: int) -> int:  # noqa: ARG002 - of label sets
+    def decisions(self, classes: int) -> int:
         """How many decisions with a probability a sample has."""
         return 1
 
@@ -239,6 +247,11 @@ class Task(ABC):
         return "chip" if self.is_of_chips else "pixel"
 
     @property
+    def counted_labels(self) -> str:
+        """What the length of a training counts."""
+        return "chips" if self.is_of_chips else "labelled pixels"
+
+    @property
     def vote(self) -> str:
         """What follows the method of a baseline of pixels in the metrics."""
         return ""
@@ -256,6 +269,11 @@ class Task(ABC):
         """The keys of the scores by which trials can be ranked, the default first."""
         scores = [score for score in self.scores if score.key in get_args(RankingScore)]
         return [score.key for score in sorted(scores, key=lambda score: not score.is_main)]
+
+    def label_conflict(self, labels: str, quantity: str) -> str:
+        """Why labels are none of it, by the quantity that they measure, empty for classes; empty where they are."""
+        sentence = f"{labels} measures {quantity}, and train.task {self.name} needs classes; set train.task: regression"
+        return sentence if quantity else ""
 
     def conflicts(self, loss: str | None, class_weights: str, models_of_pixels: Sequence[str] = ()) -> list[str]:
         """Settings of a training that do not fit, a sentence each."""
@@ -289,6 +307,26 @@ def chip_logits(outputs_NCHW: "Tensor") -> "Tensor":
     return outputs_NCHW.float().mean((2, 3), keepdim=True)
 
 
+def apply_temperature(probability: AnyArray, temperature: float) -> FloatArray:
+    """Probabilities (class, ...) as float32 at a temperature; at 1 they stay as they are, bit by bit."""
+    if temperature == 1:
+        return np.asarray(probability, np.float32)
+    return softmax(np.log(np.maximum(probability, FLOOR, dtype=np.float64)) / temperature).astype(np.float32)
+
+
+def softmax(logits: Float64Array) -> Float64Array:
+    """Probabilities (class, ...) that add up to 1."""
+    powers = np.exp(logits - logits.max(0))
+    return np.asarray(powers / powers.sum(0), np.float64)
+
+
+def pixels_of_classes(labels_NHW: "Tensor", classes: int) -> "Tensor":
+    """Labelled pixels (N, class) of each class in each chip."""
+    import torch
+
+    return torch.stack([(labels_NHW == number).flatten(1).sum(1) for number in range(classes)], 1)
+
+
 def pixel_outputs(outputs_NCHW: "Tensor", like_NHW: "Tensor") -> "Tensor":
     """The outputs unchanged. Raises UsageError where the model returns one output per chip instead of per pixel."""
     if outputs_NCHW.shape[2:] != like_NHW.shape[-2:]:
@@ -296,13 +334,3 @@ def pixel_outputs(outputs_NCHW: "Tensor", like_NHW: "Tensor") -> "Tensor":
             "the model returns one output for a whole chip; that is train.task classification or multilabel"
         )
     return outputs_NCHW
-
-
-def share(part: Float64Array, whole: Float64Array) -> Float64Array:
-    """Part / whole (n, ...); NaN where the whole is 0."""
-    return np.asarray(np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0))
-
-
-def six_digits(value: float) -> float | None:
-    """A score as metrics files have it; None for NaN."""
-    return None if np.isnan(value) else round(float(value), 6)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
 
 MAX_PIXELS = 2**33
+# Red, green and blue of 0 to 255 of each number.
+ColorTable = dict[int, tuple[int, int, int]]
 # Bytes of the largest block, which GDAL decodes as a whole.
 MAX_BLOCK = 1 << 28
 # One thread: with more, a truncated JPEG 2000 file reads as zeros without an error. `BlockCache` keeps the blocks.
@@ -23,6 +26,22 @@ SETTINGS: dict[str, Any] = {
     "GDAL_VRT_ENABLE_PYTHON": "NO",
     "GDAL_CACHEMAX": 64 << 20,
 }
+
+
+@dataclass(frozen=True)
+class MapFormat:
+    """How a file of a map is written: data type, nodata, the names of its bands, and tags.
+
+    `colors` are for the numbers of a single band, nodata being transparent. A value is a number divided by `steps`.
+    """
+
+    dtype: str
+    nodata: float | None
+    names: tuple[str, ...]
+    tags: dict[str, Any] = field(default_factory=dict)
+    colors: ColorTable | None = None
+    steps: int = 1
+    units: tuple[str, ...] = ()
 
 
 @contextmanager

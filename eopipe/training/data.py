@@ -14,7 +14,7 @@ import numpy as np
 
 from eopipe.chips.audit import check_statistics
 from eopipe.chips.block_choice import describe_unvalidated
-from eopipe.chips.chips import Normaliser, chip_votes, is_continuous, pair_stores, unit_of
+from eopipe.chips.chips import Normaliser, chip_votes, pair_stores, quantity_of, unit_of
 from eopipe.chips.make_split import check_scenes
 from eopipe.chips.polygons import labelled_ground_pixels
 from eopipe.chips.splits import Split, read_split
@@ -30,9 +30,8 @@ from eopipe.models.model_folder import TrainedModel, read_trained_model
 from eopipe.publish import content_digest, digest
 from eopipe.stac.write import ItemExtent, extent_of
 from eopipe.tasks import TASKS
-from eopipe.tasks.multilabel import label_sets
-from eopipe.tasks.task import WEIGHT_POWERS, Task, majority_class
-from eopipe.tiles.store import NO_LABEL, Tiles
+from eopipe.tasks.task import WEIGHT_POWERS, Task
+from eopipe.tiles.store import Tiles
 from eopipe.training.model_checks import check_init_fits, check_init_folder, dry_run, fixed_window, head_tensors
 from eopipe.training.schedule import default_batch, default_crop, training_length
 from eopipe.training_job import Job, Knobs, Pairs, Settings, TrainingLength
@@ -152,14 +151,16 @@ class TrainingData:
     def computed_from_labels(self, settings: Settings) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and deviation of the values of a regression, and weights of the classes in the loss; or empty."""
         task = TASKS[settings.task]
-        check_labels(task, self.labels)
+        if sentence := task.label_conflict(str(self.labels.path), quantity_of(self.labels)):
+            raise BadInputError(sentence)
         if not task.has_classes:
             return label_scaling(self.statistics, self.inputs.statistics), ()
-        if task.has_label_sets:
-            counts, total = count_label_sets(self.split, self.pairs, settings.min_share)
-            return (), label_weights(settings, counts, total)
-        counts = count_chips(self.split, self.pairs) if task.is_of_chips else self.split.pixels["train"]
-        return (), loss_weights(settings, counts, self.labels.names)
+        counts = {name: self.split.pixels["train"].get(name, 0) for name in self.labels.names}
+        total = sum(counts.values())
+        if task.is_of_chips:
+            counts, total = count_chips(task, self.split, self.pairs, settings.min_share)
+        power = WEIGHT_POWERS[settings.class_weights]
+        return (), task.loss_weights(counts, total, power) if power else ()
 
     def _new_head(self, architecture: Architecture) -> tuple[str, ...]:
         """Tensors of the head that are new, because `init` has other classes."""
@@ -271,69 +272,24 @@ def weights_normaliser(of_chips: Normaliser, bands: tuple[str, ...], settings: S
     return Normaliser(tuple(mean for mean, _ in pairs), tuple(std for _, std in pairs))
 
 
-def check_labels(task: Task, labels: Tiles) -> None:
-    """Raise BadInputError for values where a task needs classes, and the reverse."""
-    if is_continuous(labels) and task.has_classes:
-        raise BadInputError(
-            f"{labels.path} measures {labels.names[0]}, and train.task {task.name} needs classes; "
-            "set train.task to regression, or label without --measure"
-        )
-    if not is_continuous(labels) and not task.has_classes:
-        raise BadInputError(
-            f"{labels.path} holds the classes {', '.join(labels.names)}, and train.task {task.name} needs numbers; "
-            "give label.measure"
-        )
+def count_chips(task: Task, split: Split, pairs: Pairs, min_share: float) -> tuple[dict[str, int], int]:
+    """Training chips with each class as their class, or among their labels, and the number of labelled training chips.
 
-
-def count_chips(split: Split, pairs: Pairs) -> dict[str, int]:
-    """Training chips of each class, by most of their pixels; raises BadInputError for fewer than two classes."""
-    samples, names = split.samples["train"], pairs[0][1].names
-    classes = majority_class(chip_votes(pairs, samples, split.chip))
-    counts = np.bincount(classes[classes != NO_LABEL], minlength=len(names))
-    if not counts.any():
-        raise BadInputError("no training chip has a label, so there is no class to learn; check labels and masks")
-    if np.count_nonzero(counts) < 2:
-        only = names[int(counts.argmax())]
-        raise BadInputError(
-            f"by the majority of its pixels every training chip is {only}, so there are no classes to distinguish; "
-            "choose split.chip smaller, or other classes"
-        )
-    by_name = dict(zip(names, counts.tolist(), strict=True))
-    log.info("event=chips %s", " ".join(f"{name!r}={count}" for name, count in by_name.items()))
-    return by_name
-
-
-def count_label_sets(split: Split, pairs: Pairs, min_share: float) -> tuple[dict[str, int], int]:
-    """Training chips that have each class among their labels, and the number of labelled training chips.
-
-    Raises BadInputError where each class is in all chips or in none, so that there is nothing to learn.
+    Raises BadInputError where each class is that of all chips or of none, so that there is nothing to learn.
     """
     names = pairs[0][1].names
-    present = label_sets(chip_votes(pairs, split.samples["train"], split.chip), min_share)
-    counts = dict(zip(names, present.sum(0).tolist(), strict=True))
-    if not len(present):
+    votes = chip_votes(pairs, split.samples["train"], split.chip)
+    labels = task.of_votes(votes[votes.any(1)], min_share)
+    if not len(labels):
         raise BadInputError("no training chip has a label, so there is no class to learn; check labels and masks")
-    if all(count in (0, len(present)) for count in counts.values()):
+    numbers = labels.sum(0) if labels.ndim > 1 else np.bincount(labels, minlength=len(names))
+    counts = dict(zip(names, numbers.tolist(), strict=True))
+    if all(count in (0, len(labels)) for count in counts.values()):
         always = ", ".join(name for name, count in counts.items() if count)
+        other_options = "".join(f"another train.{name}, " for name in task.options)
         raise BadInputError(
-            f"with train.min_share {min_share:g} every training chip has the labels {always}, so there is nothing to "
-            "distinguish; choose split.chip smaller, a larger train.min_share, or other classes"
+            f"every training chip is labelled {always}, so there is nothing to distinguish; choose split.chip smaller, "
+            f"{other_options}or other classes"
         )
-    log.info("event=labels chips=%d %s", len(present), " ".join(f"{name!r}={n}" for name, n in counts.items()))
-    return counts, len(present)
-
-
-def label_weights(settings: Settings, counts: dict[str, int], total: int) -> tuple[float, ...]:
-    """The weight in the loss of the chips that have each class; none where all count alike."""
-    from eopipe.training.losses import positive_weights
-
-    power = WEIGHT_POWERS[settings.class_weights]
-    return positive_weights(counts, total, power) if power else ()
-
-
-def loss_weights(settings: Settings, counts: dict[str, int], classes: tuple[str, ...]) -> tuple[float, ...]:
-    """The weight of a pixel or chip of each class in the loss; none where all count alike."""
-    from eopipe.training.losses import frequency_weights
-
-    power = WEIGHT_POWERS[settings.class_weights]
-    return frequency_weights(counts, classes, power) if power else ()
+    log.info("event=labels chips=%d %s", len(labels), " ".join(f"{name!r}={count}" for name, count in counts.items()))
+    return counts, len(labels)

@@ -23,7 +23,7 @@ from eopipe.training.monitor import TrainingMonitor
 from eopipe.training.parallel import MemoryFit, partition, split_batch
 from eopipe.training.schedule import learning_rate, stops_early
 from eopipe.training.step import StepResult, TrainStep
-from eopipe.training.validation import validation_of
+from eopipe.training.validation import Validation
 from eopipe.training_job import Job
 
 log = logging.getLogger("eopipe")
@@ -176,7 +176,7 @@ class TrainingLoop:
         count = self.loader.count("val")
         if not count:
             return None
-        validation = validation_of(self.job, count, self.world.device)
+        validation = Validation(self.job, count)
         with self.step.evaluation() as model:
             for group in self.validation_groups():
                 if self.agree_to_stop():

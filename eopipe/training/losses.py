@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from eopipe.tasks import TASKS
-from eopipe.tasks.task import Task, chip_logits, pixel_outputs
 from eopipe.tiles.store import NO_LABEL
 
 if TYPE_CHECKING:
@@ -27,6 +26,10 @@ FOCAL_GAMMA = 2.0
 
 def loss_of(settings: "Settings", weights: tuple[float, ...] = (), target: tuple[float, ...] = ()) -> Loss:
     """The loss function of the settings for their task: with weights of the classes, or scaled by the target."""
+
+    def scaled(loss: Loss) -> Loss:
+        return lambda outputs, values: loss(_at_least_float32(outputs), (values - target[0]) / target[1])
+
     losses: dict[str, Loss] = {
         "cross_entropy": lambda logits, labels: cross_entropy(logits, labels, weights),
         "focal": lambda logits, labels: focal(logits, labels, weights),
@@ -34,65 +37,13 @@ def loss_of(settings: "Settings", weights: tuple[float, ...] = (), target: tuple
         "binary_focal": lambda logits, labels: binary_focal(logits, labels, weights),
         "dice": dice,
         "lovasz": lovasz,
-        "huber": huber,
-        "mse": mse,
+        "huber": scaled(huber),
+        "mse": scaled(mse),
     }
-    task = TASKS[settings.task]
-    if task.has_label_sets:
-        return lambda outputs, labels: losses[settings.loss](
-            chip_logits(outputs)[..., 0, 0], label_sets_of_batch(labels, outputs.shape[1], settings.min_share)
-        )
-    return _for_task(losses[settings.loss], task, target)
-
-
-def _for_task(loss: Loss, task: Task, target: tuple[float, ...]) -> Loss:
-    """The loss of chips by the majority of their pixels, of values in deviations from their mean, or of pixels."""
-    if task.is_of_chips:
-        return lambda outputs, labels: loss(chip_logits(outputs), majority(labels, outputs.shape[1])[:, None, None])
-    if not task.has_classes:
-        mean, std = target
-        return lambda outputs, labels: loss(
-            _at_least_float32(pixel_outputs(outputs, labels)[:, 0]), (labels - mean) / std
-        )
-    return lambda outputs, labels: loss(pixel_outputs(outputs, labels), labels)
-
-
-def majority(labels_NHW: Tensor, classes: int) -> Tensor:
-    """The class of most labelled pixels of each chip (N), the lowest number of equals; 255 where no pixel has one."""
-    counts_NC = torch.stack([(labels_NHW == number).flatten(1).sum(1) for number in range(classes)], 1)
-    return torch.where(counts_NC.any(1), counts_NC.argmax(1), NO_LABEL)
-
-
-def label_sets_of_batch(labels_NHW: Tensor, classes: int, min_share: float) -> Tensor:
-    """The labels of each chip (N, class): 1 where a class has at least `min_share` of the labelled pixels, else 0.
-
-    Rows of `NO_LABEL` (255) where no pixel is labelled.
-    """
-    counts_NC = torch.stack([(labels_NHW == number).flatten(1).sum(1) for number in range(classes)], 1)
-    total_N1 = counts_NC.sum(1, keepdim=True)
-    present = (counts_NC.double() / total_N1.clamp(min=1)) >= min_share
-    return torch.where(total_N1 > 0, present.long(), NO_LABEL)
-
-
-def positive_weights(chips: dict[str, int], total: int, power: float) -> tuple[float, ...]:
-    """Weights of the chips with a class: (chips without it / chips with it) to a power, for each class.
-
-    With power 1 the chips with and without a class have the same total weight. 1 for a class that all or no chips have.
-    """
-    return tuple(round(((total - count) / count) ** power, 6) if 0 < count < total else 1.0 for count in chips.values())
-
-
-def frequency_weights(pixels: dict[str, int], classes: tuple[str, ...], power: float) -> tuple[float, ...]:
-    """The inverse frequency of each class to a power, with a mean of 1 over all pixels.
-
-    `pixels` are the pixel counts of the training split by class. With power 1 each class counts alike (King and Zeng
-    2001); smaller powers are between that and no weights, as in square-root sampling (Mahajan et al. 2018,
-    doi:10.1007/978-3-030-01216-8_12). A class without any pixel gets weight 0.
-    """
-    counts = [pixels.get(name, 0) for name in classes]
-    total = sum(counts)
-    norm = sum((count / total) ** (1 - power) for count in counts if count)
-    return tuple(round((count / total) ** -power / norm, 6) if count else 0.0 for count in counts)
+    task, loss = TASKS[settings.task], losses[settings.loss]
+    return lambda outputs, labels: loss(
+        task.sample_outputs(outputs, labels), task.sample_labels(labels, outputs.shape[1], settings.min_share)
+    )
 
 
 def cross_entropy(logits_NCHW: Tensor, labels_NHW: Tensor, weights: tuple[float, ...] = ()) -> tuple[Tensor, Tensor]:

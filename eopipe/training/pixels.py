@@ -23,14 +23,12 @@ from eopipe.models.model_folder import TrainedModel, write_model_folder
 from eopipe.models.pixel_models import TREES, FitOptions, fit, outputs
 from eopipe.publish import publish
 from eopipe.tasks import TASKS
-from eopipe.tasks.regression import value_parts
-from eopipe.tasks.segmentation import ClassTables, confusion_matrix
+from eopipe.tasks.tables import Compared
 from eopipe.telemetry.journal import METRICS
 from eopipe.tiles.grid import PixelWindow
 from eopipe.tiles.store import CHIP_SET
 from eopipe.train_options import TrainOptions
 from eopipe.training.data import TrainingData
-from eopipe.training.validation import class_scores
 from eopipe.training_job import Settings
 
 if TYPE_CHECKING:
@@ -147,22 +145,18 @@ def drawn_pixels(data: TrainingData, trained: TrainedModel, settings: Settings) 
 
 def validate(data: TrainingData, fitted: FittedModel) -> dict[str, Any] | None:
     """The scores of a model on the labelled pixels of the validation chips, as other trainings have them; or None."""
-    trained, total = fitted.trained, None
+    trained, task, total = fitted.trained, TASKS[fitted.trained.task], None
     module = trained.architecture.build().requires_grad_(requires_grad=False)
     module.load_state_dict(fitted.tensors)
 
     def predict(images: FloatArray) -> FloatArray:
         outputs_NCHW = module(torch.from_numpy(images))
-        return np.asarray(TASKS[trained.task].predictions(outputs_NCHW, trained.target).numpy())
+        return np.asarray(task.predictions(outputs_NCHW, trained.target).numpy())
 
-    tables = TASKS[trained.task].tables(trained.classes)
+    tables = task.tables(trained.classes)
     for pixels in labelled_pixels(data, trained, predict, "val"):
-        predicted, truth = pixels.output(), pixels.truth
-        if trained.target:
-            of_window = value_parts(truth, predicted[:, 0], trained.target[0]).sum(1)
-        else:
-            of_window = confusion_matrix(truth, predicted.argmax(1), len(trained.classes)).ravel()
+        output = pixels.output()
+        predicted, offset = (output[:, 0], trained.target[0]) if trained.target else (output.argmax(1), 0.0)
+        of_window = tables.of(Compared(pixels.truth, predicted, offset))
         total = of_window if total is None else total + of_window
-    if total is None:
-        return None
-    return class_scores(tables, total) if isinstance(tables, ClassTables) else tables.document(total)
+    return None if total is None else task.validation_scores(tables, total)

@@ -180,8 +180,7 @@ def _publish(model: Path, job: Job, data: TrainingData) -> None:
     chosen = (best(job.state) if settings.patience else None) or last
     weights = merge_lora_adapters(read_part(chosen, "ema" if settings.ema else "model"))
     trained = data.describe_model(architecture, settings, job.target)
-    if TASKS[settings.task].has_label_sets:
-        trained = replace(trained, min_share=settings.min_share)
+    trained = replace(trained, **{name: getattr(settings, name) for name in TASKS[settings.task].options})
     if module_of(architecture.name):
         trained = replace(trained, window=fixed_window(architecture.build(), architecture, job.chip))
     if settings.fitted_beside:

@@ -52,8 +52,7 @@ def training_length(
         steps = train["steps"] or enough
         validate_every = math.ceil(steps / VALIDATIONS)
     passes = steps * batch * labelled_per_chip * part / max(1, labelled)
-    unit = "chips" if is_chipwise else "labelled pixels"
-    return TrainingLength(steps, validate_every, labelled, passes, unit)
+    return TrainingLength(steps, validate_every, labelled, passes, TASKS[train["task"]].counted_labels)
 
 
 def learning_rate(settings: Settings, step: int, steps: int) -> float:

@@ -18,7 +18,8 @@ from eopipe.arrays import AnyArray, Float64Array, FloatArray, IntArray
 from eopipe.evaluation.calibration import calibration_intervals, jackknife, reliability_measures, reliability_sums
 from eopipe.evaluation.correlation import SamplingUnits
 from eopipe.evaluation.fit_calibration import LabelledSamples
-from eopipe.inference.temperature import HIGHEST, LOWEST, apply_temperature, fit_temperature
+from eopipe.inference.temperature import HIGHEST, LOWEST, fit_temperature
+from eopipe.tasks.task import apply_temperature
 from eopipe.text_files import read_json, write_json
 from eopipe.tiles.store import NO_LABEL
 

@@ -22,11 +22,12 @@ from eopipe.chips.splits import read_split
 from eopipe.cli import main
 from eopipe.errors import BadInputError
 from eopipe.evaluation.maps import EvaluatedMap
-from eopipe.inference.map_files import MapFormat, new_map
+from eopipe.inference.map_files import new_map
 from eopipe.reporting.rasters import map_files
 from eopipe.stac.choose_grid import choose_cells
 from eopipe.text_files import write_json
 from eopipe.tiles.cells import GAP, Frame, read_frame
+from eopipe.tiles.geotiff import MapFormat
 from eopipe.tiles.grid import grid_json, make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.shard_reader import StoredWindow
@@ -353,12 +354,12 @@ def scene_maps(folder: Path, pairs: list[tuple[Tiles, Tiles]]) -> dict[str, list
             tags |= {"task": "regression"} if numbers.dtype.kind == "f" else {}
             blank = np.nan if "task" in tags else 255
             shares = np.stack([numbers == 0, numbers == 1]) * 9000 + 500
-            for kind, layers, names, scale in (
-                ("classes", np.where(is_mapped, numbers, blank)[None].astype(numbers.dtype), ("class",), 1.0),
-                ("probabilities", np.where(is_mapped, shares, 65_535).astype("uint16"), ("a", "b"), 1e-4),
+            for kind, layers, names, steps in (
+                ("classes", np.where(is_mapped, numbers, blank)[None].astype(numbers.dtype), ("class",), 1),
+                ("probabilities", np.where(is_mapped, shares, 65_535).astype("uint16"), ("a", "b"), 10_000),
             ):
                 nodata = blank if kind == "classes" else 65_535
-                layout = MapFormat(str(layers.dtype), nodata, names, tags, scale=scale)
+                layout = MapFormat(str(layers.dtype), nodata, names, tags, steps=steps)
                 paths[kind].append(folder / f"{kind}-{image.scene}-{cell.id}.tif")
                 with new_map(paths[kind][-1], cell.grid, layout) as file:
                     file.write(layers)

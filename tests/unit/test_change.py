@@ -22,12 +22,13 @@ from eopipe.composites.periods import channels_by_date, part_of, stack_conflict
 from eopipe.errors import BadInputError
 from eopipe.evaluation.evaluate import change_scores
 from eopipe.evaluation.metrics_document import ChangeScores
-from eopipe.inference.map_files import MapFormat, new_map
+from eopipe.inference.map_files import new_map
 from eopipe.labels.write import from_to, from_to_names
 from eopipe.reporting.task_parts import change_sections
 from eopipe.scenes.item import scene_tags
 from eopipe.tasks.segmentation import confusion_matrix
 from eopipe.text_files import write_json
+from eopipe.tiles.geotiff import MapFormat
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.store import NO_LABEL, Tiles
 

@@ -4,6 +4,7 @@ import json
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,13 @@ from test_map_places import of_places
 from test_map_places import write_split as write_places
 
 from eopipe.arrays import AnyArray, Float64Array
-from eopipe.evaluation.calibration import read_probabilities
-from eopipe.inference.map_files import stored
-from eopipe.inference.temperature import Calibration
+from eopipe.evaluation.calibration import ProbabilityMaps
+from eopipe.inference.map_files import map_files, stored
 from eopipe.models.model_folder import model_id, read_trained_model
+from eopipe.tasks import TASKS
 from eopipe.tasks.task import SPREAD, without_spread
 from eopipe.text_files import write_json
+from eopipe.tiles.store import Tiles
 
 CALIBRATION = {"temperature": 2.0, "scenes": ["s0", "s1"], "summary": "of this test"}
 
@@ -59,21 +61,26 @@ def check_spread(folder: Path, task: str, models: list[Path], tiles: list[Path],
     assert np.nanmax(actual) > 0.05
 
 
-@pytest.mark.parametrize("temperature", [None, 2.0])
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("task", NAMES)
-def test_the_stored_spread_is_the_deviation_of_the_mapped_class(task: str, temperature: float | None) -> None:
+def test_the_stored_spread_is_the_deviation_of_the_mapped_class(task: str, temperature: float) -> None:
     trained, dice = replace(described(task), members=3), np.random.default_rng(2)
     of_members = dice.dirichlet([1.0] * 3, (3, 6, 5)).transpose(0, 3, 1, 2)
     scene_count = dice.integers(0, 3, (6, 5))
-    calibration = Calibration(temperature, "", (), "") if temperature else None
+
+    def numbers_of(prediction: AnyArray) -> list[AnyArray]:
+        layers = TASKS[task].layers(prediction, scene_count, len(trained.classes), temperature)
+        both = map_files(trained, ["a"], {}, None, None)
+        return [stored(layer, description, scene_count > 0) for layer, description in zip(layers, both, strict=True)]
+
     if task == "regression":
         values = of_members[:, :1]
         prediction = np.concatenate([values.mean(0), dice.random((1, 6, 5)), values.std(0)]).astype(np.float32)
         expected = np.where(scene_count > 0, values.std(0)[0], np.nan)
-        spread = stored(trained, prediction, scene_count, None)[1][-1]
+        spread = numbers_of(prediction)[1][-1]
     else:
         prediction = np.concatenate([of_members.mean(0), of_members.std(0)]).astype(np.float32)
-        numbers, second = stored(trained, prediction, scene_count, calibration)
+        numbers, second = numbers_of(prediction)
         spread, expected = np.where(second[-1] == 65_535, np.nan, second[-1] * 1e-4), np.full((6, 5), np.nan)
         for row, column in np.argwhere(scene_count > 0):
             deviations = of_members[:, :, row, column].std(0)
@@ -253,11 +260,12 @@ def test_the_item_of_a_map_lists_the_band(tmp_path: Path, catalog: Catalog, run:
 def test_samples_of_probabilities_have_a_number_for_each_class(finished: Mosaic) -> None:
     class Samples:
         rows, cols = np.array([3, 40]), np.array([5, 90])
+        group = SimpleNamespace(number=0, frame=Tiles(finished.tiles[0]).frame)
 
         def __getitem__(self, chosen: AnyArray) -> "Samples":
             return self
 
-    path: Any = finished.folder / "map/probabilities.tif"
     samples: Any = Samples()
-    ((numbers, _),) = read_probabilities(path, samples, 0)
+    maps = ProbabilityMaps([{"": finished.folder / "map/probabilities.tif"}], {})
+    ((numbers, _),) = maps.read(samples)
     assert len(numbers) == (2 if task_of(finished) == "regression" else 3)

@@ -17,12 +17,13 @@ from eopipe.arrays import AnyArray
 from eopipe.chips.chip_set import SLOT_CRS
 from eopipe.evaluation.evaluate import class_hectares
 from eopipe.evaluation.maps import EvaluationData
-from eopipe.inference.map_files import MapFormat, new_map
+from eopipe.inference.map_files import new_map
 from eopipe.reporting.finished_run import class_areas
 from eopipe.reporting.rasters import MapFile
 from eopipe.scenes.item import scene_tags
 from eopipe.stages.products import products
 from eopipe.tiles.cells import Frame
+from eopipe.tiles.geotiff import MapFormat
 from eopipe.tiles.ground import pixel_hectares, pixel_metres, scale_warning
 from eopipe.tiles.store import NO_LABEL, Tiles
 

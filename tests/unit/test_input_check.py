@@ -20,11 +20,13 @@ from eopipe.chips.chips import Normaliser
 from eopipe.errors import BadInputError, DivergedError
 from eopipe.inference.mosaic import cells, probabilities
 from eopipe.inference.predictor import WindowPredictor
+from eopipe.loader.prefetch import BatchRequest
 from eopipe.models.input_check import TileProperties, check_tiles, unfamiliar_inputs
 from eopipe.models.model_folder import read_trained_model
 from eopipe.stac.write import ItemExtent
 from eopipe.tiles.store import Tiles
-from eopipe.training.validation import ClassValidation
+from eopipe.training.validation import Validation
+from eopipe.training_job import Settings
 
 BANDS, CLASSES, SHAPE = ("vv", "vh"), ("land", "water"), (64, 80)
 UTM = "EPSG:32633"
@@ -204,10 +206,12 @@ def validated(outputs_NCHW: torch.Tensor, *, whole: bool) -> dict[str, Any]:
     labels = torch.zeros(1, 4, 4, dtype=torch.uint8)
     labels[0, 0] = 255
     names = SimpleNamespace(names=("other", "forest"))
-    job: Any = SimpleNamespace(architecture=SimpleNamespace(classes=2), pairs=[(None, names)])
-    batch: Any = SimpleNamespace(labels_NHW=labels)
+    settings = Settings(task="classification" if whole else "segmentation")
+    architecture = SimpleNamespace(classes=2)
+    job: Any = SimpleNamespace(architecture=architecture, pairs=[(None, names)], settings=settings, target=())
+    batch: Any = SimpleNamespace(labels_NHW=labels, request=BatchRequest("val", np.zeros(1, np.int64)))
     world: Any = SingleWorld()
-    validation = ClassValidation(job, whole=whole)
+    validation = Validation(job, 1)
     validation.update(outputs_NCHW, batch)
     return validation.compute(world)
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from eopipe.tasks import SEGMENTATION
+from eopipe.tasks.task import WEIGHT_POWERS
 from eopipe.tiles.store import NO_LABEL
-from eopipe.training.data import loss_weights
-from eopipe.training.losses import Loss, cross_entropy, dice, focal, frequency_weights, huber, loss_of, lovasz
+from eopipe.training.losses import Loss, cross_entropy, dice, focal, huber, loss_of, lovasz
 from eopipe.training_job import Settings
 
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1)
@@ -164,28 +165,29 @@ def test_half_precision_is_summed_in_full() -> None:
 
 def test_balanced_weights_let_every_class_count_alike() -> None:
     pixels_of = {"water": 10, "forest": 970, "city": 20, "never seen": 0}
-    weights = frequency_weights(pixels_of, tuple(pixels_of), 1.0)
+    weights = SEGMENTATION.loss_weights(pixels_of, 1000, 1.0)
     counts = [weight * count for weight, count in zip(weights, pixels_of.values(), strict=True)]
     assert counts == pytest.approx([1000 / 3, 1000 / 3, 1000 / 3, 0], rel=1e-4)
-    assert frequency_weights({"a": 5, "b": 5}, ("a", "b"), 1.0) == (1.0, 1.0)
+    assert SEGMENTATION.loss_weights({"a": 5, "b": 5}, 10, 1.0) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize(("power", "ratios"), [(0.5, (10, 5)), (0.25, (10**0.5, 5**0.5)), (0.0, (1, 1))])
+@pytest.mark.parametrize(("power", "ratios"), [(0.5, (10, 5)), (0.25, (10**0.5, 5**0.5))])
 def test_weights_of_a_smaller_power_are_between_none_and_balanced(power: float, ratios: tuple[float, float]) -> None:
     pixels_of = {"water": 1, "forest": 100, "city": 2500, "absent": 0}
-    weights = frequency_weights(pixels_of, tuple(pixels_of), power)
+    weights = SEGMENTATION.loss_weights(pixels_of, 2601, power)
     assert weights[3] == 0
     assert (weights[0] / weights[1], weights[1] / weights[2]) == pytest.approx(ratios, rel=1e-4)
     mean = sum(weight * count for weight, count in zip(weights, pixels_of.values(), strict=True)) / 2601
     assert mean == pytest.approx(1, rel=1e-4)
-    assert frequency_weights({"a": 5, "b": 5}, ("a", "b"), power) == (1.0, 1.0)
+    assert SEGMENTATION.loss_weights({"a": 5, "b": 5}, 10, power) == (1.0, 1.0)
 
 
 def test_classes_have_weights_of_the_fourth_root_where_the_loss_takes_them() -> None:
     assert Settings().class_weights == Settings(task="multilabel").class_weights == "fourth_root"
     assert Settings(loss="dice").class_weights == Settings(task="regression").class_weights == "none"
     assert Settings(class_weights="none").class_weights == "none"
-    assert loss_weights(Settings(), {"a": 81, "b": 1}, ("a", "b"))[1] == pytest.approx(82 / 28, rel=1e-4)
+    weights = SEGMENTATION.loss_weights({"a": 81, "b": 1}, 82, WEIGHT_POWERS["fourth_root"])
+    assert weights[1] == pytest.approx(82 / 28, rel=1e-4)
 
 
 def test_the_settings_name_the_loss_and_its_weights() -> None:

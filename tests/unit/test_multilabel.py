@@ -15,15 +15,13 @@ from torch import nn
 from eopipe.config import check
 from eopipe.evaluation.evaluate import average_precision
 from eopipe.evaluation.metrics_document import LabelMetrics
-from eopipe.inference.temperature import apply_label_temperature, fit_temperature
+from eopipe.inference.temperature import fit_temperature
 from eopipe.reporting.scores import method_rows
 from eopipe.reporting.task_parts import cooccurrence_rows
 from eopipe.run.rules import options
-from eopipe.tasks import TASKS
-from eopipe.tasks.multilabel import LabelTables, label_sets, label_tables
+from eopipe.tasks.multilabel import TASK, LabelTables, label_sets, label_tables
 from eopipe.tiles.store import NO_LABEL
-from eopipe.training.data import label_weights
-from eopipe.training.losses import label_sets_of_batch, loss_of, positive_weights
+from eopipe.training.losses import loss_of
 from eopipe.training_job import Settings
 
 SETTINGS = Settings(width=8, depth=2, epochs=10, batch=16, learning_rate=1e-3, warmup=0.1, task="multilabel")
@@ -37,7 +35,7 @@ def test_training_and_evaluation_agree_on_the_labels_of_a_chip(seed: int, share:
     labels = rng.choice([0, 1, 2, NO_LABEL], (8, 3, 4), p=[0.5, 0.3, 0.1, 0.1])
     labels[0] = NO_LABEL
     counts = np.stack([(labels == number).sum((1, 2)) for number in range(3)], -1)
-    of_training = label_sets_of_batch(torch.from_numpy(labels), 3, share)
+    of_training = TASK.sample_labels(torch.from_numpy(labels), 3, share)
     assert (of_training[0] == NO_LABEL).all()
     has_label = (of_training != NO_LABEL).all(1).numpy()
     np.testing.assert_array_equal(of_training.numpy()[has_label] == 1, label_sets(counts, share))
@@ -56,7 +54,7 @@ def test_the_loss_is_that_of_torch_with_weights_of_the_positive_chips_and_adds_u
     labels[0] = NO_LABEL
     weights = (2.0, 0.5, 3.0)
     settings = replace(SETTINGS, min_share=0.3)
-    truth = label_sets_of_batch(labels, 3, 0.3)[1:].float()
+    truth = TASK.sample_labels(labels, 3, 0.3)[1:].float()
     assert 0 < truth.mean() < 1
     expected = nn.functional.binary_cross_entropy_with_logits(
         outputs[1:].mean((2, 3)), truth, pos_weight=torch.tensor(weights)
@@ -74,17 +72,13 @@ def test_the_loss_is_that_of_torch_with_weights_of_the_positive_chips_and_adds_u
 def test_probabilities_of_labels_are_sigmoids_of_the_mean_logits() -> None:
     outputs = torch.randn(2, 3, 4, 4)
     expected = outputs.mean((2, 3), keepdim=True).sigmoid()
-    torch.testing.assert_close(TASKS["multilabel"].predictions(outputs, ()), expected)
+    torch.testing.assert_close(TASK.predictions(outputs, ()), expected)
 
 
 def test_chips_with_and_without_a_class_weigh_alike_where_classes_are_balanced() -> None:
     counts = {"land": 80, "water": 5, "ice": 0, "sand": 100}
-    weights = positive_weights(counts, 100, 1.0)
-    assert weights == (0.25, 19.0, 1.0, 1.0)
-    assert positive_weights(counts, 100, 0.5) == pytest.approx((0.5, 19**0.5, 1.0, 1.0), abs=1e-6)
-    assert label_weights(replace(SETTINGS, class_weights="none"), counts, 100) == ()
-    assert label_weights(SETTINGS, counts, 100)[1] == pytest.approx(19**0.25, abs=1e-6)
-    assert label_weights(replace(SETTINGS, class_weights="balanced"), counts, 100) == weights
+    assert TASK.loss_weights(counts, 100, 1.0) == (0.25, 19.0, 1.0, 1.0)
+    assert TASK.loss_weights(counts, 100, 0.5) == pytest.approx((0.5, 19**0.5, 1.0, 1.0), abs=1e-6)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(1, 5))
@@ -139,12 +133,12 @@ def test_the_temperature_of_labels_is_that_of_their_logits_and_no_label_changes(
     logits = rng.normal(0, 2, (3, 4000))
     truth = (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).T
     overconfident = (1 / (1 + np.exp(-2 * logits))).astype(np.float32)
-    temperature = fit_temperature(*TASKS["multilabel"].as_decisions(overconfident, truth))
+    temperature = fit_temperature(*TASK.as_decisions(overconfident, truth))
     assert temperature == pytest.approx(2, rel=0.08)
-    calibrated = apply_label_temperature(overconfident, temperature)
+    calibrated = TASK.at_temperature(overconfident, temperature)
     np.testing.assert_array_equal(calibrated >= 0.5, overconfident >= 0.5)
     np.testing.assert_allclose(calibrated, 1 / (1 + np.exp(-2 * logits / temperature)), atol=1e-4)
-    assert np.shares_memory(apply_label_temperature(overconfident, 1.0), overconfident)
+    assert np.shares_memory(TASK.at_temperature(overconfident, 1.0), overconfident)
 
 
 def test_the_page_highlights_the_lowest_hamming_loss_and_shares_of_the_row() -> None:

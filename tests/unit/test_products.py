@@ -21,11 +21,12 @@ from shapely import Point, box, from_wkb, to_wkb
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, UsageError
 from eopipe.inference.finished_maps import read_finished_maps
-from eopipe.inference.map_files import MapFormat, new_map
+from eopipe.inference.map_files import new_map
 from eopipe.publish import verify
 from eopipe.reporting.products import entropy, sieved
 from eopipe.stages.products import products
 from eopipe.text_table import write_csv
+from eopipe.tiles.geotiff import MapFormat
 from eopipe.tiles.ground import pixel_hectares, shape_hectares
 
 COLORS = {0: (230, 159, 0), 1: (0, 114, 178), 2: (27, 122, 67)}

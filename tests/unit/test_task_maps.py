@@ -31,8 +31,9 @@ from eopipe.chips.chips import Normaliser, pair_stores
 from eopipe.errors import BadInputError
 from eopipe.inference.mosaic import cells, values
 from eopipe.inference.predictor import WindowPredictor
+from eopipe.tasks import TASKS
 from eopipe.tiles.store import NO_LABEL, Tiles
-from eopipe.training.data import count_label_sets
+from eopipe.training.data import count_chips
 
 SHAPE = (80, 72)
 PLAIN = Normaliser((0.0, 0.0), (1.0, 1.0))
@@ -211,11 +212,11 @@ def test_training_chips_that_all_have_the_same_labels_are_refused(tmp_path: Path
     tiles = write_tiles(tmp_path / "s0.zarr", np.full((2, *SHAPE), 1000, np.uint16))
     split = made_split(chip=8, samples={"train": [[0, 0, 0], [0, 8, 8]], "val": [], "test": []})
     pairs = pair_stores((tiles,), (write_labels(tmp_path / "both.zarr", label, names),))
-    with pytest.raises(BadInputError, match="every training chip has the labels land, water"):
-        count_label_sets(split, pairs, 0.05)
+    with pytest.raises(BadInputError, match="every training chip is labelled land, water"):
+        count_chips(TASKS["multilabel"], split, pairs, 0.05)
     label[8:, 8:] = 1
     pairs = pair_stores((tiles,), (write_labels(tmp_path / "water.zarr", label, names),))
-    assert count_label_sets(split, pairs, 0.05) == ({"land": 1, "water": 2}, 2)
+    assert count_chips(TASKS["multilabel"], split, pairs, 0.05) == ({"land": 1, "water": 2}, 2)
 
 
 def test_a_map_of_labels_of_other_classes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,10 +20,10 @@ from eopipe.config import check
 from eopipe.errors import UsageError
 from eopipe.tasks import TASKS
 from eopipe.tasks.regression import ValueTables, value_parts
-from eopipe.tasks.segmentation import ClassTables, confusion_matrix
+from eopipe.tasks.segmentation import ClassTables, confusion_matrix, majority
 from eopipe.tasks.task import chip_logits, majority_class
 from eopipe.tiles.store import NO_LABEL
-from eopipe.training.losses import cross_entropy, huber, loss_of, majority
+from eopipe.training.losses import cross_entropy, huber, loss_of
 from eopipe.training.schedule import best_validation
 from eopipe.training_job import Settings
 
@@ -154,8 +154,11 @@ def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"train": {"task": "regression"}}, "train.task regression needs label.measure"),
-        ({"label": {"measure": "height", "bins": []}}, "label.measure gives continuous labels"),
+        ({"train": {"task": "regression"}}, "train.task regression needs numbers; set label.measure"),
+        (
+            {"label": {"measure": "height", "bins": []}},
+            "label measures height, and train.task segmentation needs classes",
+        ),
         ({"train": {"task": "classification", "loss": "dice"}}, "train.loss dice is not for task classification"),
         ({"train": {"loss": "huber"}}, "train.loss huber is not for task segmentation"),
         ({"label": {"measure": "height", "resampling": "mode", "bins": []}}, "label.resampling mode is for classes"),

@@ -17,11 +17,12 @@ from eopipe.chips.chips import min_usable_pixels
 from eopipe.chips.splits import SPLITS, Split, read_split
 from eopipe.evaluation.correlation import MAX_UNITS, choose_units, placed_units
 from eopipe.evaluation.maps import EvaluationData
-from eopipe.inference.map_files import MapFormat, new_map
+from eopipe.inference.map_files import new_map
 from eopipe.planning.chip_forecast import split_arguments
 from eopipe.reporting import split_maps
 from eopipe.scenes.item import scene_tags
 from eopipe.text_files import write_json
+from eopipe.tiles.geotiff import MapFormat
 from eopipe.tiles.grid import grid_json
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles
