@@ -157,7 +157,7 @@ def test_losses_and_weights_that_do_not_fit_a_task_are_told() -> None:
         ({"train": {"task": "regression"}}, "train.task regression needs numbers; set label.measure"),
         (
             {"label": {"measure": "height", "bins": []}},
-            "label measures height, and train.task segmentation needs classes",
+            "measures height, and train.task segmentation needs classes",
         ),
         ({"train": {"task": "classification", "loss": "dice"}}, "train.loss dice is not for task classification"),
         ({"train": {"loss": "huber"}}, "train.loss huber is not for task segmentation"),
