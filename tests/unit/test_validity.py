@@ -12,9 +12,8 @@ from affine import Affine
 from chip_files import write_chip
 from odc.geo.geobox import GeoBox
 from rasterio.enums import ColorInterp
-from scenery import Catalog, Run, asset_of
+from scenery import Catalog, Preprocess, Run, asset_of
 from test_label import label
-from test_preprocess import preprocess, ready, stored
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.scenes.item import SceneBand
@@ -97,7 +96,7 @@ def test_what_alpha_masks_is_not_data_for_any_type_number_of_bands_and_kernel(
             assert valid.any()
 
 
-def test_a_mask_beside_a_nodata_value_masks_too(catalog: Catalog, run: Run) -> None:
+def test_a_mask_beside_a_nodata_value_masks_too(catalog: Catalog, preprocess: Preprocess) -> None:
     pixels, visible = transparent("uint16", 1)
     item = catalog.add(bands={"b": pixels[0]})
     file = write_chip(catalog.root / "s0/b.tif", pixels[0], left=500000.0, top=5100000.0)
@@ -106,11 +105,7 @@ def test_a_mask_beside_a_nodata_value_masks_too(catalog: Catalog, run: Run) -> N
     item["assets"]["b"] = asset_of(file, "b.tif") | {"raster:bands": [{"nodata": NODATA}]}
     for kernel, step in (("nearest", 10.0), ("mode", 20.0)):
         shape = (int(640 / step), int(480 / step))
-        done = preprocess(
-            run, ready(catalog), "--mask", "none", "--resampling", kernel, bands=("b",), shape=shape, step=step
-        )
-        assert done.code == 0, done.stderr
-        image, valid = stored(ready(catalog))
+        image, valid = preprocess.pixels("--mask", "none", "--resampling", kernel, bands=("b",), shape=shape, step=step)
         assert valid.any()
         assert MASKED not in image[0][valid], kernel
 
@@ -140,14 +135,14 @@ def test_what_alpha_masks_of_a_label_raster_is_unlabelled(tmp_path: Path, run: R
 
 
 @pytest.mark.parametrize("asset", ["b", "b#5", "b#9"])
-def test_an_asset_of_several_bands_is_refused_with_their_names(catalog: Catalog, run: Run, asset: str) -> None:
+def test_an_asset_of_several_bands_is_refused_with_their_names(
+    catalog: Catalog, preprocess: Preprocess, asset: str
+) -> None:
     pixels = transparent("uint16", 4)[0]
     item = catalog.add(bands={"b": pixels[0]})
     write_transparent(catalog.root / "s0/b.tif", pixels)
     item["assets"]["b"] = asset_of(catalog.root / "s0/b.tif", "b.tif")
-    done = preprocess(run, ready(catalog), "--mask", "none", bands=(asset,))
-    assert done.code == 3, done.stderr
-    assert "1 red, 2 green, 3 blue, 4 undefined" in done.stderr
+    done = preprocess("--mask", "none", bands=(asset,)).ends(3, "1 red, 2 green, 3 blue, 4 undefined")
     assert ("name it as b#1" if asset == "b" else f"has no band {asset[2:]} of data") in done.stderr
 
 
