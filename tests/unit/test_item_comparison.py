@@ -97,9 +97,7 @@ def test_a_grid_of_a_wrong_item_is_refused_and_the_settings_named(
 ) -> None:
     catalog.add(bands={"red": numbered((64, 48))})["assets"]["red"] |= WRONG[difference]
     done = staged(catalog, run, tmp_path, fetch=fetch)
-    assert done.code == 3, done.stderr
-    assert "scene scene, asset red has 64 x 48 pixels and the transform [10, 0, 500000" in done.stderr
-    assert "correct the item, or set search.resolution and search.bbox" in done.stderr
+    done.ends(3, "asset red has 64 x 48 pixels and the transform [10, 0, 500000", "search.resolution and search.bbox")
 
 
 def test_a_transform_in_the_order_of_gdal_gives_the_grid_of_the_file_and_a_warning(
@@ -107,8 +105,7 @@ def test_a_transform_in_the_order_of_gdal_gives_the_grid_of_the_file_and_a_warni
 ) -> None:
     # As `gdalinfo -json` writes it (GDAL issue 13358).
     catalog.add(bands={"red": numbered((64, 48))})["assets"]["red"]["proj:transform"] = [LEFT, STEP, 0, TOP, 0, -STEP]
-    done = staged(catalog, run, tmp_path)
-    assert done.code == 0, done.stderr
+    staged(catalog, run, tmp_path).ends(0)
     assert read_json(tmp_path / "grid.json")["transform"] == [STEP, 0, LEFT, 0, -STEP, TOP]
     assert "event=transform_in_order_of_gdal" in caplog.text
     assert "item_differs" not in caplog.text
@@ -144,8 +141,7 @@ def test_resolution_and_area_make_a_grid_without_the_item(
     points = np.array(item["geometry"]["coordinates"][0])
     west, south, east, north = (*points.min(0), *points.max(0))
     box = [str(value) for value in (west, south, east, north)]
-    done = staged(catalog, run, tmp_path, "--resolution", "10", "--bbox", *box, fetch=fetch)
-    assert done.code == 0, done.stderr
+    staged(catalog, run, tmp_path, "--resolution", "10", "--bbox", *box, fetch=fetch).ends(0)
     assert "event=item_differs_from_file" in caplog.text
     assert read_json(tmp_path / "grid.json")["transform"][0] == 10
     assert read_json(tmp_path / "grid.json")["shape"][0] >= 64
@@ -155,8 +151,7 @@ def test_resolution_and_area_make_a_grid_without_the_item(
 def test_a_crs_code_that_is_not_known_is_ignored(catalog: Catalog, run: Run, tmp_path: Path, code: str | None) -> None:
     item = catalog.add(bands={"red": numbered((64, 48))})
     item["properties"]["proj:code"] = code
-    done = staged(catalog, run, tmp_path, "--crs", CRS, "--resolution", "10")
-    assert done.code == 0, done.stderr
+    staged(catalog, run, tmp_path, "--crs", CRS, "--resolution", "10").ends(0)
     tiles = Tiles(tmp_path / "tiles.zarr")
     image, valid = tiles.read("image"), tiles.read("valid") > 0
     assert valid.sum() == 64 * 48
@@ -181,5 +176,4 @@ def test_a_label_asset_is_compared_too(catalog: Catalog, run: Run, tmp_path: Pat
     scene = catalog.root / "s0"
     (scene / "scene.json").write_text(json.dumps(catalog.items[0]))
     done = run("label", "--scene", scene, "--asset", "lc", "--classes", "a", "b", *outputs)
-    assert done.code == 3, done.stderr
-    assert "lc is in EPSG:25833 according to its file, but in EPSG:32633 according to its item" in done.stderr
+    done.ends(3, "lc is in EPSG:25833 according to its file", "in EPSG:32633 according to its item")

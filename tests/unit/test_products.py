@@ -57,7 +57,7 @@ def inputs(*pairs: tuple[Path, Path]) -> Paths:
 
 def make(folder: Path, *maps: AnyArray | tuple[Path, Path], name: str = "out", **options: Any) -> Path:
     """The folder of the products of maps, or of maps of these numbers."""
-    pairs = [write_map(folder / "map", one) if isinstance(one, np.ndarray) else one for one in maps]
+    pairs = [write_map(folder / "map", pair) if isinstance(pair, np.ndarray) else pair for pair in maps]
     products(**inputs(*pairs), products=folder / name, **options)
     return folder / name
 
@@ -227,14 +227,14 @@ def test_products_are_the_same_whatever_the_blocks_of_the_map_and_the_windows_ar
             target.write(source.read())
             target.write_colormap(1, source.colormap(1))
     zone = write_zones(tmp_path / "zone.gpkg", {"a": Point(505_120, 4_994_880).buffer(700, quad_segs=500)})
-    maps = {"one": first, "other": striped}
-    one, other = (make(tmp_path, (path, shares), name=name, zones=zone) for name, path in maps.items())
+    maps = {"tiled": first, "rows": striped}
+    tiled, in_rows = (make(tmp_path, (path, shares), name=name, zones=zone) for name, path in maps.items())
     for name in ("polygons.gpkg", "entropy.tif", "zones.csv", "classes.qml"):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+        assert (tiled / name).read_bytes() == (in_rows / name).read_bytes(), name
     # The corner of four windows is in the zone.
     rows_of_pixels, columns = np.mgrid[:600, :700]
     inside = numbers[np.hypot(columns + 0.5 - 512, rows_of_pixels + 0.5 - 512) < 70]
-    (row,) = rows(one)
+    (row,) = rows(tiled)
     counts = np.bincount(inside) / len(inside)
     assert [float(row[f"{name} share"]) for name in NAMES] == pytest.approx(counts.tolist(), abs=2e-4)
 
