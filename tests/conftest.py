@@ -15,7 +15,7 @@ import slices
 import warm
 from hypothesis import settings
 from loopback import Loopback
-from scenery import Catalog, Completed, Fetch, Run, Search
+from scenery import Catalog, Completed, Fetch, Preprocess, Run, Search
 
 from eopipe.cli import main
 
@@ -132,6 +132,12 @@ def fetch(run: Run, tmp_path: Path) -> Fetch:
 def search(run: Run, tmp_path: Path) -> Search:
     """Search, and freeze the scenes in a folder beside what the test has."""
     return Search(run, tmp_path / "out")
+
+
+@pytest.fixture
+def preprocess(run: Run, catalog: Catalog) -> Preprocess:
+    """Preprocess the scenes of the catalog."""
+    return Preprocess(run, catalog)
 
 
 @pytest.fixture

@@ -5,13 +5,18 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eopipe.arrays import AnyArray
 
+if TYPE_CHECKING:
+    from eopipe.tiles.store import Tiles
+
 LEFT, TOP, STEP, CRS = 500000.0, 5100000.0, 10.0, "EPSG:32633"
+# A scene classification of vegetation everywhere.
+CLEAR = np.full((64, 48), 4, np.uint8)
 
 
 def numbered(shape: tuple[int, int], first: int = 1, dtype: str = "uint16") -> AnyArray:
@@ -245,3 +250,62 @@ class Search:
     def grid(self) -> dict[str, Any]:
         value: dict[str, Any] = json.loads((self.folder / "grid.json").read_text())
         return value
+
+
+SMALL = ("--chunk", 16, "--shard", 32)
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Preprocess the scenes of a catalog as if they had been fetched, on a grid that is by default theirs.
+
+    The store is beside the catalog; a call that fails makes none.
+    """
+
+    run: Run
+    catalog: Catalog
+
+    @property
+    def scene(self) -> Path:
+        """The folder of the first scene."""
+        return self.catalog.root / "s0"
+
+    @property
+    def folder(self) -> Path:
+        return self.catalog.root.parent
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "tiles.zarr"
+
+    def __call__(
+        self,
+        *options: object,
+        number: int = 0,
+        shape: tuple[int, int] = (64, 48),
+        left: float = LEFT,
+        top: float = TOP,
+        step: float = STEP,
+        bands: tuple[str, ...] = ("blue", "red"),
+        crs: str = CRS,
+        size: tuple[object, ...] = SMALL,
+    ) -> Completed:
+        scene, grid, existed = self.catalog.root / f"s{number}", self.folder / "grid.json", self.store.exists()
+        (scene / "scene.json").write_text(json.dumps(self.catalog.items[number]))
+        grid.write_text(json.dumps({"crs": crs, "shape": shape, "transform": [step, 0.0, left, 0.0, -step, top]}))
+        places = ("--scene", scene, "--grid", grid, "--tiles", self.store, "--bands", *bands)
+        completed = self.run("preprocess", *places, *size, *options)
+        assert not completed.code or self.store.exists() == existed
+        return completed
+
+    def tiles(self, *options: object, **grid: Any) -> "Tiles":
+        """The store of a scene on this grid."""
+        from eopipe.tiles.store import Tiles
+
+        self(*options, **grid).ends(0)
+        return Tiles(self.store)
+
+    def pixels(self, *options: object, **grid: Any) -> tuple[AnyArray, AnyArray]:
+        """Pixels (band, y, x) and valid mask (y, x) of the store of a scene."""
+        tiles = self.tiles(*options, **grid)
+        return tiles.read("image"), tiles.read("valid") > 0

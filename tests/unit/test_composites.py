@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import builders
 import numpy as np
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scenery import Run
 
 from eopipe.composites.periods import (
+    CompositeMethod,
     CompositeRecipe,
     Period,
     day_of,
@@ -88,9 +89,13 @@ def make_series(folder: Path, dates: tuple[str, ...] = DATES, dtype: str = "uint
     return Series(tuple(paths), pixels, valid)
 
 
-def compose(series: Series, target: Path, recipe: CompositeRecipe, *numbers: int, budget: int = 1 << 26) -> Tiles:
-    paths = [series.paths[n] for n in numbers] if numbers else series.paths
-    write_composite(target, read_observations(tuple(paths), recipe), recipe, budget)
+def compose(
+    target: Path, source: Series | Iterable[Path], recipe: CompositeRecipe, *numbers: int, budget: int = 1 << 26
+) -> Tiles:
+    """The composite of some stores, or of the dates of a series with these numbers."""
+    paths = tuple(source.paths if isinstance(source, Series) else source)
+    paths = tuple(paths[number] for number in numbers) or paths
+    write_composite(target, read_observations(paths, recipe), recipe, budget)
     verify(target)
     return Tiles(target)
 
@@ -106,12 +111,10 @@ def test_a_composite_skips_scenes_that_were_left_out(tmp_path: Path) -> None:
     image, day = np.zeros((len(BANDS), *nothing.shape), "uint8"), "2018-06-01"
     unscaled = {"scale": 1.0, "offset": 0.0, "left_out": {"bad": "asset red is XML"}}
     bad = write_store(tmp_path / "bad.zarr", "bad", day, image, nothing, **unscaled)
-    recipe, composites = CompositeRecipe("median"), []
-    for name, paths in (("good", series.paths), ("both", (bad, *series.paths)), ("bad-only", (bad,))):
-        write_composite(tmp_path / name, read_observations(paths, recipe), recipe, 1 << 26)
-        composites.append(Tiles(tmp_path / name))
-        assert [*find_errors(composites[-1])] == []
-    good, both, bad_only = composites
+    sources = {"good": series.paths, "both": (bad, *series.paths), "bad-only": (bad,)}
+    recipe = CompositeRecipe("median")
+    good, both, bad_only = (compose(tmp_path / name, paths, recipe) for name, paths in sources.items())
+    assert [error for tiles in (good, both, bad_only) for error in find_errors(tiles)] == []
     for array in ("image", "valid", "count"):
         np.testing.assert_array_equal(both.read(array), good.read(array))
     assert both.attributes == good.attributes | {"left_out": {"bad": "asset red is XML"}}
@@ -125,8 +128,7 @@ def test_a_part_of_which_all_scenes_were_left_out_is_a_part_without_observations
     left_out = {"scale": 1.0, "offset": 0.0, "left_out": {"bad": "asset red is XML"}}
     bad = write_store(tmp_path / "bad.zarr", "bad", "2018-01-10", image, nothing, **left_out)
     recipe = CompositeRecipe("median", "year", "season", ("DJF", "MAM", "JJA", "SON"))
-    write_composite(tmp_path / "2018.zarr", read_observations((bad, *series.paths), recipe), recipe, 1 << 26)
-    composite = Tiles(tmp_path / "2018.zarr")
+    composite = compose(tmp_path / "2018.zarr", (bad, *series.paths), recipe)
     np.testing.assert_array_equal(composite.read("valid"), series.valid.sum(0) >= 2)
     expected = np.where(composite.read("valid"), np.rint(nanmedian(series.values())), 0)
     np.testing.assert_array_equal(composite.read("image")[: len(BANDS)], expected)
@@ -139,7 +141,7 @@ def test_the_median_is_that_of_numpy_on_whole_arrays_whatever_the_windows(
     tmp_path: Path, dtype: str, budget: int
 ) -> None:
     series = make_series(tmp_path, dtype=dtype)
-    composite = compose(series, tmp_path / "all.zarr", CompositeRecipe("median"), budget=budget)
+    composite = compose(tmp_path / "all.zarr", series, CompositeRecipe("median"), budget=budget)
     expected = nanmedian(series.values())
     image = composite.read("image")
     assert image.dtype == dtype
@@ -185,7 +187,7 @@ PHYSICAL = {
 def test_one_observation_gives_all_bands_of_a_pixel(tmp_path: Path, method: Any) -> None:
     days = tuple(str(date(2018, 7, 1) + timedelta(days=5 * n)) for n in range(len(DATES)))
     series = make_series(tmp_path, dates=days)
-    composite = compose(series, tmp_path / "made.zarr", CompositeRecipe(method))
+    composite = compose(tmp_path / "made.zarr", series, CompositeRecipe(method))
     rank = PHYSICAL[method](series.pixels.astype(np.float32) * np.float32(1e-4) - np.float32(0.1))
     rank = np.where(series.valid, rank, np.inf)
     valid = series.valid.any(0)
@@ -206,11 +208,9 @@ def test_the_greenest_pixel_has_the_highest_ndvi_of_its_valid_dates(tmp_path: Pa
         write_store(tmp_path / f"{n}.zarr", f"s{n}", f"2018-07-0{n + 1}", pixels[n], valid[n], scale=1.0)
         for n in range(3)
     ]
-    composite = compose(Series(tuple(paths), pixels, valid), tmp_path / "g.zarr", CompositeRecipe("greenest")).read(
-        "image"
-    )
-    assert (composite[2, :8] == 9000).all()
-    assert (composite[2, 8:] == 9500).all()
+    image = compose(tmp_path / "g.zarr", paths, CompositeRecipe("greenest")).read("image")
+    assert (image[2, :8] == 9000).all()
+    assert (image[2, 8:] == 9500).all()
 
 
 # Reflectances of red and near infrared, the greener first: D6 of the review, and what a dark pixel must not beat.
@@ -237,9 +237,8 @@ def test_a_dark_or_negative_pixel_is_never_greener_than_vegetation(
         pixels = np.empty((3, 16, 16), "uint16")
         pixels[0], pixels[1], pixels[2] = 1500, round(red * 1e4) + 1000, round(nir * 1e4) + 1000
         paths.append(write_store(tmp_path / f"{n}.zarr", f"s{n}", f"2023-07-0{n + 1}", pixels, valid))
-    recipe = CompositeRecipe("greenest")
-    write_composite(tmp_path / "g.zarr", read_observations(tuple(paths), recipe), recipe, 1 << 20)
-    assert (Tiles(tmp_path / "g.zarr").read("image")[2] == round(greener[1] * 1e4) + 1000).all()
+    image = compose(tmp_path / "g.zarr", paths, CompositeRecipe("greenest")).read("image")
+    assert (image[2] == round(greener[1] * 1e4) + 1000).all()
 
 
 @pytest.mark.parametrize("method", ["median", "middle", "greenest", "clearest"])
@@ -257,12 +256,10 @@ def test_scenes_before_and_after_the_offset_of_sentinel_2_are_composited_as_if_t
         path = write_store(tmp_path / f"old{n}.zarr", f"s{n}", day, old, valid[n], offset=0.0)
         stores["mixed"].append(path if n < 3 else stores["new"][-1])
     caplog.set_level("INFO")
-    recipe, images = CompositeRecipe(method), {}
-    for name, paths in stores.items():
-        write_composite(tmp_path / f"{name}.zarr", read_observations(tuple(paths), recipe), recipe, 1 << 20)
-        images[name] = Tiles(tmp_path / f"{name}.zarr")
-    assert images["mixed"].scaling == images["new"].scaling == (1e-4, -0.1)
-    np.testing.assert_array_equal(images["mixed"].read("image"), images["new"].read("image"))
+    recipe = CompositeRecipe(method)
+    mixed, new_only = (compose(tmp_path / f"{name}.zarr", paths, recipe) for name, paths in stores.items())
+    assert mixed.scaling == new_only.scaling == (1e-4, -0.1)
+    np.testing.assert_array_equal(mixed.read("image"), new_only.read("image"))
     assert caplog.text.count("event=one_scale scale=0.0001 offset=-0.1 converted_from='0.0001 and 0'") == 1
 
 
@@ -283,21 +280,16 @@ def test_of_equal_observations_the_earliest_is_chosen_whatever_the_order_of_the_
     for n, day in ((1, "2018-07-09"), (2, "2018-07-01")):
         write_store(tmp_path / f"{n}.zarr", f"s{n}", day, np.full((3, 16, 16), n, "uint16"), valid)
     for n, order in enumerate(((1, 2), (2, 1))):
-        paths = tuple(tmp_path / f"{number}.zarr" for number in order)
-        write_composite(
-            tmp_path / f"c{n}.zarr",
-            read_observations(paths, CompositeRecipe("middle")),
-            CompositeRecipe("middle"),
-            1 << 20,
-        )
-        assert (Tiles(tmp_path / f"c{n}.zarr").read("image") == 2).all()
+        paths = (tmp_path / f"{number}.zarr" for number in order)
+        composite = compose(tmp_path / f"c{n}.zarr", paths, CompositeRecipe("middle"))
+        assert (composite.read("image") == 2).all()
     assert (tmp_path / "c0.zarr/manifest.json").read_bytes() == (tmp_path / "c1.zarr/manifest.json").read_bytes()
 
 
 def test_seasons_of_a_year_become_separate_bands(tmp_path: Path) -> None:
     series = make_series(tmp_path)
     recipe = CompositeRecipe("median", "year", "season", gaps="invalid")
-    year = compose(series, tmp_path / "2018.zarr", recipe, 0, 1, 2, 3, 4, 5)
+    year = compose(tmp_path / "2018.zarr", series, recipe, 0, 1, 2, 3, 4, 5)
     assert year.scene == "2018"
     assert year.names == ("blue_DJF", "red_DJF", "nir_DJF", "blue_JJA", "red_JJA", "nir_JJA")
     both = series.valid[:2].any(0) & series.valid[2:6].any(0)
@@ -316,7 +308,7 @@ def test_a_month_without_an_observation_is_filled_with_the_median_of_the_others_
     # Two dates in July, one in each of three other months.
     months = {"01": (1,), "06": (2,), "07": (3, 4, 6), "08": (5,)}
     recipe = CompositeRecipe("median", "all", "month", tuple(months))
-    filled = compose(series, tmp_path / "filled.zarr", recipe, budget=60_000)
+    filled = compose(tmp_path / "filled.zarr", series, recipe, budget=60_000)
     observed = np.stack([series.valid[list(dates)].any(0) for dates in months.values()])
     images = np.stack([np.rint(nanmedian(series.values(*dates))) for dates in months.values()])
     others = np.rint(nanmedian(np.where(observed[:, None], images, np.nan)))
@@ -333,7 +325,7 @@ def test_a_month_without_an_observation_is_filled_with_the_median_of_the_others_
 
 def test_a_year_without_an_observation_is_never_filled_which_would_hide_a_change(tmp_path: Path) -> None:
     series = make_series(tmp_path)
-    years = compose(series, tmp_path / "years.zarr", CompositeRecipe("median", "all", "year", ("2018", "2019")))
+    years = compose(tmp_path / "years.zarr", series, CompositeRecipe("median", "all", "year", ("2018", "2019")))
     both = series.valid[1:6].any(0) & series.valid[6]
     np.testing.assert_array_equal(years.read("valid"), both)
 
@@ -341,7 +333,7 @@ def test_a_year_without_an_observation_is_never_filled_which_would_hide_a_change
 def test_only_the_given_parts_are_stacked_in_that_order(tmp_path: Path) -> None:
     series = make_series(tmp_path)
     recipe = CompositeRecipe("median", "all", "month", ("07", "06"))
-    composite = compose(series, tmp_path / "all.zarr", recipe)
+    composite = compose(tmp_path / "all.zarr", series, recipe)
     assert composite.names[::3] == ("blue_07", "blue_06")
     assert composite.attributes["scenes"] == ["s3", "s4", "s6", "s2"]
     with pytest.raises(BadInputError, match=r"period all has no scene in 03; it has scenes in 12, 01, 06, 07, 08"):
@@ -349,15 +341,13 @@ def test_only_the_given_parts_are_stacked_in_that_order(tmp_path: Path) -> None:
 
 
 def test_a_composite_names_its_scenes_and_period(tmp_path: Path) -> None:
-    composite = compose(make_series(tmp_path), tmp_path / "2018-JJA.zarr", CompositeRecipe("median", "season"), 2, 3, 5)
+    composite = compose(tmp_path / "2018-JJA.zarr", make_series(tmp_path), CompositeRecipe("median", "season"), 2, 3, 5)
     attributes = composite.attributes
     assert (composite.scene, composite.names, composite.scaling) == ("2018-JJA", BANDS, (1e-4, -0.1))
     assert attributes["scenes"] == ["s2", "s3", "s5"]
     assert attributes["datetime"] == "2018-07-16T00:00:00Z"
-    assert (attributes["start_datetime"], attributes["end_datetime"]) == (
-        "2018-06-03T00:00:00Z",
-        "2018-08-30T00:00:00Z",
-    )
+    assert attributes["start_datetime"] == "2018-06-03T00:00:00Z"
+    assert attributes["end_datetime"] == "2018-08-30T00:00:00Z"
     assert attributes["valid_fraction"] == pytest.approx(composite.read("valid").mean(), abs=1e-6)
     assert layout_of(composite) == Layout(16, 48)
     assert sum(path.is_file() for path in composite.path.rglob("*")) == 3 * Layout(16, 48).files((75, 60)) + 13
@@ -366,46 +356,41 @@ def test_a_composite_names_its_scenes_and_period(tmp_path: Path) -> None:
 
 def test_a_pixel_without_observation_is_not_valid_and_raises_no_warning(tmp_path: Path) -> None:
     valid = np.zeros((16, 16), "uint8")
-    paths = tuple(
-        write_store(tmp_path / f"{n}.zarr", f"s{n}", "2018-07-01", np.full((3, 16, 16), 9, kind), valid)
-        for n, kind in enumerate(("uint16", "uint16"))
-    )
-    for method in ("median", "middle", "greenest", "clearest"):
-        composite = tmp_path / f"{method}.zarr"
-        write_composite(composite, read_observations(paths, CompositeRecipe(method)), CompositeRecipe(method), 1 << 20)
-        assert not Tiles(composite).read("valid").any()
-        assert not Tiles(composite).read("image").any()
+    pixels = np.full((3, 16, 16), 9, "uint16")
+    paths = [write_store(tmp_path / f"{n}.zarr", f"s{n}", "2018-07-01", pixels, valid) for n in range(2)]
+    for method in get_args(CompositeMethod)[1:]:
+        composite = compose(tmp_path / f"{method}.zarr", paths, CompositeRecipe(method))
+        assert not composite.read("valid").any()
+        assert not composite.read("image").any()
 
 
 def test_stores_that_do_not_match_are_all_named_with_their_differences(tmp_path: Path) -> None:
     pixels, valid = np.ones((3, 16, 16), "uint16"), np.ones((16, 16), "uint8")
-    write: Callable[..., Path] = lambda name, **more: write_store(  # noqa: E731
-        tmp_path / f"{name}.zarr", name, "2018-07-02", more.pop("pixels", pixels), valid, **more
-    )
-    first = write_store(tmp_path / "first.zarr", "first", "2018-07-01", pixels, valid)
-    others = (
-        write("moved", left=500010.0),
-        write("scaled", scale=1.0, offset=0.0),
-        write("typed", pixels=pixels.astype("int16")),
-        write("named", names=("blue", "green", "nir")),
-    )
-    with pytest.raises(BadInputError) as caught:
-        read_observations((first, *others), CompositeRecipe("median"))
-    for arguments in (
-        "moved.zarr has another grid",
-        "scaled.zarr has scale and offset (1.0, 0.0) instead of (0.0001, -0.1): one of the items states none",
-        "typed.zarr has data type int16 instead of uint16",
-        "named.zarr has bands",
-    ):
-        assert arguments in str(caught.value)
-    with pytest.raises(BadInputError, match="scene first is given twice"):
-        read_observations((first, first), CompositeRecipe("median"))
-    with pytest.raises(BadInputError, match="method greenest needs band red; there are blue, green, nir"):
-        read_observations((tmp_path / "named.zarr",), CompositeRecipe("greenest"))
-    with pytest.raises(BadInputError, match=r"undated.zarr has no date \(nothing\)"):
-        read_observations(
-            (write_store(tmp_path / "undated.zarr", "u", None, pixels, valid),), CompositeRecipe("median")
-        )
+    stores: dict[str, dict[str, Any]] = {
+        "moved": {"left": 500010.0},
+        "scaled": {"scale": 1.0, "offset": 0.0},
+        "typed": {"pixels": pixels.astype("int16")},
+        "named": {"names": ("blue", "green", "nir")},
+        "undated": {"day": None},
+        "first": {"day": "2018-07-01"},
+    }
+    for name, changes in stores.items():
+        fields = {"day": "2018-07-02", "pixels": pixels, "valid": valid} | changes
+        write_store(tmp_path / f"{name}.zarr", name, **fields)
+
+    def error_of(*names: str, method: Any = "median") -> str:
+        with pytest.raises(BadInputError) as caught:
+            read_observations(tuple(tmp_path / f"{name}.zarr" for name in names), CompositeRecipe(method))
+        return str(caught.value)
+
+    error = error_of("first", "moved", "scaled", "typed", "named")
+    assert "moved.zarr has another grid" in error
+    assert "scaled.zarr has scale and offset (1.0, 0.0) instead of (0.0001, -0.1)" in error
+    assert "typed.zarr has data type int16 instead of uint16" in error
+    assert "named.zarr has bands" in error
+    assert "scene first is given twice" in error_of("first", "first")
+    assert "greenest needs band red; there are blue, green, nir" in error_of("named", method="greenest")
+    assert "undated.zarr has no date (nothing)" in error_of("undated")
 
 
 def test_scenes_of_two_periods_are_refused(tmp_path: Path) -> None:
@@ -449,24 +434,15 @@ def test_every_day_is_in_its_period_and_periods_follow_each_other(day: date, kin
 
 
 def test_the_parts_of_a_day() -> None:
-    assert [part_of(date(2018, month, 3), "season") for month in (12, 2, 3, 8, 11)] == [
-        "DJF",
-        "DJF",
-        "MAM",
-        "JJA",
-        "SON",
-    ]
-    assert part_of(date(2018, 3, 3), "month") == "03"
-    assert part_of(date(2018, 3, 3), "none") == ""
+    days = [date(2018, month, 3) for month in (12, 2, 3, 8, 11)]
+    assert [part_of(day, "season") for day in days] == ["DJF", "DJF", "MAM", "JJA", "SON"]
+    assert [part_of(day, "month") for day in days] == ["12", "02", "03", "08", "11"]
+    assert {part_of(day, "none") for day in days} == {""}
 
 
 def test_parts_must_be_shorter_than_their_period() -> None:
-    assert (
-        stack_conflict("year", "season", ("DJF",))
-        == stack_conflict("all", "month")
-        == stack_conflict("all", "none")
-        == ""
-    )
+    assert stack_conflict("year", "season", ("DJF",)) == ""
+    assert stack_conflict("all", "month") == stack_conflict("all", "none") == ""
     assert "month is not shorter than composite.period month" in stack_conflict("month", "month")
     assert "season is not shorter than composite.period season" in stack_conflict("season", "season")
     assert "has 13, but the months are 01, 02" in stack_conflict("year", "month", ("13",))
@@ -479,12 +455,12 @@ def test_parts_must_be_shorter_than_their_period() -> None:
 
 def test_the_config_says_what_a_composite_cannot_go_with() -> None:
     asset = {"label": {"asset": "scl", "classes": ["a", "b"]}, "search": {"catalog": "c"}}
-    with pytest.raises(UsageError, match=r"composite.method median combines scenes, so label.asset scl of each scene"):
+    with pytest.raises(UsageError, match=r"composite\.method median .* label\.asset scl"):
         check({**asset, "composite": {"method": "median"}})
     source = {"label": {"source": "l.tif", "classes": ["a", "b"]}, "search": {"catalog": "c"}}
-    with pytest.raises(UsageError, match=r"composite.stack season is not shorter than composite.period season"):
+    with pytest.raises(UsageError, match=r"composite\.stack season .* composite\.period season"):
         check({**source, "composite": {"method": "median", "period": "season", "stack": "season"}})
-    with pytest.raises(UsageError, match=r"composite.method greenest needs red in preprocess.bands"):
+    with pytest.raises(UsageError, match=r"composite\.method greenest .* red in preprocess\.bands"):
         check({**source, "composite": {"method": "greenest"}, "preprocess": {"bands": ["nir"]}})
     check({**source, "composite": {"method": "greenest", "period": "year", "stack": "month"}})
     check(asset)

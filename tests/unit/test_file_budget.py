@@ -1,29 +1,19 @@
 """The number of files that a run takes is known before it runs, since clusters count files."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import store_files
+from builders import grid_of, store_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odc.geo.geobox import GeoBox
-from scenery import CRS, Catalog, Run
+from scenery import Catalog, Preprocess
 
 from eopipe.planning.disk_forecast import store_inodes
-from eopipe.text_files import write_json
-from eopipe.tiles.grid import grid_json, make_grid
 from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import add_array, new_store
 
 GRANULE = (10980, 10980)
-
-
-def grid_of(shape: tuple[int, int]) -> GeoBox:
-    """A grid of pixels of 10 m whose first is that of the scenes of `Catalog`."""
-    height, width = shape
-    return make_grid((500000.0, 5100000.0 - 10 * height, 500000.0 + 10 * width, 5100000.0), CRS, 10.0, (0, 0))
 
 
 def count(folder: Path) -> int:
@@ -67,18 +57,12 @@ def test_a_store_takes_as_many_files_as_predicted(
 @pytest.mark.parametrize("shape", [(64, 48), (100, 33), (16, 16)])
 @pytest.mark.parametrize("shard", [16, 32, 64])
 def test_preprocess_makes_as_many_files_as_predicted(
-    catalog: Catalog, run: Run, tmp_path: Path, shape: tuple[int, int], shard: int
+    catalog: Catalog, preprocess: Preprocess, shape: tuple[int, int], shard: int
 ) -> None:
-    item = catalog.add("scene", shape=shape)
-    (catalog.root / "s0" / "scene.json").write_text(json.dumps(item))
-    write_json(tmp_path / "grid.json", grid_json(grid_of(shape)))
-    arguments = ("--scene", catalog.root / "s0", "--grid", tmp_path / "grid.json", "--tiles", tmp_path / "tiles.zarr")
-    completed = run("preprocess", *arguments, "--bands", "blue", "red", "--chunk", 16, "--shard", shard)
-    assert completed.code == 0, completed.stderr
-    layout = Layout(16, shard)
-    assert count(tmp_path / "tiles.zarr") == store_files(shape, layout, 2)
-    inodes = count(tmp_path / "tiles.zarr") + count_folders(tmp_path / "tiles.zarr")
-    assert inodes == store_inodes("tiles", [shape], layout)
+    catalog.add(shape=shape)
+    store, layout = preprocess.tiles(shape=shape, size=("--chunk", 16, "--shard", shard)).path, Layout(16, shard)
+    assert count(store) == store_files(shape, layout, 2)
+    assert count(store) + count_folders(store) == store_inodes("tiles", [shape], layout)
 
 
 @pytest.mark.parametrize("chip", [64, 128])

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scenery import Catalog, Run, numbered, write_raster
-from test_preprocess import preprocess, ready, stored
+from scenery import CLEAR, Catalog, Preprocess, numbered, write_raster
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError, UsageError
@@ -141,77 +140,68 @@ def test_pixels_outside_of_the_mask_are_not_usable_but_are_not_dilated() -> None
     np.testing.assert_array_equal(mask.usable(np.where(valid, 4, 0).astype(np.uint8), valid), valid)
 
 
-def clouded(catalog: Catalog, scl: AnyArray, steps: dict[str, float] | None = None) -> Path:
-    """Build a scene with these classes."""
+def add_clouds(catalog: Catalog, scl: AnyArray, steps: dict[str, float] | None = None) -> None:
+    """Add a scene with these classes."""
     shape = (64, 48)
     catalog.add(bands={"blue": numbered(shape), "red": numbered(shape, 101), "scl": scl}, steps=steps)
-    return ready(catalog)
 
 
 @pytest.mark.parametrize("margin", [1, 5, 20])
 @pytest.mark.parametrize("shard", [16, 32, 64])
-def test_dilation_does_not_depend_on_how_the_scene_is_cut(catalog: Catalog, run: Run, margin: int, shard: int) -> None:
+def test_dilation_does_not_depend_on_how_the_scene_is_cut(
+    catalog: Catalog, preprocess: Preprocess, margin: int, shard: int
+) -> None:
     scl = np.where(np.random.default_rng(margin).random((64, 48)) < 0.004, 9, 4).astype(np.uint8)
-    scene = clouded(catalog, scl)
-    completed = preprocess(run, scene, "--dilate", margin, size=("--chunk", 16, "--shard", shard))
-    assert completed.code == 0, completed.stderr
-    np.testing.assert_array_equal(stored(scene)[1], ~by_hand(scl == 9, margin))
+    add_clouds(catalog, scl)
+    _, valid = preprocess.pixels("--dilate", margin, size=("--chunk", 16, "--shard", shard))
+    np.testing.assert_array_equal(valid, ~by_hand(scl == 9, margin))
 
 
-def test_dilation_counts_pixels_of_the_grid(catalog: Catalog, run: Run) -> None:
+def test_dilation_counts_pixels_of_the_grid(catalog: Catalog, preprocess: Preprocess) -> None:
     scl = np.full((32, 24), 4, np.uint8)
     scl[10, 11] = 9
-    scene = clouded(catalog, scl, {"scl": 20.0})
-    assert preprocess(run, scene, "--dilate", 3).code == 0
-    np.testing.assert_array_equal(stored(scene)[1], ~by_hand((scl == 9).repeat(2, 0).repeat(2, 1), 3))
+    add_clouds(catalog, scl, {"scl": 20.0})
+    _, valid = preprocess.pixels("--dilate", 3)
+    np.testing.assert_array_equal(valid, ~by_hand((scl == 9).repeat(2, 0).repeat(2, 1), 3))
 
 
 @pytest.mark.parametrize("stated", [0, None])
 def test_the_clearest_sky_is_a_measurement_even_where_the_item_calls_it_no_data(
-    catalog: Catalog, run: Run, stated: int | None
+    catalog: Catalog, preprocess: Preprocess, stated: int | None
 ) -> None:
     shape = (64, 48)
     cloud = (np.arange(64 * 48).reshape(shape) % 101).astype(np.uint8)
     item = catalog.add(bands={"blue": numbered(shape), "red": numbered(shape), "cloud": cloud})
     item["assets"]["cloud"]["raster:bands"][0]["nodata"] = stated
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--mask", "cloud", "--max-probability", 60)
-    assert completed.code == 0, completed.stderr
-    np.testing.assert_array_equal(stored(scene)[1], cloud <= 60)
+    _, valid = preprocess.pixels("--mask", "cloud", "--max-probability", 60)
+    np.testing.assert_array_equal(valid, cloud <= 60)
 
 
-def test_a_mask_of_bits_comes_through_the_stage(catalog: Catalog, run: Run) -> None:
+def test_a_mask_of_bits_comes_through_the_stage(catalog: Catalog, preprocess: Preprocess) -> None:
     shape = (64, 48)
     fmask = (np.arange(64 * 48).reshape(shape) % 256).astype(np.uint8)
     item = catalog.add("HLS.S30.T33TWL", bands={"B04": numbered(shape), "Fmask": fmask}, nodata=None)
     write_raster(catalog.root / "s0" / "Fmask.tif", fmask, nodata=255)
     for asset in item["assets"].values():
         asset["raster:bands"] = []
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--mask", "Fmask", bands=("B04",))
-    assert completed.code == 0, completed.stderr
-    np.testing.assert_array_equal(stored(scene)[1], (fmask & 0b11110) == 0)
+    _, valid = preprocess.pixels("--mask", "Fmask", bands=("B04",))
+    np.testing.assert_array_equal(valid, (fmask & 0b11110) == 0)
 
 
-def test_no_mask_leaves_every_measurement(catalog: Catalog, run: Run) -> None:
-    scene = clouded(catalog, np.full((64, 48), 9, np.uint8))
-    assert preprocess(run, scene, "--mask", "none").code == 0
-    assert stored(scene)[1].all()
+def test_no_mask_leaves_every_measurement(catalog: Catalog, preprocess: Preprocess) -> None:
+    add_clouds(catalog, np.full((64, 48), 9, np.uint8))
+    assert preprocess.tiles("--mask", "none").read("valid").all()
 
 
-def test_an_unknown_mask_ends_before_anything_is_read(catalog: Catalog, run: Run) -> None:
-    scene = clouded(catalog, np.full((64, 48), 4, np.uint8))
-    completed = preprocess(run, scene, "--mask", "red")
-    assert completed.code == 2
-    assert "mask red is not known to eopipe" in completed.stderr
-    assert not (scene.parent.parent / "tiles.zarr").exists()
+def test_an_unknown_mask_ends_before_anything_is_read(catalog: Catalog, preprocess: Preprocess) -> None:
+    add_clouds(catalog, CLEAR)
+    preprocess("--mask", "red").ends(2, "mask red is not known to eopipe")
 
 
-def test_saturated_pixels_are_not_usable_and_counted(catalog: Catalog, run: Run) -> None:
-    scene = clouded(catalog, np.full((64, 48), 4, np.uint8))
-    assert preprocess(run, scene, "--saturated", 3000).code == 0
-    image, valid = stored(scene)
+def test_saturated_pixels_are_not_usable_and_counted(catalog: Catalog, preprocess: Preprocess) -> None:
+    add_clouds(catalog, CLEAR)
+    image, valid = preprocess.pixels("--saturated", 3000)
     np.testing.assert_array_equal(valid, numbered((64, 48), 101) < 3000)
     assert image[1].max() == 3172, "the number itself is kept"
-    share = Tiles(scene.parent.parent / "tiles.zarr").attributes["quality"]["saturated"]
+    share = Tiles(preprocess.store).attributes["quality"]["saturated"]
     assert share == pytest.approx((~valid).mean(), abs=1e-6)

@@ -1,67 +1,25 @@
 """Preprocess puts every pixel at its position, recognises invalid pixels, and publishes nothing damaged."""
 
-import json
-import os
 import re
 import shutil
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import rioxarray  # noqa: F401 - georeferences arrays of xarray
 import xarray
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Completed, Run, numbered, write_raster
+from scenery import CLEAR, CRS, LEFT, STEP, TOP, Catalog, Preprocess, Run, numbered, write_raster
 
-from eopipe.arrays import AnyArray
 from eopipe.inspection.tiles_command import find_errors
 from eopipe.publish import digest, verify
-from eopipe.text_files import write_json
-from eopipe.tiles.layout import Layout
 from eopipe.tiles.store import Tiles
-
-SMALL = ("--chunk", 16, "--shard", 32)
-
-
-def ready(catalog: Catalog, number: int = 0) -> Path:
-    """Turn a scene of the catalog into a fetched one."""
-    folder = catalog.root / f"s{number}"
-    (folder / "scene.json").write_text(json.dumps(catalog.items[number]))
-    return folder
-
-
-def preprocess(
-    run: Run,
-    scene: Path,
-    *arguments: object,
-    shape: tuple[int, int] = (64, 48),
-    left: float = LEFT,
-    top: float = TOP,
-    step: float = STEP,
-    bands: tuple[str, ...] = ("blue", "red"),
-    crs: str = CRS,
-    size: tuple[object, ...] = SMALL,
-) -> Completed:
-    folder = scene.parent.parent
-    write_json(folder / "grid.json", {"crs": crs, "shape": shape, "transform": [step, 0.0, left, 0.0, -step, top]})
-    outputs = ("--grid", folder / "grid.json", "--tiles", folder / "tiles.zarr", "--bands", *bands)
-    return run("preprocess", "--scene", scene, *outputs, *size, *arguments)
-
-
-def stored(scene: Path) -> tuple[AnyArray, AnyArray]:
-    """Pixels (band, y, x) and valid mask (y, x) of the store."""
-    tiles = Tiles(scene.parent.parent / "tiles.zarr")
-    return tiles.read("image"), tiles.read("valid") > 0
 
 
 @pytest.mark.parametrize("resampling", ["nearest", "bilinear", "cubic", "average"])
-def test_every_pixel_keeps_its_place_on_its_own_grid(catalog: Catalog, run: Run, resampling: str) -> None:
+def test_every_pixel_keeps_its_place_on_its_own_grid(catalog: Catalog, preprocess: Preprocess, resampling: str) -> None:
     catalog.add()
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--resampling", resampling)
-    assert completed.code == 0, completed.stderr
-    image, valid = stored(scene)
+    image, valid = preprocess.pixels("--resampling", resampling)
     np.testing.assert_array_equal(image, [numbered((64, 48)), numbered((64, 48), 101)])
     assert valid.all()
 
@@ -70,31 +28,24 @@ def test_every_pixel_keeps_its_place_on_its_own_grid(catalog: Catalog, run: Run,
 @pytest.mark.parametrize(("right", "down"), [(5, 3), (-7, 10), (40, -60)])
 @pytest.mark.parametrize("nodata", [0, None])
 def test_a_grid_shifted_by_whole_pixels_shifts_the_scene(
-    catalog: Catalog, run: Run, resampling: str, right: int, down: int, nodata: int | None
+    catalog: Catalog, preprocess: Preprocess, resampling: str, right: int, down: int, nodata: int | None
 ) -> None:
     catalog.add(nodata=nodata)
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--resampling", resampling, left=LEFT + right * STEP, top=TOP - down * STEP)
-    assert completed.code == 0, completed.stderr
-    image, valid = stored(scene)
-    expected, expected_valid = np.zeros((64, 48), int), np.zeros((64, 48), bool)
-    source = numbered((64, 48))
-    for row in range(64):
-        for col in range(48):
-            if 0 <= row + down < 64 and 0 <= col + right < 48:
-                expected[row, col], expected_valid[row, col] = source[row + down, col + right], True
-    np.testing.assert_array_equal(valid, expected_valid)
+    image, valid = preprocess.pixels("--resampling", resampling, left=LEFT + right * STEP, top=TOP - down * STEP)
+    around = np.pad(numbered((64, 48)), 64)
+    expected = around[64 + down : 128 + down, 64 + right : 112 + right]
+    np.testing.assert_array_equal(valid, expected > 0)
     np.testing.assert_array_equal(image[0], expected)
 
 
 @pytest.mark.parametrize("nodata", [0, None])
-def test_coarser_bands_repeat_their_pixels_with_nearest(catalog: Catalog, run: Run, nodata: int | None) -> None:
+def test_coarser_bands_repeat_their_pixels_with_nearest(
+    catalog: Catalog, preprocess: Preprocess, nodata: int | None
+) -> None:
     coarse = numbered((32, 24))
     bands = {"blue": numbered((64, 48)), "swir": coarse, "scl": np.full((32, 24), 4, np.uint8)}
     catalog.add(bands=bands, steps={"swir": 20.0, "scl": 20.0}, nodata=nodata)
-    scene = ready(catalog)
-    assert preprocess(run, scene, "--resampling", "nearest", bands=("swir", "blue")).code == 0
-    image, valid = stored(scene)
+    image, valid = preprocess.pixels("--resampling", "nearest", bands=("swir", "blue"))
     np.testing.assert_array_equal(image[0], coarse.repeat(2, 0).repeat(2, 1))
     np.testing.assert_array_equal(image[1], numbered((64, 48)))
     assert valid.all()
@@ -111,14 +62,13 @@ ACROSS = {
 @pytest.mark.parametrize("step", [20.0, 60.0])
 @pytest.mark.parametrize("nodata", [0, None])
 def test_bilinear_shifts_coarser_bands_by_half_a_pixel(
-    catalog: Catalog, run: Run, step: float, nodata: int | None
+    catalog: Catalog, preprocess: Preprocess, step: float, nodata: int | None
 ) -> None:
     coarse, across = np.array([[120, 240, 600]] * 3, np.uint16), np.array(ACROSS[step])
     edge = len(across)
     bands = {"right": coarse, "down": coarse.T.copy(), "scl": np.full((edge, edge), 4, np.uint8)}
     catalog.add(bands=bands, steps={"right": step, "down": step}, nodata=nodata, shape=(edge, edge))
-    assert preprocess(run, ready(catalog), bands=("right", "down"), shape=(edge, edge)).code == 0
-    image, valid = stored(catalog.root / "s0")
+    image, valid = preprocess.pixels(bands=("right", "down"), shape=(edge, edge))
     np.testing.assert_array_equal(image[0], np.tile(across, (edge, 1)))
     np.testing.assert_array_equal(image[1], image[0].T)
     assert valid.all()
@@ -126,34 +76,36 @@ def test_bilinear_shifts_coarser_bands_by_half_a_pixel(
 
 @pytest.mark.parametrize("step", [20.0, 60.0])
 @pytest.mark.parametrize("off", [0, 1, 3])
-def test_nearest_repeats_coarser_pixels_from_any_corner_on(catalog: Catalog, run: Run, step: float, off: int) -> None:
+def test_nearest_repeats_coarser_pixels_from_any_corner_on(
+    catalog: Catalog, preprocess: Preprocess, step: float, off: int
+) -> None:
     times, coarse = round(step / STEP), numbered((9, 7))
     shape = (9 * times - off, 7 * times - off)
-    catalog.add(bands={"red": coarse, "scl": np.full((64, 48), 4, np.uint8)}, steps={"red": step})
+    catalog.add(bands={"red": coarse, "scl": CLEAR}, steps={"red": step})
     corner = {"left": LEFT + off * STEP, "top": TOP - off * STEP}
     arguments = ("--resampling", "nearest", "--mask", "none")
-    assert preprocess(run, ready(catalog), *arguments, bands=("red",), shape=shape, **corner).code == 0
-    image, valid = stored(catalog.root / "s0")
+    image, valid = preprocess.pixels(*arguments, bands=("red",), shape=shape, **corner)
     np.testing.assert_array_equal(image[0], coarse.repeat(times, 0).repeat(times, 1)[off:, off:])
     assert valid.all()
 
 
 @pytest.mark.parametrize(("crs", "resampling"), [(CRS, "bilinear"), ("EPSG:32634", "cubic"), ("EPSG:32634", "average")])
-def test_the_number_of_threads_changes_no_byte(catalog: Catalog, run: Run, crs: str, resampling: str) -> None:
+def test_the_number_of_threads_changes_no_byte(
+    catalog: Catalog, preprocess: Preprocess, crs: str, resampling: str
+) -> None:
     from rasterio.warp import transform
 
     noise = np.random.default_rng(2).integers(0, 400, (512, 512), np.uint16)
     scl = np.where(noise[:256, :256] < 8, 9, 4).astype(np.uint8)
     catalog.add(bands={"blue": noise, "red": noise[::-1], "scl": scl}, steps={"scl": 20.0}, shape=(512, 512))
-    scene, digests = ready(catalog), set()
+    digests = set()
     (left,), (top,) = transform(CRS, crs, [LEFT + 303], [TOP - 404])
     size = ("--chunk", 32, "--shard", 96, "--dilate", 3, "--resampling", resampling)
     for threads in (0, 1, 2, 3):
         georeference = {"left": left, "top": top, "crs": crs, "shape": (400, 410)}
-        completed = preprocess(run, scene, *size, "--threads", threads, size=(), **georeference)
-        assert completed.code == 0, completed.stderr
-        assert 0.1 < stored(scene)[1].mean() < 0.9
-        digests.add(digest(scene.parent.parent / "tiles.zarr"))
+        _, valid = preprocess.pixels(*size, "--threads", threads, size=(), **georeference)
+        assert 0.1 < valid.mean() < 0.9
+        digests.add(digest(preprocess.store))
     assert len(digests) == 1
 
 
@@ -161,46 +113,40 @@ def test_the_number_of_threads_changes_no_byte(catalog: Catalog, run: Run, crs: 
     ("crs", "resampling"), [(CRS, "nearest"), ("EPSG:32634", "bilinear"), ("EPSG:32634", "average")]
 )
 def test_damage_inside_a_block_is_reported_with_its_row_and_column(
-    catalog: Catalog, run: Run, crs: str, resampling: str
+    catalog: Catalog, preprocess: Preprocess, crs: str, resampling: str
 ) -> None:
     import rasterio
     from rasterio.warp import transform
 
     noise = np.random.default_rng(1).integers(1, 9999, (768, 768), np.uint16)
     catalog.add(bands={"red": noise}, shape=(768, 768), driver="GTiff", tiled=True, blockxsize=256, blockysize=256)
-    scene = ready(catalog)
-    with rasterio.open(scene / "red.tif") as file:
+    with rasterio.open(preprocess.scene / "red.tif") as file:
         offset, size = (int(file.get_tag_item(f"BLOCK_{tag}_1_2", "TIFF", 1)) for tag in ("OFFSET", "SIZE"))
-    with (scene / "red.tif").open("r+b") as raw:
+    with (preprocess.scene / "red.tif").open("r+b") as raw:
         raw.seek(offset + size // 2)
         raw.write(b"\xff" * 64)
     (left,), (top,) = transform(CRS, crs, [LEFT + 40], [TOP - 60])
     arguments = ("--mask", "none", "--resampling", resampling, "--threads", 2)
     georeference = {"left": left, "top": top, "crs": crs, "shape": (700, 700)}
-    completed = preprocess(run, scene, *arguments, bands=("red",), size=("--chunk", 64, "--shard", 256), **georeference)
-    assert completed.code == 4, completed.stderr
+    completed = preprocess(*arguments, bands=("red",), size=("--chunk", 64, "--shard", 256), **georeference).ends(4)
     match = re.search(r"scene scene, asset red is truncated or damaged near row (\d+), column (\d+)", completed.stderr)
     assert match, completed.stderr
     # Where GDAL resamples, the position is that of the first window of the grid that needs the block.
     expected = (512, 256) if resampling != "average" else (256, 0)
     assert (int(match[1]), int(match[2])) == expected
-    assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
-def test_another_crs_puts_a_landmark_where_it_is(catalog: Catalog, run: Run) -> None:
+def test_another_crs_puts_a_landmark_where_it_is(catalog: Catalog, preprocess: Preprocess) -> None:
     from pyproj import Transformer
 
     pixels = np.full((64, 48), 10, np.uint16)
     pixels[20:23, 30:33] = 5000
     catalog.add(bands={"red": pixels})
-    scene = ready(catalog)
     x, y = Transformer.from_crs(CRS, "EPSG:3035", always_xy=True).transform(LEFT + 315.0, TOP - 215.0)
     arguments = ("--mask", "red", "--masked", 0, "--resampling", "nearest")
-    completed = preprocess(
-        run, scene, *arguments, crs="EPSG:3035", left=x - 105, top=y + 105, shape=(21, 21), bands=("red",), size=()
+    image, _ = preprocess.pixels(
+        *arguments, crs="EPSG:3035", left=x - 105, top=y + 105, shape=(21, 21), bands=("red",), size=()
     )
-    assert completed.code == 0, completed.stderr
-    image, _ = stored(scene)
     assert image[0, 10, 10] == 5000
     rows, cols = np.nonzero(image[0] == 5000)
     assert abs(rows.mean() - 10) < 0.7
@@ -210,231 +156,154 @@ def test_another_crs_puts_a_landmark_where_it_is(catalog: Catalog, run: Run) -> 
 @pytest.mark.parametrize("resampling", ["nearest", "bilinear", "cubic"])
 @pytest.mark.parametrize("nodata", [0, None])
 def test_pixels_outside_the_scene_are_not_valid(
-    catalog: Catalog, run: Run, resampling: str, nodata: int | None
+    catalog: Catalog, preprocess: Preprocess, resampling: str, nodata: int | None
 ) -> None:
     first = 1 if nodata == 0 else 0  # without a nodata value a zero is valid
     blue, red = numbered((64, 48), first), numbered((64, 48), 101)
-    catalog.add(bands={"blue": blue, "red": red, "scl": np.full((64, 48), 4, np.uint8)}, nodata=nodata)
-    scene = ready(catalog)
+    catalog.add(bands={"blue": blue, "red": red, "scl": CLEAR}, nodata=nodata)
     arguments = ("--resampling", resampling, "--masked", 9)
-    assert preprocess(run, scene, *arguments, left=LEFT - 160, top=TOP + 160, shape=(96, 80)).code == 0
-    image, valid = stored(scene)
+    image, valid = preprocess.pixels(*arguments, left=LEFT - 160, top=TOP + 160, shape=(96, 80))
     inside = np.zeros((96, 80), bool)
     inside[16:80, 16:64] = True
     np.testing.assert_array_equal(valid, inside)
     assert (image[:, ~inside] == 0).all()
     np.testing.assert_array_equal(image[0][inside].reshape(64, 48), blue)
-    assert Tiles(scene.parent.parent / "tiles.zarr").attributes["valid_fraction"] == pytest.approx(0.4)
+    assert Tiles(preprocess.store).attributes["valid_fraction"] == pytest.approx(0.4)
 
 
-def test_a_pixel_is_valid_only_where_every_band_is(catalog: Catalog, run: Run) -> None:
+def test_a_pixel_is_valid_only_where_every_band_is(catalog: Catalog, preprocess: Preprocess) -> None:
     blue, red = numbered((64, 48)), numbered((64, 48), 101)
     blue[3, 4], red[5, 6] = 0, 0
-    catalog.add(bands={"blue": blue, "red": red, "scl": np.full((64, 48), 4, np.uint8)})
-    scene = ready(catalog)
-    assert preprocess(run, scene).code == 0
-    _, valid = stored(scene)
+    catalog.add(bands={"blue": blue, "red": red, "scl": CLEAR})
+    _, valid = preprocess.pixels()
     assert sorted(map(tuple, np.argwhere(~valid).tolist())) == [(3, 4), (5, 6)]
 
 
-def test_nodata_of_the_item_overrides_that_of_the_file(catalog: Catalog, run: Run) -> None:
+def test_nodata_of_the_item_overrides_that_of_the_file(catalog: Catalog, preprocess: Preprocess) -> None:
     item = catalog.add()
     for name in ("blue", "red"):
         item["assets"][name]["raster:bands"][0]["nodata"] = 110
-    scene = ready(catalog)
-    assert preprocess(run, scene).code == 0
-    _, valid = stored(scene)
+    _, valid = preprocess.pixels()
     assert np.argwhere(~valid).tolist() == [[0, 9], [2, 13]]
 
 
-def test_the_mask_asset_decides_what_is_usable(catalog: Catalog, run: Run) -> None:
+def test_the_mask_asset_decides_what_is_usable(catalog: Catalog, preprocess: Preprocess) -> None:
     scl = (np.arange(64 * 48).reshape(64, 48) % 12).astype(np.uint8)
     catalog.add(bands={"blue": numbered((64, 48)), "red": numbered((64, 48)), "scl": scl})
-    scene = ready(catalog)
-    assert preprocess(run, scene).code == 0
-    image, valid = stored(scene)
+    image, valid = preprocess.pixels()
     np.testing.assert_array_equal(valid, np.isin(scl, (2, 4, 5, 6, 7)))
     np.testing.assert_array_equal(image[0], numbered((64, 48)), "masked pixels keep their numbers")
-    assert preprocess(run, scene, "--masked", 4).code == 0
-    np.testing.assert_array_equal(stored(scene)[1], (scl != 4) & (scl != 0))
+    _, valid = preprocess.pixels("--masked", 4)
+    np.testing.assert_array_equal(valid, (scl != 4) & (scl != 0))
 
 
-def test_a_coarser_mask_asset_is_never_interpolated(catalog: Catalog, run: Run) -> None:
+def test_a_coarser_mask_asset_is_never_interpolated(catalog: Catalog, preprocess: Preprocess) -> None:
     scl = np.where(np.random.default_rng(5).random((32, 24)) < 0.5, 4, 8).astype(np.uint8)
     catalog.add(bands={"blue": numbered((64, 48)), "red": numbered((64, 48)), "scl": scl}, steps={"scl": 20.0})
-    scene = ready(catalog)
-    assert preprocess(run, scene, "--resampling", "cubic").code == 0
-    np.testing.assert_array_equal(stored(scene)[1], (scl == 4).repeat(2, 0).repeat(2, 1))
+    _, valid = preprocess.pixels("--resampling", "cubic")
+    np.testing.assert_array_equal(valid, (scl == 4).repeat(2, 0).repeat(2, 1))
 
 
-def test_a_missing_band_is_reported_with_the_available_ones(catalog: Catalog, run: Run) -> None:
+def test_a_missing_band_is_reported_with_the_available_ones(catalog: Catalog, preprocess: Preprocess) -> None:
     catalog.add()
-    scene = ready(catalog)
-    completed = preprocess(run, scene, bands=("blue", "swir", "coastal"))
-    assert completed.code == 3
-    assert "scene scene has no band swir, coastal; it has blue, red, scl" in completed.stderr
-    completed = preprocess(run, scene, "--mask", "qa")
-    assert completed.code == 3
-    assert "no band qa" in completed.stderr
+    preprocess(bands=("blue", "swir", "coastal")).ends(3, "no band swir, coastal", "it has blue, red, scl")
+    preprocess("--mask", "qa").ends(3, "no band qa")
 
 
-def test_a_missing_file_is_reported(catalog: Catalog, run: Run) -> None:
+def test_a_missing_file_is_reported(catalog: Catalog, preprocess: Preprocess) -> None:
     catalog.add()
-    scene = ready(catalog)
-    (scene / "red.tif").unlink()
-    completed = preprocess(run, scene)
-    assert completed.code == 3
-    assert "asset red is missing" in completed.stderr
+    (preprocess.scene / "red.tif").unlink()
+    preprocess().ends(3, "asset red is missing")
 
 
-def test_overviews_of_a_class_raster_do_not_invent_classes(catalog: Catalog, run: Run) -> None:
+def test_overviews_of_a_class_raster_do_not_invent_classes(catalog: Catalog, preprocess: Preprocess) -> None:
     scl = np.where(np.random.default_rng(3).random((512, 512)) < 0.5, 4, 8).astype(np.uint8)
     catalog.add(bands={"scl": scl}, overview_resampling="average", overview_count=3)
     arguments = ("--mask", "scl", "--masked", 8, "--resampling", "nearest")
-    completed = preprocess(run, ready(catalog), *arguments, shape=(102, 102), step=50.0, bands=("scl",))
-    assert completed.code == 0, completed.stderr
-    image, valid = stored(catalog.root / "s0")
+    image, valid = preprocess.pixels(*arguments, shape=(102, 102), step=50.0, bands=("scl",))
     np.testing.assert_array_equal(image[0], scl[2:512:5, 2:512:5])
     np.testing.assert_array_equal(valid, image[0] == 4)
 
 
-@pytest.mark.parametrize("remaining", ["half", "1 kB", "nothing"])
-@pytest.mark.parametrize("driver", ["COG", "GTiff", "JP2OpenJPEG"])
-def test_a_truncated_raster_gives_no_store(catalog: Catalog, run: Run, remaining: str, driver: str) -> None:
-    noise = np.random.default_rng(1).integers(1, 9999, (512, 512), np.uint16)
-    lossless = {"QUALITY": 100, "REVERSIBLE": "YES", "BLOCKXSIZE": 128, "BLOCKYSIZE": 128, "compress": None}
-    if driver == "JP2OpenJPEG":
-        catalog.add(bands={"red": noise})
-        catalog.items[0]["assets"]["red"]["href"] = "red.jp2"
-        write_raster(catalog.root / "s0" / "red.jp2", noise, driver=driver, nodata=None, **lossless)
-    else:
-        catalog.add(bands={"red": noise}, driver=driver)
-    scene = ready(catalog)
-    file = scene / catalog.items[0]["assets"]["red"]["href"]
-    os.truncate(file, {"half": file.stat().st_size // 2, "1 kB": 1000, "nothing": 0}[remaining])
-    arguments = ("--mask", "red", "--masked", 0)
-    completed = preprocess(run, scene, *arguments, shape=(512, 512), bands=("red",), size=())
-    assert completed.code == 4, completed.stderr
-    assert "scene scene, asset red" in completed.stderr
-    assert not (scene.parent.parent / "tiles.zarr").exists()
-
-
-def test_a_virtual_dataset_named_as_a_tiff_is_refused(catalog: Catalog, run: Run) -> None:
+def test_a_virtual_dataset_named_as_a_tiff_is_refused(catalog: Catalog, preprocess: Preprocess) -> None:
     catalog.add()
-    scene = ready(catalog)
-    (scene / "red.tif").write_text(
+    (preprocess.scene / "red.tif").write_text(
         '<VRTDataset rasterXSize="48" rasterYSize="64"><SRS>EPSG:32633</SRS>'
         "<GeoTransform>500000,10,0,5100000,0,-10</GeoTransform>"
         '<VRTRasterBand dataType="Byte" band="1" subClass="VRTRawRasterBand">'
         '<SourceFilename relativetoVRT="0">/etc/passwd</SourceFilename></VRTRasterBand></VRTDataset>'
     )
-    completed = preprocess(run, scene)
-    assert completed.code == 8, completed.stderr
-    assert "asset red" in completed.stderr
-    assert not (scene.parent.parent / "tiles.zarr").exists()
+    preprocess().ends(8, "asset red")
 
 
-def test_other_formats_are_not_opened(catalog: Catalog, run: Run) -> None:
+def test_other_formats_are_not_opened(catalog: Catalog, preprocess: Preprocess) -> None:
     catalog.add()
-    scene = ready(catalog)
-    write_raster(scene / "red.png", numbered((64, 48)), driver="PNG", nodata=None, compress=None)
-    (scene / "red.png").rename(scene / "red.tif")
-    assert preprocess(run, scene).code == 4
+    write_raster(preprocess.scene / "red.png", numbered((64, 48)), driver="PNG", nodata=None, compress=None)
+    (preprocess.scene / "red.png").rename(preprocess.scene / "red.tif")
+    preprocess().ends(4)
 
 
-def test_a_raster_without_georeference_is_reported(catalog: Catalog, run: Run) -> None:
+def test_a_raster_without_georeference_is_reported(catalog: Catalog, preprocess: Preprocess) -> None:
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning
 
     catalog.add()
-    scene = ready(catalog)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
-        with rasterio.open(
-            scene / "red.tif", "w", driver="GTiff", height=64, width=48, count=1, dtype="uint16"
-        ) as file:
+        size = {"height": 64, "width": 48, "count": 1, "dtype": "uint16"}
+        with rasterio.open(preprocess.scene / "red.tif", "w", driver="GTiff", **size) as file:
             file.write(numbered((64, 48)), 1)
-    completed = preprocess(run, scene)
-    assert completed.code == 3, completed.stderr
-    assert "asset red (red.tif) is not georeferenced: it has no CRS or no geotransform" in completed.stderr
+    preprocess().ends(3, "asset red (red.tif) is not georeferenced")
 
 
 @pytest.mark.parametrize(
     "georeference", [{"crs": "EPSG:32601"}, {"left": 15.0, "top": 46.0, "step": 1e-4}, {"left": LEFT + 1e5}], ids=str
 )
 def test_a_raster_outside_the_grid_is_reported_and_never_all_nodata(
-    catalog: Catalog, run: Run, georeference: dict[str, Any]
+    catalog: Catalog, preprocess: Preprocess, georeference: dict[str, Any]
 ) -> None:
     catalog.add()
-    scene = ready(catalog)
-    write_raster(scene / "red.tif", numbered((64, 48)), **georeference)
-    completed = preprocess(run, scene)
-    assert completed.code == 3, completed.stderr
-    assert "asset red covers" in completed.stderr
-    assert "outside the grid at" in completed.stderr
+    write_raster(preprocess.scene / "red.tif", numbered((64, 48)), **georeference)
+    preprocess().ends(3, "asset red covers", "outside the grid at")
 
 
-def test_a_scene_without_a_valid_pixel_is_recorded_as_such(catalog: Catalog, run: Run) -> None:
+def test_a_scene_without_a_valid_pixel_is_recorded_as_such(catalog: Catalog, preprocess: Preprocess) -> None:
     empty = np.zeros((64, 48), np.uint16)
-    catalog.add(bands={"blue": empty, "red": empty, "scl": np.full((64, 48), 4, np.uint8)})
-    scene = ready(catalog)
-    assert preprocess(run, scene).code == 0
-    assert not stored(scene)[1].any()
-    assert Tiles(scene.parent.parent / "tiles.zarr").attributes["valid_fraction"] == 0
-    verify(scene.parent.parent / "tiles.zarr")
+    catalog.add(bands={"blue": empty, "red": empty, "scl": CLEAR})
+    tiles = preprocess.tiles()
+    assert not tiles.read("valid").any()
+    assert tiles.attributes["valid_fraction"] == 0
+    verify(preprocess.store)
 
 
 @pytest.mark.parametrize("fault", ["virtual dataset", "missing band", "outside"])
 def test_a_scene_with_bad_data_is_left_out_with_the_reason_where_the_config_says_so(
-    catalog: Catalog, run: Run, caplog: pytest.LogCaptureFixture, fault: str
+    catalog: Catalog, preprocess: Preprocess, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     catalog.add()
-    scene = ready(catalog)
+    reasons = {"virtual dataset": "is XML", "missing band": "has no band swir", "outside": "outside the grid"}
     if fault == "virtual dataset":
-        (scene / "red.tif").write_text("<VRTDataset></VRTDataset>")
+        (preprocess.scene / "red.tif").write_text("<VRTDataset></VRTDataset>")
     elif fault == "outside":
-        write_raster(scene / "red.tif", numbered((64, 48)), left=LEFT + 1e5)
+        write_raster(preprocess.scene / "red.tif", numbered((64, 48)), left=LEFT + 1e5)
     bands = ("blue", "swir") if fault == "missing band" else ("blue", "red")
-    store = scene.parent.parent / "tiles.zarr"
-    assert preprocess(run, scene, bands=bands).code in (3, 8)
-    assert not store.exists()
-    completed = preprocess(run, scene, "--on-bad", "leave_out", bands=bands)
-    assert completed.code == 0, completed.stderr
-    tiles = Tiles(store)
+    assert preprocess(bands=bands).code in (3, 8)
+    tiles = preprocess.tiles("--on-bad", "leave_out", bands=bands)
     (reason,) = tiles.attributes["left_out"].values()
-    assert {"virtual dataset": "is XML", "missing band": "has no band swir", "outside": "outside the grid"}[
-        fault
-    ] in reason
-    assert str(scene.parent) not in reason
+    assert reasons[fault] in reason
+    assert str(catalog.root) not in reason
     assert (tiles.shape, tiles.names, tiles.attributes["valid_fraction"]) == ((64, 48), bands, 0)
     assert not tiles.read("valid").any()
     assert [*find_errors(tiles)] == []
     assert f"event=scene_left_out scene=scene reason={reason!r}" in caplog.text
 
 
-def test_wrong_settings_and_damaged_files_leave_no_scene_out(catalog: Catalog, run: Run) -> None:
+def test_wrong_settings_and_damaged_files_leave_no_scene_out(catalog: Catalog, preprocess: Preprocess) -> None:
     catalog.add(bands={"red": numbered((64, 48))})
-    scene = ready(catalog)
     leave_out = ("--on-bad", "leave_out")
-    assert preprocess(run, scene, *leave_out, "--mask", "red", bands=("red",)).code == 2
-    (scene / "red.tif").write_bytes((scene / "red.tif").read_bytes()[:-50])
-    assert preprocess(run, scene, *leave_out, "--mask", "none", bands=("red",)).code == 4
-    assert not (scene.parent.parent / "tiles.zarr").exists()
-
-
-def test_a_raster_that_declares_too_many_pixels_is_refused_before_it_is_read(catalog: Catalog, run: Run) -> None:
-    import rasterio
-    from rasterio.transform import from_origin
-
-    catalog.add()
-    scene = ready(catalog)
-    size = {"height": 400_000, "width": 400_000, "count": 1, "dtype": "uint16", "tiled": True, "BIGTIFF": "YES"}
-    georeference = {"crs": CRS, "transform": from_origin(LEFT, TOP, 10, 10), "blockxsize": 16384, "blockysize": 16384}
-    with rasterio.open(scene / "red.tif", "w", driver="GTiff", sparse_ok=True, **size, **georeference):
-        pass
-    completed = preprocess(run, scene)
-    assert completed.code == 8, completed.stderr
-    assert "400000 x 400000" in completed.stderr
+    preprocess(*leave_out, "--mask", "red", bands=("red",)).ends(2)
+    (preprocess.scene / "red.tif").write_bytes((preprocess.scene / "red.tif").read_bytes()[:-50])
+    preprocess(*leave_out, "--mask", "none", bands=("red",)).ends(4)
 
 
 APPLIED = [
@@ -455,7 +324,7 @@ APPLIED = [
 @pytest.mark.parametrize("key", ["raster:bands", "bands", None])
 def test_stored_numbers_are_scaled_by_the_processing_baseline_of_the_product(
     catalog: Catalog,
-    run: Run,
+    preprocess: Preprocess,
     properties: dict[str, Any],
     band: dict[str, Any],
     expected: tuple[float, float],
@@ -465,46 +334,39 @@ def test_stored_numbers_are_scaled_by_the_processing_baseline_of_the_product(
     for asset in item["assets"].values():
         del asset["raster:bands"]
         asset.update({key: [dict(band)]} if key else band)
-    scene = ready(catalog)
-    completed = preprocess(run, scene, shape=(16, 16))
-    assert completed.code == 0, completed.stderr
-    tiles = Tiles(scene.parent.parent / "tiles.zarr")
+    tiles = preprocess.tiles(shape=(16, 16))
     assert tiles.scaling == pytest.approx(expected)
     reflectance = tiles.physical(("red",))[0]
     np.testing.assert_allclose(reflectance, numbered((16, 16), 101) * expected[0] + expected[1], rtol=1e-6)
 
 
-def test_bands_of_different_scales_are_reported(catalog: Catalog, run: Run) -> None:
+def test_bands_of_different_scales_are_reported(catalog: Catalog, preprocess: Preprocess) -> None:
     item = catalog.add()
     item["assets"]["red"]["raster:bands"][0]["scale"] = 0.5
-    completed = preprocess(run, ready(catalog))
-    assert completed.code == 3
-    assert "different scales" in completed.stderr
+    preprocess().ends(3, "different scales")
 
 
 @pytest.mark.parametrize("value", [-9999, 70000, "much"])
-def test_nodata_that_the_pixels_cannot_hold_is_reported(catalog: Catalog, run: Run, value: object) -> None:
+def test_nodata_that_the_pixels_cannot_hold_is_reported(
+    catalog: Catalog, preprocess: Preprocess, value: object
+) -> None:
     item = catalog.add()
     item["assets"]["red"]["raster:bands"][0]["nodata"] = value
-    completed = preprocess(run, ready(catalog))
-    assert completed.code == 3, completed.stderr
+    completed = preprocess().ends(3)
     assert re.search(r"\bassets?[ .]red\b", completed.stderr)
 
 
 @pytest.mark.parametrize("nodata", [float("nan"), -9999.0, None])
 @pytest.mark.parametrize("resampling", ["nearest", "bilinear"])
 def test_float_bands_with_gaps_are_valid_where_they_are_finite(
-    catalog: Catalog, run: Run, nodata: float | None, resampling: str
+    catalog: Catalog, preprocess: Preprocess, nodata: float | None, resampling: str
 ) -> None:
     power = numbered((64, 48)).astype(np.float32) / 7
     power[4, 5], power[6, 7], power[8, 9] = np.nan, np.inf, -9999.0
-    item = catalog.add(bands={"vv": power, "scl": np.full((64, 48), 4, np.uint8)}, nodata=None, driver="GTiff")
+    item = catalog.add(bands={"vv": power, "scl": CLEAR}, nodata=None, driver="GTiff")
     write_raster(catalog.root / "s0" / "vv.tif", power, nodata=nodata)
     item["assets"]["vv"]["raster:bands"][0]["nodata"] = None if nodata is None else str(nodata)
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--resampling", resampling, bands=("vv",))
-    assert completed.code == 0, completed.stderr
-    image, valid = stored(scene)
+    image, valid = preprocess.pixels("--resampling", resampling, bands=("vv",))
     gaps = [(4, 5), (6, 7), (8, 9)] if nodata == -9999.0 else [(4, 5), (6, 7)]
     assert sorted(map(tuple, np.argwhere(~valid).tolist())) == gaps
     assert np.isfinite(image).all()
@@ -512,11 +374,10 @@ def test_float_bands_with_gaps_are_valid_where_they_are_finite(
     assert image.dtype == np.float32
 
 
-def test_a_store_opens_in_xarray_with_georeference_and_units(catalog: Catalog, run: Run) -> None:
+def test_a_store_opens_in_xarray_with_georeference_and_units(catalog: Catalog, preprocess: Preprocess) -> None:
     catalog.add()
-    scene = ready(catalog)
-    assert preprocess(run, scene).code == 0
-    with xarray.open_zarr(scene.parent.parent / "tiles.zarr", chunks=None, decode_coords="all") as store:
+    preprocess().ends(0)
+    with xarray.open_zarr(preprocess.store, chunks=None, decode_coords="all") as store:
         np.testing.assert_array_equal(store.x, LEFT + 5 + 10 * np.arange(48))
         np.testing.assert_array_equal(store.y, TOP - 5 - 10 * np.arange(64))
         assert store.image.dims == ("band", "y", "x")
@@ -527,82 +388,59 @@ def test_a_store_opens_in_xarray_with_georeference_and_units(catalog: Catalog, r
         assert list(georeference.transform())[:6] == [10.0, 0.0, LEFT, 0.0, -10.0, TOP]
 
 
-def test_the_part_of_a_scene_beyond_its_orbit_is_nan_in_xarray(catalog: Catalog, run: Run) -> None:
+def test_the_part_of_a_scene_beyond_its_orbit_is_nan_in_xarray(catalog: Catalog, preprocess: Preprocess) -> None:
     blue, red = numbered((64, 48)), numbered((64, 48), 101)
     blue[:, :6] = red[:, :6] = red[0, 7] = 0
-    catalog.add(bands={"blue": blue, "red": red, "scl": np.full((64, 48), 4, np.uint8)})
-    scene = ready(catalog)
-    assert preprocess(run, scene).code == 0
-    with xarray.open_zarr(scene.parent.parent / "tiles.zarr") as store:
+    catalog.add(bands={"blue": blue, "red": red, "scl": CLEAR})
+    preprocess().ends(0)
+    with xarray.open_zarr(preprocess.store) as store:
         np.testing.assert_array_equal(np.isnan(store["image"]), np.stack([blue, red]) == 0)
         assert float(store["image"].sel(band="red").mean()) == pytest.approx(1e-4 * red[red > 0].mean())
         assert store["time"].values == np.datetime64("2023-08-01T10:00:00")
         assert store["valid"].attrs["flag_meanings"] == "not_usable usable"
 
 
-def test_a_zero_that_is_data_is_never_declared_as_nodata(catalog: Catalog, run: Run) -> None:
+def test_a_zero_that_is_data_is_never_declared_as_nodata(catalog: Catalog, preprocess: Preprocess) -> None:
     height = numbered((64, 48), 0)
-    bands = {"blue": height, "red": numbered((64, 48), 101), "scl": np.full((64, 48), 4, np.uint8)}
+    bands = {"blue": height, "red": numbered((64, 48), 101), "scl": CLEAR}
     item = catalog.add(bands=bands, nodata=None)
     for asset in item["assets"].values():
         asset["raster:bands"][0]["nodata"] = None
     item["collection"] = "heights"
-    scene = ready(catalog)
-    assert preprocess(run, scene).code == 0
-    with xarray.open_zarr(scene.parent.parent / "tiles.zarr") as store:
+    preprocess().ends(0)
+    with xarray.open_zarr(preprocess.store) as store:
         assert not np.isnan(store["image"]).any()
         assert float(store["image"][0, 0, 0]) == 0
 
 
-@pytest.mark.parametrize(("shape", "chunk", "shard"), [((64, 48), 16, 32), ((70, 50), 16, 64), ((64, 48), 64, 2048)])
-def test_files_are_as_many_as_predicted(
-    catalog: Catalog, run: Run, shape: tuple[int, int], chunk: int, shard: int
-) -> None:
-    catalog.add()
-    scene = ready(catalog)
-    assert preprocess(run, scene, shape=shape, size=("--chunk", chunk, "--shard", shard)).code == 0
-    store = scene.parent.parent / "tiles.zarr"
-    predicted = Layout(chunk, shard).files(shape)
-    for name in ("image", "valid"):
-        assert len([p for p in (store / name / "c").rglob("*") if p.is_file()]) == predicted
-
-
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_two_runs_give_identical_bytes(catalog: Catalog, run: Run, codec: str) -> None:
+def test_two_runs_give_identical_bytes(catalog: Catalog, preprocess: Preprocess, codec: str) -> None:
     noise = np.random.default_rng(2).integers(1, 400, (512, 512), np.uint16)
     catalog.add(bands={"blue": noise, "red": noise[::-1], "scl": np.full((512, 512), 4, np.uint8)})
-    scene = ready(catalog)
-    store, digests = scene.parent.parent / "tiles.zarr", set()
+    store, digests = preprocess.store, set()
     for _ in range(3):
         arguments = ("--codec", codec)
-        assert preprocess(run, scene, *arguments, shape=(512, 512), size=("--chunk", 128, "--shard", 256)).code == 0
+        preprocess(*arguments, shape=(512, 512), size=("--chunk", 128, "--shard", 256)).ends(0)
         digests.add(digest(store))
         shutil.rmtree(store)
     assert len(digests) == 1
 
 
-def test_a_shard_that_was_deleted_is_found(catalog: Catalog, run: Run) -> None:
+def test_a_shard_that_was_deleted_is_found(catalog: Catalog, run: Run, preprocess: Preprocess) -> None:
     catalog.add()
-    scene = ready(catalog)
-    assert preprocess(run, scene).code == 0
-    folder = scene.parent.parent
-    assert run("verify", folder).code == 0
-    (folder / "tiles.zarr" / "image" / "c" / "0" / "1" / "0").unlink()
-    completed = run("verify", folder)
-    assert completed.code == 4
-    assert "image/c/0/1/0 is missing" in completed.stderr
+    preprocess().ends(0)
+    run("verify", preprocess.folder).ends(0)
+    (preprocess.store / "image/c/0/1/0").unlink()
+    run("verify", preprocess.folder).ends(4, "image/c/0/1/0 is missing")
 
 
-def test_a_shard_of_half_chunks_is_a_usage_error(catalog: Catalog, run: Run) -> None:
+def test_a_shard_of_half_chunks_is_a_usage_error(catalog: Catalog, preprocess: Preprocess) -> None:
     catalog.add()
-    completed = preprocess(run, ready(catalog), size=("--chunk", 96, "--shard", 256))
-    assert completed.code == 2
-    assert "not a multiple of the chunk edge" in completed.stderr
+    preprocess(size=("--chunk", 96, "--shard", 256)).ends(2, "not a multiple of the chunk edge")
 
 
-def test_a_store_contains_no_path_of_this_machine(catalog: Catalog, run: Run) -> None:
+def test_a_store_contains_no_path_of_this_machine(catalog: Catalog, preprocess: Preprocess) -> None:
     catalog.add()
-    scene = ready(catalog)
-    assert preprocess(run, scene).code == 0
-    for file in (scene.parent.parent / "tiles.zarr").rglob("*.json"):
-        assert str(scene.parent.parent) not in file.read_text()
+    preprocess().ends(0)
+    for file in preprocess.store.rglob("*.json"):
+        assert str(preprocess.folder) not in file.read_text()

@@ -3,8 +3,7 @@
 The rows of the project's table of faults, and their tests. A test is in this file unless another is named;
 `clock` and `revisions` are in tests/workflow.
 
-P01 truncated raster: a_truncated_raster_gives_no_store (preprocess),
-    a_raster_that_lost_its_last_hundredth_is_reported_with_the_block
+P01 truncated raster: a_truncated_raster_gives_no_store
 P03 flipped byte of a JPEG 2000 file, P05 of a plain TIFF: a_flipped_bit_that_still_decodes_is_found_by_the_manifest
 P04 no data at all: a_scene_without_a_valid_pixel_is_recorded_as_such (preprocess),
     a_sparse_file_is_recorded_as_without_data
@@ -50,8 +49,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loopback import Loopback
-from scenery import CRS, LEFT, STEP, TOP, Catalog, Run, numbered, write_raster
-from test_preprocess import SMALL, preprocess, ready, stored
+from scenery import CLEAR, CRS, LEFT, SMALL, STEP, TOP, Catalog, Preprocess, numbered, write_raster
 
 from eopipe.arrays import AnyArray
 from eopipe.contract import stage
@@ -63,64 +61,61 @@ from eopipe.tiles.store import Tiles
 LOSSLESS = {"QUALITY": 100, "REVERSIBLE": "YES", "BLOCKXSIZE": 128, "BLOCKYSIZE": 128, "compress": None}
 
 
-def noisy(catalog: Catalog, driver: str, **raster: Any) -> tuple[Path, Path]:
-    """Build a fetched scene of one band of noise; the scene and the band's file."""
+NOISY: dict[str, Any] = {"shape": (512, 512), "bands": ("red",)}
+
+
+def noisy(catalog: Catalog, driver: str, **raster: Any) -> Path:
+    """Add a scene of one band of noise, as `NOISY` has it; the band's file."""
     noise = np.random.default_rng(1).integers(1, 9999, (512, 512), np.uint16)
     jpeg = driver == "JP2OpenJPEG"
     item = catalog.add(bands={"red": noise}, driver="GTiff" if jpeg else driver, **({} if jpeg else raster))
-    scene = ready(catalog)
-    if jpeg:
-        item["assets"]["red"]["href"] = "red.jp2"
-        write_raster(scene / "red.jp2", noise, driver=driver, nodata=None, **LOSSLESS)
-        (scene / "red.tif").unlink()
-    return ready(catalog), scene / item["assets"]["red"]["href"]
+    file = catalog.root / "s0/red.tif"
+    if not jpeg:
+        return file
+    file.unlink()
+    item["assets"]["red"]["href"] = "red.jp2"
+    return write_raster(file.with_suffix(".jp2"), noise, driver=driver, nodata=None, **LOSSLESS)
 
 
+@pytest.mark.parametrize("remaining", ["99 %", "half", "1 kB", "nothing"])
 @pytest.mark.parametrize("driver", ["COG", "GTiff", "JP2OpenJPEG"])
-def test_a_raster_that_lost_its_last_hundredth_is_reported_with_the_block(
-    catalog: Catalog, run: Run, driver: str
+def test_a_truncated_raster_gives_no_store(
+    catalog: Catalog, preprocess: Preprocess, driver: str, remaining: str
 ) -> None:
-    scene, file = noisy(catalog, driver)
-    os.truncate(file, file.stat().st_size * 99 // 100)
-    completed = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
-    assert completed.code == 4, completed.stderr
-    assert "scene scene, asset red is truncated or damaged near row" in completed.stderr
-    assert f"remove the folder {scene} and fetch the scene again" in completed.stderr
-    assert not (scene.parent.parent / "tiles.zarr").exists()
+    file = noisy(catalog, driver)
+    size = file.stat().st_size
+    os.truncate(file, {"99 %": size * 99 // 100, "half": size // 2, "1 kB": 1000, "nothing": 0}[remaining])
+    completed = preprocess("--mask", "none", **NOISY, size=())
+    completed.ends(4, "scene scene, asset red", f"remove the folder {preprocess.scene}")
+    assert remaining != "99 %" or "damaged near row" in completed.stderr
 
 
 @pytest.mark.parametrize("driver", ["GTiff", "JP2OpenJPEG"])
-def test_a_flipped_bit_that_still_decodes_is_found_by_the_manifest(catalog: Catalog, run: Run, driver: str) -> None:
-    scene, file = noisy(catalog, driver, compress=None)
-    write_manifest(scene)
+def test_a_flipped_bit_that_still_decodes_is_found_by_the_manifest(
+    catalog: Catalog, preprocess: Preprocess, driver: str
+) -> None:
+    file = noisy(catalog, driver, compress=None)
+    (preprocess.scene / "scene.json").write_text(json.dumps(catalog.items[0]))
+    write_manifest(preprocess.scene)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    completed = preprocess(run, scene, "--mask", "none", shape=(512, 512), bands=("red",), size=())
-    assert completed.code == 4, completed.stderr
-    assert f"{file.name} has other content than the manifest says" in completed.stderr
-    assert not (scene.parent.parent / "tiles.zarr").exists()
+    preprocess("--mask", "none", **NOISY, size=()).ends(4, f"{file.name} has other content than the manifest says")
 
 
-def attributes_of(scene: Path) -> dict[str, Any]:
-    """The attributes of the store."""
-    return Tiles(scene.parent.parent / "tiles.zarr").attributes
-
-
-def test_a_sparse_file_is_recorded_as_without_data(catalog: Catalog, run: Run) -> None:
+def test_a_sparse_file_is_recorded_as_without_data(catalog: Catalog, preprocess: Preprocess) -> None:
     import rasterio
     from rasterio.transform import from_origin
 
     catalog.add(bands={"red": numbered((64, 48))})
-    scene = ready(catalog)
     size = {"height": 64, "width": 48, "count": 1, "dtype": "uint16", "crs": CRS, "nodata": 0, "sparse_ok": True}
-    with rasterio.open(scene / "red.tif", "w", driver="GTiff", transform=from_origin(LEFT, TOP, STEP, STEP), **size):
+    path, transform = preprocess.scene / "red.tif", from_origin(LEFT, TOP, STEP, STEP)
+    with rasterio.open(path, "w", driver="GTiff", transform=transform, **size):
         pass
-    assert preprocess(run, scene, "--mask", "none", bands=("red",)).code == 0
-    attributes = attributes_of(scene)
+    attributes = preprocess.tiles("--mask", "none", bands=("red",)).attributes
     assert attributes["valid_fraction"] == 0
     assert attributes["quality"]["nodata"] == 1
-    verify(scene.parent.parent / "tiles.zarr")
+    verify(preprocess.store)
 
 
 WMS = """<GDAL_WMS><Service name="TMS"><ServerUrl>URL/${z}/${x}/${y}.tif</ServerUrl></Service><DataWindow>
@@ -135,16 +130,14 @@ VRT = """<VRTDataset rasterXSize="48" rasterYSize="64"><SRS>EPSG:32633</SRS>
 @pytest.mark.parametrize("text", [VRT, WMS, "\n  " + VRT, "\ufeff" + VRT], ids=["vrt", "wms", "spaces", "mark"])
 @pytest.mark.parametrize("asset", ["red", "scl"])
 def test_no_file_makes_gdal_connect_to_a_server(
-    catalog: Catalog, run: Run, web: Loopback, text: str, asset: str
+    catalog: Catalog, preprocess: Preprocess, web: Loopback, text: str, asset: str
 ) -> None:
     catalog.add()
-    scene = ready(catalog)
-    (scene / f"{asset}.tif").write_text(text.replace("URL", web.url))
-    completed = preprocess(run, scene)
+    (preprocess.scene / f"{asset}.tif").write_text(text.replace("URL", web.url))
+    completed = preprocess()
     assert completed.code in (4, 8), completed.stderr
     assert f"asset {asset}" in completed.stderr
     assert web.received == []
-    assert not (scene.parent.parent / "tiles.zarr").exists()
 
 
 BOUNDED = "import resource; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30));"
@@ -159,17 +152,17 @@ def test_a_raster_that_declares_too_much_is_refused_before_memory_is_allocated(c
     from rasterio.transform import from_origin
 
     catalog.add()
-    scene = ready(catalog)
+    path, folder = catalog.root / "s0/red.tif", catalog.root.parent
     # One block has the full width, so that the directory itself stays small.
     block = {"tiled": True, "blockxsize": 1 << 20, "blockysize": 1 << 20} if edge > 10**6 else {"blockysize": 4000}
     size = {"height": edge if edge < 10**6 else 100_000, "width": edge, "count": 1, "dtype": "uint16"}
     georeference = {"crs": CRS, "transform": from_origin(LEFT, TOP, 10, 10), "BIGTIFF": "YES", "sparse_ok": True}
-    with rasterio.open(scene / "red.tif", "w", driver="GTiff", **size, **georeference, **block):
+    with rasterio.open(path, "w", driver="GTiff", **size, **georeference, **block):
         pass
-    assert (scene / "red.tif").stat().st_size < 1 << 20
-    folder = scene.parent.parent
+    assert path.stat().st_size < 1 << 20
+    (path.parent / "scene.json").write_text(json.dumps(catalog.items[0]))
     write_json(folder / "grid.json", {"crs": CRS, "shape": [64, 48], "transform": [10.0, 0.0, LEFT, 0.0, -10.0, TOP]})
-    arguments = ["--scene", scene, "--grid", folder / "grid.json", "--tiles", folder / "t.zarr", "--bands", "red"]
+    arguments = ["--scene", path.parent, "--grid", folder / "grid.json", "--tiles", folder / "t.zarr", "--bands", "red"]
     done = subprocess.run(
         [sys.executable, "-c", STARTED, "preprocess", *map(str, arguments)], capture_output=True, text=True, check=False
     )
@@ -181,27 +174,21 @@ def test_a_raster_that_declares_too_much_is_refused_before_memory_is_allocated(c
 
 @pytest.mark.parametrize("asset", ["red", "scl"])
 def test_an_item_and_a_file_that_contradict_each_other_are_reported_with_both(
-    catalog: Catalog, run: Run, asset: str
+    catalog: Catalog, preprocess: Preprocess, asset: str
 ) -> None:
     # Both are on the grid: the zones differ only in the ellipsoid.
     catalog.add()
-    scene = ready(catalog)
-    pixels = np.full((64, 48), 4, np.uint8) if asset == "scl" else numbered((64, 48))
-    write_raster(scene / f"{asset}.tif", pixels, crs="EPSG:25833")
-    completed = preprocess(run, scene)
-    assert completed.code == 3, completed.stderr
-    assert (
-        f"scene scene, asset {asset} is in EPSG:25833 according to its file, but in EPSG:32633 according to its item"
-        in completed.stderr
-    )
+    pixels = CLEAR if asset == "scl" else numbered((64, 48))
+    write_raster(preprocess.scene / f"{asset}.tif", pixels, crs="EPSG:25833")
+    preprocess().ends(3, f"asset {asset} is in EPSG:25833 according to its file", "in EPSG:32633 according to its item")
     catalog.items[0]["properties"]["proj:code"] = "EPSG:25833"
-    assert preprocess(run, ready(catalog)).code == 3, "now the other asset contradicts"
+    preprocess().ends(3)
     del catalog.items[0]["properties"]["proj:code"]
-    assert preprocess(run, ready(catalog)).code == 0, "an item that says nothing contradicts nothing"
+    preprocess().ends(0)
 
 
 @pytest.mark.parametrize("shift", [0.5, 0.25, 1 / 3])
-def test_bands_half_a_pixel_apart_are_aligned(catalog: Catalog, run: Run, shift: float) -> None:
+def test_bands_half_a_pixel_apart_are_aligned(catalog: Catalog, preprocess: Preprocess, shift: float) -> None:
     # Values of pixels are the positions of their centres on the grid, in pixels, before and after resampling.
     fine = np.tile(np.arange(48, dtype=np.float32) + 0.5, (64, 1))
     coarse = np.tile((np.arange(24, dtype=np.float32) + 0.5) * 2 + shift, (32, 1))
@@ -209,10 +196,7 @@ def test_bands_half_a_pixel_apart_are_aligned(catalog: Catalog, run: Run, shift:
     write_raster(
         catalog.root / "s0" / "swir.tif", coarse, left=LEFT + shift * STEP, step=20.0, nodata=None, driver="GTiff"
     )
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--mask", "none", bands=("blue", "swir"))
-    assert completed.code == 0, completed.stderr
-    image, valid = stored(scene)
+    image, valid = preprocess.pixels("--mask", "none", bands=("blue", "swir"))
     inside = np.zeros((64, 48), bool)
     inside[:, 4:44] = True
     assert valid[inside].all()
@@ -233,42 +217,38 @@ def broken_numbers(kind: str) -> tuple[AnyArray, AnyArray, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["float32", "int16", "uint16"])
-def test_invalid_pixels_are_counted(catalog: Catalog, run: Run, kind: str) -> None:
+def test_invalid_pixels_are_counted(catalog: Catalog, preprocess: Preprocess, kind: str) -> None:
     pixels, invalid, raster_band = broken_numbers(kind)
     item = catalog.add(bands={"red": pixels}, nodata=None, driver="GTiff")
     item["assets"]["red"]["raster:bands"] = [raster_band]
-    scene = ready(catalog)
-    completed = preprocess(run, scene, "--mask", "none", bands=("red",))
-    assert completed.code == 0, completed.stderr
-    image, valid = stored(scene)
+    image, valid = preprocess.pixels("--mask", "none", bands=("red",))
     np.testing.assert_array_equal(valid, ~invalid)
     assert np.isfinite(image).all()
-    assert attributes_of(scene)["valid_fraction"] == pytest.approx(valid.mean(), abs=1e-6)
-    assert attributes_of(scene)["quality"]["nodata"] == pytest.approx(invalid.mean(), abs=1e-6)
+    attributes = Tiles(preprocess.store).attributes
+    assert attributes["valid_fraction"] == pytest.approx(valid.mean(), abs=1e-6)
+    assert attributes["quality"]["nodata"] == pytest.approx(invalid.mean(), abs=1e-6)
 
 
-def test_every_pixel_is_valid_or_counted_once(catalog: Catalog, run: Run) -> None:
+def test_every_pixel_is_valid_or_counted_once(catalog: Catalog, preprocess: Preprocess) -> None:
     blue, red = numbered((64, 48)), numbered((64, 48))
     blue[:3], red[2:5] = 0, 0
-    scl = np.full((64, 48), 4, np.uint8)
+    scl = CLEAR.copy()
     scl[4:9] = 9
     catalog.add(bands={"blue": blue, "red": red, "scl": scl})
-    scene = ready(catalog)
-    assert preprocess(run, scene, "--saturated", 3000).code == 0
-    quality = attributes_of(scene)["quality"]
+    attributes = preprocess.tiles("--saturated", 3000).attributes
+    quality = attributes["quality"]
     assert quality["nodata"] == pytest.approx(5 / 64, abs=1e-6)
     assert quality["masked"] == pytest.approx(4 / 64, abs=1e-6)
     assert quality["saturated"] == pytest.approx((numbered((64, 48)) >= 3000).mean(), abs=1e-6)
-    assert sum(quality.values()) + attributes_of(scene)["valid_fraction"] == pytest.approx(1, abs=1e-5)
+    assert sum(quality.values()) + attributes["valid_fraction"] == pytest.approx(1, abs=1e-5)
 
 
-def test_two_jobs_on_one_store_leave_the_complete_store_of_one(catalog: Catalog, run: Run) -> None:
+def test_two_jobs_on_one_store_leave_the_complete_store_of_one(catalog: Catalog, preprocess: Preprocess) -> None:
     digests = set()
     for number in range(2):
         catalog.add(f"scene{number}", {"red": numbered((64, 48), 1 + 4000 * number)})
-        scene = ready(catalog, number)
-        assert preprocess(run, scene, "--mask", "none", bands=("red",)).code == 0
-        digests.add(digest(scene.parent.parent / "tiles.zarr"))
+        preprocess("--mask", "none", bands=("red",), number=number).ends(0)
+        digests.add(digest(preprocess.store))
     folder = catalog.root.parent
     arguments = ["--grid", folder / "grid.json", "--tiles", folder / "tiles.zarr"]
     arguments += ["--bands", "red", "--mask", "none", *SMALL]
@@ -300,23 +280,16 @@ def test_concurrent_writers_never_mix(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_full_disk_keeps_the_old_store(catalog: Catalog, run: Run, small_disk: Callable[[str], Path]) -> None:
+def test_a_full_disk_keeps_the_old_store(
+    catalog: Catalog, preprocess: Preprocess, small_disk: Callable[[str], Path]
+) -> None:
     disk = small_disk("size=400k")
-    scene, _ = noisy(catalog, "GTiff")
+    noisy(catalog, "GTiff")
     store = disk / "tiles.zarr"
 
     def make(shape: tuple[int, int]) -> int:
-        return preprocess(
-            run,
-            scene,
-            "--mask",
-            "none",
-            "--tiles",
-            store,
-            shape=shape,
-            bands=("red",),
-            size=("--chunk", 64, "--shard", 64),
-        ).code
+        options = ("--mask", "none", "--tiles", store, "--chunk", 64, "--shard", 64)
+        return preprocess(*options, shape=shape, bands=("red",), size=()).code
 
     assert make((64, 64)) == 0
     before = digest(store)
@@ -327,11 +300,10 @@ def test_a_full_disk_keeps_the_old_store(catalog: Catalog, run: Run, small_disk:
 
 
 @pytest.fixture
-def store(catalog: Catalog, run: Run) -> Path:
+def store(catalog: Catalog, preprocess: Preprocess) -> Path:
     """A complete published store."""
     catalog.add()
-    assert preprocess(run, ready(catalog)).code == 0
-    return catalog.root.parent / "tiles.zarr"
+    return preprocess.tiles().path
 
 
 def change(store: Path, edit: Callable[[dict[str, Any]], None], *, listed: bool) -> None:
@@ -401,15 +373,13 @@ def test_a_store_that_was_only_rewritten_reads_well(store: Path, listed: bool) -
 PIXELS = dict.fromkeys((1, 2, 3, 4, 5, 6), "56bf13b18112d12942f413c49c727debfe4785b42eb141478dca6c144db0afb0")
 
 
-def test_other_pixels_from_the_same_scene_need_another_revision(catalog: Catalog, run: Run) -> None:
+def test_other_pixels_from_the_same_scene_need_another_revision(catalog: Catalog, preprocess: Preprocess) -> None:
     scl = np.full((32, 24), 4, np.uint8)
     scl[10, 11], scl[20, 3] = 9, 0
     bands = {"blue": numbered((64, 48)), "swir": numbered((32, 24), 500), "scl": scl}
     catalog.add(bands=bands, steps={"swir": 20.0, "scl": 20.0})
-    scene = ready(catalog)
     arguments = ("--resampling", "nearest", "--dilate", 2, "--saturated", 3050)
-    assert preprocess(run, scene, *arguments, bands=("blue", "swir"), left=LEFT - 30).code == 0
-    image, valid = stored(scene)
+    image, valid = preprocess.pixels(*arguments, bands=("blue", "swir"), left=LEFT - 30)
     pixels = hashlib.sha256(image.astype("<u2").tobytes() + valid.tobytes()).hexdigest()
     assert PIXELS.get(stage("preprocess").revision) == pixels, "raise REVISION of preprocess, see docs/adr/README.md"
 

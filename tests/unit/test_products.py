@@ -56,6 +56,13 @@ def inputs(*pairs: tuple[Path, Path]) -> Paths:
     return {"classes": tuple(first for first, _ in pairs), "probabilities": tuple(second for _, second in pairs)}
 
 
+def make(folder: Path, *maps: AnyArray | tuple[Path, Path], name: str = "out", **options: Any) -> Path:
+    """The folder of the products of maps, or of maps of these numbers."""
+    pairs = [write_map(folder / "map", pair) if isinstance(pair, np.ndarray) else pair for pair in maps]
+    products(**inputs(*pairs), products=folder / name, **options)
+    return folder / name
+
+
 def polygons(folder: Path, layer: str = "classes") -> dict[str, Any]:
     """The columns of a layer of polygons, with the shapes and the CRS."""
     meta, _, wkb, fields = pyogrio.raw.read(folder / "polygons.gpkg", layer=layer)
@@ -114,9 +121,7 @@ def halves() -> AnyArray:
 
 
 def test_polygons_are_the_patches_of_the_map_with_their_class_and_its_name(tmp_path: Path) -> None:
-    pair = write_map(tmp_path / "map", halves())
-    products(**inputs(pair), products=tmp_path / "out", minimum_mapping_unit_ha=0)
-    layer = polygons(tmp_path / "out")
+    layer = polygons(make(tmp_path, halves(), minimum_mapping_unit_ha=0))
     by_class = dict(zip(layer["class"].tolist(), layer["shape"], strict=True))
     left, top = 500_000.0, 5_000_000.0
     forest = box(left + 100, top - 130, left + 130, top - 100)
@@ -130,12 +135,11 @@ def test_polygons_are_the_patches_of_the_map_with_their_class_and_its_name(tmp_p
 def test_a_patch_below_the_minimum_mapping_unit_becomes_what_is_around_it(tmp_path: Path) -> None:
     # The forest has 9 pixels of 0.01 hectares.
     pair = write_map(tmp_path / "map", halves())
-    products(**inputs(pair), products=tmp_path / "above", minimum_mapping_unit_ha=0.0901)
-    products(**inputs(pair), products=tmp_path / "below", minimum_mapping_unit_ha=0.11)
-    assert sorted(polygons(tmp_path / "above")["class"]) == [0, 1, 2]
-    assert sorted(polygons(tmp_path / "below")["class"]) == [0, 1]
-    total = [polygons(tmp_path / name)["area_ha"].sum() for name in ("above", "below")]
-    assert total[0] == pytest.approx(total[1], rel=1e-9)
+    units = {"above": 0.0901, "below": 0.11}
+    above, below = (polygons(make(tmp_path, pair, name=n, minimum_mapping_unit_ha=ha)) for n, ha in units.items())
+    assert sorted(above["class"]) == [0, 1, 2]
+    assert sorted(below["class"]) == [0, 1]
+    assert above["area_ha"].sum() == pytest.approx(below["area_ha"].sum(), rel=1e-9)
 
 
 def test_a_patch_stays_where_it_has_the_minimum_area_and_goes_where_part_of_a_pixel_is_missing(tmp_path: Path) -> None:
@@ -153,8 +157,7 @@ def test_a_patch_stays_where_it_has_the_minimum_area_and_goes_where_part_of_a_pi
 def test_a_patch_between_pixels_without_data_stays_and_no_data_never_grows(tmp_path: Path) -> None:
     numbers = np.full((40, 40), 255, np.uint8)
     numbers[5:25, 5:25], numbers[30, 30], numbers[10, 10] = 1, 2, 255
-    products(**inputs(write_map(tmp_path / "map", numbers)), products=tmp_path / "out", minimum_mapping_unit_ha=0.5)
-    layer = polygons(tmp_path / "out")
+    layer = polygons(make(tmp_path, numbers, minimum_mapping_unit_ha=0.5))
     areas = dict(zip(layer["class"].tolist(), (shape.area for shape in layer["shape"]), strict=True))
     assert areas == {1: 399 * 100.0, 2: 100.0}
 
@@ -164,9 +167,7 @@ def test_areas_are_those_of_the_ellipsoid_and_not_of_the_projection(tmp_path: Pa
     far = Affine(100.0, 0.0, 820_000.0, 0.0, -100.0, 5_000_000.0)
     numbers = np.zeros((50, 50), np.uint8)
     numbers[10:20, 10:40] = 1
-    pair = write_map(tmp_path / "map", numbers, far)
-    products(**inputs(pair), products=tmp_path / "out")
-    layer = polygons(tmp_path / "out")
+    layer = polygons(make(tmp_path, write_map(tmp_path / "map", numbers, far)))
     area = layer["area_ha"][layer["class"].tolist().index(1)]
     # Independently: by an equal-area projection, its edges densified to a pixel.
     shape = layer["shape"][layer["class"].tolist().index(1)].segmentize(100.0)
@@ -183,11 +184,10 @@ def test_areas_in_degrees_are_exact_for_long_parallels_and_large_pixels(tmp_path
     pair = write_map(tmp_path / "map", np.ones((4, 120), np.uint8), affine, "EPSG:4326")
     exact = degree_cell_hectares(59, 60, 5, 35)
     zone = write_zones(tmp_path / "zone.gpkg", {"all": box(5, 59, 35, 60)}, "EPSG:4326")
-    products(**inputs(pair), products=tmp_path / "out", zones=zone)
-    assert polygons(tmp_path / "out")["area_ha"] == pytest.approx([exact], rel=1e-5)
-    (row,) = rows(tmp_path / "out")
-    assert float(row["zone_ha"]) == pytest.approx(exact, rel=1e-5)
-    assert float(row["mapped_ha"]) == pytest.approx(exact, rel=1e-5)
+    folder = make(tmp_path, pair, zones=zone)
+    assert polygons(folder)["area_ha"] == pytest.approx([exact], rel=1e-5)
+    (row,) = rows(folder)
+    assert [float(row[name]) for name in ("zone_ha", "mapped_ha")] == pytest.approx([exact, exact], rel=1e-5)
 
 
 @pytest.mark.parametrize("crs", ["EPSG:32633", "EPSG:3857", "EPSG:4326", "EPSG:2154"])
@@ -228,30 +228,28 @@ def test_products_are_the_same_whatever_the_blocks_of_the_map_and_the_windows_ar
             target.write(source.read())
             target.write_colormap(1, source.colormap(1))
     zone = write_zones(tmp_path / "zone.gpkg", {"a": Point(505_120, 4_994_880).buffer(700, quad_segs=500)})
-    products(**inputs((first, shares)), products=tmp_path / "one", zones=zone)
-    products(**inputs((striped, shares)), products=tmp_path / "other", zones=zone)
+    maps = {"tiled": first, "rows": striped}
+    tiled, in_rows = (make(tmp_path, (path, shares), name=name, zones=zone) for name, path in maps.items())
     for name in ("polygons.gpkg", "entropy.tif", "zones.csv", "classes.qml"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes(), name
+        assert (tiled / name).read_bytes() == (in_rows / name).read_bytes(), name
     # The corner of four windows is in the zone.
     rows_of_pixels, columns = np.mgrid[:600, :700]
     inside = numbers[np.hypot(columns + 0.5 - 512, rows_of_pixels + 0.5 - 512) < 70]
-    (row,) = rows(tmp_path / "one")
+    (row,) = rows(tiled)
     counts = np.bincount(inside) / len(inside)
     assert [float(row[f"{name} share"]) for name in NAMES] == pytest.approx(counts.tolist(), abs=2e-4)
 
 
 def test_a_layer_has_the_polygons_of_all_parts_that_it_is_written_in(tmp_path: Path) -> None:
-    pair = write_map(tmp_path / "map", np.indices((160, 160)).sum(0) % 2)
-    products(**inputs(pair), products=tmp_path / "out", minimum_mapping_unit_ha=0)
-    layer = polygons(tmp_path / "out")
+    layer = polygons(make(tmp_path, np.indices((160, 160)).sum(0) % 2, minimum_mapping_unit_ha=0))
     assert np.bincount(layer["class"]).tolist() == [12_800, 12_800], "patches that touch at corners are apart"
     assert layer["area_ha"].sum() == pytest.approx(160 * 160 * 0.01, rel=1e-3)
 
 
 def test_the_style_has_the_colours_of_the_colour_table_and_the_names_of_the_classes(tmp_path: Path) -> None:
     pair = write_map(tmp_path / "map", halves())
-    products(**inputs(pair), products=tmp_path / "out")
-    renderer = ET.parse(tmp_path / "out/classes.qml").getroot().find("pipe/rasterrenderer")
+    folder = make(tmp_path, pair)
+    renderer = ET.parse(folder / "classes.qml").getroot().find("pipe/rasterrenderer")
     assert renderer is not None
     assert renderer.attrib["type"] == "paletted"
     entries = {int(e.attrib["value"]): (e.attrib["color"], e.attrib["label"]) for e in renderer.iter("paletteEntry")}
@@ -260,10 +258,10 @@ def test_the_style_has_the_colours_of_the_colour_table_and_the_names_of_the_clas
     colors = ["#{:02x}{:02x}{:02x}".format(*table[number][:3]) for number in range(3)]
     assert entries == dict(enumerate(zip(colors, NAMES, strict=True)))
     # QGIS takes a style of the name of the raster by itself.
-    assert (tmp_path / "out/classes.tif").read_bytes() == pair[0].read_bytes()
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert (folder / "classes.tif").read_bytes() == pair[0].read_bytes()
+    manifest = json.loads((folder / "manifest.json").read_text())
     assert {row["path"] for row in manifest["files"]} == {"classes.qml", "classes.tif", "entropy.tif", "polygons.gpkg"}
-    verify(tmp_path / "out")
+    verify(folder)
 
 
 def test_the_entropy_is_zero_where_one_class_is_certain_and_one_where_all_are_equal() -> None:
@@ -274,9 +272,9 @@ def test_the_entropy_is_zero_where_one_class_is_certain_and_one_where_all_are_eq
 
 def test_the_entropy_is_a_cloud_optimised_file_on_the_grid_of_the_map(tmp_path: Path) -> None:
     pair = write_map(tmp_path / "map", np.tile(halves(), (20, 20)))
-    products(**inputs(pair), products=tmp_path / "out")
-    assert cog_validate(tmp_path / "out/entropy.tif")[0]
-    with rasterio.open(tmp_path / "out/entropy.tif") as file, rasterio.open(pair[0]) as classes:
+    path = make(tmp_path, pair) / "entropy.tif"
+    assert cog_validate(path)[0]
+    with rasterio.open(path) as file, rasterio.open(pair[0]) as classes:
         assert (file.crs, file.transform, file.shape) == (classes.crs, classes.transform, classes.shape)
         assert (file.nodata, file.scales, file.descriptions) == (65_535, (1e-4,), ("normalised entropy",))
         value = -(0.8 * math.log(0.8) + 0.2 * math.log(0.1)) / math.log(3)
@@ -299,8 +297,7 @@ def test_a_zone_has_the_hectares_and_shares_of_the_pixels_whose_centres_it_conta
     turned = {name: box(*to_degrees.transform_bounds(*shape.buffer(-0.5).bounds)) for name, shape in in_map.items()}
     for number, zones in enumerate((in_map, turned)):
         path = write_zones(tmp_path / f"{number}.gpkg", zones, "EPSG:4326" if number else "EPSG:32633")
-        products(**inputs(pair), products=tmp_path / f"out{number}", zones=path)
-        both, forest, outside = rows(tmp_path / f"out{number}")
+        both, forest, outside = rows(make(tmp_path, pair, name=f"out{number}", zones=path))
         assert [row["zone"] for row in (both, forest, outside)] == [*in_map]
         # 29 columns of water: those of the last have no data.
         assert float(both["land ha"]) == pytest.approx(2.0, rel=1e-3)
@@ -319,14 +316,14 @@ def test_cells_have_their_layers_and_files_and_a_zone_over_both_is_one_row(tmp_p
     (lon, lat), zone = Transformer.from_crs("EPSG:32634", "EPSG:4326", always_xy=True).transform(257_500, 4_997_500), {}
     zone["all"] = box(lon - 3, lat - 1, lon + 3, lat + 1)
     path = write_zones(tmp_path / "zone.gpkg", zone, "EPSG:4326")
-    products(**inputs(west, east), products=tmp_path / "out", zones=path)
+    folder = make(tmp_path, west, east, zones=path)
     of_cells = {f"{name}.{cell}.{end}" for cell in ("utm33n", "utm34n")
                 for name, end in (("classes", "tif"), ("classes", "qml"), ("entropy", "tif"))}  # fmt: skip
-    names = {path.name for path in (tmp_path / "out").iterdir()}
+    names = {path.name for path in folder.iterdir()}
     assert names == of_cells | {"polygons.gpkg", "zones.csv", "manifest.json"}
     for cell, code in (("utm33n", 32633), ("utm34n", 32634)):
-        assert polygons(tmp_path / "out", cell)["crs"] == f"EPSG:{code}"
-    (row,) = rows(tmp_path / "out")
+        assert polygons(folder, cell)["crs"] == f"EPSG:{code}"
+    (row,) = rows(folder)
     assert row["map"] == ""
     assert float(row["wet & dry ha"]) == pytest.approx(2500, rel=3e-3)
     assert float(row["forest ha"]) == pytest.approx(2500, rel=3e-3)
@@ -334,8 +331,8 @@ def test_cells_have_their_layers_and_files_and_a_zone_over_both_is_one_row(tmp_p
 
 def test_maps_of_two_images_have_a_row_each_and_are_not_added(tmp_path: Path) -> None:
     pairs = [write_map(tmp_path / name, np.full((20, 20), n), scenes=name) for n, name in enumerate(("s1", "s2"))]
-    products(**inputs(*pairs), products=tmp_path / "out", zones=write_zones(tmp_path / "zone.gpkg", {"a": SQUARE}))
-    shares = [(row["map"], row["land share"]) for row in rows(tmp_path / "out")]
+    folder = make(tmp_path, *pairs, zones=write_zones(tmp_path / "zone.gpkg", {"a": SQUARE}))
+    shares = [(row["map"], row["land share"]) for row in rows(folder)]
     assert shares == [("s1", "1.000000"), ("s2", "0.000000")]
 
 
@@ -354,14 +351,14 @@ def write_values(folder: Path) -> tuple[Path, Path]:
 def test_values_have_mean_and_deviation_of_each_zone_and_nothing_else(tmp_path: Path) -> None:
     pair = write_values(tmp_path / "map")
     path = write_zones(tmp_path / "zone.gpkg", {"left": box(500_000, 4_999_960, 500_030, 5_000_000)})
-    products(**inputs(pair), products=tmp_path / "out", zones=path)
-    (row,) = rows(tmp_path / "out")
+    folder = make(tmp_path, pair, zones=path)
+    (row,) = rows(folder)
     figures = [float(row[f"{name} height (m)"]) for name in ("mean", "std")]
     assert figures == pytest.approx([2.0, 1.0], rel=1e-6)
     assert float(row["mapped_ha"]) == pytest.approx(0.08, rel=2e-3)
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"zones.csv", "manifest.json"}
-    with pytest.raises(UsageError, match="task regression have no product but the statistics of zones; give --zones"):
-        products(**inputs(pair), products=tmp_path / "none")
+    assert {path.name for path in folder.iterdir()} == {"zones.csv", "manifest.json"}
+    with pytest.raises(UsageError, match="task regression have no product but the statistics of zones"):
+        make(tmp_path, pair, name="none")
     assert not (tmp_path / "none").exists()
 
 
@@ -375,14 +372,12 @@ def test_several_labels_of_a_pixel_are_each_summed_up(tmp_path: Path) -> None:
             file.write(presence.astype(dtype))
     path = write_zones(tmp_path / "zone.gpkg", {"all": SQUARE})
     pair = tmp_path / "classes.tif", tmp_path / "probabilities.tif"
-    products(**inputs(pair), products=tmp_path / "out", zones=path)
-    (row,) = rows(tmp_path / "out")
+    (row,) = rows(make(tmp_path, pair, zones=path))
     assert [row[f"{name} share"] for name in NAMES] == ["1.000000", "0.500000", "0.000000"]
 
 
 def test_a_map_without_data_has_an_empty_layer(tmp_path: Path) -> None:
-    products(**inputs(write_map(tmp_path / "map", np.full((8, 8), 255))), products=tmp_path / "out")
-    assert len(polygons(tmp_path / "out")["class"]) == 0
+    assert len(polygons(make(tmp_path, np.full((8, 8), 255)))["class"]) == 0
 
 
 def test_zones_that_cannot_be_used_are_named_and_nothing_is_left(tmp_path: Path, run: Run) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scenery import Catalog, Run, numbered
-from test_preprocess import preprocess, ready, stored
+from scenery import Catalog, Preprocess, numbered
 
 from eopipe.arrays import AnyArray
 from eopipe.errors import BadInputError
@@ -161,14 +160,14 @@ def test_a_nodata_that_no_pixel_can_be_is_told(stated: float) -> None:
 EDGE = (16, 16)
 
 
-def scene_of(
+def add_scene(
     catalog: Catalog,
     bands: dict[str, AnyArray],
     stated: dict[str, Any] | None = None,
     *,
     collection: str = "sentinel",
     **properties: Any,
-) -> Path:
+) -> None:
     """A scene whose files say nothing of their numbers, and whose item says no more of each band than is stated."""
     item = catalog.add(bands=bands, properties=properties, driver="GTiff", nodata=None)
     item["collection"] = collection
@@ -176,12 +175,6 @@ def scene_of(
         del asset["raster:bands"]
         if stated is not None:
             asset["raster:bands"] = [stated]
-    return ready(catalog)
-
-
-def tiles_of(run: Run, scene: Path, *options: object, shape: tuple[int, int] = EDGE, bands: tuple[str, ...]) -> Tiles:
-    preprocess(run, scene, "--mask", "none", *options, shape=shape, bands=bands).ends(0)
-    return Tiles(scene.parent.parent / "tiles.zarr")
 
 
 # Field notes, E8: vegetation of reflectance 0.03 in red and 0.25 in near infrared.
@@ -197,31 +190,32 @@ def tiles_of(run: Run, scene: Path, *options: object, shape: tuple[int, int] = E
     ],
 )
 def test_a_vegetation_index_is_the_same_through_all_the_history(
-    catalog: Catalog, run: Run, properties: dict[str, Any], stated: dict[str, Any], shift: int
+    catalog: Catalog, preprocess: Preprocess, properties: dict[str, Any], stated: dict[str, Any], shift: int
 ) -> None:
     pixels = {"red": np.full(EDGE, 300 + shift, np.uint16), "nir": np.full(EDGE, 2500 + shift, np.uint16)}
-    tiles = tiles_of(run, scene_of(catalog, pixels, stated, **properties), bands=("red", "nir"))
+    add_scene(catalog, pixels, stated, **properties)
+    tiles = preprocess.tiles("--mask", "none", shape=EDGE, bands=("red", "nir"))
     red, nir = tiles.physical(("red", "nir"))
     np.testing.assert_allclose((nir - red) / (nir + red), 0.7857, atol=1e-4)
 
 
-def test_dark_pixels_of_new_baselines_are_negative_and_never_wrap(catalog: Catalog, run: Run) -> None:
+def test_dark_pixels_of_new_baselines_are_negative_and_never_wrap(catalog: Catalog, preprocess: Preprocess) -> None:
     dark = numbered((32, 32), 0)
-    scene = scene_of(catalog, {"red": dark}, **NEW)
-    physical = tiles_of(run, scene, shape=(32, 32), bands=("red",)).physical(("red",))[0]
-    image, valid = stored(scene)
+    add_scene(catalog, {"red": dark}, **NEW)
+    image, valid = preprocess.pixels("--mask", "none", shape=(32, 32), bands=("red",))
+    physical = Tiles(preprocess.store).physical(("red",))[0]
     assert np.argwhere(~valid).tolist() == [[0, 0]], "0 stays no data though neither item nor file says so"
     np.testing.assert_array_equal(image[0], dark)
     np.testing.assert_allclose(physical[valid], (dark[valid].astype(float) - 1000) / 10000, atol=1e-7)
     assert physical.max() < 0.003
 
 
-def test_radar_power_becomes_decibel_where_there_is_any(catalog: Catalog, run: Run) -> None:
+def test_radar_power_becomes_decibel_where_there_is_any(catalog: Catalog, preprocess: Preprocess) -> None:
     power = numbered(EDGE).astype(np.float32) / 256
     power[0, :4] = [0.0, -1.0, np.nan, -32768.0]
-    scene = scene_of(catalog, {"vv": power}, {"nodata": -32768}, collection=RTC)
-    assert tiles_of(run, scene, "--decibel", bands=("vv",)).scaling == (1.0, 0.0)
-    image, valid = stored(scene)
+    add_scene(catalog, {"vv": power}, {"nodata": -32768}, collection=RTC)
+    image, valid = preprocess.pixels("--mask", "none", "--decibel", shape=EDGE, bands=("vv",))
+    assert Tiles(preprocess.store).scaling == (1.0, 0.0)
     assert np.argwhere(~valid).tolist() == [[0, 0], [0, 1], [0, 2], [0, 3]]
     np.testing.assert_allclose(image[0][valid], 10 * np.log10(power[valid]), rtol=1e-6, atol=1e-6)
     assert np.isfinite(image).all()
@@ -243,18 +237,17 @@ def with_pixel(pixels: AnyArray, place: tuple[int, int], value: float) -> AnyArr
     ids=["gaps of radar", "the sea is a measurement", "nodata that a type cannot hold"],
 )
 def test_of_an_item_that_says_nothing_the_product_decides_the_gaps(
-    catalog: Catalog, run: Run, collection: str, band: str, pixels: AnyArray, gaps: list[list[int]]
+    catalog: Catalog, preprocess: Preprocess, collection: str, band: str, pixels: AnyArray, gaps: list[list[int]]
 ) -> None:
-    scene = scene_of(catalog, {band: pixels}, collection=collection)
-    tiles_of(run, scene, bands=(band,))
-    image, valid = stored(scene)
+    add_scene(catalog, {band: pixels}, collection=collection)
+    image, valid = preprocess.pixels("--mask", "none", shape=EDGE, bands=(band,))
     assert np.argwhere(~valid).tolist() == gaps
     np.testing.assert_array_equal(image[0][valid], pixels[valid])
 
 
-def test_whole_numbers_are_no_power(catalog: Catalog, run: Run) -> None:
-    scene = scene_of(catalog, {"vv": numbered(EDGE)})
-    preprocess(run, scene, "--mask", "none", "--decibel", shape=EDGE, bands=("vv",)).ends(3, "asset vv")
+def test_whole_numbers_are_no_power(catalog: Catalog, preprocess: Preprocess) -> None:
+    add_scene(catalog, {"vv": numbered(EDGE)})
+    preprocess("--mask", "none", "--decibel", shape=EDGE, bands=("vv",)).ends(3, "asset vv")
 
 
 @pytest.mark.parametrize(
@@ -283,23 +276,29 @@ DOUBTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("properties", "stated", "message"), DOUBTS)
 def test_an_offset_that_nothing_decides_is_refused_until_it_is_declared(
-    catalog: Catalog, run: Run, properties: dict[str, Any], stated: dict[str, Any], message: str
+    catalog: Catalog, preprocess: Preprocess, properties: dict[str, Any], stated: dict[str, Any], message: str
 ) -> None:
     pixels = {"red": np.full(EDGE, 1300, np.uint16), "nir": np.full(EDGE, 3500, np.uint16)}
-    scene = scene_of(catalog, pixels, stated, **properties)
-    preprocess(run, scene, "--mask", "none", shape=EDGE, bands=("red", "nir")).ends(3, message)
-    assert not (scene.parent.parent / "tiles.zarr").exists()
+    add_scene(catalog, pixels, stated, **properties)
+    preprocess("--mask", "none", shape=EDGE, bands=("red", "nir")).ends(3, message)
     for offset in (-0.1, 0.0):
-        red, nir = tiles_of(run, scene, "--offset", offset, bands=("red", "nir")).physical(("red", "nir"))
+        tiles = preprocess.tiles("--mask", "none", "--offset", offset, shape=EDGE, bands=("red", "nir"))
+        red, nir = tiles.physical(("red", "nir"))
         np.testing.assert_allclose((red[0, 0], nir[0, 0]), (0.13 + offset, 0.35 + offset), atol=1e-6)
 
 
-def test_a_declared_offset_does_not_change_what_item_or_baseline_state(catalog: Catalog, run: Run) -> None:
-    scene = scene_of(catalog, {"red": np.full(EDGE, 1300, np.uint16)}, **NEW)
-    assert tiles_of(run, scene, "--offset", 0, bands=("red",)).scaling == pytest.approx((1e-4, -0.1))
+def test_a_declared_offset_does_not_change_what_item_or_baseline_state(
+    catalog: Catalog, preprocess: Preprocess
+) -> None:
+    add_scene(catalog, {"red": np.full(EDGE, 1300, np.uint16)}, **NEW)
+    tiles = preprocess.tiles("--mask", "none", "--offset", 0, shape=EDGE, bands=("red",))
+    assert tiles.scaling == pytest.approx((1e-4, -0.1))
 
 
-def test_floating_point_reflectance_without_a_baseline_is_read_as_it_is(catalog: Catalog, run: Run) -> None:
+def test_floating_point_reflectance_without_a_baseline_is_read_as_it_is(
+    catalog: Catalog, preprocess: Preprocess
+) -> None:
     red = np.linspace(0, 1, 256, dtype=np.float32).reshape(EDGE)
-    tiles = tiles_of(run, scene_of(catalog, {"red": red}, platform="sentinel-2b"), bands=("red",))
+    add_scene(catalog, {"red": red}, platform="sentinel-2b")
+    tiles = preprocess.tiles("--mask", "none", shape=EDGE, bands=("red",))
     np.testing.assert_array_equal(tiles.physical(("red",))[0], red)

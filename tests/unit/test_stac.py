@@ -50,6 +50,17 @@ def run_dir(tmp_path: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) 
     return tmp_path
 
 
+@pytest.fixture
+def stac(run_dir: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The catalog of this folder, which is written once."""
+    template = tmp_path_factory.getbasetemp() / "stac"
+    if not template.exists():
+        write_catalog(run, run_dir).ends(0)
+        shutil.copytree(run_dir / "stac", template)
+    shutil.copytree(template, run_dir / "stac", dirs_exist_ok=True)
+    return run_dir / "stac"
+
+
 def make(folder: Path, catalog: Catalog, run: Run, task: str = "segmentation") -> Path:
     catalog.add("a", properties={"datetime": "2023-08-01T10:00:00Z"})
     catalog.add("b", properties={"datetime": "2023-08-11T10:00:00+02:00"})
@@ -87,21 +98,13 @@ def documents(folder: Path) -> dict[str, dict[str, Any]]:
     return {k: v for k, v in documents_by_path.items() if "stac_version" in v and ".zarr" not in k}
 
 
-def test_every_document_is_valid_stac_with_the_versions_of_its_extensions(run_dir: Path, run: Run) -> None:
-    assert write_catalog(run, run_dir).code == 0
-    documents_by_path = documents(run_dir / "stac")
-    assert set(documents_by_path) == {
-        "catalog.json",
-        "model/model.json",
-        "maps/collection.json",
-        "maps/map/map.json",
-        "tiles/collection.json",
-        "tiles/a/a.json",
-        "tiles/b/b.json",
-    }
+def test_every_document_is_valid_stac_with_the_versions_of_its_extensions(stac: Path) -> None:
+    documents_by_path = documents(stac)
+    maps, tiles = {"maps/collection.json", "maps/map/map.json"}, {f"tiles/{name}.json" for name in ("a/a", "b/b")}
+    assert set(documents_by_path) == {"catalog.json", "model/model.json", "tiles/collection.json"} | maps | tiles
     for name, document in documents_by_path.items():
         assert schema_errors(document) == [], name
-    verify(run_dir / "stac")
+    verify(stac)
 
 
 def in_validators(code: str, *arguments: object) -> str:
@@ -186,9 +189,8 @@ def test_the_model_in_a_catalog_has_links_licence_and_its_onnx_file(run_dir: Pat
     assert sha256(run_dir / "classesagain.tif") == sha256(run_dir / "classes.tif")
 
 
-def test_maps_say_how_they_are_displayed(run_dir: Path, run: Run) -> None:
-    assert write_catalog(run, run_dir).code == 0
-    item = read_json(run_dir / "stac/maps/map/map.json")
+def test_maps_say_how_they_are_displayed(stac: Path) -> None:
+    item = read_json(stac / "maps/map/map.json")
     renders, classes = item["properties"]["renders"], item["assets"]["classes"]["classification:classes"]
     assert set(renders) == {"classes", "probabilities"} <= set(item["assets"])
     assert renders["classes"]["colormap"] == {
@@ -197,11 +199,10 @@ def test_maps_say_how_they_are_displayed(run_dir: Path, run: Run) -> None:
     assert (renders["classes"]["nodata"], renders["probabilities"]["rescale"]) == (255, [[0, 10_000]])
 
 
-def test_every_polygon_is_counter_clockwise(run_dir: Path, run: Run) -> None:
-    assert write_catalog(run, run_dir).code == 0
+def test_every_polygon_is_counter_clockwise(stac: Path) -> None:
     rings = [
         LinearRing(polygon[0])
-        for document in documents(run_dir / "stac").values()
+        for document in documents(stac).values()
         if (geometry := document.get("geometry"))
         for polygon in ([geometry["coordinates"]] if geometry["type"] == "Polygon" else geometry["coordinates"])
     ]
@@ -253,9 +254,8 @@ def test_collections_have_the_licence_that_is_stated_and_otherwise_say_that_none
         assert schema_errors(document) == []
 
 
-def test_gdal_reads_the_names_of_the_classes_and_stac_their_colours(run_dir: Path, run: Run) -> None:
-    assert write_catalog(run, run_dir).code == 0
-    folder = run_dir / "stac/maps/map"
+def test_gdal_reads_the_names_of_the_classes_and_stac_their_colours(stac: Path) -> None:
+    folder = stac / "maps/map"
     for gdal in available_libraries():
         assert gdal.read(str(folder / "classes.tif"))["categories"] == ["bare ground", "forêt"], gdal.version
     with rasterio.open(folder / "classes.tif") as source:
@@ -280,30 +280,23 @@ def test_pystac_reads_the_catalog_and_all_links_lead_to_what_is_there(run_dir: P
         assert all((run_dir / "moved" / path).parent.joinpath(href).exists() for href in local), path
 
 
-def test_a_map_tells_its_place_time_classes_origin_and_checksum(run_dir: Path, run: Run) -> None:
-    assert write_catalog(run, run_dir).code == 0
-    item = read_json(run_dir / "stac/maps/map/map.json")
+def test_a_map_tells_its_place_time_classes_origin_and_checksum(run_dir: Path, stac: Path) -> None:
+    item = read_json(stac / "maps/map/map.json")
     properties, asset = item["properties"], item["assets"]["classes"]
     with rasterio.open(run_dir / "classes.tif") as source:
         assert properties["proj:code"] == source.crs.to_string()
         assert properties["proj:transform"] == list(source.transform)[:6]
         assert properties["proj:shape"] == list(source.shape)
-    assert (properties["start_datetime"], properties["end_datetime"]) == (
-        "2023-08-01T10:00:00Z",
-        "2023-08-11T08:00:00Z",
-    )
-    assert [(entry["value"], entry["title"]) for entry in asset["classification:classes"]] == [
-        (0, "bare ground"),
-        (1, "forêt"),
-        (255, "no scene is valid"),
-    ]
+    assert properties["start_datetime"] == "2023-08-01T10:00:00Z"
+    assert properties["end_datetime"] == "2023-08-11T08:00:00Z"
+    titles = {entry["value"]: entry["title"] for entry in asset["classification:classes"]}
+    assert titles == {0: "bare ground", 1: "forêt", 255: "no scene is valid"}
     assert asset["file:checksum"] == f"1220{sha256(run_dir / 'stac/maps/map/classes.tif')}"
     assert item["assets"]["probabilities"]["raster:bands"][1]["scale"] == 1e-4
     from_ = [link["href"] for link in item["links"] if link["rel"] == "derived_from"]
     assert from_ == ["../../model/model.json", "../../tiles/a/a.json", "../../tiles/b/b.json"]
     origins = {
-        name: [link["href"] for link in read_json(run_dir / f"stac/tiles/{name}/{name}.json")["links"]][3:]
-        for name in "ab"
+        name: [link["href"] for link in read_json(stac / f"tiles/{name}/{name}.json")["links"]][3:] for name in "ab"
     }
     assert origins == {"a": ["../../scenes/a.geojson"], "b": ["https://example.org/b.json"]}
 
@@ -314,20 +307,20 @@ def test_the_same_run_gives_the_same_catalog_with_no_path_of_this_machine(run_di
     assert all(str(run_dir) not in path.read_text() for path in (run_dir / "stac").rglob("*json"))
 
 
-def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(run_dir: Path, run: Run) -> None:
-    assert write_catalog(run, run_dir).code == 0
+def test_a_later_search_finds_the_maps_and_a_fetch_brings_them_verified(run_dir: Path, stac: Path, run: Run) -> None:
     arguments = [*search_outputs(run_dir / "later"), "--collections", "maps"]
-    run("search", "--catalog", run_dir / "stac", *arguments, "--assets", "classes").ends(0)
+    run("search", "--catalog", stac, *arguments, "--assets", "classes").ends(0)
     item = run_dir / "later/items/map.geojson"
-    assert run("fetch", "--item", item, "--catalog", run_dir / "stac", "--scene", run_dir / "map").code == 0
+    assert run("fetch", "--item", item, "--catalog", stac, "--scene", run_dir / "map").code == 0
     (fetched,) = (run_dir / "map").glob("classes*")
     assert sha256(fetched) == sha256(run_dir / "classes.tif")
     assert read_json(run_dir / "later/grid.json")["shape"] == read_json(run_dir / "grid.json")["shape"]
 
 
 @pytest.mark.parametrize("model", ["model/model.json", "stac", "stac/model"])
-def test_predict_needs_only_the_item_or_a_catalog_that_holds_it(run_dir: Path, run: Run, model: str) -> None:
-    assert write_catalog(run, run_dir).code == 0
+def test_predict_needs_only_the_item_or_a_catalog_that_holds_it(
+    run_dir: Path, stac: Path, run: Run, model: str
+) -> None:
     predict(run, run_dir, run_dir / model, "again").ends(0)
     assert sha256(run_dir / "classesagain.tif") == sha256(run_dir / "classes.tif")
 
@@ -367,33 +360,29 @@ def test_a_bad_item_of_a_model_is_told_in_one_sentence(
     assert not (run_dir / "classesagain.tif").exists()
 
 
-def test_a_folder_without_a_model_or_with_two_is_refused(run_dir: Path, run: Run) -> None:
+def test_a_folder_without_a_model_or_with_two_is_refused(run_dir: Path, stac: Path, run: Run) -> None:
     predict(run, run_dir, run_dir / "items", "again").ends(3, "no model.json and no STAC catalog of a model")
-    assert write_catalog(run, run_dir).code == 0
     # A catalog written by other software has no manifest that would reveal the change.
-    (run_dir / "stac/manifest.json").unlink()
-    root = read_json(run_dir / "stac/catalog.json")
+    (stac / "manifest.json").unlink()
+    root = read_json(stac / "catalog.json")
     root["links"].append({"rel": "item", "href": "./second/model.json"})
-    write_json(run_dir / "stac/catalog.json", root)
-    write_model(run_dir / "stac/second")
-    assert "contains 2 models" in predict(run, run_dir, run_dir / "stac", "again").stderr
+    write_json(stac / "catalog.json", root)
+    write_model(stac / "second")
+    assert "contains 2 models" in predict(run, run_dir, stac, "again").stderr
 
 
 def test_maps_of_other_tiles_and_tiles_of_other_scenes_are_refused(run_dir: Path, run: Run) -> None:
     arguments = ["--model", run_dir / "model", "--classes", run_dir / "classes.tif", "--catalog", run_dir / "stac"]
     arguments += ["--probabilities", run_dir / "probabilities.tif", "--scenes", run_dir / "items/a.geojson"]
     run("catalog", *arguments, "--tiles", run_dir / "a.zarr").ends(3, "is made from b, whose tiles are not given")
-    run("catalog", *arguments, "--tiles", *tiles(run_dir)).ends(
-        3, "is made from b, which is not among the scenes given"
-    )
+    run("catalog", *arguments, "--tiles", *tiles(run_dir)).ends(3, "is made from b", "not among the scenes given")
     assert not (run_dir / "stac").exists()
 
 
-def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(run_dir: Path, run: Run) -> None:
-    assert write_catalog(run, run_dir).code == 0
-    (run_dir / "stac/maps/map/map.json").unlink()
-    (run_dir / "stac/manifest.json").unlink()
-    arguments = ["--catalog", run_dir / "stac", *search_outputs(run_dir / "later"), "--assets", "classes"]
+def test_a_broken_link_of_a_catalog_is_told_with_the_document_that_has_it(run_dir: Path, stac: Path, run: Run) -> None:
+    (stac / "maps/map/map.json").unlink()
+    (stac / "manifest.json").unlink()
+    arguments = ["--catalog", stac, *search_outputs(run_dir / "later"), "--assets", "classes"]
     completed = run("search", *arguments)
     assert (completed.code, completed.stderr.count("\n")) == (3, 1)
     assert "maps/collection.json links to './map/map.json', which is not there" in completed.stderr

@@ -12,9 +12,8 @@ from affine import Affine
 from chip_files import write_chip
 from odc.geo.geobox import GeoBox
 from rasterio.enums import ColorInterp
-from scenery import Catalog, Run, asset_of
+from scenery import Catalog, Preprocess, Run, asset_of
 from test_label import label
-from test_preprocess import preprocess, ready, stored
 
 from eopipe.arrays import AnyArray, BoolArray
 from eopipe.scenes.item import SceneBand
@@ -97,7 +96,7 @@ def test_what_alpha_masks_is_not_data_for_any_type_number_of_bands_and_kernel(
             assert valid.any()
 
 
-def test_a_mask_beside_a_nodata_value_masks_too(catalog: Catalog, run: Run) -> None:
+def test_a_mask_beside_a_nodata_value_masks_too(catalog: Catalog, preprocess: Preprocess) -> None:
     pixels, visible = transparent("uint16", 1)
     item = catalog.add(bands={"b": pixels[0]})
     file = write_chip(catalog.root / "s0/b.tif", pixels[0], left=500000.0, top=5100000.0)
@@ -106,11 +105,7 @@ def test_a_mask_beside_a_nodata_value_masks_too(catalog: Catalog, run: Run) -> N
     item["assets"]["b"] = asset_of(file, "b.tif") | {"raster:bands": [{"nodata": NODATA}]}
     for kernel, step in (("nearest", 10.0), ("mode", 20.0)):
         shape = (int(640 / step), int(480 / step))
-        done = preprocess(
-            run, ready(catalog), "--mask", "none", "--resampling", kernel, bands=("b",), shape=shape, step=step
-        )
-        assert done.code == 0, done.stderr
-        image, valid = stored(ready(catalog))
+        image, valid = preprocess.pixels("--mask", "none", "--resampling", kernel, bands=("b",), shape=shape, step=step)
         assert valid.any()
         assert MASKED not in image[0][valid], kernel
 
@@ -134,20 +129,19 @@ def test_what_alpha_masks_of_a_label_raster_is_unlabelled(tmp_path: Path, run: R
     visible = transparent(dtype, 1)[1]
     classes = np.where(visible, np.indices((64, 48))[1] // 24, 1)
     write_transparent(tmp_path / "l.tif", np.stack([classes, visible]).astype(dtype))
-    done = label(run, tmp_path, "--source", tmp_path / "l.tif", "--classes", "a", "b", "--codes", 0, 1)
-    assert done.code == 0, done.stderr
+    label(run, tmp_path, "--source", tmp_path / "l.tif", "--classes", "a", "b", "--codes", 0, 1).ends(0)
     np.testing.assert_array_equal(Tiles(tmp_path / "labels.zarr").read("valid") > 0, visible)
 
 
 @pytest.mark.parametrize("asset", ["b", "b#5", "b#9"])
-def test_an_asset_of_several_bands_is_refused_with_their_names(catalog: Catalog, run: Run, asset: str) -> None:
+def test_an_asset_of_several_bands_is_refused_with_their_names(
+    catalog: Catalog, preprocess: Preprocess, asset: str
+) -> None:
     pixels = transparent("uint16", 4)[0]
     item = catalog.add(bands={"b": pixels[0]})
     write_transparent(catalog.root / "s0/b.tif", pixels)
     item["assets"]["b"] = asset_of(catalog.root / "s0/b.tif", "b.tif")
-    done = preprocess(run, ready(catalog), "--mask", "none", bands=(asset,))
-    assert done.code == 3, done.stderr
-    assert "1 red, 2 green, 3 blue, 4 undefined" in done.stderr
+    done = preprocess("--mask", "none", bands=(asset,)).ends(3, "1 red, 2 green, 3 blue, 4 undefined")
     assert ("name it as b#1" if asset == "b" else f"has no band {asset[2:]} of data") in done.stderr
 
 
@@ -163,8 +157,7 @@ def test_bands_of_one_asset_are_chosen_by_their_numbers(catalog: Catalog, run: R
     assert run("fetch", "--item", items / "scene.geojson", "--catalog", catalog.root, "--scene", scene).code == 0
     tiles = tmp_path / "t.zarr"
     arguments = ("--scene", scene, "--grid", tmp_path / "g.json", "--tiles", tiles, "--mask", "none", "--bands", *names)
-    done = run("preprocess", *arguments)
-    assert done.code == 0, done.stderr
+    run("preprocess", *arguments).ends(0)
     store = Tiles(tiles)
     np.testing.assert_array_equal(store.read("image")[:, 0, 0], [8, 3])
     assert store.read("valid").all()
@@ -173,15 +166,11 @@ def test_bands_of_one_asset_are_chosen_by_their_numbers(catalog: Catalog, run: R
 def test_a_label_raster_of_several_bands_is_refused(tmp_path: Path, run: Run) -> None:
     write_chip(tmp_path / "l.tif", np.ones((3, 64, 48), np.uint8), left=500000.0, top=5100000.0)
     done = label(run, tmp_path, "--source", tmp_path / "l.tif", "--classes", "a", "b", "--codes", 0, 1)
-    assert done.code == 3, done.stderr
-    assert "l.tif) has 3 bands" in done.stderr
-    assert "gdal_translate -b 1" in done.stderr
+    done.ends(3, "l.tif) has 3 bands", "gdal_translate -b 1")
 
 
 def test_a_chip_mask_of_several_bands_is_refused(tmp_path: Path, run: Run) -> None:
     write_chip(tmp_path / "i/a.tif", np.ones((2, 64, 48), np.uint8))
     write_chip(tmp_path / "m/a.tif", np.ones((2, 64, 48), np.uint8))
     arguments = ("--images", tmp_path / "i/*.tif", "--masks", tmp_path / "m/*.tif", "--classes", "a", "b")
-    done = run("import", tmp_path / "set", *arguments)
-    assert done.code == 3, done.stderr
-    assert "the mask m/a.tif has 2 bands" in done.stderr
+    run("import", tmp_path / "set", *arguments).ends(3, "the mask m/a.tif has 2 bands")
