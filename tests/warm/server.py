@@ -6,6 +6,7 @@ sees the client's parent as its own.
 """
 
 import atexit
+import gc
 import importlib
 import io
 import json
@@ -207,6 +208,18 @@ def run(module: str, argv: list[str]) -> NoReturn:
     os._exit(int(code or 0))
 
 
+def prepare(is_recorded: bool) -> None:
+    """Compute what every process would compute again, and keep what is loaded out of the garbage collections of all."""
+    with suppress(ImportError):
+        # Snakemake looks for its plugins in all installed packages.
+        importlib.import_module("snakemake.cli").get_argument_parser()
+    if not is_recorded:
+        with suppress(ImportError):
+            importlib.import_module("eopipe.config").model()
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> None:
     """Load what is slow to load, then serve."""
     folder = Path(sys.argv[1])
@@ -214,10 +227,12 @@ def main() -> None:
     modules = [path.relative_to(package.parent).with_suffix("") for path in sorted(package.rglob("*.py"))]
     names = [".".join(module.parts).removesuffix(".__init__") for module in modules if module.name != "__main__"]
     # Where durations are recorded each process loads the modules of eopipe that it needs, so that they can be listed.
-    for name in (*PRELOADED, *([] if "EOPIPE_DURATIONS" in os.environ else names)):
+    is_recorded = "EOPIPE_DURATIONS" in os.environ
+    for name in (*PRELOADED, *([] if is_recorded else names)):
         # An optional package that is missing; or a module that is broken, which the process that needs it reports.
         with suppress(ImportError):
             importlib.import_module(name)
+    prepare(is_recorded)
     install(folder)
     serve(folder)
 
