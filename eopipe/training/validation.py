@@ -52,7 +52,7 @@ class Validation:
         return self.task.picture(outputs, decided).expand_as(labels)
 
     def compute(self, world: World) -> dict[str, Any]:
-        """The scores that a history has, by all workers together. Raises DivergedError for outputs that are not finite."""
+        """The scores that a history has, by all workers together. Raises DivergedError for NaN or infinite outputs."""
         if count := int(world.sum(torch.tensor(self.not_finite, device=world.device))):
             raise DivergedError(
                 f"the model's output is NaN or infinite for {count} labelled validation samples; lower "
