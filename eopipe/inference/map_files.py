@@ -229,7 +229,6 @@ def map_files(
 
 def stored(layer: AnyArray, description: MapFormat, is_covered: BoolArray) -> AnyArray:
     """The numbers of a file for a layer (band, y, x), without data where nothing is covered (y, x)."""
-    numbers = np.full(layer.shape, description.nodata, description.dtype)
-    covered = layer[:, is_covered]
-    numbers[:, is_covered] = np.rint(covered * description.steps) if description.steps != 1 else covered
-    return numbers
+    nodata: Any = description.nodata
+    numbers: AnyArray = np.rint(layer * description.steps) if description.steps != 1 else layer
+    return np.where(is_covered, numbers, nodata).astype(description.dtype)

@@ -201,9 +201,10 @@ class Task(ABC):
         temperature changes the probabilities and not the spread.
         """
         probability, deviations = prediction[:classes], prediction[classes:]
-        mapped = self.mapped(probability)
-        spread = [self.spread_of(deviations, mapped)] if len(deviations) else []
-        return mapped, np.concatenate([self.at_temperature(probability, temperature), *spread])
+        mapped, calibrated = self.mapped(probability), self.at_temperature(probability, temperature)
+        if not len(deviations):
+            return mapped, calibrated
+        return mapped, np.concatenate([calibrated, self.spread_of(deviations, mapped)])
 
     def mapped(self, probability: FloatArray) -> AnyArray:
         """The classes (1, y, x), or the presence of labels (class, y, x), by probabilities (class, y, x)."""
