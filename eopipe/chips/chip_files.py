@@ -231,18 +231,13 @@ def _listed_name(text: str) -> str:
 
 @contextmanager
 def opened(path: Path, name: str) -> Iterator[Any]:
-    """A georeferenced GeoTIFF; raises BadInputError in one sentence for anything else."""
+    """A georeferenced GeoTIFF. Raises BadInputError for another name, and as `open_raster`."""
     import rasterio
 
     if path.suffix.lower() not in SUFFIXES:
         raise BadInputError(_not_geotiff(name))
-    with rasterio.Env(**SETTINGS):
-        try:
-            source = open_raster(SceneBand(name, path, 1.0, 0.0, None), f"chip {name}")
-        except IntegrityError as error:
-            raise BadInputError(f"{name} is not a GeoTIFF that can be read: {error}") from error
-        with source:
-            yield source
+    with rasterio.Env(**SETTINGS), open_raster(SceneBand(name, path, 1.0, 0.0, None), f"chip {name}") as source:
+        yield source
 
 
 def _not_geotiff(name: str) -> str:

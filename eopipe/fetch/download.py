@@ -6,15 +6,16 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from eopipe.errors import BadInputError, IntegrityError, RefusedError, UpstreamError, is_full
 from eopipe.fetch.range_reader import catalog_file, is_same_version, remote_file
 from eopipe.fetch.retry import ChangedError, FetchSession, RangeResponse, RetryBudget, TransientError, retry
 from eopipe.scenes.item import safe_href, scene_name, scheme
+from eopipe.tiles.raster_end import RASTER, truncation
 
 if TYPE_CHECKING:
     from eopipe.fetch.http import RemoteFile
@@ -35,14 +36,6 @@ MULTIHASH = {
 }
 # Roots of the text files that GDAL takes for rasters or layers.
 GDAL_XML = re.compile(rb"<\s*(VRTDataset|OGRVRTDataSource|GDAL_W[MC]S\w*|GDALTileIndexDataset|WCS_GDAL)\b")
-RASTER = {b"II*\0": ".tif", b"MM\0*": ".tif", b"II+\0": ".tif", b"MM\0+": ".tif", b"\0\0\0\x0c": ".jp2"}
-# The last bytes of a JPEG 2000 codestream.
-END_OF_CODESTREAM = b"\xff\xd9"
-# TIFF 6.0: bytes of a number of each type, and the tags of offsets and lengths of tiles, and of strips.
-TIFF_WIDTHS = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
-BLOCKS = ((324, 325), (273, 279))
-# Masks and overviews have a directory each.
-MAX_DIRECTORIES = 256
 # The first bytes of archives, and at which byte they are.
 ARCHIVE = {
     b"PK": (0, "zip"),
@@ -229,8 +222,6 @@ def damage_of_part(asset: dict[str, Any], part: Path) -> str:
     stated, size = asset.get("file:size"), part.stat().st_size
     if stated is not None and stated != size:
         return f"has {size} bytes, the catalog says {stated}: the copy is truncated or another version"
-    if not size:
-        return "is empty"
     code = str(asset.get("file:checksum") or "").lower()
     for prefix, name in MULTIHASH.items():
         if code.startswith(prefix):
@@ -241,84 +232,4 @@ def damage_of_part(asset: dict[str, Any], part: Path) -> str:
     if code:
         return f"has a checksum of unknown kind ({code[:8]}…)"
     # Where neither size nor checksum are known, only its own structure shows that a file is cut.
-    end = 0 if stated else _declared_end(part)
-    return f"has {size} bytes, but its own directory needs {end}: it is truncated" if end > size else ""
-
-
-def _declared_end(part: Path) -> int:
-    """The number of bytes that a TIFF or JPEG 2000 file has according to itself; 0 for any other file."""
-    with part.open("rb") as file:
-        magic = file.read(4)
-        if RASTER.get(magic) == ".jp2":
-            return _end_of_boxes(file)
-        return _end_of_directories(file, magic) if magic in RASTER else 0
-
-
-def _end_of_boxes(file: BinaryIO) -> int:
-    """The end of the boxes of a JPEG 2000 file (ISO 15444-1, annex I); a last box without length has an end mark."""
-    start, size = 0, file.seek(0, os.SEEK_END)
-    while start < size:
-        file.seek(start)
-        header = file.read(16).ljust(16, b"\0")
-        length = int.from_bytes(header[:4], "big")
-        if length == 0:
-            file.seek(size - 2)
-            return size if file.read() == END_OF_CODESTREAM else size + 1
-        start += max(int.from_bytes(header[8:], "big") if length == 1 else length, 8)
-    return start
-
-
-def _end_of_directories(file: BinaryIO, magic: bytes) -> int:
-    """The end of all that the directories of a TIFF file (TIFF 6.0, BigTIFF) list."""
-    words = TiffWords(file, "little" if magic.startswith(b"I") else "big", 8 if b"+" in magic else 4)
-    visited: set[int] = set()
-    start = words.read(8 if words.size == 8 else 4, words.size)
-    while 0 < start < words.bytes and start not in visited and len(visited) < MAX_DIRECTORIES:
-        visited.add(start)
-        start = words.next_directory(start)
-    return max(words.end, start if start not in visited else 0)
-
-
-class TiffWords:
-    """The numbers of a TIFF file; `end` is the end of all that was read, and of the blocks that it lists."""
-
-    def __init__(self, file: BinaryIO, order: Literal["little", "big"], size: int) -> None:
-        self.file, self.order, self.size = file, order, size
-        self.bytes, self.end = file.seek(0, os.SEEK_END), 0
-
-    def read(self, start: int, width: int) -> int:
-        """One number, 0 behind the end of the file."""
-        return self.read_all(start, width, 1)[0]
-
-    def read_all(self, start: int, width: int, count: int) -> list[int]:
-        """Numbers of this many bytes, all 0 behind the end of the file."""
-        self.end = max(self.end, start + width * count)
-        if start + width * count > self.bytes:
-            return [0] * min(count, 1)
-        self.file.seek(start)
-        data = self.file.read(width * count)
-        return [int.from_bytes(data[n : n + width], self.order) for n in range(0, len(data), width)]
-
-    def next_directory(self, start: int) -> int:
-        """Read the directory at a byte; return where the next one is."""
-        count_width = 8 if self.size == 8 else 2
-        entries, entry_width = self.read(start, count_width), 4 + 2 * self.size
-        first, stop = start + count_width, start + count_width + entries * entry_width
-        self.end = max(self.end, stop)
-        if stop > self.bytes:
-            return 0
-        blocks = {tag: values for at in range(first, stop, entry_width) for tag, values in self._entry(at)}
-        for offsets, lengths in BLOCKS:
-            pairs = zip(blocks.get(offsets, []), blocks.get(lengths, []), strict=False)
-            # A block without bytes was never written.
-            self.end = max([self.end, *(offset + length for offset, length in pairs if length)])
-        return self.read(stop, self.size)
-
-    def _entry(self, at: int) -> Iterator[tuple[int, list[int]]]:
-        """Tag and numbers of an entry, if they are about blocks."""
-        tag, width = self.read(at, 2), TIFF_WIDTHS.get(self.read(at + 2, 2), 0)
-        count, place = self.read(at + 4, self.size), at + 4 + self.size
-        place = place if count * width <= self.size else self.read(place, self.size)
-        self.end = max(self.end, place + count * width)
-        if any(tag in pair for pair in BLOCKS):
-            yield tag, self.read_all(place, width, count) if width else []
+    return "" if stated else truncation(part)

@@ -246,7 +246,6 @@ class _CacheFile(io.RawIOBase):
         stop = start + size if size >= 0 else end
         try:
             if start and stop > end:
-                # GDAL would go without the mask of a truncated file.
                 raise IntegrityError(f"{self.cache.label} is truncated or damaged: it ends after {end} bytes")
             data = self.cache.read(start, min(stop, end) - start)
         except BaseException as error:  # noqa: BLE001 - raised again outside of GDAL
@@ -272,6 +271,9 @@ def open_geotiff(cache: RangeCache) -> Iterator[Any]:
             warnings.simplefilter("ignore", NotGeoreferencedWarning)
             source = rasterio.open(NAME, driver="GTiff", opener=opener)
         with source:
+            if cache.error:
+                # GDAL opens what is left of a truncated file, without its place or mask.
+                raise cache.error
             yield source
     except Exception as error:
         # Some errors of rasterio have no public class, and directories after the first are read only when needed.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eopipe.arrays import AnyArray
-from eopipe.errors import BadInputError, RefusedError
+from eopipe.errors import BadInputError, IntegrityError, RefusedError
+from eopipe.tiles.raster_end import truncation
 
 if TYPE_CHECKING:
     from odc.geo.geobox import GeoBox
@@ -57,12 +58,12 @@ def open_map(path: Path) -> Iterator[Any]:
 def keep_open(path: Path) -> Any:
     """Open a map of which each pixel is read as it is, without overviews.
 
-    Raises BadInputError for a file that is missing or no GeoTIFF, RefusedError for XML and for sizes that no map has.
+    Raises as `check_file` and `refuse_huge`, and BadInputError for what is no GeoTIFF.
     """
     import rasterio
     from rasterio.errors import RasterioIOError
 
-    refuse_other_content(path, "map")
+    check_file(path, "map")
     try:
         with rasterio.Env(**SETTINGS):
             source = rasterio.open(path, driver="GTiff")
@@ -98,18 +99,21 @@ def refuse_huge(source: Any, name: str) -> None:
         )
 
 
-def refuse_other_content(path: Path, name: str) -> None:
-    """Refuse a path without a file (BadInputError), and XML (RefusedError); `name` is what it is called in errors."""
+def check_file(path: Path, name: str) -> None:
+    """Raise BadInputError for a path without a file, RefusedError for XML, IntegrityError for a file cut short."""
     try:
         if not path.is_file():
             raise BadInputError(f"{name} is missing: {path} does not exist")
         with path.open("rb") as file:
             start = file.read(64).lstrip()
+        cut = truncation(path)
     except OSError as error:
         # Such as a name that is too long, or a lack of permission.
         raise BadInputError(f"{name} cannot be read: {error.strerror}") from error
     if start[:1] == b"<":
         raise RefusedError(f"{name} ({path.name}) is XML, which can read other files; only rasters are opened")
+    if cut:
+        raise IntegrityError(f"{name} ({path}) {cut}, so a whole copy is needed")
 
 
 def grid_of(source: Any) -> "GeoBox":

@@ -18,7 +18,7 @@ from eopipe.errors import BadInputError, IntegrityError, OutsideGridError
 from eopipe.scenes.item import SceneBand, file_scaling
 from eopipe.scenes.item_comparison import compare_bands, compare_place
 from eopipe.text_table import shell_word
-from eopipe.tiles.geotiff import SETTINGS, refuse_huge, refuse_other_content
+from eopipe.tiles.geotiff import SETTINGS, check_file, refuse_huge
 from eopipe.tiles.grid import Bounds, PixelWindow
 from eopipe.warp.separable import Resampling
 
@@ -228,7 +228,7 @@ def open_raster(band: SceneBand, name: str) -> Any:
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning, RasterioIOError
 
-    refuse_other_content(band.path, name)
+    check_file(band.path, name)
     try:
         with warnings.catch_warnings():
             # A file without georeference is refused below.

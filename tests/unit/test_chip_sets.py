@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import re
 import subprocess
 import sys
@@ -366,15 +367,17 @@ def damage(path: Path) -> None:
     ("S2", lambda p: write_chip(p, PIXELS, names=("red", "green"), **PLACE), 3, "01_S2.tif has 2 bands (red, green)"),
     ("S2", lambda p: write_chip(p, PIXELS.astype("int16"), names=NAMES, **PLACE), 3, "of int16"),
     ("S2", lambda p: write_chip(p, PIXELS, names=NAMES, crs=None, left=0), 3, "is not georeferenced"),
-    ("S2", lambda p: p.write_text("no raster"), 3, "S2/01_S2.tif is not a GeoTIFF"),
+    ("S2", lambda p: p.write_text("no raster"), 4, "chip S2/01_S2.tif (01_S2.tif) cannot be read"),
     ("S2", damage, 4, "chip S2/01_S2.tif is truncated or damaged"),
+    ("label", lambda p: os.truncate(p, 300), 4, "01_label.tif) is truncated: it has 300 of at least"),
     ("label", lambda p: write_chip(p, MASK[:8], **PLACE), 3, "01_label.tif has 8 x 16 pixels, its image 16 x 16"),
     ("label", lambda p: write_chip(p, MASK, crs="EPSG:32602", left=5e5 + 1010), 3, "are not at one place"),
     ("label", lambda p: write_chip(p, MASK + 7, **PLACE), 3, "values that belong to no class"),
     ("label", lambda p: p.unlink(), 3, "1 images have no mask, such as"),
     ("S2", lambda p: p.unlink(), 3, "1 masks have no image, such as"),
 ], ids=[
-    "bands", "names", "type", "place", "text", "damaged", "mask size", "mask place", "mask value", "no mask", "no image"
+    "bands", "names", "type", "place", "text", "damaged", "cut", "mask size", "mask place", "mask value", "no mask",
+    "no image",
 ])  # fmt: skip
 def test_unfit_files_are_refused_and_named(
     run: Run, tmp_path: Path, kind: str, spoil: Callable[[Path], object], code: int, sentence: str

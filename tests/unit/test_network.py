@@ -271,6 +271,6 @@ def test_a_body_that_is_cut_is_found_where_neither_length_nor_size_nor_checksum_
         web.fail("/red.tif", times=2, cut=cut, drop=("Content-Length",))
         completed = fetch(item)
         assert completed.code == 4, (cut, completed.stderr)
-        assert "it is truncated" in completed.stderr
+        assert "(red.tif) is truncated: it has" in completed.stderr
         assert not fetch.scene.exists()
     assert fetch(item).code == 0, "the next run fetches it"

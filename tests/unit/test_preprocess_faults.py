@@ -3,7 +3,8 @@
 The rows of the project's table of faults, and their tests. A test is in this file unless another is named;
 `clock` and `revisions` are in tests/workflow.
 
-P01 truncated raster: a_truncated_raster_gives_no_store
+P01 truncated raster: a_truncated_raster_gives_no_store_and_is_never_left_out,
+    a_cut_raster_is_damaged_at_every_door_and_none_takes_it_for_one_without_place (raster_end)
 P03 flipped byte of a JPEG 2000 file, P05 of a plain TIFF: a_flipped_bit_that_still_decodes_is_found_by_the_manifest
 P04 no data at all: a_scene_without_a_valid_pixel_is_recorded_as_such (preprocess),
     a_sparse_file_is_recorded_as_without_data
@@ -37,7 +38,6 @@ P22 changed eopipe: a_stage_with_a_new_revision_runs_again_with_all_that_follows
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -77,17 +77,21 @@ def noisy(catalog: Catalog, driver: str, **raster: Any) -> Path:
     return write_raster(file.with_suffix(".jp2"), noise, driver=driver, nodata=None, **LOSSLESS)
 
 
-@pytest.mark.parametrize("remaining", ["99 %", "half", "1 kB", "nothing"])
+@pytest.mark.parametrize("on_bad", ["stop", "leave_out"])
 @pytest.mark.parametrize("driver", ["COG", "GTiff", "JP2OpenJPEG"])
-def test_a_truncated_raster_gives_no_store(
-    catalog: Catalog, preprocess: Preprocess, driver: str, remaining: str
+def test_a_truncated_raster_gives_no_store_and_is_never_left_out(
+    catalog: Catalog, preprocess: Preprocess, driver: str, on_bad: str
 ) -> None:
     file = noisy(catalog, driver)
-    size = file.stat().st_size
-    os.truncate(file, {"99 %": size * 99 // 100, "half": size // 2, "1 kB": 1000, "nothing": 0}[remaining])
-    completed = preprocess("--mask", "none", **NOISY, size=())
-    completed.ends(4, "scene scene, asset red", f"remove the folder {preprocess.scene}")
-    assert remaining != "99 %" or "damaged near row" in completed.stderr
+    data = file.read_bytes()
+    # In the first directory, the place and its numbers, between the directories and the blocks, and in the last blocks.
+    for length in (0, 3, 8, *range(12, 1100, 64), len(data) // 2, len(data) * 99 // 100, len(data) - 5):
+        file.write_bytes(data[:length])
+        completed = preprocess("--mask", "none", "--on-bad", on_bad, **NOISY, size=())
+        completed.ends(4, f"scene scene, asset red ({file}) is truncated: it has {length} of at least")
+        completed.ends(4, f"so a whole copy is needed; remove the folder {preprocess.scene} and fetch the scene again")
+        names = {path.name for path in preprocess.folder.iterdir()}
+        assert names == {catalog.root.name, "grid.json", "tiles.zarr.run.json"}
 
 
 @pytest.mark.parametrize("driver", ["GTiff", "JP2OpenJPEG"])

@@ -477,7 +477,7 @@ def write_fold(run: Finished, fold: int, **changes: Any) -> Path:
     (lambda run: run.ports.update(classes=run.ports["classes"] * 3), "3 maps of classes and 1 of probabilities"),
     (lambda run: write_map(run.ports["classes"][0], np.zeros((1, 50, 50), np.uint8), 255, ("c",)), "another grid"),
     (lambda run: write_map(run.ports["probabilities"][0], np.zeros((2, 100, 100), np.uint16), 9, ("b", "a")), "b, a"),
-    (lambda run: run.ports["classes"][0].write_bytes(b"II*"), "cannot be read as a map"),
+    (lambda run: run.ports["classes"][0].write_bytes(b"no map"), "cannot be read as a map"),
     (lambda run: run.ports.update({"fold-metrics": [write_fold(run, 0, classes=["water", "land"])]}),
      "split, scores, model and fold 0 have different classes"),
 ])  # fmt: skip
