@@ -54,13 +54,17 @@ def test_a_store_takes_as_many_files_as_predicted(
     assert count(store) == store_files(shape, layout, arrays)
 
 
-@pytest.mark.parametrize("shape", [(64, 48), (100, 33), (16, 16)])
-@pytest.mark.parametrize("shard", [16, 32, 64])
+@pytest.mark.parametrize(("shape", "chunk", "shard"), [
+    *((shape, 16, shard) for shape in ((64, 48), (100, 33), (16, 16)) for shard in (16, 32, 64)),
+    ((70, 50), 16, 64),
+    ((64, 48), 64, 2048),
+])  # fmt: skip
 def test_preprocess_makes_as_many_files_as_predicted(
-    catalog: Catalog, preprocess: Preprocess, shape: tuple[int, int], shard: int
+    catalog: Catalog, preprocess: Preprocess, shape: tuple[int, int], chunk: int, shard: int
 ) -> None:
     catalog.add(shape=shape)
-    store, layout = preprocess.tiles(shape=shape, size=("--chunk", 16, "--shard", shard)).path, Layout(16, shard)
+    store, layout = preprocess.tiles(shape=shape, size=("--chunk", chunk, "--shard", shard)).path, Layout(chunk, shard)
+    assert [count(store / name / "c") for name in ("image", "valid")] == [layout.files(shape)] * 2
     assert count(store) == store_files(shape, layout, 2)
     assert count(store) + count_folders(store) == store_inodes("tiles", [shape], layout)
 
