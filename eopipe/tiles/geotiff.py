@@ -76,14 +76,14 @@ def keep_open(path: Path) -> Any:
 def read_window(file: Any, y: slice, x: slice, bands: list[int] | None = None) -> AnyArray:
     """Stored numbers (band, y, x) of a window of an opened map, of all bands or of some by their numbers from 1.
 
-    Raises BadInputError for a damaged map.
+    Raises IntegrityError for a damaged map.
     """
     from rasterio.errors import RasterioIOError
 
     try:
         return np.asarray(file.read(bands, window=((y.start, y.stop), (x.start, x.stop))))
     except RasterioIOError as error:
-        raise BadInputError(f"{file.name} is damaged: {error}; run predict again") from error
+        raise IntegrityError(f"{file.name} is damaged: {error}; run predict again") from error
 
 
 def refuse_huge(source: Any, name: str) -> None:

@@ -20,7 +20,7 @@ from eopipe.fetch.cog_window import write_window
 from eopipe.fetch.range_reader import LocalRangeReader
 from eopipe.labels.kinds import Legend
 from eopipe.labels.sources import LabelSource, ReadOptions, label_band, labelled_in_file
-from eopipe.tiles.geotiff import open_map
+from eopipe.tiles.geotiff import open_map, read_window
 from eopipe.tiles.raster_end import truncation
 
 PIXELS = np.random.default_rng(1).integers(1, 9999, (200, 200), np.uint16)
@@ -114,3 +114,11 @@ def test_a_cut_raster_is_damaged_at_every_door_and_none_takes_it_for_one_without
         with pytest.raises(IntegrityError, match=r"red\.tif.*truncated"):
             opens(path)
         assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_map_whose_blocks_were_overwritten_is_damaged_as_one_that_is_cut(tmp_path: Path) -> None:
+    path = write_raster(tmp_path / "classes.tif", PIXELS)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2].ljust(len(data), b"\xff"))
+    with open_map(path) as file, pytest.raises(IntegrityError, match=r"classes\.tif is damaged: .*; run predict again"):
+        read_window(file, slice(0, 200), slice(0, 200))
