@@ -47,8 +47,12 @@ def mapped(demo: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def test_the_scenes_of_a_training_get_the_map_of_the_training_run(demo: Project, mapped: Project) -> None:
-    for name in MAPS:
-        assert sha256(mapped.results / f"maps/mosaic/{name}") == sha256(demo.results / f"maps/mosaic/{name}"), name
+    assert sha256(mapped.results / "maps/mosaic/classes.tif") == sha256(demo.results / "maps/mosaic/classes.tif")
+    # In windows of another shape a processor without AVX-512 adds in another order: one step of rounding.
+    maps = [rasterio.open(project.results / "maps/mosaic/probabilities.tif") for project in (mapped, demo)]
+    by_window, whole = (raster.read().astype(int) for raster in maps)
+    assert np.abs(by_window - whole).max() <= 1
+    assert maps[0].profile == maps[1].profile
     parts = mapped.results / "maps/mosaic/parts"
     assert sorted(path.name for path in parts.iterdir()) == [*PARTS]
     assert mapped.planned() == []
