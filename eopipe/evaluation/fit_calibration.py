@@ -74,7 +74,6 @@ def validation_samples(
     """Samples of maps in their validation places: pixels, or cells of a chip classifier.
 
     With several labels for each chip, a sample is a cell and a class, which is present (0) or absent (1).
-
     Only boxes around validation places are predicted. From more than `MAX_SAMPLES` pixels some are drawn at random.
     """
     maps = [(task_predictor(predictor, trained), places) for predictor, places in maps]
@@ -87,11 +86,11 @@ def validation_samples(
     boxes = [[*places.boxes(of_map, multiple)] for of_map, (_, places) in zip(windows, maps, strict=True)]
     count = sum(count for of_map in boxes for _, count in of_map)
     share = MAX_SAMPLES / max(count, 1)
-    none = np.zeros(0, np.int64)
-    parts = [LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), none, none, units)]
+    parts, none = list[LabelledSamples](), np.zeros(0, np.int64)
     for number, ((predictor, places), of_map) in enumerate(zip(maps, boxes, strict=True)):
         of_boxes = replace(predictor, boxes=tuple(box for box, _ in of_map))
         parts += _samples_of_map((of_boxes, places), trained, share, number, units)
+    parts = parts or [LabelledSamples(np.zeros((len(trained.classes), 0), np.float32), none, none, units)]
     truth, unit = (np.concatenate(arrays) for arrays in ([p.truth for p in parts], [p.unit for p in parts]))
     return LabelledSamples(np.hstack([p.probability for p in parts]), truth, unit, units)
 

@@ -411,7 +411,6 @@ def test_a_chip_classifier_is_calibrated_on_whole_chips(tmp_path: Path, monkeypa
     assert sum(row["samples"] for row in metrics["calibration"]["bins"]) == metrics["test_chips"]
 
 
-@pytest.mark.exhaustive
 def test_several_labels_are_calibrated_on_whole_chips_and_stay_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
