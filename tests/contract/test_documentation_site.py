@@ -108,6 +108,6 @@ def longest_text(page: Path) -> int:
     return max(len(part.split()) for texts in parts for part in texts)
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("[!a]*/*.md")) + sorted((ROOT / "docs").glob("*.md")))
-def test_no_two_screens_are_without_a_picture_a_table_or_code(page: Path) -> None:
-    assert longest_text(page) <= 800
+def test_no_two_screens_are_without_a_picture_a_table_or_code() -> None:
+    pages = [*(ROOT / "docs").glob("[!a]*/*.md"), *(ROOT / "docs").glob("*.md")]
+    assert [page.name for page in pages if longest_text(page) > 800] == []
