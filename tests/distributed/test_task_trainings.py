@@ -115,7 +115,7 @@ def test_values_are_scaled_by_the_training_labels_alone(labelled: dict[str, Labe
     ("task", "arguments", "code", "message"),
     [
         ("regression", ("--task", "segmentation"), 3, "measures cover, and train.task segmentation needs classes"),
-        ("classification", ("--task", "regression"), 3, "holds the classes non-forest, forest"),
+        ("classification", ("--task", "regression"), 3, "has classes, and train.task regression needs numbers"),
         ("classification", ("--task", "classification", "--loss", "lovasz"), 2, "lovasz is not for task"),
         ("regression", ("--task", "regression", "--class-weights", "balanced"), 2, "regression has none"),
         ("regression", ("--task", "multilabel"), 3, "measures cover, and train.task multilabel needs classes"),
