@@ -92,8 +92,8 @@ def scene(seed: int, edge: int = EDGE, ponds: int = 1) -> tuple[FloatArray, UInt
 def trained(name: str, seed: int) -> tuple[nn.Module, int, int]:
     """A model trained on windows of another scene, its reach and its factor; a ViT has the reach 0.
 
-    The ViT learns the ponds of one scene in about .94 of the pixels, so that its training has digits that no processor
-    rounds differently.
+    The ViT is trained in double precision, so that what it learns does not depend on the processor: it is right in .94
+    of the pixels, too few to recognise a training that has learned (`has_learned`).
     """
     if name == "convolution":
         return Convolution(), 6, 1
